@@ -148,7 +148,7 @@ fn approval(log: &Log, root: SessionId, session: SessionId, call: CallId) -> Res
         let Record::TurnAnswered(answered) = &stored.record else { return None };
         let tool_call = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
         let (tool, args) = (&tool_call.tool, &tool_call.args);
-        Some((Text::from(discovery::named(tool, args)), args_of(tool, args), plan_of(tool, args)))
+        Some((Text::from(discovery::display_name(tool, args)), args_of(tool, args), plan_of(tool, args)))
     });
     let requested_access = records.iter().rev().find_map(|stored| {
         let Record::AskOpened { call: of, action, resource, .. } = &stored.record else { return None };

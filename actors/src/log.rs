@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use subtend_journal::{AppendError, Batch, Frame, Journal, ReadError};
-use subtend_session::effect::Birth;
+use subtend_session::effect::NewSession;
 use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{self, Stamp};
 use subtend_session::place::Place;
@@ -26,7 +26,7 @@ impl Log {
         Self { events: Publisher::start(journal.clone(), events), journal, defs: Mutex::default() }
     }
 
-    pub(crate) fn append_root(&self, birth: Birth, now_ms: i64) -> Result<(), AppendError> {
+    pub(crate) fn append_root(&self, birth: NewSession, now_ms: i64) -> Result<(), AppendError> {
         let session = birth.session;
         let mut fresh = HashSet::new();
         let frame = self.birth_frame(birth, now_ms, &mut fresh);
@@ -42,9 +42,9 @@ impl Log {
     }
 
     /// Returns the frame of a new session; its first activation has epoch 1.
-    pub(crate) fn birth_frame(&self, birth: Birth, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
+    pub(crate) fn birth_frame(&self, birth: NewSession, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
         let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(0), created_ms: now_ms, updated_ms: now_ms };
-        let mut changes = index::born(&birth, stamp);
+        let mut changes = index::creation(&birth, stamp);
         changes.defs = self.new_defs(&birth, fresh);
         Frame {
             session: birth.session,
@@ -57,7 +57,7 @@ impl Log {
     }
 
     /// Returns the bodies of a new session that neither the journal nor the same batch (`fresh`) has.
-    fn new_defs(&self, birth: &Birth, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
+    fn new_defs(&self, birth: &NewSession, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
         let created = birth.records.iter().find_map(|record| {
             let Record::SessionCreated(created) = record else { return None };
             Some(created)

@@ -9,7 +9,7 @@ use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::{AppendError, Journal, ReadError};
 use subtend_session::authority::Authority;
-use subtend_session::birth;
+use subtend_session::creation;
 use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
 use subtend_session::place::{OnRestart, Place, Source};
@@ -303,7 +303,7 @@ impl Runtime {
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
         self.rooms.environments.opened(session, &agents, options.workspace.is_none());
-        match (self.rooms.log.append_root(birth::root(session, created), self.rooms.host.clock.wall_ms()), given) {
+        match (self.rooms.log.append_root(creation::root(session, created), self.rooms.host.clock.wall_ms()), given) {
             (Ok(()), _) => Ok(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id: session, root: session }),
             // Another caller opened the session meanwhile.
             (Err(error), Some(id)) => self.opened(id)?.ok_or(OpenSessionError::Journal(error)),

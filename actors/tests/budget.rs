@@ -65,7 +65,7 @@ async fn one_call(text: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_without_a_budget_reserves_nothing() {
+async fn tree_without_a_budget_makes_no_reservation() {
     let journal = journal();
     let answer = |_| async { Ok(costing(text("done"), 7)) };
     let runtime = builder(&journal).model(provider(answer)).start().await.expect("a runtime");

@@ -124,7 +124,7 @@ async fn k6_each_dialect_tells_each_end_in_its_own_words() {
                 format!("[partial answer: task ID (worker) {why}; continue it by its session_id]\n{partial}")
             }
             _ => format!(
-                "Task ID (worker) {why}.\nIts task: {how}\nIts {output}:\n{}\nNothing runs for this call any more: continue \
+                "Task ID (worker) {why}.\nIts task: {how}\nIts {output}:\n{}\nThis task is no longer running: continue \
                  without it, or call again.",
                 fenced(partial)
             ),

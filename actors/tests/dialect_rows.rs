@@ -71,7 +71,7 @@ async fn r3_queued_task_is_pending_and_a_started_one_running() {
         format!("Task {} is still pending: it is queued and has not started ({elapsed} s elapsed).", id(1))
     };
     assert_eq!(results[3], pending(0));
-    assert_eq!(results[4], format!("The wait timed out; nothing was cancelled by it.\n{}", pending(1)));
+    assert_eq!(results[4], format!("The wait timed out; no task was cancelled.\n{}", pending(1)));
     assert_eq!(results[5], "slow one found");
     assert_eq!(results[6], format!("Task {} is still running (45 s elapsed).", id(1)));
     assert_eq!(results[7], "slow two found");

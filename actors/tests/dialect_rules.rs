@@ -455,7 +455,7 @@ async fn r3_cancel_task_returns_the_outcome_of_the_task() {
         |at: usize| format!("Task {} was cancelled by your own call, before its first turn was answered.", ids[at]);
     let expected = [
         "quick found".to_owned(),
-        format!("Not cancelled: no run of task {} that you started is in flight.", ids[0]),
+        format!("Not cancelled: task {} has no active run that you started.", ids[0]),
         cancelled(1),
         cancelled(2),
         format!("Unknown task `task_0`. Yours: {} (worker), {} (worker), {} (worker).", ids[2], ids[1], ids[0]),

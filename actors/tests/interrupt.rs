@@ -173,7 +173,7 @@ async fn a_tool_with_side_effects_may_finish_within_the_grace() {
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))), "held, it is interrupted already");
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
-    let text = "The run was interrupted; this call finished all the same:\nworked".to_owned();
+    let text = "The run was interrupted, but this call finished:\nworked".to_owned();
     assert_eq!(results(&journal, session.id()).await, [(CallEnd::Interrupted, text)]);
     shut(runtime).await;
 }

@@ -45,8 +45,8 @@ async fn invalid_title_is_refused_for_branches_and_sessions() {
     let (session, _) = ask(&runtime, "one\nand more").await;
     let long = "é".repeat(201);
     for (title, why) in [
-        ("", "the title is empty: say what the session is about"),
-        (" \t", "the title is empty: say what the session is about"),
+        ("", "the title is empty: describe the session"),
+        (" \t", "the title is empty: describe the session"),
         (long.as_str(), "the title has 201 characters, the limit is 200"),
         ("two\nlines", "the title is more than one line, or has control characters"),
     ] {

@@ -169,7 +169,7 @@ async fn x16_ended_relatives_get_no_message() {
     let message = ended.text.expect("an answer");
     assert!(message.starts_with("unknown receiver `stranger`; running: "), "{message}");
     assert!(
-        message.ends_with("(worker) did not get the message: message does not fit: its receiver is not running"),
+        message.ends_with("(worker) did not get the message: message does not fit: the receiver is not running"),
         "{message}"
     );
     let child = session.tree().await.expect("a tree").children[0].id;

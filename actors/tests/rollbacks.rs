@@ -116,10 +116,10 @@ async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
     let session = open(&runtime);
     let refused = |why: &str| Err(ControlError::Refused(why.to_owned()));
-    assert_eq!(session.roll_back(None).await, refused("the session has no run yet to roll back"));
+    assert_eq!(session.roll_back(None).await, refused("the session has no run to roll back"));
     say(&session, "one").await;
-    let completed = "run 1 completed: only a run that came to another end is rolled back; to continue from before it, branch off \
-                     there, or regenerate its answer";
+    let completed = "run 1 completed: only a run that did not complete can be rolled back; branch off before it, or \
+                     regenerate its answer";
     assert_eq!(session.roll_back(None).await, refused(completed));
     let missing = ControlError::NotFound("the session has no run 9: its runs are 1 to 1".to_owned());
     assert_eq!(session.roll_back(Some(RunNo(9))).await, Err(missing));

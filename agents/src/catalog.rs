@@ -192,7 +192,7 @@ impl Catalog {
         &self.problems
     }
 
-    /// Whether an agent replaces a built-in one.
+    /// Returns whether an agent replaces a built-in one.
     pub fn replaces_builtin(manifest: &Manifest) -> bool {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
     }

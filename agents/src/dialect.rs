@@ -61,7 +61,7 @@ pub fn instructions(dialect: Dialect, discovers: bool, only_reads: bool) -> Opti
 /// The dialects that sessions are offered, and their options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialects {
-    /// Whether models may start children; if not, existing results can still be read.
+    /// True if models may start children; if not, existing results can still be read.
     pub enabled: bool,
     /// The offered dialects, in the order of [`Dialect::ALL`].
     pub offered: Vec<Dialect>,
@@ -157,7 +157,7 @@ pub struct MinionOptions {
     /// caller's model.
     #[serde(deserialize_with = "none_if_empty")]
     pub model: Option<Text>,
-    /// Whether the messages of a run that did not complete are hidden from later runs. Files stay as the run left them.
+    /// True if the messages of a run that did not complete are hidden from later runs. Files stay as the run left them.
     pub rollback_on_error: bool,
 }
 

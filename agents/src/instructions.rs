@@ -80,7 +80,7 @@ pub struct Instruction {
     pub name: Text,
     /// Its whole path.
     pub path: PathBuf,
-    /// Whether it lies in the workspace, where rules for `fs.read` apply.
+    /// True if it lies in the workspace, where rules for `fs.read` apply.
     pub in_workspace: bool,
     /// Its text, with invisible characters escaped.
     pub text: Text,
@@ -91,7 +91,7 @@ pub struct Instruction {
 pub struct Instructions {
     files: Vec<Arc<Instruction>>,
     problems: Vec<AgentProblem>,
-    /// Whether the files of the workspace are not used.
+    /// True if the files of the workspace are not used.
     withheld: bool,
     seen: BTreeSet<PathBuf>,
     bytes: usize,
@@ -221,7 +221,7 @@ impl Instructions {
     }
 }
 
-/// Whether a session with that authority may read the file of the workspace without being asked.
+/// Returns whether a session with that authority may read the file of the workspace without being asked.
 pub fn may_read(authority: &Authority, path: &Text) -> bool {
     authority.verdict(&Access { action: "fs.read".into(), resource: Arc::clone(path) }) == Verdict::Allow
 }

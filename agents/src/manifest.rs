@@ -35,13 +35,13 @@ pub struct Manifest {
     /// Further rules, each of which binds whatever the others allow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<RuleSet>,
-    /// Whether listings show its sessions as rows of their own.
+    /// True if listings show its sessions as rows of their own.
     pub inspectable: bool,
-    /// Whether its prompt carries the caller line.
+    /// True if its prompt carries the caller line.
     pub caller: bool,
     /// Most turns of a run.
     pub turns: Option<u32>,
-    /// Whether its runs have no owner: the call that starts one returns at once, only a cancel of the whole tree ends it, and it has a
+    /// True if its runs have no owner: the call that starts one returns at once, only a cancel of the whole tree ends it, and it has a
     /// wall-clock cap. Never a model's choice.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
@@ -52,12 +52,12 @@ pub struct Manifest {
     #[serde(skip_serializing_if = "fails")]
     pub on_restart: OnRestart,
     pub body: Text,
-    /// Whether pickers and the types of `task` omit it.
+    /// True if pickers and the types of `task` omit it.
     pub hidden: bool,
-    /// Whether its root sessions are offered `plan_exit`, by which it asks to carry its plan out.
+    /// True if its root sessions are offered `plan_exit`, by which it asks to carry its plan out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plan_exit: bool,
-    /// Whether the instruction files of the workspace and the person are in its prompt.
+    /// True if the instruction files of the workspace and the person are in its prompt.
     #[serde(skip_serializing_if = "is_true")]
     pub instructions: bool,
     /// Unknown keys of the front matter, kept for the host.
@@ -68,17 +68,17 @@ pub struct Manifest {
 }
 
 /// The default is omitted, so that older agents keep their hash.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn fails(on_restart: &OnRestart) -> bool {
     *on_restart == OnRestart::Fail
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_none(isolation: &Isolation) -> bool {
     *isolation == Isolation::None
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_true(flag: &bool) -> bool {
     *flag
 }
@@ -174,17 +174,17 @@ impl Manifest {
         self.bounds.iter().fold(own, |met, bound| met.meet(&Authority::of(bound.clone())))
     }
 
-    /// Whether a session of it is offered `plan_exit`: only a root session has an approver.
+    /// Returns whether a session of it is offered `plan_exit`: only a root session has an approver.
     pub fn offers_plan_exit(&self, is_root: bool) -> bool {
         self.plan_exit && is_root
     }
 
-    /// Whether another agent may start it.
+    /// Returns whether another agent may start it.
     pub fn spawnable(&self) -> bool {
         !self.hidden && matches!(self.mode, AgentMode::Subagent | AgentMode::All)
     }
 
-    /// Whether a user may pick it.
+    /// Returns whether a user may pick it.
     pub fn pickable(&self) -> bool {
         !self.hidden && matches!(self.mode, AgentMode::Primary | AgentMode::All)
     }

@@ -157,7 +157,7 @@ impl Profiles {
         self.0.values()
     }
 
-    /// Whether no profile exists: then the `profile` parameter is an open text, and no prompt mentions profiles.
+    /// Returns whether no profile exists: then the `profile` parameter is an open text, and no prompt mentions profiles.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -38,9 +38,9 @@ pub struct Parts {
     pub parameter: Option<Text>,
     /// The dialect that started the session; `None` for a user or `task`.
     pub started_by: Option<Dialect>,
-    /// Whether it finds further tools by `get_tools`.
+    /// True if it finds further tools by `get_tools`.
     pub discovers: bool,
-    /// Whether its agent has read-only tools alone.
+    /// True if its agent has read-only tools alone.
     pub only_reads: bool,
     /// The dialects that the session is offered.
     pub offered: Vec<Dialect>,

@@ -55,11 +55,11 @@ pub struct Skill {
     pub folder: PathBuf,
     /// The folder as rules for `fs.read` name it: relative in the workspace, else with `~`.
     pub resource: Text,
-    /// Whether it lies in the workspace.
+    /// True if it lies in the workspace.
     pub in_workspace: bool,
-    /// Whether models see it.
+    /// True if models see it.
     pub for_models: bool,
-    /// Whether it is a slash command.
+    /// True if it is a slash command.
     pub for_users: bool,
     /// Hint for the arguments of its slash command.
     pub argument_hint: Option<Text>,

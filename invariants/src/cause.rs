@@ -46,7 +46,7 @@ struct Traces<'a> {
     allowance: Option<u32>,
     interrupted: Option<&'a By>,
     out_of_turns: bool,
-    /// Whether it is parked at a provider's limit: nothing of it is in flight.
+    /// True if it is parked at a provider's limit: nothing of it is in flight.
     limited: bool,
     /// Bytes of text in its records.
     recorded: u64,

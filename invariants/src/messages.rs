@@ -30,7 +30,7 @@ fn message(record: &Record) -> Option<&InputAccepted> {
     Some(&**input).filter(|input| input.is_from_relative())
 }
 
-/// Whether `other` is the parent, a child or a sibling of `one`. A relative may be erased meanwhile: the record of its birth
+/// Returns whether `other` is the parent, a child or a sibling of `one`. A relative may be erased meanwhile: the record of its birth
 /// in its parent remains, unless that is erased too.
 fn related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
     let seen = |of: SessionId| world.sessions.get(&of);
@@ -48,7 +48,7 @@ struct Turns {
     allowance: u32,
     /// Proposals that were started: an approved one renews the turns.
     proposals: BTreeSet<CallId>,
-    /// Whether messages alone were taken since.
+    /// True if messages alone were taken since.
     by_messages: bool,
 }
 

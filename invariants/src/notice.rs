@@ -94,7 +94,7 @@ fn as_ended(item: &Notice, ended: &RunEnded) -> bool {
     let text = ended.text.as_deref().unwrap_or_default();
     let mut usage = ended.usage_self;
     usage.add(&ended.usage_owned);
-    item.tells(&ended.outcome)
+    item.has_outcome(&ended.outcome)
         && item.refused.is_none()
         && item.len == ended.len
         && item.hash == ended.hash

@@ -39,7 +39,7 @@ pub struct Observed {
     pub now: When,
     /// Grace of a closing run, milliseconds.
     pub grace_ms: Option<u64>,
-    /// Whether faults have stopped for longer than any deadline lasts.
+    /// True if faults have stopped for longer than any deadline lasts.
     pub healed: bool,
     /// When the end of a run became durable.
     pub ended: BTreeMap<RunKey, When>,

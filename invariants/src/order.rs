@@ -19,9 +19,9 @@ struct Order<'a> {
     /// The inputs that opened the run in flight.
     opened_with: Vec<InputId>,
     of_a_model: bool,
-    /// Whether a turn of the run started and no hold followed.
+    /// True if a turn of the run started and no hold followed.
     turning: bool,
-    /// Whether the newest item before the next turn is a person's message.
+    /// True if the newest item before the next turn is a person's message.
     message: bool,
 }
 

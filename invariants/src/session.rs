@@ -67,7 +67,7 @@ pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
             let Some(run) = item.run else { continue };
             let key = RunKey { session: item.child, run };
             let Some((_, ended)) = world.run(key).and_then(|run| run.ended) else { continue };
-            ensure(item.tells(&ended.outcome), InvariantId::S2, *session, || {
+            ensure(item.has_outcome(&ended.outcome), InvariantId::S2, *session, || {
                 format!("{key:?} ended as {:?}, and its notice says {:?}", ended.outcome, item.outcome)
             })?;
         }

@@ -43,7 +43,7 @@ struct Walk {
     column: Column,
     parked: Option<Park>,
     stream: Option<(TurnNo, AttemptNo)>,
-    /// Whether the attempt waits for a compaction.
+    /// True if the attempt waits for a compaction.
     compacts: bool,
     /// Compactions that apply.
     compactions: usize,

@@ -28,7 +28,7 @@ pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
 
 #[derive(Debug, Default)]
 struct Due {
-    /// Whether the last answer ends at a rest point.
+    /// True if the last answer ends at a rest point.
     rest: bool,
     taken: bool,
     woken: bool,

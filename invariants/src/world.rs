@@ -70,14 +70,14 @@ pub struct Activation {
 pub struct Ledger {
     /// Slots of the host per class, if bounded.
     pub global: Option<u32>,
-    /// Whether session states may lag behind these counts, which are then not compared.
+    /// True if session states may lag behind these counts, which are then not compared.
     pub lagging: bool,
     /// Slots of owned and detached runs.
     pub owned: Pool,
     /// Slots of runs that persons opened in branches.
     pub persons: Pool,
     pub cancelled: BTreeSet<RunKey>,
-    /// Whether any token has fired: before that no effect is late.
+    /// True if any token has fired: before that no effect is late.
     pub fired: bool,
     /// Runs that started an effect after an owner's token had fired.
     pub late_effects: BTreeSet<RunKey>,

@@ -254,7 +254,7 @@ impl CompactionPlan {
         let mut failed = Ok(());
         from.all_kids(&mut |parent, kid| {
             if !self.gone.contains(&kid) {
-                failed = out.rows(last, kid, Changes { kid_of: Some(parent), ..Changes::default() });
+                failed = out.rows(last, kid, Changes { child_of: Some(parent), ..Changes::default() });
             }
             if failed.is_err() { Go::Break(()) } else { GO }
         })?;

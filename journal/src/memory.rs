@@ -79,7 +79,7 @@ impl Tables {
 
     fn keep(&mut self, frame: Placed) {
         let Placed { lsn, session, first_seq, epoch, at_ms, payload, changes, count: _ } = frame;
-        let Changes { head, inflight, kid_of, put, take, defs } = changes;
+        let Changes { head, inflight, child_of, put, take, defs } = changes;
         let slot = self.sessions.entry(session).or_default();
         match payload {
             Payload::Records(records) => {
@@ -97,7 +97,7 @@ impl Tables {
             InflightChange::Put(row) => slot.inflight = Some(row),
             InflightChange::Delete => slot.inflight = None,
         }
-        if let Some(parent) = kid_of {
+        if let Some(parent) = child_of {
             self.more(parent).kids.push(session);
         }
         for row in put {

@@ -35,7 +35,7 @@ pub(crate) fn kid_key(parent: SessionId, kid: SessionId) -> [u8; KID] {
     join(session_key(parent), session_key(kid))
 }
 
-pub(crate) fn kid_of(key: &[u8; KID]) -> (SessionId, SessionId) {
+pub(crate) fn child_of(key: &[u8; KID]) -> (SessionId, SessionId) {
     let (parent, kid) = split(key);
     (session_of(parent), session_of(kid))
 }

@@ -81,7 +81,7 @@ impl Sorted {
     }
 
     fn change(&mut self, session: SessionId, lsn: Lsn, changes: Changes) {
-        let Changes { head, inflight, kid_of, put, take, defs } = changes;
+        let Changes { head, inflight, child_of, put, take, defs } = changes;
         if let Some(head) = head {
             self.heads.insert(session, head);
         }
@@ -94,7 +94,7 @@ impl Sorted {
                 self.inflight.insert(session, None);
             }
         }
-        self.kids.extend(kid_of.map(|parent| (parent, session)));
+        self.kids.extend(child_of.map(|parent| (parent, session)));
         for row in put {
             let fate = match self.outbox.get(&row) {
                 None | Some(Fate::Put(_)) => Fate::Put(lsn),

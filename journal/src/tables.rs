@@ -273,7 +273,7 @@ impl<T: Tables> Engine for T {
         let max = rows::kid_key(parent, rows::session_of([0xff; SESSION]));
         let mut kids = Vec::new();
         self.scan(Table::Kid, Some((&min, &max)), &mut |key, _| {
-            kids.push(rows::kid_of(sized::<KID>(Table::Kid, key)?).1);
+            kids.push(rows::child_of(sized::<KID>(Table::Kid, key)?).1);
             Ok(GO)
         })?;
         Ok(kids)
@@ -281,7 +281,7 @@ impl<T: Tables> Engine for T {
 
     fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
         self.scan(Table::Kid, None, &mut |key, _| {
-            let (parent, kid) = rows::kid_of(sized::<KID>(Table::Kid, key)?);
+            let (parent, kid) = rows::child_of(sized::<KID>(Table::Kid, key)?);
             Ok(visit(parent, kid))
         })
     }

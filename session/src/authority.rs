@@ -1,21 +1,19 @@
-//! Authority: what a session may do, combined only by meet.
-//! # How a rule set is read
+//! The permissions of a session, combined only by meet.
+//! # Evaluation of a rule set
 //!
 //! A rule *matches* an access when both its patterns do. Rule A *beats* rule B when A is at least as specific as B in
 //! its action **and** in its resource, and more specific in one of them. The verdict of a set is the lowest verdict
-//! among the matching rules that no other matching rule beats, and the set's default where no rule matches. So the
-//! order of rules means nothing, equally specific rules take the lower verdict, and so do rules of which neither is
-//! more specific than the other (one names the file, one the action). A deny that is added to a set can only lower
-//! verdicts.
+//! among the matching rules that no other matching rule beats, or the set's default if no rule matches. So the
+//! order of rules has no effect. Equally specific rules take the lower verdict, and so do rules of which neither is
+//! more specific than the other (one names the file, one the action). Adding a deny to a set can only lower verdicts.
 //!
-//! Of two patterns the one with more characters other than `*` is more specific; of equals the one with more path
-//! parts, then the one with fewer `**`, then the one with fewer `*`. A pattern that matches only part of what another
-//! one matches is never less specific than it.
+//! The pattern with more characters other than `*` is more specific. Ties are broken by more path parts, then by fewer
+//! `**`, then by fewer `*`. A pattern that matches only part of what another one matches is never less specific than it.
 //! # Patterns
 //!
-//! Actions, and resources of all actions but `fs.*`: `*` stands for any run of characters, `/` included, the empty run
-//! too. Resources of `fs.*` are paths in the workspace: `*` stands for any run of characters within one part, a part
-//! `**` for any number of parts, none included, so that `src/**` is `src` and all that is in it. A pattern may start
+//! In actions, and in resources of all actions but `fs.*`, `*` stands for any run of characters, also an empty one or
+//! one with `/`. Resources of `fs.*` are paths in the workspace: `*` stands for any run of characters within one part,
+//! and a part `**` for zero or more parts, so that `src/**` is `src` and everything in it. A pattern may start
 //! with `/` or `./` and end with `/`: `src/` is `src/**`. The whole pattern `*` stands for every resource. Nothing else
 //! is special: `?`, `[`, `{` and `!` stand for themselves.
 //!
@@ -77,14 +75,14 @@ fn is_any(pattern: &Text) -> bool {
 /// Rules of one source (host, manifest, request): the most specific rule wins, ties take the lower verdict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RuleSet {
-    /// The verdict where no rule matches.
+    /// The verdict if no rule matches.
     pub default: Verdict,
     /// The rules; their order has no effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
 
-/// The permissions of a session: the meet of its rule sets, which is the least of their verdicts at each point.
+/// The permissions of a session: the meet of its rule sets, which gives each access the lowest of their verdicts.
 ///
 /// The meet of no rule sets allows everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -117,21 +115,24 @@ impl RuleSet {
         let mut matching = self.rules.iter().filter_map(|rule| Some((rule, rule.matches(access, syntax)?)));
         let Some(first) = matching.next() else { return self.default };
         let Some(second) = matching.next() else { return first.0.verdict };
-        let ranked: Vec<Ranked> =
-            [first, second].into_iter().chain(matching).map(|(rule, how)| Ranked::new(rule, syntax, how)).collect();
+        let ranked: Vec<Ranked> = [first, second]
+            .into_iter()
+            .chain(matching)
+            .map(|(rule, matched)| Ranked::new(rule, syntax, matched))
+            .collect();
         let unbeaten = ranked.iter().filter(|rule| !ranked.iter().any(|other| other.beats(rule)));
         unbeaten.map(|rule| rule.verdict).min().unwrap_or(self.default)
     }
 
-    /// Returns the rules that can decide for `action`: those that no other rule beats wherever it matches.
-    fn deciding<'a>(&'a self, action: Asked<'a>) -> impl Iterator<Item = &'a Rule> {
+    /// Returns the rules that can decide for `action`: those that are not always beaten by the same other rule.
+    fn deciding<'a>(&'a self, action: ActionSet<'a>) -> impl Iterator<Item = &'a Rule> {
         let syntax = action.syntax();
         let shadowed = move |rule: &Rule| {
             let weight = Weight::of(&rule.action, Syntax::Plain);
             self.rules.iter().any(|other| {
                 action.all_match(&other.action)
                     && pattern::same(&other.resource, &rule.resource, syntax)
-                    // An allow of a path does not lift a deny of what is below it.
+                    // An allow of a path does not override a deny of its contents.
                     && (other.covers(syntax) || !rule.covers(syntax))
                     && match Weight::of(&other.action, Syntax::Plain).cmp(&weight) {
                         Ordering::Greater => true,
@@ -143,16 +144,16 @@ impl RuleSet {
         self.rules.iter().filter(move |rule| action.some_match(&rule.action) && !shadowed(rule))
     }
 
-    /// Returns whether some resource of `action` may be matched by no rule.
-    fn default_decides(&self, action: Asked<'_>) -> bool {
+    /// Returns whether the default applies to some resource of `action`.
+    fn default_decides(&self, action: ActionSet<'_>) -> bool {
         let syntax = action.syntax();
         !self.rules.iter().any(|rule| action.all_match(&rule.action) && rule.is_everywhere(syntax))
     }
 
-    fn best(&self, action: Asked<'_>) -> Verdict {
+    fn best(&self, action: ActionSet<'_>) -> Verdict {
         let syntax = action.syntax();
         let deciding: Vec<(&Rule, Ranked)> =
-            self.deciding(action).map(|rule| (rule, Ranked::new(rule, syntax, Match::Itself))).collect();
+            self.deciding(action).map(|rule| (rule, Ranked::new(rule, syntax, Match::Exact))).collect();
         // A rule for every resource also applies wherever this one does, unless this one beats it.
         let bound = |ranked: &Ranked| {
             let everywhere = deciding.iter().filter(|(rule, _)| rule.is_everywhere(syntax));
@@ -165,7 +166,7 @@ impl RuleSet {
         deciding.iter().map(|(_, ranked)| bound(ranked)).fold(floor, Verdict::max)
     }
 
-    fn unrestricted(&self, action: Asked<'_>) -> bool {
+    fn unrestricted(&self, action: ActionSet<'_>) -> bool {
         (!self.default_decides(action) || self.default == Verdict::Allow)
             && self.deciding(action).all(|rule| rule.verdict == Verdict::Allow)
     }
@@ -177,7 +178,7 @@ impl Rule {
             return None;
         }
         if pattern::matches(&self.resource, &access.resource, syntax) {
-            return Some(Match::Itself);
+            return Some(Match::Exact);
         }
         (self.covers(syntax) && pattern::covers(&self.resource, &access.resource)).then_some(Match::Below)
     }
@@ -186,7 +187,7 @@ impl Rule {
         pattern::is_any(&self.resource, syntax) || (self.covers(syntax) && pattern::covers(&self.resource, "."))
     }
 
-    /// Whether the rule covers all that is below a path that it matches.
+    /// Returns whether the rule also covers everything below a path that it matches.
     fn covers(&self, syntax: Syntax) -> bool {
         syntax == Syntax::Path && (self.verdict != Verdict::Allow || pattern::ends_with_span(&self.resource))
     }
@@ -194,11 +195,11 @@ impl Rule {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
-    Itself,
+    Exact,
     Below,
 }
 
-/// A rule's verdict with what decides between rules.
+/// A matching rule's verdict and specificity.
 struct Ranked {
     action: Weight,
     resource: Weight,
@@ -206,11 +207,11 @@ struct Ranked {
 }
 
 impl Ranked {
-    fn new(rule: &Rule, syntax: Syntax, how: Match) -> Self {
+    fn new(rule: &Rule, syntax: Syntax, matched: Match) -> Self {
         Self {
             action: Weight::of(&rule.action, Syntax::Plain),
-            resource: match how {
-                Match::Itself => Weight::of(&rule.resource, syntax),
+            resource: match matched {
+                Match::Exact => Weight::of(&rule.resource, syntax),
                 Match::Below => Weight::of_cover(&rule.resource),
             },
             verdict: rule.verdict,
@@ -218,7 +219,7 @@ impl Ranked {
     }
 
     fn lowest(rule: &Rule, syntax: Syntax) -> Self {
-        Self::new(rule, syntax, if rule.covers(syntax) { Match::Below } else { Match::Itself })
+        Self::new(rule, syntax, if rule.covers(syntax) { Match::Below } else { Match::Exact })
     }
 
     fn beats(&self, other: &Self) -> bool {
@@ -229,12 +230,12 @@ impl Ranked {
 }
 
 #[derive(Clone, Copy)]
-enum Asked<'a> {
+enum ActionSet<'a> {
     One(&'a str),
     Prefix(&'a str),
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ActionSet<'a> {
     fn parse(action: &'a str) -> Self {
         action.strip_suffix('*').map_or(Self::One(action), Self::Prefix)
     }
@@ -282,7 +283,7 @@ impl Authority {
         Self { sets: Vec::new() }
     }
 
-    /// Returns what both allow: at each point the lower of the two verdicts.
+    /// Returns the meet: for each access the lower of the two verdicts.
     ///
     /// The cost is a merge of two short sorted lists: rule sets are shared, not copied.
     #[must_use]
@@ -329,28 +330,28 @@ impl Authority {
         self.least(|set| set.verdict(access, syntax))
     }
 
-    /// Returns the most that any resource of `action` may get: never less than [`Authority::verdict`] of one.
+    /// Returns an upper bound of the verdicts for `action`: never less than [`Authority::verdict`] of any resource.
     ///
-    /// It decides whether a tool is offered at all. Exact for one rule set, except for patterns that cover everything
-    /// only together.
+    /// It decides whether a tool is offered. It is exact for one rule set, unless only several patterns together cover
+    /// everything.
     pub fn best(&self, action: &str) -> Verdict {
-        self.least(|set| set.best(Asked::One(action)))
+        self.least(|set| set.best(ActionSet::One(action)))
     }
 
     /// Returns whether every resource of these actions is allowed; `fs.*` means all actions that start with `fs.`.
     ///
-    /// A shell needs `["fs.*", "net.*"]`. `true` is certain; `false` may be wrong where rules lift each other's bounds.
+    /// A shell needs `["fs.*", "net.*"]`. `true` is certain; `false` may be wrong if rules override each other.
     pub fn unrestricted(&self, actions: &[&str]) -> bool {
         actions.iter().all(|action| {
-            let asked_action = Asked::parse(action);
-            self.sets.iter().all(|set| set.unrestricted(asked_action))
+            let actions = ActionSet::parse(action);
+            self.sets.iter().all(|set| set.unrestricted(actions))
         })
     }
 
-    /// Returns whether this is the meet of `above` with something, judged by the rule sets: it never exceeds `above`.
-    pub fn within(&self, above: &Self) -> bool {
+    /// Returns whether this authority contains all rule sets of `ancestor`, and so never exceeds it.
+    pub fn within(&self, ancestor: &Self) -> bool {
         let mut mine = self.sets.iter();
-        above.sets.iter().all(|set| mine.any(|own| own == set))
+        ancestor.sets.iter().all(|set| mine.any(|own| own == set))
     }
 
     fn least(&self, verdict: impl Fn(&RuleSet) -> Verdict) -> Verdict {

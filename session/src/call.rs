@@ -20,7 +20,7 @@ pub enum CallKind {
     Continue(Mode),
     /// Waits for owned runs.
     Await {
-        /// Whether it waits for all runs rather than the named ones.
+        /// True if it waits for all runs rather than the named ones.
         all: bool,
         runs: Vec<RunKey>,
     },
@@ -32,7 +32,7 @@ pub enum CallKind {
     Return,
     /// Proposes that this agent continues the session: approval is always required.
     Propose(Arc<AgentOverride>),
-    /// Cannot start: answered with a tool error that the model can correct.
+    /// Cannot start: the model receives a tool error that it can correct.
     Invalid(Invalid),
 }
 
@@ -60,7 +60,7 @@ pub enum ToolEffect {
     SideEffect,
 }
 
-/// Why a call cannot start.
+/// The reason that a call cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invalid {
@@ -79,25 +79,25 @@ pub enum CallEnd {
     /// The call failed; the model receives the error.
     ToolError {
         kind: ToolErrorKind,
-        /// Whether a retry of the same call may succeed.
+        /// True if a retry of the same call may succeed.
         retryable: bool,
     },
     /// The authority denies the call.
     Denied,
     /// The call's time limit passed.
     TimedOut,
-    /// The run was interrupted, or the host restarted, during the call. With possible half-done effects it is
-    /// [`CallEnd::UnknownEffects`].
+    /// The run was interrupted, or the host restarted, during the call. A call that may have had effects ends with
+    /// [`CallEnd::UnknownEffects`] instead.
     Interrupted,
-    /// Stopped because its run ends.
+    /// The call was stopped because its run ends.
     Cancelled,
-    /// Stopped at an unknown point: side effects may have happened.
+    /// The call stopped at an unknown point: side effects may have happened.
     UnknownEffects,
     /// A blocking child call moved to the background.
     Backgrounded,
 }
 
-/// Kinds of tool errors, by what the model can do about them.
+/// Kinds of tool errors, grouped by the model's possible reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolErrorKind {
@@ -106,7 +106,7 @@ pub enum ToolErrorKind {
     BadArgs,
     /// The requested object does not exist.
     NotFound,
-    /// A limit was reached; the text says which and what remains.
+    /// A limit was reached; the text names it and what remains.
     Limit,
     /// The call is impossible in the present state; the text says what to do first.
     Refused,

@@ -1,4 +1,4 @@
-//! Commands: everything that can happen to a session. Time, ids and grants are values in them.
+//! Commands: everything that can happen to a session. They contain the time, ids and grants that a decision needs.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ pub struct Clock {
 #[derive(Clone, Debug, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Command {
-    /// An input by a person or the host.
+    /// An input from a person, the host or a relative's model.
     Submit(Box<InputAccepted>),
     /// The ledger granted the requested slot.
     Admitted {
         run: RunNo,
-        /// The owner's outcome, if the owner ended or its token fired before the grant.
-        owner_over: Option<OutcomeKind>,
+        /// Outcome of the owner, if the owner ended or its token fired before the grant.
+        owner_ended: Option<OutcomeKind>,
     },
     ModelAnswered(Box<Answered>),
     AttemptFailed(Box<AttemptFailed>),
@@ -44,29 +44,29 @@ pub enum Command {
         result: Box<CallResult>,
         worked_ms: u64,
     },
-    /// The ledger and the registry answered for child calls of one answer (a chunk of at most 512).
+    /// The ledger and the registry decided on child calls of one answer, in chunks of at most 512.
     Spawn {
         turn: TurnNo,
         verdicts: Vec<SpawnVerdict>,
     },
-    /// Ends of owned, persons' or detached runs of children: outbox rows in LSN order.
+    /// Ends of children's runs (owned, detached or opened by a person): outbox rows in LSN order.
     OwnedEnded(Vec<Notice>),
     Cancel {
-        /// The run; the current one if `None`.
+        /// The run to cancel; the current one if `None`.
         run: Option<RunNo>,
         by: By,
-        /// Whether queued inputs stay queued, as in a cancel of the whole tree, rather than open the next run.
+        /// True if queued inputs stay queued instead of opening the next run, as in a cancel of the whole tree.
         queue_stands: bool,
     },
     /// The owner of the run in flight is closing or has ended.
-    OwnerOver {
+    OwnerEnded {
         owner: RunKey,
-        /// How the owner ended or will end.
+        /// Outcome of the owner's run, which may still be closing.
         outcome: OutcomeKind,
-        /// Whether queued inputs stay queued: the whole tree is cancelled.
+        /// True if queued inputs stay queued: the whole tree is cancelled.
         queue_stands: bool,
     },
-    /// The owner cancels the one run that its call opened and continues: an outbox row of kind `cancel`.
+    /// The owner, which continues, cancels the run that its call opened: an outbox row of kind `cancel`.
     OwnerCancels {
         owner: SessionId,
         key: CallId,
@@ -109,8 +109,8 @@ pub enum Command {
     Reactivated {
         /// The unstarted calls, resolved again from their tools and arguments.
         calls: Vec<FoundCall>,
-        /// The owner's outcome, if the owner of the run in flight has ended.
-        owner_over: Option<OutcomeKind>,
+        /// Outcome of the owner of the run in flight, if it has ended.
+        owner_ended: Option<OutcomeKind>,
     },
     /// The restart budget of the session's actor is spent, or one command crashed it twice.
     RestartsExhausted {
@@ -119,9 +119,9 @@ pub enum Command {
     },
     /// The boot sweep: the run was in flight when the host died.
     Lost {
-        /// Whether the owner of the run in flight survived.
+        /// True if the owner of the run in flight survived the restart.
         owner_survives: bool,
-        /// Whether queued inputs stay queued, because nothing can process them yet.
+        /// True if queued inputs stay queued because the host cannot process them yet.
         queue_stands: bool,
     },
     ChangeQueue {
@@ -135,27 +135,27 @@ pub enum Command {
         by: By,
     },
     Branch(Box<BranchPlan>),
-    /// Regenerate an answer as an alternative.
+    /// Regenerates an answer as an alternative.
     Regenerate(Box<RegeneratePlan>),
-    /// Select another alternative of an answer.
+    /// Selects another alternative of an answer.
     Switch {
         of: Option<Seq>,
         to: SwitchTo,
         by: By,
     },
-    /// Hide the messages of an ended run that did not complete.
+    /// Hides the messages of an ended run that did not complete.
     RollBack {
-        /// The run; the last one if absent.
+        /// The run to roll back; the last one if absent.
         run: Option<RunNo>,
         by: By,
     },
     /// The compaction agent answered, or failed.
     Compact(Box<SummarisedHistory>),
-    /// Show the messages again that the last compaction hid.
+    /// Makes the messages visible that the last compaction hid.
     UndoCompaction {
         by: By,
     },
-    /// Set a title or a summary, or merge metadata.
+    /// Sets a title or a summary, or merges metadata.
     Describe(Box<Description>),
 }
 
@@ -172,7 +172,7 @@ pub struct Answered {
     pub turn: TurnNo,
     pub attempt: AttemptNo,
     pub text: Option<Text>,
-    /// Reasoning that the provider requires back.
+    /// Reasoning that the provider requires to be sent back.
     pub reasoning: Option<Text>,
     pub calls: Vec<ResolvedCall>,
     pub stop: Stop,
@@ -190,7 +190,7 @@ pub struct ResolvedCall {
     pub note: Option<Text>,
     /// The access that the tool needs; absent if the authority was not checked.
     pub access: Option<Box<Access>>,
-    /// Whether approval is required before it starts.
+    /// True if approval is required before it starts.
     pub ask: bool,
 }
 
@@ -201,7 +201,7 @@ pub struct FoundCall {
     pub kind: CallKind,
     /// The access that the tool needs; absent if the authority was not checked.
     pub access: Option<Box<Access>>,
-    /// Whether approval is required before it starts.
+    /// True if approval is required before it starts.
     pub ask: bool,
 }
 
@@ -221,14 +221,14 @@ pub struct AttemptFailed {
     pub message: Text,
     /// The provider's retry-after, if given.
     pub retry_after_ms: Option<u64>,
-    /// The model that was called, where the session's model name stands for several.
+    /// The model that was called, if the session's model name stands for several.
     pub model: Option<Text>,
     /// The fallback model for the next attempt, if one was not tried in this turn.
     pub next: Option<Text>,
     pub usage: Option<Usage>,
 }
 
-/// The hub's verdict on one child call.
+/// The hub's decision on one child call.
 #[derive(Clone, Debug)]
 pub struct SpawnVerdict {
     pub call: CallId,
@@ -245,13 +245,13 @@ pub enum Plan {
 /// The continuation of an ended child.
 #[derive(Clone, Debug)]
 pub struct ContinuePlan {
-    /// The child: one of the caller's own.
+    /// A child of the calling session.
     pub child: SessionId,
     pub text: Text,
     pub mode: crate::place::Mode,
     /// Turn allowance, if the call names one.
     pub turns: Option<u32>,
-    /// The tools offered from here on, if the call changes them.
+    /// The tools offered from now on, if the call changes them.
     pub tools: Option<Vec<Text>>,
     pub grant: SpawnGranted,
 }
@@ -265,7 +265,7 @@ pub struct BranchPlan {
     pub kind: BranchKind,
     /// The branch point; the last message if absent.
     pub at: Option<Seq>,
-    /// The birth record; `decide` sets `place`, `short`, `ceiling` and `inherited`.
+    /// The creation record; `decide` sets `place`, `short`, `ceiling` and `inherited`.
     pub created: SessionCreated,
     /// The manifest's own authority: met with the session's ceiling.
     pub manifest: Arc<Authority>,
@@ -276,11 +276,11 @@ pub struct BranchPlan {
 #[derive(Clone, Debug)]
 pub struct RegeneratePlan {
     pub child: SessionId,
-    /// The id of its first input: the user message, sent again.
+    /// Id of its first input, which repeats the user message.
     pub input: InputId,
     /// The answer; the last one if absent.
     pub of: Option<Seq>,
-    /// The birth record; `decide` sets `place`, `short`, `ceiling` and `inherited`.
+    /// The creation record; `decide` sets `place`, `short`, `ceiling` and `inherited`.
     pub created: SessionCreated,
     /// The manifest's own authority: met with the session's ceiling.
     pub manifest: Arc<Authority>,
@@ -290,7 +290,7 @@ pub struct RegeneratePlan {
 /// The summary of a history that a compaction hides.
 #[derive(Clone, Debug)]
 pub struct SummarisedHistory {
-    /// The model call that waits for it; none if a person or the host asked.
+    /// The model call that waits for it; none if a person or the host requested it.
     pub turn: Option<(TurnNo, AttemptNo)>,
     pub by: By,
     pub plan: HistoryCut,
@@ -304,7 +304,7 @@ pub struct Summary {
     pub of: SessionId,
 }
 
-/// Why there is no summary.
+/// The reason that a summary is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsummarised {
     pub why: CompactionFailure,
@@ -328,27 +328,27 @@ pub enum Description {
 /// The alternative to select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchTo {
-    /// The previous one; stays at the original.
+    /// The previous alternative, or the original if there is no previous one.
     Previous,
-    /// The next one; stays at the last.
+    /// The next alternative, or the last if there is no next one.
     Next,
-    /// An index; 0 is the original.
+    /// The alternative with this index; 0 is the original.
     Index(u32),
 }
 
-/// A child to create: everything that the parent's state does not decide.
+/// A child to create, with everything that does not follow from the parent's state.
 #[derive(Clone, Debug)]
 pub struct ChildPlan {
     pub child: SessionId,
     pub input: InputId,
     /// The child's first user message.
     pub prompt: Text,
-    /// The birth record; `decide` sets `place`, `short`, `ceiling`, and the owner of its worktree, if it names one.
+    /// The creation record; `decide` sets `place`, `short`, `ceiling`, and the owner of its worktree, if it names one.
     pub created: SessionCreated,
     /// The manifest's own authority: met with the parent's ceiling.
     pub manifest: Arc<Authority>,
     pub dialect: Dialect,
-    /// The call's name for the child; bounded.
+    /// The name that the call gives the child; bounded.
     pub label: Option<Text>,
     /// Requested tools that the child is not offered.
     pub skipped: Vec<Text>,
@@ -363,7 +363,7 @@ pub struct ChildPlan {
     pub grant: SpawnGranted,
 }
 
-/// Why a child call is refused: a tool error that names the limit and what remains.
+/// The refusal of a child call: a tool error that names the limit and what remains of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub kind: crate::call::ToolErrorKind,
@@ -381,19 +381,19 @@ pub struct Continue {
     pub mode: crate::place::Mode,
     /// Turn allowance, if the call names one.
     pub turns: Option<u32>,
-    /// The tools offered from here on, if the call changes them.
+    /// The tools offered from now on, if the call changes them.
     pub tools: Option<Vec<Text>>,
-    /// The wall-clock cap of its run, which applies to all owned runs (E-4).
+    /// Wall-clock cap of the owner's run, which applies to all runs that it owns.
     pub wall_cap_at: Option<i64>,
-    pub owner_over: Option<OutcomeKind>,
+    pub owner_ended: Option<OutcomeKind>,
 }
 
-/// A deadline, by what it bounds. One that no longer applies is stale.
+/// A deadline, by the work that it bounds. A deadline that no longer applies is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Deadline {
     /// Working time of the run.
     Run(RunNo),
-    /// Time in the queue.
+    /// Queue time of the run.
     Queue(RunNo),
     /// One turn with all its attempts.
     Turn(TurnNo),

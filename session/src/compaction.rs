@@ -1,4 +1,4 @@
-//! The range that a compaction hides, and when the next model call needs one.
+//! Selects the messages that a compaction hides, and decides whether the next model call needs a compaction.
 
 use crate::context;
 use crate::ids::{Seq, Text};
@@ -11,39 +11,39 @@ use crate::state::State;
 /// Estimated bytes of a token: English and code average about four.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// The share of the window in percent, if the limits name none.
-const USUAL_SHARE: u32 = 80;
+/// The default share of the context window, in percent.
+const DEFAULT_SHARE: u32 = 80;
 
-/// The part of the tokens that the newest messages keep, and the part that completions among the hidden ones may keep.
+/// The newest messages keep one `TAIL`th of the tokens. Completions in the hidden range keep up to one `COMPLETIONS`th.
 const TAIL: u64 = 4;
 const COMPLETIONS: u64 = 8;
 
-/// The history that a compaction hides now.
+/// The messages that a compaction would hide now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryCut {
-    /// As many messages are hidden, from the first of the transcript.
+    /// Number of hidden messages, counted from the start of the transcript.
     pub upto: u64,
-    /// The record that last changed what is visible: a summary of an earlier history is refused.
+    /// The record that last changed the visible messages. A summary of an older history is refused.
     pub revised: Seq,
 }
 
-/// Returns what a compaction hides now; `None` if no old message can be hidden.
+/// Returns the messages that a compaction would hide now; `None` if no old message can be hidden.
 ///
-/// The newest messages stay, at least all that the model has not answered. No cut parts a call from its result.
+/// The newest messages stay, at least all that the model has not answered. A cut never separates a call from its result.
 pub fn plan(state: &State) -> Option<HistoryCut> {
     if is_service(state) {
         return None;
     }
     let tokens = tokens(state);
     let keep = limit(state).map_or(tokens, |limit| limit.min(tokens)) / TAIL * BYTES_PER_TOKEN;
-    let most = newest(state);
+    let last_cut = newest_cut(state);
     let (mut kept, mut upto) = (0_u64, None);
     for at in (start(state)..=state.transcript.len()).rev() {
         kept = kept.saturating_add(state.transcript.get(at).map_or(0, Message::bytes));
         if kept > keep && upto.is_some() {
             break;
         }
-        if at <= most && fits(state, at) {
+        if at <= last_cut && fits(state, at) {
             upto = Some(at);
         }
     }
@@ -70,7 +70,7 @@ pub(crate) fn may_follow_overflow(state: &State) -> bool {
     fresh && is_automatic(&state.limits) && plan(state).is_some()
 }
 
-/// Returns the record of the compaction with `summary`, before its cost is compared.
+/// Returns the outcome of a compaction with `summary`, without checking that it saves enough.
 pub(crate) fn replaced(state: &State, plan: HistoryCut, summary: &Text) -> Replaced {
     let upto = usize::try_from(plan.upto).unwrap_or(usize::MAX);
     let verbatim = verbatim(state, upto);
@@ -85,7 +85,7 @@ pub(crate) fn replaced(state: &State, plan: HistoryCut, summary: &Text) -> Repla
     Replaced { verbatim: verbatim.into_iter().map(|at| at as u64).collect(), text, before, after }
 }
 
-/// A compaction as it would be.
+/// The replacement that a compaction would make, with the tokens before and after it.
 pub(crate) struct Replaced {
     pub(crate) verbatim: Vec<u64>,
     pub(crate) text: Text,
@@ -98,10 +98,10 @@ pub(crate) fn is_within_share(state: &State, after: u64) -> bool {
     limit(state).is_none_or(|limit| after < limit)
 }
 
-/// Returns the tokens at which the next model call waits for a compaction; `None` if its window is unknown or automatic
-/// compaction is off.
+/// Returns the number of tokens from which the next model call waits for a compaction; `None` if the context window is
+/// unknown or automatic compaction is off.
 fn limit(state: &State) -> Option<u64> {
-    let share = u64::from(state.limits.compact_at.unwrap_or(USUAL_SHARE));
+    let share = u64::from(state.limits.compact_at.unwrap_or(DEFAULT_SHARE));
     state.window.filter(|_| share > 0 && !is_service(state)).map(|window| window.saturating_mul(share) / 100)
 }
 
@@ -109,12 +109,13 @@ fn is_automatic(limits: &Limits) -> bool {
     limits.compact_at != Some(0)
 }
 
-/// A service has one prompt and one answer.
+/// Returns whether the session is a service, which has one prompt and one answer.
 fn is_service(state: &State) -> bool {
     matches!(state.created.place, Place::Child { kind: BranchKind::Service, .. })
 }
 
-/// Returns the estimated input tokens of the next model call: what the provider counted last, and what came since.
+/// Returns the estimated input tokens of the next model call: the provider's last count, plus an estimate of the
+/// messages since.
 pub(crate) fn tokens(state: &State) -> u64 {
     let bytes = |messages: &[Message]| messages.iter().map(Message::bytes).fold(0, u64::saturating_add);
     match state.measured {
@@ -126,14 +127,13 @@ pub(crate) fn tokens(state: &State) -> u64 {
     }
 }
 
-/// Returns the position from which messages may be hidden: those before it are.
+/// Returns the position of the first message that is not yet compacted.
 fn start(state: &State) -> usize {
     state.compactions.last().map_or(0, |last| last.upto)
 }
 
-/// Returns the last position at which the history may be cut: what the model has not answered stays, and so do open
-/// calls.
-fn newest(state: &State) -> usize {
+/// Returns the last position at which the history may be cut: unanswered messages and open calls stay.
+fn newest_cut(state: &State) -> usize {
     let last = state.transcript.iter().enumerate().rev().find_map(|(at, message)| match message {
         Message::Assistant { calls, .. } => Some((at, calls.is_empty())),
         Message::User { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
@@ -148,7 +148,7 @@ fn newest(state: &State) -> usize {
 /// Returns whether the history may be cut before message `at`: not between a call and its result, and not within an
 /// exchange that an alternative replaces.
 pub(crate) fn is_cut(state: &State, at: usize) -> bool {
-    at <= newest(state) && fits(state, at)
+    at <= newest_cut(state) && fits(state, at)
 }
 
 fn fits(state: &State, at: usize) -> bool {
@@ -156,7 +156,7 @@ fn fits(state: &State, at: usize) -> bool {
     at > start(state) && !result && !context::is_replaced(state, at)
 }
 
-/// Returns whether a cut at `upto` hides a message that is visible and does not stay.
+/// Returns whether a cut at `upto` hides at least one visible message.
 fn hides(state: &State, upto: usize) -> bool {
     upto > start(state) && {
         let stay = verbatim(state, upto);
@@ -165,21 +165,21 @@ fn hides(state: &State, upto: usize) -> bool {
 }
 
 /// Returns the messages before `upto` that stay visible: inputs that the run in flight has not answered, and the newest
-/// completions, within their part of the tokens.
+/// completions within their share of the tokens.
 fn verbatim(state: &State, upto: usize) -> Vec<usize> {
     let own = state.created.inherited.len();
     let first = state.run.as_ref().filter(|run| !run.unanswered.is_empty()).map(|run| run.asked_from);
-    let mut left = limit(state).unwrap_or_else(|| tokens(state)) / COMPLETIONS * BYTES_PER_TOKEN;
+    let mut remaining = limit(state).unwrap_or_else(|| tokens(state)) / COMPLETIONS * BYTES_PER_TOKEN;
     let mut stay = Vec::new();
     for at in candidates(state, upto).rev().filter(|at| *at >= own) {
         match state.transcript.get(at) {
             Some(Message::User { .. }) if first.is_some_and(|from| at >= from) => stay.push(at),
             Some(Message::Notice { text, .. }) => {
-                let Some(rest) = left.checked_sub(text.len() as u64) else {
-                    left = 0;
+                let Some(rest) = remaining.checked_sub(text.len() as u64) else {
+                    remaining = 0;
                     continue;
                 };
-                left = rest;
+                remaining = rest;
                 stay.push(at);
             }
             Some(
@@ -192,7 +192,7 @@ fn verbatim(state: &State, upto: usize) -> Vec<usize> {
     stay
 }
 
-/// Returns the visible positions before `upto` that a compaction may keep: those that the last one kept, and the later.
+/// Returns the visible positions before `upto` that a compaction may keep: those that the last one kept, and later ones.
 fn candidates(state: &State, upto: usize) -> impl DoubleEndedIterator<Item = usize> {
     let kept = state.compactions.last().map(|last| last.verbatim.clone()).unwrap_or_default();
     let seen = |at: &usize| state.hidden_at(*at).is_none() && !context::is_replaced(state, *at);

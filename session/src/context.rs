@@ -1,4 +1,4 @@
-//! The input of a model call, and what a branch inherits of it.
+//! The input of a model call, and the part of it that a branch inherits.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::state::{CallPhase, Compaction, State};
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Output tokens reserved for a call without a cap.
-const USUAL_CAP: u64 = 4_096;
+const DEFAULT_OUTPUT_TOKENS: u64 = 4_096;
 
 /// The input of a model call, without its tools.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct Context {
 
 /// Returns the context of the current turn.
 ///
-/// The caller drops it before the answer is decided, so that the next message is pushed in place.
+/// The caller must drop it before it submits the answer, so that the next message is pushed without a copy.
 pub fn context(state: &State) -> Context {
     let run = state.run.as_ref();
     let turn = run.and_then(|run| run.turn.as_ref());
@@ -52,59 +52,59 @@ fn system(state: &State) -> Text {
     state.created.system.body.clone().unwrap_or_else(|| "".into())
 }
 
-/// Returns the transcript as models and people see it: a selected alternative replaces the original answer and what led
-/// to it; rolled-back messages are hidden; a summary replaces what was compacted.
+/// Returns the transcript as models and people see it: a selected alternative replaces the original answer and the
+/// messages that led to it, rolled-back messages are hidden, and a summary replaces compacted messages.
 ///
-/// Shared at no cost if no alternative is selected and nothing is hidden.
+/// The transcript is shared, not copied, if no alternative is selected and no message is hidden.
 pub fn visible(state: &State) -> Transcript {
-    let originals = state.alternatives.values().all(|alternatives| alternatives.seen().is_none());
+    let originals = state.alternatives.values().all(|alternatives| alternatives.selected().is_none());
     if originals && state.compactions.is_empty() && state.hidden().next().is_none() {
         return Arc::clone(&state.transcript);
     }
-    Arc::new(seen(state, state.compactions.last(), state.transcript.len()).messages)
+    Arc::new(visible_after(state, state.compactions.last(), state.transcript.len()).messages)
 }
 
 /// Returns the visible messages among the first `upto`.
 pub(crate) fn visible_to(state: &State, upto: usize) -> Vec<Message> {
-    seen(state, state.compactions.last(), upto).messages
+    visible_after(state, state.compactions.last(), upto).messages
 }
 
 /// Returns the visible messages of this session alone, without inherited ones and summaries.
 pub fn visible_own(state: &State) -> Vec<Message> {
-    let Seen { mut messages, own } = seen(state, state.compactions.last(), state.transcript.len());
+    let Visible { mut messages, own } = visible_after(state, state.compactions.last(), state.transcript.len());
     messages.split_off(own)
 }
 
 /// The visible part of a transcript.
-pub(crate) struct Seen {
+pub(crate) struct Visible {
     pub(crate) messages: Vec<Message>,
     /// The position of the first message of this session: inherited ones and a summary come before it.
     pub(crate) own: usize,
 }
 
-impl Seen {
+impl Visible {
     /// Returns the messages of this session.
     pub(crate) fn own(&self) -> &[Message] {
         self.messages.get(self.own..).unwrap_or_default()
     }
 }
 
-/// Returns what was visible before the compactions that hide message `seq`: all of them, if they do not.
-pub(crate) fn seen_at(state: &State, seq: Option<Seq>) -> Seen {
+/// Returns the messages that were visible before the compactions that hide message `seq`.
+pub(crate) fn visible_before(state: &State, seq: Option<Seq>) -> Visible {
     let at = seq.and_then(|seq| {
         let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
         own.rev().find_map(|(at, message)| (point(message) == Some(seq)).then_some(at))
     });
     let applies = |compaction: &&Compaction| at.is_none_or(|at| compaction.upto <= at);
-    seen(state, state.compactions.iter().rev().find(applies), state.transcript.len())
+    visible_after(state, state.compactions.iter().rev().find(applies), state.transcript.len())
 }
 
-fn seen(state: &State, compaction: Option<&Compaction>, upto: usize) -> Seen {
+fn visible_after(state: &State, compaction: Option<&Compaction>, upto: usize) -> Visible {
     let inherited = state.created.inherited.len();
     let mut out = Vec::with_capacity(upto.min(state.transcript.len()));
     let mut at = 0;
     if let Some(compaction) = compaction {
-        out.extend(compaction.shown(&state.transcript));
+        out.extend(compaction.replacement(&state.transcript));
         at = compaction.upto;
     }
     // Only messages of this session stay visible in a compaction; its first message is the summary.
@@ -127,11 +127,11 @@ fn seen(state: &State, compaction: Option<&Compaction>, upto: usize) -> Seen {
         at = to;
     }
     out.extend(between(&state.transcript, at, upto));
-    Seen { messages: out, own }
+    Visible { messages: out, own }
 }
 
-/// Returns the hidden ranges of the transcript in order, each with its replacement. They do not overlap: an exchange
-/// lies within one run.
+/// Returns the hidden ranges of the transcript in order, each with its replacement. They do not overlap, because an
+/// exchange lies within one run.
 fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
     let hidden = state.hidden().map(|(_, stretch)| (stretch.from, stretch.to, None));
     let mut cuts: Vec<_> = hidden.chain(replaced(state)).collect();
@@ -142,7 +142,7 @@ fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
 /// Returns the ranges that selected alternatives replace.
 fn replaced(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message>)> {
     state.alternatives.iter().filter_map(|(of, alternatives)| {
-        let text = Some(Arc::clone(alternatives.seen()?));
+        let text = Some(Arc::clone(alternatives.selected()?));
         let exchange = exchange(state, *of)?;
         let instead = Message::Assistant { seq: *of, text, reasoning: None, calls: Arc::new([]) };
         Some((exchange.asked.saturating_add(1), exchange.end, Some(instead)))
@@ -167,8 +167,8 @@ pub(crate) struct Exchange {
     pub(crate) end: usize,
 }
 
-/// Returns the exchange that answer `of` ends; `None` if it ends none, was continued without a user message, or was
-/// rolled back.
+/// Returns the exchange that answer `of` ends. `None` if it does not end one, was continued without a user message, or
+/// was rolled back.
 pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     let mut last_user = None;
     let mut found: Option<Exchange> = None;
@@ -196,8 +196,8 @@ pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     found
 }
 
-/// Returns this session's own messages that are neither rolled back nor compacted, with their positions. Inherited ones
-/// name another journal.
+/// Returns the messages of this session that are neither rolled back nor compacted, with their positions. Inherited
+/// messages refer to another journal.
 pub(crate) fn own(state: &State) -> impl DoubleEndedIterator<Item = (usize, &Message)> {
     let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
     own.filter(|(at, _)| state.hidden_at(*at).is_none() && !state.is_compacted(*at))
@@ -215,7 +215,7 @@ pub(crate) fn is_compacted(state: &State, seq: Seq) -> bool {
     own.filter(|(_, message)| point(message) == Some(seq)).any(|(at, _)| state.is_compacted(at))
 }
 
-/// Returns the user messages and answers of this session among `own`, by their records, in order.
+/// Returns the records of the user messages and answers among `own`, in order.
 pub(crate) fn points(own: &[Message]) -> Vec<Seq> {
     let mut points: Vec<Seq> = own.iter().filter_map(point).collect();
     // Inputs that were taken together share one record.
@@ -230,18 +230,18 @@ fn point(message: &Message) -> Option<Seq> {
     }
 }
 
-/// Returns what a branch at message `at` inherits: all visible messages up to it, with a result for each call.
+/// Returns the messages that a branch at message `at` inherits: all visible ones up to it, with a result for each call.
 ///
 /// Open calls get a placeholder: their results belong to the session that made the calls.
-pub(crate) fn inherited(state: &State, Seen { messages: seen, own }: &Seen, at: Seq) -> Transcript {
-    let last = seen.iter().enumerate().skip(*own).rfind(|(_, message)| point(message) == Some(at));
+pub(crate) fn inherited(state: &State, Visible { messages, own }: &Visible, at: Seq) -> Transcript {
+    let last = messages.iter().enumerate().skip(*own).rfind(|(_, message)| point(message) == Some(at));
     let end = last.map_or(0, |(at, _)| at.saturating_add(1));
-    let mut out: Vec<Message> = between(seen, 0, end).collect();
+    let mut out: Vec<Message> = between(messages, 0, end).collect();
     if let Some((_, Message::Assistant { calls, .. })) = last
         && !calls.is_empty()
         && out.len() == end
     {
-        let results = seen.get(end..).unwrap_or_default().iter();
+        let results = messages.get(end..).unwrap_or_default().iter();
         let results: Vec<Message> =
             results.take_while(|message| matches!(message, Message::Result { .. })).cloned().collect();
         if results.is_empty() { out.extend(pending(state, at)) } else { out.extend(results) }
@@ -273,5 +273,8 @@ const PENDING: &str = "Pending elsewhere: this call was open when this conversat
 /// Returns the estimated tokens of the next model call: the request, and the answer up to the cap.
 pub(crate) fn estimate(state: &State) -> Reserved {
     let bytes = visible(state).iter().map(Message::bytes).fold(system(state).len() as u64, u64::saturating_add);
-    Reserved { input: bytes.div_ceil(BYTES_PER_TOKEN), output: state.limits.output_tokens.unwrap_or(USUAL_CAP) }
+    Reserved {
+        input: bytes.div_ceil(BYTES_PER_TOKEN),
+        output: state.limits.output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS),
+    }
 }

@@ -1,4 +1,4 @@
-//! The decision of a session: the table *state × command → records*.
+//! The decisions of a session: the table *state × command → records*.
 //!
 //! Columns: **Q** queued · **W** working · **Wm** waiting mid-turn · **Wr** waiting at rest · **Hi** held interrupted ·
 //! **Ho** held out of turns · **Hc** closing · **E** no run in flight. `S` stale · `AE` already ended · `NF` not found
@@ -9,7 +9,7 @@
 //! | submit `send` | accepted | accepted | accepted | accepted, taken, next turn; a run of a model: accepted | accepted, QUIET | accepted | accepted, opened, started, taken, turn; closed: reopened first |
 //! | submit `steer` | joins the first turn | next boundary | next boundary | accepted, taken, next turn | accepted, QUIET | accepted | as send |
 //! | … of a running relative | as `steer` | next boundary, while turns are left | as W | as W | misplaced | misplaced | misplaced |
-//! | admitted | started, taken, turn; owner over: ended | S | slot awaited: resumed, turn; else S | as Wm | S | S | S |
+//! | admitted | started, taken, turn; owner ended: ended | S | slot awaited: resumed, turn; else S | as Wm | S | S | S |
 //! | model answered, calls | S | answered, calls start | S | S | Hi: answered, calls interrupted, QUIET | answered, calls cancelled, END check | S |
 //! | … final | S | answered, boundary | S | S | Hi: answered, QUIET | answered, END check | S |
 //! | … cut, empty / again, refused | S | answered, one more turn / END(failed) | S | S | as final | as final | S |
@@ -18,62 +18,62 @@
 //! | … refused until a reset beyond the turn | S | discarded, parked (`Wm`) | S | S | as above | as above | S |
 //! | … overflow, something to hide | S | discarded, attempt + 1 waits for a compaction; else as above | S | S | as above | as above | S |
 //! | compact, for an attempt | S | compacted, the model is called; failed: the model is called, after an overflow END(failed) | S | S | Hi: discarded, QUIET | discarded, END check | S |
-//! | compact, asked | compacted; a compaction awaited: working | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | compact, requested | compacted; a compaction awaited: working | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | undo compaction | working | working | working | working | working | working | undone |
 //! | tool finished, tool panicked | S | finished, boundary | S | S | finished, QUIET | finished, END check | S |
-//! | spawn | S | started, spawned, births, or continue asked; refused: error | S | S | S | S | S |
+//! | spawn | S | started, spawned, new sessions, or continue asked; refused: error | S | S | S | S | S |
 //! | owned ended, call open | – | taken as its result, boundary | as W | – | taken, QUIET | taken, END check | stored |
 //! | owned ended, else | stored | waits for the boundary or its await; of a job: for a rest point | as W | taken, turn; not waking: stored, last: END(completed) | stored, QUIET | stored, END check | stored |
 //! | person's run ended | stored | waits for the boundary | as W | stored | stored, QUIET | stored, END check | stored |
 //! | cancel | ended | END | END | END | END | done or AE | AE or NF |
 //! | interrupt | ended | calls answered, rows taken, held interrupted, children of open calls cancelled, QUIET | as W | as W | done | AE | AE or NF |
-//! | owner over | ended | END | END | END | END | = | S |
+//! | owner ended | ended | END | END | END | END | = | S |
 //! | deadline run | S | END(timed out) | S | S | S | S | S |
 //! | deadline queue | ended | S | S | S | S | S | S |
 //! | deadline turn | S | END(timed out), while a model call is due | S | S | S | S | S |
 //! | deadline call | S | call timed out, boundary | as W | S | S | S | S |
-//! | deadline limit | S | S | parked at it: attempt + 1, with a slot first; else S | S | S | S | S |
+//! | deadline limit | S | S | parked at it: attempt + 1, first a slot if needed; else S | S | S | S | S |
 //! | deadline wall cap | ended | END | END | END | END | = | S |
 //! | deadline grace | S | S | S | S | Hi: local work closed, QUIET | local work closed, END check | S |
 //! | reactivated | re-arm | attempt + 1, or calls start again | re-arm, boundary | re-arm, boundary | calls closed, QUIET | calls closed, END check | rows stored |
 //! | restarts exhausted | ended | END | END | END | END | END check | S |
 //! | lost | keeps its place or ended | calls closed, ended | as W | as W | ended as held | ended as fixed | S |
 //! | budget refused | S | discarded, END(out of budget) | S | S | Hi: discarded, QUIET | discarded, END check | S |
-//! | ask answered, deadline ask | S | answered; allowed: the call starts; denied: it has its result | as W, with a slot first | S | S | S | S |
-//! | continue (a row) | refused | refused | refused | refused | refused | refused | accepted, opened; owner over: ended; closed or deleted: refused; answered before: S |
+//! | ask answered, deadline ask | S | answered; allowed: the call starts; denied: it gets its result | as W, first a slot if needed | S | S | S | S |
+//! | continue (a row) | refused | refused | refused | refused | refused | refused | accepted, opened; owner ended: ended; closed or deleted: refused; answered before: S |
 //! | owner cancels (a row) | ended | END | END | END | END | = | S |
-//! | background | NF | call finished, boundary; not a task's call: misplaced | as W | done where it is there already, else NF | as Wr | AE | AE or NF |
+//! | background | NF | call finished, boundary; not a task's call: misplaced | as W | done if it is in the background already, else NF | as Wr | AE | AE or NF |
 //! | change queue | changed; unknown id: NF | as Q | as Q | as Q | as Q | as Q | as Q |
-//! | close | working | working | working | working | working | working | closed; an input waits: working |
+//! | close | working | working | working | working | working | working | closed; an input is queued: working |
 //! | delete | working | working | working | working | working | working | queue cleared, deleted |
-//! | branch | branch created, birth | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | branch | branch created, new session | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | describe | title set, unless the host would replace an existing one; summary set; metadata merged | as Q | as Q | as Q | as Q | as Q | as Q |
-//! | regenerate, switch | working | working | working | working | working | working | branch created, birth; switched |
-//! | roll back | working | working | working | working | working | working | rolled back; done before: nothing |
+//! | regenerate, switch | working | working | working | working | working | working | branch created, new session; switched |
+//! | roll back | working | working | working | working | working | working | rolled back; already rolled back: done |
 //!
-//! A cancel of the whole tree records that the queue stays as it is (`queue_stands`), in the hold and in the end, also
-//! for owned runs. A later input lifts it. A deleted session takes only rows that it is owed: it refuses inputs,
+//! A cancel of the whole tree keeps queued inputs queued (`queue_stands`), also for owned runs; the hold and the end
+//! record it. A later input resets it. A deleted session takes only notices that are owed to it. It refuses inputs,
 //! branches and changes, and records a refusal of `continue` rows.
 //!
-//! A *turn* whose call would fill more than a share of the context window waits for a compaction before it: its attempt
-//! is a stream that has not answered, in every cell. A rollback undoes the compactions that hide messages of its run.
+//! A *turn* whose call would fill more than a share of the context window first waits for a compaction. Its attempt counts
+//! as a stream that has not answered, in every cell. A rollback undoes the compactions that hide messages of its run.
 //!
 //! A *run of a model* was opened by a model's call. A message never extends it: the run ends with its answer, and the
-//! message opens the next one; only a steering input enters it. In any other run a rest point takes one person's
-//! message alone; if none is queued, it takes all system entries and completions together. Completions wait while a
-//! message is queued or is the newest message. *Stored*: the record is a message of the transcript, except the end of a
-//! run that a person opened, which only views show.
+//! message opens the next run. Only a steering input enters it. In any other run a rest point takes one person's
+//! message alone. If none is queued, it takes all system entries and completions together. Completions wait while a
+//! message is queued or is the newest message. *Stored* means that the record becomes a message of the transcript. The
+//! end of a run that a person opened is recorded, but only views show it.
 //!
 //! A *message of a relative* comes from a model's call in the parent, a child or a sibling. It is a steering input that
-//! opens and resumes no run and renews no turns; the end of its run removes it from the queue.
+//! does not open or resume a run and does not renew turns. The end of the run removes it from the queue.
 //!
 //! A run that is *parked at a limit* waits mid-turn for its provider: no call of the turn is open, and the attempt is
-//! repeated at the recorded reset (`limit`). Inputs and ends wait for the boundary after it.
+//! repeated at the recorded reset (`limit`). Inputs and ends wait for the boundary after that attempt.
 //!
-//! `END(o)`: calls answered, rows taken, then ended, or held closing until local work and owned runs are over. `QUIET`:
-//! the check of a held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), run by whatever removes
-//! local work, a call or an owned run. After an end, a non-empty queue opens the next run in the same decision, unless
-//! `queue_stands` is set.
+//! `END(o)`: calls answered, notices taken, then ended, or held closing until local work and owned runs have ended.
+//! `QUIET`: the check of a held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), which runs whenever
+//! local work, a call or an owned run is removed. After an end, a non-empty queue opens the next run in the same
+//! decision, unless `queue_stands` is set.
 
 use crate::command::{Clock, Command};
 use crate::effect::{Decision, Effect, Rejection};
@@ -117,37 +117,37 @@ mod spawn;
 mod submit;
 mod tool;
 
-/// Takes outbox rows without the check that follows an end: an activation that decides `Lost` next would drop the turn
-/// that the check starts.
+/// Takes outbox rows without the check that follows an end. The next command is `Lost`, which would drop the turn that
+/// the check starts.
 pub fn arrive(state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
     let mut draft = Draft::new(state, clock);
     owned_ended::arrive(&mut draft, notices);
     draft.finish()
 }
 
-/// Decides one command. Changes only `state`, by the decision's records and its volatile fields.
+/// Decides one command. Applies the decision's records and volatile changes to `state`.
 /// # Errors
 /// [`Rejection`] if nothing is decided; the state is unchanged.
 pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
     let mut draft = Draft::new(state, clock);
     match command {
         Command::Submit(input) => submit::submit(&mut draft, input)?,
-        Command::Admitted { run, owner_over } => admitted::admitted(&mut draft, run, owner_over)?,
+        Command::Admitted { run, owner_ended } => admitted::admitted(&mut draft, run, owner_ended)?,
         Command::ModelAnswered(answer) => answered::answered(&mut draft, *answer)?,
         Command::AttemptFailed(failed) => attempt::failed(&mut draft, *failed)?,
         Command::ToolFinished { call, result, worked_ms } => tool::finished(&mut draft, call, *result, worked_ms)?,
         Command::Spawn { turn, verdicts } => spawn::spawn(&mut draft, turn, verdicts)?,
         Command::OwnedEnded(notices) => owned_ended::owned_ended(&mut draft, notices)?,
         Command::Cancel { run, by, queue_stands } => cancel::cancel(&mut draft, run, by, queue_stands),
-        Command::OwnerOver { owner, outcome, queue_stands } => {
-            cancel::owner_over(&mut draft, owner, outcome, queue_stands)?;
+        Command::OwnerEnded { owner, outcome, queue_stands } => {
+            cancel::owner_ended(&mut draft, owner, outcome, queue_stands)?;
         }
         Command::Deadline(deadline) => deadline::passed(&mut draft, deadline)?,
         Command::TurnPanicked { turn, attempt, part, message } => {
             panicked::turn(&mut draft, turn, attempt, part, message)?;
         }
         Command::ToolPanicked { call, message } => panicked::tool(&mut draft, call, &message)?,
-        Command::Reactivated { calls, owner_over } => reactivated::reactivated(&mut draft, calls, owner_over),
+        Command::Reactivated { calls, owner_ended } => reactivated::reactivated(&mut draft, calls, owner_ended),
         Command::RestartsExhausted { command } => restarts::exhausted(&mut draft, command)?,
         Command::Lost { owner_survives, queue_stands } => lost::lost(&mut draft, owner_survives, queue_stands)?,
         Command::Interrupt { by } => interrupt::interrupt(&mut draft, by),
@@ -170,7 +170,7 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
     Ok(draft.finish())
 }
 
-/// Returns the effects that a fresh activation needs and no record names: the awaited slot, and deadlines.
+/// Returns the effects that a fresh activation must repeat: the slot request and the deadlines.
 ///
 /// Used for a run that stayed queued over a restart of the host. In the same process, `Reactivated` returns them.
 pub fn wake(state: &State, clock: Clock) -> Vec<Effect> {

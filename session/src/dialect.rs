@@ -1,4 +1,4 @@
-//! Dialects: families of child tools over the same commands, with one table from outcomes to their words and back.
+//! Dialects: families of tools for child sessions. They map to the same commands; a table maps outcomes to their words.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -40,12 +40,12 @@ impl Dialect {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Returns whether its ends are pulled: kept for repeated reads, and pushed only to an idle model.
+    /// Returns whether the model fetches the ends of children: they are kept for repeated reads, and pushed only to an idle model.
     pub const fn is_pulled(self) -> bool {
         self.fetched_by().is_some()
     }
 
-    /// Returns the tool that pulls its ends, if any.
+    /// Returns the tool that fetches the ends of children, if any.
     pub const fn fetched_by(self) -> Option<&'static str> {
         match self {
             Self::Spawn => Some(jobs::AWAIT),
@@ -70,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the result of a call that opens nothing: `subagent` returns an object even then.
+    /// Returns the result of a refused call. `subagent` returns an object even then.
     pub fn refused(self, code: &str, message: &str) -> Text {
         match self {
             Self::Subagent => {
@@ -85,21 +85,21 @@ impl Dialect {
     }
 
     /// Returns whether this is the default, which records omit.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub(crate) fn is_task(&self) -> bool {
         *self == Self::Task
     }
 
     /// Returns the dialect's word for an outcome.
     ///
-    /// Partial output of a failed run is returned together with the status: no dialect has a status for it.
+    /// No dialect has a word for partial output: a failed run returns it together with its status.
     pub const fn word(self, kind: OutcomeKind) -> &'static str {
         let [subagent, task, spawn, spawn_task, minion] = match kind {
             OutcomeKind::Completed => ["complete", "output", "OK", "completed", "result"],
             OutcomeKind::Cancelled => ["cancelled", "error", "ERROR", "cancelled", "error"],
             // A final text at the turn limit is still an answer, and its text says so.
             OutcomeKind::OutOfTurns => ["max_iterations", "output", "ERROR", "failed", "error"],
-            // A run that a restart ended: it is no longer active, but was not stopped.
+            // A restart ended the run, which was not stopped otherwise.
             OutcomeKind::Lost => ["abandoned", "error", "ERROR", "failed", "error"],
             OutcomeKind::Failed
             | OutcomeKind::Interrupted
@@ -140,13 +140,13 @@ pub fn branch_state(phase: Phase, last: Option<OutcomeKind>) -> Option<&'static 
     }
 }
 
-/// Returns the task id of `spawn_task`: sortable by birth.
+/// Returns the task id of `spawn_task`, which sorts by creation time.
 pub fn task_id(child: SessionId) -> String {
     format!("task_{}", child.0.simple())
 }
 
-/// Returns the id by which an owner's model knows a child of `dialect`.
-pub fn known_as(dialect: Dialect, child: SessionId, short: &Short) -> String {
+/// Returns the id that an owner's model uses for a child of `dialect`.
+pub fn id_for_model(dialect: Dialect, child: SessionId, short: &Short) -> String {
     match dialect {
         Dialect::SpawnTask => task_id(child),
         Dialect::Subagent | Dialect::Task | Dialect::Spawn | Dialect::Minion => short.to_string(),
@@ -171,7 +171,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_name_is_one_dialect_and_what_records_spell() {
+    fn dialect_name_is_unique_and_equals_its_record_form() {
         for dialect in Dialect::ALL {
             assert_eq!(Dialect::by_name(dialect.name()), Some(dialect));
             assert_eq!(serde_json::to_value(dialect).unwrap(), dialect.name());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dialects_differ_in_is_one_row_each() {
+    fn dialect_properties_match_the_table() {
         let rows = Dialect::ALL.map(|it| (it.name(), it.is_pulled(), it.nests(), it.is_internal_only(), it.is_task()));
         let expected = [
             ("subagent", false, false, true, false),
@@ -195,20 +195,20 @@ mod tests {
     #[test]
     fn child_is_known_by_short_name_and_task_by_its_own_id() {
         let child: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
-        let known = Dialect::ALL.map(|dialect| known_as(dialect, child, &Short("a3f9c1".into())));
+        let known = Dialect::ALL.map(|dialect| id_for_model(dialect, child, &Short("a3f9c1".into())));
         let task = "task_0192f0c12d3e7abc8def0123456789ab";
         assert_eq!(known, ["a3f9c1", "a3f9c1", "a3f9c1", task, "a3f9c1"]);
     }
 
     #[test]
-    fn k6_every_outcome_has_the_word_of_each_dialect() {
-        let report = OutcomeKind::ALL.map(|kind| (kind, Dialect::ALL.map(|dialect| dialect.word(kind))));
-        assert_eq!(report, TABLE);
+    fn k6_every_outcome_has_a_word_in_each_dialect() {
+        let table = OutcomeKind::ALL.map(|kind| (kind, Dialect::ALL.map(|dialect| dialect.word(kind))));
+        assert_eq!(table, TABLE);
     }
 
     #[test]
-    fn a_word_with_one_meaning_leads_back_to_it_and_others_to_none() {
-        let back = |dialect: Dialect| {
+    fn unambiguous_words_map_back_to_their_outcome() {
+        let kinds_by_word = |dialect: Dialect| {
             let mut words: Vec<_> = OutcomeKind::ALL.map(|kind| dialect.word(kind)).to_vec();
             words.sort_unstable();
             words.dedup();
@@ -222,16 +222,16 @@ mod tests {
             ("error", None),
             ("max_iterations", Some(OutOfTurns)),
         ];
-        assert_eq!(back(Dialect::Subagent), subagent);
-        assert_eq!(back(Dialect::Task), [("error", None), ("output", None)]);
-        assert_eq!(back(Dialect::Spawn), [("ERROR", None), ("OK", Some(Completed))]);
+        assert_eq!(kinds_by_word(Dialect::Subagent), subagent);
+        assert_eq!(kinds_by_word(Dialect::Task), [("error", None), ("output", None)]);
+        assert_eq!(kinds_by_word(Dialect::Spawn), [("ERROR", None), ("OK", Some(Completed))]);
         let spawn_task = [("cancelled", Some(Cancelled)), ("completed", Some(Completed)), ("failed", None)];
-        assert_eq!(back(Dialect::SpawnTask), spawn_task);
-        assert_eq!(back(Dialect::Minion), [("error", None), ("result", Some(Completed))]);
+        assert_eq!(kinds_by_word(Dialect::SpawnTask), spawn_task);
+        assert_eq!(kinds_by_word(Dialect::Minion), [("error", None), ("result", Some(Completed))]);
     }
 
     #[test]
-    fn a_word_of_another_dialect_or_of_a_run_at_work_is_no_outcome() {
+    fn foreign_or_running_words_have_no_outcome() {
         for (dialect, word) in [
             (Dialect::Subagent, "completed"),
             (Dialect::Subagent, "running"),

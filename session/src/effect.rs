@@ -5,13 +5,13 @@ use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Shor
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Notice, Record};
 
-/// One effect, performed in order and never before the records that intend it are in the log.
+/// One effect. The hub performs the effects in order, after it has appended the records of the decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Request a slot; the ledger answers with `Admitted`.
     RequestSlot {
         run: RunNo,
-        /// Whether the run worked before: re-admission goes before new starts.
+        /// True if the run had a slot before: it goes before runs that have not started.
         again: bool,
     },
     /// Release the run's slot, or its queued request.
@@ -24,7 +24,7 @@ pub enum Effect {
         attempt: AttemptNo,
         after_ms: u64,
     },
-    /// Have the compaction agent summarise old history; the attempt waits for [`Command::Compact`](crate::command::Command::Compact).
+    /// Ask the compaction agent to summarise old history; the attempt waits for [`Command::Compact`](crate::command::Command::Compact).
     Compact {
         turn: TurnNo,
         attempt: AttemptNo,
@@ -49,13 +49,13 @@ pub enum Effect {
         to: SessionId,
         notice: Box<Notice>,
     },
-    /// Drop the model stream and stop the run's local tools. Each still answers with its completion command.
+    /// Drop the model stream and stop the run's local tools. Each of them still answers with its completion command.
     CancelLocal,
-    /// Fire the run's token for all that it owns, and notify the owned sessions.
+    /// Fire the run's token for everything that it owns, and notify the owned sessions.
     CancelOwned {
         run: RunNo,
         outcome: OutcomeKind,
-        /// Whether queued inputs of the owned sessions stay queued.
+        /// True if queued inputs of the owned sessions stay queued.
         queue_stands: bool,
     },
     /// Cancel one owned run: notify its session, and fire its token for everything below it.
@@ -85,25 +85,25 @@ pub enum Effect {
         run: RunNo,
         outcome: Outcome,
     },
-    /// Nothing remains to do until something arrives: the session may be unloaded.
+    /// Nothing is left to do until a command arrives: the session may be unloaded.
     Unload,
 }
 
-/// A decision: records to append, births in the same batch, and effects.
+/// A decision: records to append, new sessions in the same batch, and effects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Records of this session, already applied to the state.
     pub records: Vec<Record>,
-    pub births: Vec<Birth>,
+    pub new_sessions: Vec<NewSession>,
     pub effects: Vec<Effect>,
     pub reply: Reply,
 }
 
 /// The first records of a new session.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Birth {
+pub struct NewSession {
     pub session: SessionId,
-    /// Its records, from sequence number 1.
+    /// The records of the session, from sequence number 1.
     pub records: Vec<Record>,
 }
 
@@ -116,7 +116,7 @@ pub enum Reply {
         input: InputId,
         again: bool,
     },
-    /// A control was applied to this run.
+    /// The command was applied to this run.
     Done(RunNo),
     Branched {
         child: SessionId,
@@ -132,17 +132,17 @@ pub enum Reply {
     NotFound,
 }
 
-/// Why a command was not decided. The state is unchanged.
+/// The reason that a command was not decided. The state is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    #[error("stale: {0} is not awaited any more")]
+    #[error("stale: {0} is not pending")]
     Stale(&'static str),
     #[error("busy: {what} holds {limit}, its limit")]
     Busy { what: &'static str, limit: u64 },
     /// A run is active, and the command needs a quiet session.
     #[error("cannot {command}: {why}")]
     Working { command: &'static str, why: &'static str },
-    #[error("busy: inputs wait in its queue ({inputs}): let it take them, or clear them")]
+    #[error("busy: inputs are queued ({inputs}): wait until they are processed, or clear the queue")]
     Waiting { inputs: usize },
     #[error("the session is deleted")]
     Deleted,

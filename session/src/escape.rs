@@ -12,24 +12,24 @@ use crate::unseen::{is_blank, is_unseen};
 /// assert_eq!(harmless("a\tb\u{1b}[31m\u{202e}c"), "a\tb<U+001B>[31m<U+202E>c");
 /// ```
 pub fn harmless(text: &str) -> String {
-    visible(text, |before, c, after| match c {
+    escape(text, |before, c, after| match c {
         '\r' => after != Some('\n'),
         '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' => before.is_none_or(|before| before.is_ascii()),
         c => is_unseen(c),
     })
 }
 
-/// Escapes like [`harmless`] for approvals: every invisible character and every space lookalike too.
+/// Returns `text` escaped as by [`harmless`], and also every invisible character and space lookalike. For approvals.
 pub fn exact(text: &str) -> String {
-    visible(text, |_, c, _| is_unseen(c) || is_blank(c))
+    escape(text, |_, c, _| is_unseen(c) || is_blank(c))
 }
 
-fn visible(text: &str, named: impl Fn(Option<char>, char, Option<char>) -> bool) -> String {
+fn escape(text: &str, is_escaped: impl Fn(Option<char>, char, Option<char>) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        // A joiner after an escaped character would stay invisible: what was written counts.
-        if matches!(c, '\n' | '\t') || !named(out.chars().next_back(), c, chars.peek().copied()) {
+        // Checks the last written character: a joiner after an escaped character would stay invisible.
+        if matches!(c, '\n' | '\t') || !is_escaped(out.chars().next_back(), c, chars.peek().copied()) {
             out.push(c);
         } else {
             out.push_str(&format!("<U+{:04X}>", u32::from(c)));
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn harmless_text_keeps_its_lines() {
         assert_eq!(harmless("a\n\tb\u{1b}[31m\u{202e}c\r"), "a\n\tb<U+001B>[31m<U+202E>c<U+000D>");
-        assert_eq!(harmless("a\r\nb"), "a\r\nb", "the end of a line");
+        assert_eq!(harmless("a\r\nb"), "a\r\nb", "CR LF ends a line");
     }
 
     #[test]

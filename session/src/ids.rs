@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// Text shared by records, messages and results without copying.
 pub type Text = Arc<str>;
 
-/// The id of a session: a UUID of version 7, so that sessions sort by birth. The hub generates ids.
+/// The id of a session: a UUID of version 7, so that sessions sort by creation time. The hub generates ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub Uuid);
@@ -158,7 +158,7 @@ impl Hash {
         Self(out)
     }
 
-    /// Returns the 32 digits as one text: each piece costs a serializer a call and a search for characters to escape.
+    /// Returns the 32 digits as one text, because a serializer handles each piece with a call and an escape scan.
     fn digits(self, buffer: &mut [u8; 32]) -> &str {
         Uuid::from_bytes(self.0).as_simple().encode_lower(buffer)
     }
@@ -208,13 +208,13 @@ impl<'de> Deserialize<'de> for Hash {
 
 /// A value named by its hash, whose body is stored once per distinct value.
 ///
-/// In memory the body is present. In the journal only the first record that names it carries it; the `def` table
-/// restores it.
+/// In memory the body is present. In the journal only the first record that names the hash contains the body; the
+/// `def` table restores it in later records.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize", deserialize = "Box<T>: Deserialize<'de>"))]
 pub struct Interned<T: ?Sized> {
     pub hash: Hash,
-    /// Absent in all but the first record of a journal that names it.
+    /// Absent in all records of a journal except the first that names the hash.
     #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
     pub body: Option<Arc<T>>,
 }
@@ -234,7 +234,7 @@ impl<T: ?Sized> PartialEq for Interned<T> {
 impl<T: ?Sized> Eq for Interned<T> {}
 
 impl<T: Serialize + ?Sized> Interned<T> {
-    /// Hashes `body`.
+    /// Creates the interned form of `body`.
     /// # Errors
     /// If the body cannot be written as JSON.
     pub fn new(body: Arc<T>) -> Result<Self, serde_json::Error> {
@@ -244,7 +244,7 @@ impl<T: Serialize + ?Sized> Interned<T> {
 }
 
 impl<T: ?Sized> Interned<T> {
-    /// Returns the same name without its body, as later records carry it.
+    /// Returns the hash without the body, as in later records.
     #[must_use]
     pub fn stripped(&self) -> Self {
         Self { hash: self.hash, body: None }

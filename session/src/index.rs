@@ -1,4 +1,4 @@
-//! Index rows: a pure function of the records, so that listing, boot and delivery need no fold.
+//! Index rows: a pure function of the records. With them, listing, boot and delivery do not fold journals.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::outcome::OutcomeKind;
 use crate::place::{BranchKind, OnRestart, Owner};
 use crate::state::Phase;
 
-pub use changes::{Before, Stamp, born, changes, defs, head, inflight, rows};
+pub use changes::{Before, Stamp, changes, creation, defs, head, inflight, rows};
 pub use kept::kept;
 pub use obliged::{
     cancel_by, continue_from, continue_input, message_input, notice_from, refusal_from, unreadable_from,
@@ -26,40 +26,40 @@ pub struct Head {
     pub agent: Text,
     /// Subagent edges from the root.
     pub depth: u32,
-    /// Whether listings show it as its own row.
+    /// True if listings show the session in a row of its own.
     pub inspectable: bool,
     pub last_seq: Seq,
-    /// The activation that wrote it.
+    /// The activation that wrote the row.
     pub epoch: Epoch,
     pub state: Phase,
-    /// The kind of branch; for a root only if it is a task of the host.
+    /// The kind of branch. Set for a root only if it is a task of the host.
     #[serde(default)]
     pub kind: Option<BranchKind>,
     #[serde(default)]
     pub closed: bool,
     #[serde(default)]
     pub deleted: bool,
-    /// How its last run ended.
+    /// Outcome of the last run.
     pub last_outcome: Option<OutcomeKind>,
     /// The title, or the start of the first input; one line.
     #[serde(deserialize_with = "crate::title::read")]
     pub title: Text,
-    /// Wall clock of the birth in milliseconds since the epoch; informative.
+    /// Wall-clock time of the creation in milliseconds since the epoch; informative.
     pub created_ms: i64,
-    /// Wall clock of the last change; informative.
+    /// Wall-clock time of the last change; informative.
     pub updated_ms: i64,
 }
 
 impl Head {
-    /// Returns whether the session is erased: only this row remains of it.
+    /// Returns whether the session is erased, so that only this row remains.
     pub fn is_erased(&self) -> bool {
         self.deleted && self.last_seq == Seq(0)
     }
 
-    /// Returns the row that remains after erasure: the position in the tree, and no text.
+    /// Returns the row that remains after erasure: the position in the tree, without text.
     #[must_use]
     pub fn erased(&self) -> Self {
-        // Each field by name, so that a new field forces the decision whether it is text.
+        // Lists every field, so that the author of a new field must decide whether it is text.
         Self {
             parent: self.parent,
             root: self.root,
@@ -81,7 +81,7 @@ impl Head {
     }
 }
 
-/// One row per session with a run in flight: the boot scan.
+/// One row per session with a run in flight, for the boot scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inflight {
     pub run: RunNo,
@@ -96,9 +96,9 @@ pub struct Inflight {
     pub wall_cap_at: Option<i64>,
     pub on_restart: OnRestart,
     pub epoch: Epoch,
-    /// Starts of an activation since the last durable record.
+    /// Number of activation starts since the last durable record.
     pub starts: u32,
-    /// The reset of the provider's limit that the run waits for, as wall clock in milliseconds.
+    /// Reset time of the provider's limit that the run waits for, in milliseconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_until: Option<i64>,
 }
@@ -107,7 +107,7 @@ pub struct Inflight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
-    /// Notify an owner or parent of an end.
+    /// Notify an owner or parent of the end of a run.
     Notice,
     /// Continue with a new run.
     Continue,
@@ -128,7 +128,7 @@ pub enum RowKey {
 /// An obligation between sessions: inserted by the sender's batch, deleted by the receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Row {
-    /// The session that must take it.
+    /// The session that must fulfil it.
     pub to: SessionId,
     pub from: SessionId,
     pub kind: RowKind,
@@ -141,13 +141,13 @@ pub struct Changes {
     /// The head after the frame; `None` leaves it unchanged.
     pub head: Option<Box<Head>>,
     pub inflight: InflightChange,
-    /// The parent, if the frame is a birth: a `kid` row.
-    pub kid_of: Option<SessionId>,
+    /// The parent, if the frame creates the session: a `kid` row.
+    pub child_of: Option<SessionId>,
     /// Obligations that the frame adds, at the frame's LSN.
     pub put: Vec<Row>,
-    /// Obligations that the frame takes. A missing row was taken before.
+    /// Obligations that the frame fulfils. A missing row was fulfilled before.
     pub take: Vec<Row>,
-    /// Bodies that the frame's records carry for the first time, as JSON: `def` rows.
+    /// Bodies that the frame's records contain for the first time, as JSON: `def` rows.
     pub defs: Vec<(Hash, Text)>,
 }
 

@@ -1,4 +1,4 @@
-//! The decision core of subtend: what a session is, and what it does next.
+//! The decision core of subtend: the state of a session and its transitions.
 //!
 //! `decide` maps a state and a command to records and effects; `apply` folds records into state. Clock readings, ids
 //! and grants enter as values of the command: this crate has no I/O, clock or randomness.
@@ -7,11 +7,11 @@
 
 mod agent_override;
 pub mod authority;
-pub mod birth;
 pub mod call;
 pub mod command;
 pub mod compaction;
 pub mod context;
+pub mod creation;
 pub mod decide;
 pub mod dialect;
 pub mod effect;

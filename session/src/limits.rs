@@ -13,37 +13,37 @@ use serde::{Deserialize, Serialize};
 pub struct Limits {
     /// Subagent edges from the root; a child at this depth is the last.
     pub max_depth: u32,
-    /// Live owned runs per root; further ones are queued.
+    /// Number of live owned runs per root; further ones are queued.
     pub live_runs: u32,
-    /// Live runs that persons opened in branches, per root; never queued behind owned ones.
+    /// Number of live runs per root that persons opened in branches. They are never queued behind owned runs.
     pub live_person_runs: u32,
-    /// Spawns per root run in total.
+    /// Total number of spawns per root run.
     pub spawns: u32,
-    /// Answered turns per run.
+    /// Number of answered turns per run.
     pub turns: u32,
     /// Working time of an owned run.
     pub run_ms: Option<u64>,
     /// Time in the queue without a grant to its root.
     pub queue_ms: u64,
-    /// One turn with all its attempts.
+    /// Time of one turn with all its attempts.
     pub turn_ms: u64,
-    /// Silence of a model before its first event.
+    /// Time that a model may be silent before its first event.
     pub first_byte_ms: u64,
-    /// Silence of a model between two events.
+    /// Time that a model may be silent between two events.
     pub stall_ms: u64,
     pub tool_ms: u64,
-    /// Time for kills, once for a whole subtree.
+    /// Time for local work to stop, counted once for a whole subtree.
     pub grace_ms: u64,
-    /// Attempts of one turn.
+    /// Number of attempts of one turn.
     pub attempts: u32,
-    /// First delay before a retry; doubled each time.
+    /// Delay before the first retry; doubled each time.
     pub backoff_ms: u64,
-    /// Calls in one answer that are made; each one above fails by itself. See [`MAX_CALLS_PER_ANSWER`].
+    /// Number of calls of one answer that are started; each further call fails. See [`MAX_CALLS_PER_ANSWER`].
     pub calls_per_answer: u32,
-    /// Argument bytes of all calls of one answer. A call that exceeds it is refused, and its arguments are not
+    /// Argument bytes of all calls of one answer. A call that exceeds the rest is refused, and its arguments are not
     /// recorded.
     pub argument_bytes: u64,
-    /// Read-only calls of one turn that run concurrently.
+    /// Number of read-only calls of one turn that run concurrently.
     pub local_calls: u32,
     pub queue: u32,
     pub input_bytes: u64,
@@ -52,30 +52,30 @@ pub struct Limits {
     pub result_bytes: u64,
     /// Bytes of all notices of one boundary.
     pub notices_bytes: u64,
-    /// Text of answers, results and notices that one run records. A run above it ends before its next model call.
+    /// Bytes of answers, results and notices that one run records. A run over the limit ends before its next model call.
     pub recorded_bytes: Option<u64>,
     pub output_tokens: Option<u64>,
-    /// Percent of the model's context window at which old history is summarised and hidden before the next model call,
-    /// also once after a provider reports an overflow; 0 never. Absent: 80, where the window is known.
+    /// Percentage of the model's context window from which old history is summarised and hidden before the next model
+    /// call, and once after a provider reports an overflow. 0 turns it off. If absent, 80 if the window is known.
     pub compact_at: Option<u32>,
-    /// Tokens of a root run and its owned runs, input and output: reserved by estimate before each model call, settled
-    /// by what the provider reports, else by the reservation. A run whose call does not fit ends out of budget.
+    /// Input and output tokens of a root run and its owned runs. Each model call first reserves an estimate, and is then
+    /// charged the tokens that the provider reports, else the reservation. A run whose call does not fit ends out of budget.
     pub tokens: Option<u64>,
-    /// Millionths of a US dollar, likewise, for models with a known price.
+    /// Cost in millionths of a US dollar, counted like `tokens`, for models with a known price.
     pub cost_micro: Option<u64>,
     pub wall_ms: Option<u64>,
-    /// Time for an approval; then the call is denied. No restart prolongs it.
+    /// Time for an approval, after which the call is denied. A restart does not prolong it.
     pub ask_ms: u64,
-    /// How long a check waits for its run; the timeout ends only the wait.
+    /// Time that a check waits for its run. The timeout ends only the wait.
     pub check_ms: u64,
     /// Wall-clock time of a detached run, and working time of a background process.
     pub detached_ms: u64,
     pub inherited_bytes: u64,
-    /// Whether a run waits for the reset of a provider's limit that exceeds its turn; off, it fails at once.
+    /// Parking of runs until the reset of a provider's limit that exceeds their turn. If off, they fail at once.
     pub park: Parking,
 }
 
-/// Whether runs park at limits of providers.
+/// Parking of runs at limits of providers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parking {
@@ -84,7 +84,7 @@ pub enum Parking {
     Off,
 }
 
-/// From `on` or `off`, which some readers of YAML take for `true` and `false`.
+/// Deserializes `on` or `off`, which some YAML parsers turn into `true` and `false`.
 impl<'de> Deserialize<'de> for Parking {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OnOrOff;
@@ -151,8 +151,7 @@ impl Default for Limits {
     }
 }
 
-/// Calls above which an answer is rejected, unless `calls_per_answer` is higher. A provider's answer with more is
-/// refused while it streams.
+/// Number of calls above which an answer is rejected while it streams, unless `calls_per_answer` is higher.
 pub const MAX_CALLS_PER_ANSWER: u32 = 1_024;
 
 /// A limit that cannot take effect, or under which no run could start or end.
@@ -163,20 +162,20 @@ pub struct BadLimit {
     pub why: &'static str,
 }
 
-/// Percent of a context window at which a compaction leaves room for its summary, and comes before the overflow.
-const SHARES: std::ops::RangeInclusive<u32> = 10..=95;
+/// Valid percentages of a context window: a compaction needs room for its summary, and must come before the overflow.
+const VALID_SHARES: std::ops::RangeInclusive<u32> = 10..=95;
 
 impl Limits {
     /// Checks that work is possible under these limits.
     /// # Errors
     /// [`BadLimit`] for the first value that is not allowed.
     pub fn check(&self) -> Result<(), BadLimit> {
-        let wide = |limit: Option<u64>| limit != Some(0);
+        let is_positive = |limit: Option<u64>| limit != Some(0);
         let checked = [
             ("live_runs", self.live_runs > 0),
             ("live_person_runs", self.live_person_runs > 0),
             ("turns", self.turns > 0),
-            ("run_ms", wide(self.run_ms)),
+            ("run_ms", is_positive(self.run_ms)),
             ("turn_ms", self.turn_ms > 0),
             ("first_byte_ms", self.first_byte_ms > 0),
             ("stall_ms", self.stall_ms > 0),
@@ -185,18 +184,18 @@ impl Limits {
             ("queue", self.queue > 0),
             ("input_bytes", self.input_bytes > 0),
             ("argument_bytes", self.argument_bytes > 0),
-            ("recorded_bytes", wide(self.recorded_bytes)),
-            ("output_tokens", wide(self.output_tokens)),
-            ("tokens", wide(self.tokens)),
-            ("cost_micro", wide(self.cost_micro)),
-            ("wall_ms", wide(self.wall_ms)),
+            ("recorded_bytes", is_positive(self.recorded_bytes)),
+            ("output_tokens", is_positive(self.output_tokens)),
+            ("tokens", is_positive(self.tokens)),
+            ("cost_micro", is_positive(self.cost_micro)),
+            ("wall_ms", is_positive(self.wall_ms)),
             ("ask_ms", self.ask_ms > 0),
             ("check_ms", self.check_ms > 0),
             ("detached_ms", self.detached_ms > 0),
         ];
-        match checked.iter().find(|(_, fine)| !fine) {
+        match checked.iter().find(|(_, valid)| !valid) {
             Some((name, _)) => Err(BadLimit { name, why: "0, so nothing could run: give 1 or more" }),
-            None if self.compact_at.is_some_and(|share| share > 0 && !SHARES.contains(&share)) => Err(BadLimit {
+            None if self.compact_at.is_some_and(|share| share > 0 && !VALID_SHARES.contains(&share)) => Err(BadLimit {
                 name: "compact_at",
                 why: "no share of a context window: give 10 to 95 percent, or 0 for never",
             }),
@@ -204,7 +203,7 @@ impl Limits {
         }
     }
 
-    /// Returns the share of the context window at which a compaction was asked for: it needs a known window.
+    /// Returns the configured share for compactions, if any. It needs a known context window.
     pub fn asked_share(&self) -> Option<u32> {
         self.compact_at.filter(|share| *share > 0)
     }
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_nothing_are_refused_by_name() {
+    fn zero_limits_are_refused_by_name() {
         assert_eq!(Limits::default().check(), Ok(()));
         assert_eq!(
             Limits { run_ms: None, max_depth: 0, spawns: 0, inherited_bytes: 0, ..Limits::default() }.check(),

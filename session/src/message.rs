@@ -1,4 +1,4 @@
-//! Messages of the transcript. A message is its record.
+//! Messages of the transcript.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub enum Message {
     Assistant {
         seq: Seq,
         text: Option<Text>,
-        /// Reasoning that the provider requires back.
+        /// Reasoning that the provider requires to be sent back.
         reasoning: Option<Text>,
         /// The requested calls: `ix` is the position in this list.
         calls: Arc<[ToolCall]>,
@@ -29,19 +29,19 @@ pub enum Message {
         error: bool,
         content: Text,
     },
-    /// A synthetic completion: rendered ends of owned runs, in the form that the provider accepts.
+    /// A synthetic completion: the rendered ends of owned runs.
     Notice {
         seq: Seq,
         text: Text,
     },
-    /// A continuation or nudge for the model.
+    /// A prompt of subtend: a continuation, a nudge or a summary.
     Prompt {
         text: Text,
     },
 }
 
 impl Message {
-    /// Returns its record, for a message with one of its own.
+    /// Returns the sequence number of its record, for a message with a record of its own.
     pub fn record(&self) -> Option<Seq> {
         match self {
             Self::User { seq, .. } | Self::Assistant { seq, .. } | Self::Notice { seq, .. } => Some(*seq),
@@ -49,7 +49,7 @@ impl Message {
         }
     }
 
-    /// Returns the bytes of its texts and calls.
+    /// Returns the number of bytes of its texts and calls.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::User { text, .. } | Self::Notice { text, .. } | Self::Prompt { text } => text.len() as u64,
@@ -65,16 +65,16 @@ impl Message {
     }
 }
 
-/// The messages of a session, shared with the turn task: it drops its clone before it reports, so that the next message
-/// is pushed in place.
+/// The messages of a session, shared with the turn task. The task drops its clone before it reports, so that the next
+/// message is pushed without a copy.
 pub type Transcript = Arc<Vec<Message>>;
 
 /// A tool as offered to a model. Its name matches `[a-zA-Z0-9_-]{1,64}`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
     pub name: Text,
-    /// What the tool does, when to use it and when not.
+    /// The purpose of the tool, with when to use it and when not.
     pub description: Text,
-    /// JSON schema of its arguments: always an object schema.
+    /// JSON schema of its arguments, always an object schema.
     pub schema: Arc<serde_json::Value>,
 }

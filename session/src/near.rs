@@ -11,9 +11,9 @@
 pub fn near<'a>(requested: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let folded = |name: &str| name.to_lowercase().replace('-', "_");
     let requested = folded(requested);
-    let most = requested.chars().count().div_ceil(3).min(3);
+    let max_distance = requested.chars().count().div_ceil(3).min(3);
     let ranked = known.into_iter().map(|name| (strsim::damerau_levenshtein(&requested, &folded(name)), name));
-    ranked.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
+    ranked.filter(|(distance, _)| *distance <= max_distance).min().map(|(_, name)| name)
 }
 
 /// Returns the error text for an unknown agent: the name, and a suggestion or all known names.
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_near_and_other_words_are_not() {
+    fn typos_get_a_suggestion_and_other_words_do_not() {
         let known = ["limits", "llm", "tools", "live_runs"];
         assert_eq!(near("limts", known), Some("limits"));
         assert_eq!(near("Live-Runs", known), Some("live_runs"));
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_agent_is_named_with_the_near_one_or_all() {
+    fn unknown_agent_error_suggests_one_or_lists_all() {
         let known = ["build", "explore"];
         assert_eq!(unknown_agent("exlpore", known), "unknown agent `exlpore`; did you mean `explore`?");
         assert_eq!(unknown_agent("x", known), "unknown agent `x`; known agents: build, explore");

@@ -1,10 +1,10 @@
-//! How runs end and by whom: the taxonomy behind every dialect's words.
+//! Outcomes of runs and their causes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Text};
 
-/// The cause of a command or an end.
+/// The originator of a command or an end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
@@ -22,7 +22,7 @@ pub enum By {
     Sweep,
 }
 
-/// Why a run ended: written once per run and never changed.
+/// The outcome of a run, recorded once and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -43,7 +43,7 @@ pub enum Outcome {
     },
     /// The turn allowance was spent before a final answer.
     OutOfTurns,
-    /// A budget of its tree was spent.
+    /// A budget of the run's tree was spent.
     OutOfBudget {
         which: Budget,
     },
@@ -51,7 +51,7 @@ pub enum Outcome {
     Lost,
     /// The session's actor failed more often than its restart budget allows.
     RestartsExhausted {
-        /// The command being handled, by name, when it was set aside.
+        /// Name of the command that was being handled, if it caused the crashes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         command: Option<Text>,
     },
@@ -73,7 +73,7 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// All of them, in the order of their declaration.
+    /// All outcomes, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::Completed,
         Self::Failed,
@@ -138,13 +138,13 @@ impl Outcome {
         Self::Failed { kind }
     }
 
-    /// Returns whether this end wakes an owner at rest: not if a person cancelled the run.
+    /// Returns whether this end wakes an owner at rest. It does not if a person cancelled or interrupted the run.
     pub fn wakes(&self) -> bool {
         !matches!(self, Self::Cancelled { by: By::Person } | Self::Interrupted { by: By::Person })
     }
 }
 
-/// Why a run failed.
+/// The reason that a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailKind {
@@ -165,13 +165,13 @@ pub enum FailKind {
         #[serde(default)]
         message: Text,
     },
-    /// The host does not know the session's agent.
+    /// The session's agent is unknown to the host.
     AgentMissing,
-    /// An ended session refused to continue: no run was opened. In notices only.
+    /// An ended session refused to continue, so no run was opened. Only in notices.
     NotContinued {
         why: ContinueRefusal,
     },
-    /// The session is unreadable: its end is unknown. In notices only.
+    /// The session is unreadable, so its end is unknown. Only in notices.
     Unreadable {
         message: Text,
     },
@@ -183,7 +183,7 @@ pub enum FailKind {
     },
 }
 
-/// Errors of a model, by what the caller can do about them.
+/// Errors of a model, grouped by the caller's possible reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelFail {
@@ -246,7 +246,7 @@ pub enum Budget {
     Recorded,
 }
 
-/// Why a child refuses to continue.
+/// The reason that a child refuses to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContinueRefusal {
@@ -260,7 +260,7 @@ mod tests {
     use super::OutcomeKind;
 
     /// Exhaustive, so that a new outcome must be added to [`OutcomeKind::ALL`].
-    fn place(kind: OutcomeKind) -> usize {
+    fn position(kind: OutcomeKind) -> usize {
         match kind {
             OutcomeKind::Completed => 0,
             OutcomeKind::Failed => 1,
@@ -276,6 +276,6 @@ mod tests {
 
     #[test]
     fn all_outcomes_are_listed_once_and_in_order() {
-        assert_eq!(OutcomeKind::ALL.map(place), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(OutcomeKind::ALL.map(position), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 }

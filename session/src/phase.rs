@@ -9,9 +9,9 @@ pub enum Phase {
     Queued,
     /// A model stream or local call is active or due.
     Working,
-    /// Mid-turn: only child, await or approval calls are open; or the run then awaits a slot.
+    /// Mid-turn: only child, await or approval calls are open, or the run awaits a slot after them.
     WaitingMidTurn,
-    /// At rest: no call is open, owned runs are in flight; or the run then awaits a slot.
+    /// At rest: no call is open and owned runs are in flight, or the run awaits a slot after them.
     WaitingAtRest,
     HeldInterrupted,
     HeldOutOfTurns,

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, MsgRef, RunKey, RunNo, SessionId, Text};
 
-/// The position of a session: it fixes depth, authority and listing for life.
+/// The position of a session in its tree. It determines depth, authority and listing, and never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// A person's or host's own session.
+    /// A session that a person or the host opened.
     Root,
     Child {
         parent: SessionId,
@@ -50,36 +50,36 @@ impl Place {
     }
 }
 
-/// Where the tools of a session work.
+/// The directory that the tools of a session use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// Where its parent works, or in the workspace.
+    /// The directory of its parent, or the workspace.
     #[default]
     None,
-    /// In a git worktree of its own.
+    /// A git worktree of its own.
     Worktree,
 }
 
-/// The worktree that a session works in, and what it was made from.
+/// The worktree that a session uses, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worktree {
-    /// The session that it is made for: this one, or one above.
+    /// The session that it was created for: this one or an ancestor.
     pub of: SessionId,
-    /// The session whose worktree it continues; the workspace if absent.
+    /// The session whose worktree it was created from; the workspace if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<SessionId>,
 }
 
 impl Worktree {
-    /// Returns the worktree of session `of`, whose parent works in `above`.
-    pub fn own(of: SessionId, above: Option<Self>) -> Self {
-        Self { of, from: above.map(|above| above.of) }
+    /// Returns a new worktree for session `of`, created from `parent`, the worktree of its parent.
+    pub fn own(of: SessionId, parent: Option<Self>) -> Self {
+        Self { of, from: parent.map(|parent| parent.of) }
     }
 
-    /// Returns whether `session` may work in `worktree`: its own, or where its parent works, `above`.
-    pub fn fits(worktree: Option<Self>, session: SessionId, above: Option<Self>) -> bool {
-        worktree == above || worktree == Some(Self::own(session, above))
+    /// Returns whether `session` may use `worktree`: one of its own, or `parent`, that of its parent.
+    pub fn fits(worktree: Option<Self>, session: SessionId, parent: Option<Self>) -> bool {
+        worktree == parent || worktree == Some(Self::own(session, parent))
     }
 }
 
@@ -96,7 +96,7 @@ pub enum Source {
 
 impl Source {
     /// Returns whether this is the default, which records omit.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub(crate) fn is_internal(&self) -> bool {
         *self == Self::Internal
     }
@@ -105,12 +105,12 @@ impl Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BranchKind {
-    /// A person's branch: inherits context.
+    /// A person's branch, which inherits context.
     Human,
-    /// An agent's child: empty context, one level deeper.
+    /// An agent's child, with an empty context and one level deeper.
     Subagent,
     Alternative,
-    /// A helper of the host (title, summary, compaction).
+    /// A service session of the host, for a title, a summary or a compaction.
     Service,
 }
 
@@ -127,9 +127,9 @@ pub enum Owner {
     },
     Person,
     Host(Service),
-    /// No owner: listed at the root, ended by its own cap or by `cancel_tree`.
+    /// No owner. The run is listed at the root, and ends by its own cap or by `cancel_tree`.
     Detached {
-        /// Whether the host asked for it, rather than a manifest.
+        /// True if the host detached it, false if a manifest did.
         by_host: bool,
     },
 }
@@ -143,7 +143,7 @@ impl Owner {
         }
     }
 
-    /// Returns whether a model's call opened the run: its answer goes to that model, and no queued message extends it.
+    /// Returns whether a model's call opened the run. Its answer goes to that model, and a queued message does not extend it.
     pub fn answers_a_model(&self) -> bool {
         match self {
             Self::Run { .. } | Self::Detached { .. } => true,
@@ -161,7 +161,7 @@ pub enum Service {
     Custom(Text),
 }
 
-/// Whether the owner's call waits for the run.
+/// Blocking or background execution of an owned run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {

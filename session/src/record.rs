@@ -1,7 +1,7 @@
-//! Records: what a session's journal holds. State is a fold over them (`state`).
+//! Records: the content of a session's journal. The state is a fold over them (`state`).
 //!
-//! JSON, externally tagged, snake_case. New *fields* get a default; a record *kind* that is not known means a newer
-//! format.
+//! They are stored as externally tagged JSON in snake_case. New *fields* get a default. An unknown record *kind* means
+//! that a newer version wrote the journal.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,41 +12,41 @@ use crate::outcome::By;
 
 pub use crate::agent_override::AgentOverride;
 pub use crate::outcome::ContinueRefusal;
-pub use birth::{RunOpened, SessionCreated};
 pub use compaction::{Compacted, CompactionCause, CompactionFailed, CompactionFailure};
+pub use creation::{RunOpened, SessionCreated};
 pub use description::{MetadataSet, SummarySet, TitleSet};
 pub use input::{From, InputAccepted, Lane, QueueChange};
 pub use run::{Hold, Park, RunEnded};
 pub use tree::{BranchCreated, Carrier, ChildSpawned, ContinueAsked, Notice, NoticeTaken, SpawnGranted};
 pub use turn::{AskBy, AskVerdict, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, ToolCall, TurnAnswered};
 
-mod birth;
 mod compaction;
+mod creation;
 mod description;
 mod input;
 mod run;
 mod tree;
 mod turn;
 
-/// One fact of one session, in the order of decisions.
+/// One fact about a session, in the order of decisions.
 ///
 /// At most 80 bytes, so that a decision of many records stays cheap to move; large records are boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Record {
-    /// The first record of every session, in its birth batch.
+    /// The first record of every session, in the batch that creates it.
     SessionCreated(Box<SessionCreated>),
     /// A run exists; the LSN of this record is its position in the queue.
     RunOpened(Box<RunOpened>),
-    /// The run was claimed: its working time starts here.
+    /// The run was started: its working time begins.
     RunStarted {
         run: RunNo,
         slot: bool,
     },
-    /// An input is accepted: the receipt is durable with this record.
+    /// An input is accepted. The receipt is durable with this record.
     InputAccepted(Box<InputAccepted>),
-    /// Queued inputs became user messages of the transcript; restarts the turn allowance.
+    /// Queued inputs became user messages of the transcript. This restarts the turn allowance.
     InputsTaken {
         ids: Vec<InputId>,
         run: RunNo,
@@ -69,9 +69,9 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         compacts: Option<CompactionCause>,
     },
-    /// A failed attempt, which leaves no trace in the transcript.
+    /// An attempt failed. The transcript does not contain it.
     AttemptDiscarded(Box<AttemptDiscarded>),
-    /// The model answered. Open calls are counted from here, never from the set of live children.
+    /// The model answered. Open calls are counted by this record, not by the set of live children.
     TurnAnswered(Box<TurnAnswered>),
     /// A call started. Only calls with side effects wait for this record to be durable.
     CallStarted {
@@ -79,29 +79,29 @@ pub enum Record {
         kind: Box<CallKind>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
-        /// The access that was allowed, if the authority was checked: for the audit.
+        /// The access that was allowed, if the authority was checked. For the audit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         access: Option<Box<Access>>,
     },
     /// A call ended. A blocking child call has its notice instead, unless it was moved to the background.
     CallFinished(Box<CallFinished>),
-    /// A child exists, with its first run owned by this session's run. In the same batch as its birth.
+    /// A child was created, and its first run is owned by this session's run. In the same batch as the child's first records.
     ChildSpawned(Box<ChildSpawned>),
-    /// This session continues an ended child; obliges a `continue` row.
+    /// This session continues an ended child. Adds a `continue` row.
     ContinueAsked(Box<ContinueAsked>),
-    /// This session, the child, refuses to continue; obliges a `notice` row.
+    /// This session, the child, refuses to continue. Adds a `notice` row.
     ContinueRefused {
         owner: SessionId,
         key: CallId,
         why: ContinueRefusal,
     },
-    /// This session cancels the run that `key` opened; obliges a `cancel` row.
+    /// This session cancels the run that `key` opened. Adds a `cancel` row.
     CancelAsked {
         call: Option<CallId>,
         child: SessionId,
         key: CallId,
     },
-    /// The run waits: it released its slot, or its clock stopped.
+    /// The run waits. Its slot is released and its clock is stopped.
     RunParked {
         run: RunNo,
         why: Park,
@@ -112,14 +112,14 @@ pub enum Record {
         why: Park,
         slot: bool,
     },
-    /// The run is held: no model call until an input, or never again.
+    /// The run is held: the model is not called until an input arrives, or not again in this run.
     RunHeld {
         run: RunNo,
         why: Box<Hold>,
     },
-    /// The run's one terminal record. Obliges a `notice` row if a session receives its end.
+    /// The run's one terminal record. Adds a `notice` row if a session receives its end.
     RunEnded(Box<RunEnded>),
-    /// Ends of owned runs were taken: this record is the tool result or the synthetic completion.
+    /// Ends of owned runs were taken. This record is the tool result or the synthetic completion.
     NoticeTaken(Box<NoticeTaken>),
     /// A call awaits approval.
     AskOpened {
@@ -128,7 +128,8 @@ pub enum Record {
         resource: Text,
         /// The root that receives the ask.
         root: SessionId,
-        /// When the ask is denied, as wall clock in milliseconds. `None` in older journals: each activation waits again.
+        /// Time in milliseconds since the epoch at which the ask is denied. `None` in older journals: each activation
+        /// waits the whole time again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline_at: Option<i64>,
     },
@@ -138,13 +139,13 @@ pub enum Record {
         verdict: AskVerdict,
         by: AskBy,
     },
-    /// A branch exists. In the same batch as its birth.
+    /// A branch was created. In the same batch as the branch's first records.
     BranchCreated(Box<BranchCreated>),
     /// Another alternative of an answer was selected.
     AlternativeSwitched {
         /// The answer: a record of this session.
         of: Seq,
-        /// The index: 0 is the original, then the branches in the order of their births.
+        /// The index: 0 is the original, followed by the branches in the order of their creation.
         to: u32,
         by: By,
     },
@@ -167,7 +168,7 @@ pub enum Record {
     CompactionUndone {
         by: By,
     },
-    /// The session is deleted: it takes nothing and is in no listing. Its journal stays readable.
+    /// The session is deleted: it does not accept anything, and listings omit it. Its journal stays readable.
     SessionDeleted {
         by: By,
     },
@@ -188,8 +189,8 @@ impl Record {
         self.into()
     }
 
-    /// Returns the bytes of text that a model, a tool or an owned run put into the record: counted by `recorded_bytes`.
-    /// Inputs of people have their own limits.
+    /// Returns the bytes of text that a model, a tool or an owned run put into the record, as `recorded_bytes` counts them.
+    /// Inputs have their own limits.
     pub fn text_bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
         let bytes = if let Self::TurnAnswered(answer) = self {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a model should answer; the provider's default where unset.
+/// Settings of a model call. Unset ones take the provider's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -21,7 +21,7 @@ pub struct Settings {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Effort {
-    /// No reasoning, where the model allows that.
+    /// No reasoning, if the model allows that.
     None,
     Low,
     Medium,
@@ -29,18 +29,18 @@ pub enum Effort {
 }
 
 impl Settings {
-    /// Returns these settings over `above`: set values win, but a cap never exceeds the one above.
+    /// Returns these settings, with unset values from `parent`. An output cap never exceeds that of `parent`.
     #[must_use]
-    pub fn under(&self, above: &Settings) -> Settings {
-        let cap = match (self.output_tokens, above.output_tokens) {
-            (Some(here), Some(above)) => Some(here.min(above)),
-            (here, above) => here.or(above),
+    pub fn under(&self, parent: &Settings) -> Settings {
+        let cap = match (self.output_tokens, parent.output_tokens) {
+            (Some(own), Some(cap)) => Some(own.min(cap)),
+            (own, cap) => own.or(cap),
         };
         Settings {
             output_tokens: cap,
-            temperature: self.temperature.or(above.temperature),
-            top_p: self.top_p.or(above.top_p),
-            effort: self.effort.or(above.effort),
+            temperature: self.temperature.or(parent.temperature),
+            top_p: self.top_p.or(parent.top_p),
+            effort: self.effort.or(parent.effort),
         }
     }
 }
@@ -50,13 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearer_setting_counts_and_a_cap_only_falls() {
-        let above = Settings { output_tokens: Some(100), temperature: Some(0.5), ..Settings::default() };
+    fn own_setting_takes_precedence_and_caps_never_rise() {
+        let parent = Settings { output_tokens: Some(100), temperature: Some(0.5), ..Settings::default() };
         let capped = |output_tokens| Settings { output_tokens, effort: Some(Effort::Low), ..Settings::default() };
         let merged =
-            |output_tokens| Settings { output_tokens: Some(output_tokens), effort: Some(Effort::Low), ..above };
-        assert_eq!(capped(Some(500)).under(&above), merged(100));
-        assert_eq!(capped(Some(50)).under(&above), merged(50));
-        assert_eq!(capped(None).under(&above), merged(100));
+            |output_tokens| Settings { output_tokens: Some(output_tokens), effort: Some(Effort::Low), ..parent };
+        assert_eq!(capped(Some(500)).under(&parent), merged(100));
+        assert_eq!(capped(Some(50)).under(&parent), merged(50));
+        assert_eq!(capped(None).under(&parent), merged(100));
     }
 }

@@ -49,73 +49,73 @@ pub struct State {
     pub next_seq: Seq,
     pub run: Option<Box<Run>>,
     pub last: Option<Box<Ended>>,
-    /// Outcomes of all ended runs, from run 1: the reply to a late control.
+    /// Outcomes of all ended runs, from run 1, for replies to late commands.
     pub outcomes: Vec<Outcome>,
     pub last_run: RunNo,
     pub last_turn: TurnNo,
-    /// Accepted inputs that no run took yet, in order.
+    /// Accepted inputs that no run has taken, in order.
     pub queue: VecDeque<Queued>,
     /// Idempotency keys of all accepted inputs.
     pub seen: BTreeMap<Text, InputId>,
-    /// Ids of all accepted inputs and of refused continuations, sorted: a command or row that is repeated after a
-    /// restart is found here.
+    /// Ids of all accepted inputs and refused continuations, sorted. They identify commands and rows that are repeated
+    /// after a restart.
     pub accepted: Vec<InputId>,
     pub transcript: Transcript,
-    /// Taken inputs with more than text, by the record that took them. Regenerating an answer needs them.
+    /// Taken inputs that have more than a text, by the record that took them. Needed to regenerate an answer.
     pub asked: BTreeMap<Seq, Arc<InputAccepted>>,
-    /// The last user message, which a child's birth names as `user_msg`.
+    /// The last user message, which becomes the `user_msg` of a new child.
     pub about: Option<MsgRef>,
     pub children: BTreeMap<SessionId, Child>,
-    /// Children whose texts are cached. Others are read from their own journals on demand.
+    /// Children whose texts are cached. Other texts are read from the children's journals on demand.
     pub kept: Kept,
     pub shorts: BTreeSet<Short>,
-    /// Keys of ended runs whose owned runs sent no notice yet, with the child (after a boot only).
+    /// Owned runs of ended runs that have not sent a notice: their keys and children. Only after a boot.
     pub owed: BTreeMap<CallId, SessionId>,
-    /// Runs of children, not owned by this session, whose notice was taken.
+    /// Children's runs, not owned by this session, whose notices were taken.
     pub noticed: BTreeSet<(SessionId, RunNo)>,
-    /// The agent that answers, if an input selected another than the session's own.
+    /// The agent that answers, if an input selected another one than the session's own.
     pub agent: Option<Arc<AgentOverride>>,
-    /// The offered tools, if fewer than the host has: from the birth, or changed by a continuing call.
+    /// The offered tools, if fewer than the host has: from the creation, or changed by a continuing call.
     pub tools: Option<Vec<Text>>,
     /// Accesses that were allowed permanently, in this session only.
     pub always: BTreeSet<Access>,
     pub alternatives: BTreeMap<Seq, Alternatives>,
-    /// The messages of runs that did not complete: a rollback hides them.
+    /// The messages of runs that did not complete, which a rollback hides.
     pub stretches: BTreeMap<RunNo, Stretch>,
-    /// The compactions that apply, in order: the last one hides most.
+    /// The compactions that apply, in order. The last one hides the most messages.
     pub compactions: Vec<Compaction>,
-    /// The input tokens of a call, as the provider counted them last or a compaction estimated them, and the number of
+    /// The last known input tokens of a call, counted by the provider or estimated by a compaction, and the number of
     /// messages in that call.
     pub measured: Option<(u64, usize)>,
     /// The last record that changed which earlier messages are visible.
     pub revised: Seq,
-    /// The title set after the birth, by a person or a service of the host.
+    /// The title that a person or a service of the host set after the creation.
     pub title: Option<Text>,
     /// The latest summary by a service of the host.
     pub summary: Option<Arc<SummarySet>>,
-    /// Metadata after the last merge; if absent, that of the birth applies.
+    /// Metadata after the last merge. If absent, the initial metadata applies.
     pub metadata: Option<Text>,
     pub turns: u32,
-    /// Turn allowance of a run whose input names none.
+    /// Turn allowance of a run whose input does not set one.
     pub own_turns: u32,
     pub deleted: bool,
     pub closed: bool,
     pub usage: Usage,
     /// Volatile: arrived outbox rows that are not taken, in LSN order.
     pub arrived: Arrived,
-    /// Volatile: unstarted calls of the current turn, by what they wait for.
+    /// Volatile: unstarted calls of the current turn, by the condition that they wait for.
     pub due: Due,
-    /// Volatile: dropped texts that calls of the current turn read again, from their journals.
+    /// Volatile: dropped texts of children, read again from their journals for calls of the current turn.
     pub recalled: BTreeMap<SessionId, Text>,
-    /// Volatile: the tokens that the session's model accepts, if known.
+    /// Volatile: the context window of the session's model in tokens, if known.
     pub window: Option<u64>,
-    /// Volatile: children named by a check whose run is queued for its first slot, as the hub reported last.
+    /// Volatile: checked children whose runs wait for their first slot, as the hub reported last.
     pub queued_children: BTreeSet<SessionId>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alternatives {
-    /// Branches in the order of their births; index 1 is the first.
+    /// Branches in the order of their creation; index 1 is the first.
     pub branches: Vec<Alternative>,
     pub active: u32,
 }
@@ -123,12 +123,12 @@ pub struct Alternatives {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
     pub child: SessionId,
-    /// Set when its first run completes.
+    /// The answer, set when the branch's first run completes.
     pub text: Option<Text>,
     pub by: By,
 }
 
-/// A range of the transcript: the messages from a run's claim to its end.
+/// A range of the transcript: the messages from the start of a run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// The position of the first message.
@@ -146,7 +146,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Returns when it may be taken.
+    /// Returns the lane, which determines the point at which it may be taken.
     pub fn lane(&self) -> Lane {
         self.input.lane
     }
@@ -163,23 +163,23 @@ pub struct Child {
     pub short: Short,
     pub agent: Text,
     pub kind: BranchKind,
-    /// The call that created it; none for a branch that a person or the host created.
+    /// The call that created it; absent for a branch that a person or the host created.
     pub call: Option<CallId>,
     pub detached: bool,
     /// The key of its owned run in flight, until its notice is taken.
     pub key: Option<CallId>,
-    /// The last of its owned runs whose end was taken; 0 before. One in flight is later.
-    pub heard: RunNo,
+    /// The last of its owned runs whose end was taken; 0 before that. A run in flight has a higher number.
+    pub last_taken: RunNo,
     /// The dialect whose call created it.
     pub dialect: Dialect,
     pub label: Option<Text>,
-    /// Whether people see its session as their own.
+    /// True if listings show the session in a row of its own.
     pub inspectable: bool,
-    /// Whether its answer was taken as the session's title or summary.
+    /// True if its answer was taken as the session's title or summary.
     pub described: bool,
-    /// The answer whose call created it.
+    /// The answer whose call created it, or the branch point.
     pub at: Option<Seq>,
-    /// The last end, in a dialect that may read it again; without its text if that was dropped (see [`State::kept`]).
+    /// The last end, if the child's dialect may read it again. Without its text if that was dropped (see [`State::kept`]).
     pub given: Option<Arc<Notice>>,
 }
 
@@ -187,33 +187,33 @@ pub struct Child {
 pub struct Run {
     pub no: RunNo,
     pub opened: Arc<RunOpened>,
-    /// The inputs that opened it, until they are taken.
+    /// The inputs that opened the run, until they are taken.
     pub waiting: Vec<Queued>,
     pub started: bool,
     pub slot: bool,
-    /// Why the run waits, if it released its slot or clock.
+    /// The reason that the run waits, if it released its slot or clock.
     pub parked: Option<Park>,
     pub hold: Option<Hold>,
     pub turns: u32,
     /// Turns answered since the allowance was last restarted.
     pub spent: u32,
-    /// Turn allowance: that of its birth, unless an input set another.
+    /// Turn allowance: the one at its opening, unless an input set another.
     pub allowance: u32,
     /// Working time at the last record that carries it.
     pub worked_ms: u64,
-    /// The current turn: started, possibly answered; absent before the first.
+    /// The current turn, possibly answered; absent before the first.
     pub turn: Option<Box<Turn>>,
-    /// Owned runs without a notice, by key.
+    /// Owned runs whose notices were not taken, by key.
     pub owned: BTreeMap<CallId, Owned>,
-    /// Recorded cancels of owned runs.
+    /// Number of recorded cancels of owned runs.
     pub cancels: u32,
     /// Inputs taken since the last final answer.
     pub unanswered: Vec<InputId>,
-    /// The length of the transcript before the first of them was taken.
+    /// The length of the transcript before the first unanswered input was taken.
     pub asked_from: usize,
-    /// Whether a compaction failed: then the filled share of the window triggers no other.
+    /// True if a compaction failed. Then the share of the window does not trigger another one.
     pub compaction_failed: bool,
-    /// JSON schema for the next final answer, from the last of these inputs that has one.
+    /// JSON schema for the next final answer, from the last unanswered input that has one.
     pub format: Option<Text>,
     /// The last answer without calls that has text: the result so far.
     pub answer: Option<Answer>,
@@ -221,13 +221,13 @@ pub struct Run {
     pub partial: Text,
     pub recorded: u64,
     pub usage_self: Usage,
-    /// The usage of the owned runs whose ends were noticed.
+    /// The usage of the owned runs whose notices were taken.
     pub usage_owned: Usage,
-    /// Whether the current turn was opened by notices only.
+    /// True if only notices opened the current turn.
     pub by_notices: bool,
-    /// The length of the transcript when the run was claimed.
+    /// The length of the transcript when the run started.
     pub from: usize,
-    /// Messages that were taken while calls were open: they follow the results.
+    /// Messages that were taken while calls were open. They follow the results.
     pub deferred: Vec<Message>,
 }
 
@@ -252,37 +252,37 @@ pub struct Turn {
     pub no: TurnNo,
     pub attempt: AttemptNo,
     pub model: Text,
-    /// Attempts with that model in a row, this one included.
+    /// Number of consecutive attempts with that model, including the current one.
     pub tries: u32,
-    /// The prompt besides the transcript.
+    /// The prompt that subtend added to the transcript.
     pub prompt: Prompt,
-    /// Whether a model stream is active or due: started, neither answered nor discarded.
+    /// True if a model stream is active or due: the attempt was started, and neither answered nor discarded.
     pub streaming: bool,
-    /// Why the attempt waits for a compaction, if it does.
+    /// The cause of the compaction that the attempt waits for, if any.
     pub compacting: Option<CompactionCause>,
-    /// Whether a compaction followed a provider's report of an overflow.
+    /// True if a compaction followed a provider's report of an overflow.
     pub overflowed: bool,
-    /// Whether a compaction failed.
+    /// True if a compaction failed.
     pub compaction_failed: bool,
     /// The record of the answer, if it arrived.
     pub answered: Option<Seq>,
     /// The calls of the answer, by position.
     pub calls: Vec<Call>,
-    /// Calls without a result, counted from the answer.
+    /// Number of the answer's calls without a result.
     pub open: u32,
-    /// Local calls that started and are not finished.
+    /// Number of local calls that started and have not finished.
     pub local: u32,
-    /// Those of them that are not read-only.
+    /// Number of local calls among them that are not read-only.
     pub writing: u32,
     /// Open await and check calls, by position.
     pub waits: Vec<u32>,
     /// A `return` call that waits for the other calls of its answer.
     pub returning: Option<u32>,
-    /// Unstarted calls that await no approval.
+    /// Number of unstarted calls that do not await approval.
     pub unstarted: u32,
-    /// Calls that await approval.
+    /// Number of calls that await approval.
     pub asked: u32,
-    /// The reset of the provider's limit that its next attempt waits for, also while it then waits for a slot.
+    /// Reset time of the provider's limit that the next attempt waits for. Kept while the run then waits for a slot.
     pub limited: Option<i64>,
 }
 
@@ -292,9 +292,9 @@ pub struct Call {
     pub tool: Text,
     /// The arguments, as the model wrote them.
     pub args: Text,
-    /// Set when it starts.
+    /// The kind, set when the call starts.
     pub kind: Option<CallKind>,
-    /// Whether it was approved: no further approval is needed.
+    /// True if the call was approved.
     pub allowed: bool,
     pub phase: CallPhase,
 }
@@ -303,7 +303,7 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPhase {
     Unstarted,
-    /// Awaiting approval.
+    /// Awaits approval.
     Asked(Box<OpenAsk>),
     /// Started, no result yet.
     Started,
@@ -314,7 +314,7 @@ pub enum CallPhase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAsk {
     pub access: Access,
-    /// When the ask is denied, as wall clock in milliseconds.
+    /// Time in milliseconds since the epoch at which the ask is denied.
     pub deadline_at: Option<i64>,
 }
 
@@ -324,11 +324,11 @@ pub struct Ended {
     pub run: RunNo,
     pub owner: Owner,
     pub outcome: Outcome,
-    /// The text for its owner: the whole text if known; its bounded prefix after a fold.
+    /// The text for its owner: the whole text if known, else its bounded start.
     pub text: Option<Text>,
     pub turns: u32,
     pub usage_self: Usage,
     pub usage_owned: Usage,
-    /// Its turn allowance: `continue` adds to it.
+    /// Its turn allowance.
     pub max_turns: u32,
 }

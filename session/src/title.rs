@@ -10,10 +10,10 @@ use crate::unseen::turns;
 
 pub const MAX_CHARS: usize = 200;
 
-/// Why a text is not a valid title.
+/// The reason that a text is not a valid title.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTitle {
-    #[error("the title is empty: say what the session is about")]
+    #[error("the title is empty: describe the session")]
     Empty,
     #[error("the title has {chars} characters, the limit is {MAX_CHARS}")]
     Long { chars: usize },
@@ -21,7 +21,7 @@ pub enum BadTitle {
     NotOneLine,
 }
 
-/// Returns `text` on one line, with single spaces; the text itself where nothing changes.
+/// Returns `text` on one line, with single spaces. Borrows it if nothing changes.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     let spaced = |c: char| c.is_whitespace() && c != ' ';
     if !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ") && !text.contains(spaced) {
@@ -30,7 +30,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// As [`one_line`], for a text that is shared.
+/// Returns `text` on one line, as [`one_line`] does, for a shared text.
 pub(crate) fn folded(text: &Text) -> Text {
     match one_line(text) {
         Cow::Borrowed(_) => Arc::clone(text),
@@ -38,7 +38,7 @@ pub(crate) fn folded(text: &Text) -> Text {
     }
 }
 
-/// Reads the title of an index row: earlier versions kept line breaks in it.
+/// Deserializes the title of an index row. Earlier versions stored line breaks in it.
 pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
     Text::deserialize(from).map(|title| folded(&title))
 }

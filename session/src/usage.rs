@@ -23,18 +23,18 @@ pub struct Usage {
     /// Millionths of a US dollar, if a price is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_micro: Option<u64>,
-    /// Whether a part is unknown: unknown is not zero.
+    /// True if a part is unknown, which is not the same as zero.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unreliable: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
 impl Usage {
-    /// The usage of a call that was dropped before it reported any: unknown, not zero.
+    /// The usage of a call that was dropped before it reported any. It is unknown, not zero.
     pub const UNKNOWN: Self =
         Self { input: 0, output: 0, reasoning: 0, cache_new: 0, cache_read: 0, cost_micro: None, unreliable: true };
 

@@ -1,7 +1,6 @@
-//! The number of values in a JSON text, counted before it is parsed: a tree of values may take a hundred times the
-//! bytes of its text.
+//! Counts the values in a JSON text before it is parsed: a tree of values may take a hundred times the bytes of its text.
 
-/// Values that a JSON text from outside may have where it is read into a tree, which takes up to 60 MB then.
+/// Maximum number of values of an external JSON text that is parsed into a tree. Such a tree takes up to 60 MB.
 pub const MAX_VALUES: usize = 100_000;
 
 /// Returns whether a JSON text has too many values to be read into a tree.
@@ -13,11 +12,11 @@ pub const MAX_VALUES: usize = 100_000;
 /// assert!(!has_too_many(format!("[\"{}\"]", "{},".repeat(MAX_VALUES)).as_bytes()));
 /// ```
 pub fn has_too_many(json: &[u8]) -> bool {
-    // Each counted mark is a byte.
+    // A text has at least one byte per value.
     json.len() > MAX_VALUES && ValueCount::default().add(json) > MAX_VALUES
 }
 
-/// A count of the values in a JSON text that may come in pieces: at least as many as it has, at most twice as many.
+/// A counter of the values in a JSON text, which may come in pieces. It counts at most twice as many as there are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ValueCount {
     marks: usize,

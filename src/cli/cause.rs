@@ -58,10 +58,7 @@ fn failure(kind: &FailKind) -> String {
         FailKind::NotContinued { why: ContinueRefusal::Closed } => "it is closed".to_owned(),
         FailKind::NotContinued { why: ContinueRefusal::Deleted } => "it is deleted".to_owned(),
         FailKind::Unreadable { message } => {
-            format!(
-                "its session cannot be read any more ({}): `subtend verify` reports what is wrong",
-                harmless(message)
-            )
+            format!("its session cannot be read ({}): `subtend verify` reports what is wrong", harmless(message))
         }
         FailKind::AgentMissing => "its agent is not known here: `subtend agents` lists those that are".to_owned(),
         FailKind::Authority => "a permission that it needs is missing".to_owned(),

@@ -247,7 +247,7 @@ impl Spend {
 }
 
 impl SpendLimit {
-    /// Whether nothing is limited, so that no request is needed.
+    /// Returns whether nothing is limited, so that no request is needed.
     pub fn is_none(&self) -> bool {
         self.tokens.is_none() && self.cost_micro.is_none()
     }

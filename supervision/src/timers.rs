@@ -91,7 +91,7 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
         self.shared.bed.lock().wheel.disarm(key)
     }
 
-    /// Whether `key` is armed and has not fired.
+    /// Returns whether `key` is armed and has not fired.
     pub fn is_armed(&self, key: &K) -> bool {
         self.shared.bed.lock().wheel.contains(key)
     }

@@ -109,7 +109,7 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.tokens.lock().get(key)?.cause.as_deref().map(read)
     }
 
-    /// Whether `key` may start nothing: it has fired, or it is not open.
+    /// Returns whether `key` may start nothing: it has fired, or it is not open.
     pub fn fired(&self, key: &K) -> bool {
         self.tokens.lock().get(key).is_none_or(|open| open.token.is_cancelled())
     }

@@ -17,13 +17,13 @@ async fn arguments_of_40_mb_are_not_recorded() {
     let host = scene.host().await;
     let root = host.plays("worker", &[fill("big.txt", 41_943_040)]).await;
     let errors = host.refused(root.id(), 1);
-    let size = "41943082 bytes, and those of one answer may have 2097152 together (argument_bytes)";
+    let size = "41943082 bytes, and all calls of one answer may have 2097152 (argument_bytes)";
     assert!(errors[0].contains(size), "{errors:?}");
     let answered = host.records(root.id()).await.into_iter().find_map(|record| match record {
         Record::TurnAnswered(answered) => Some(answered.calls[0].args.to_string()),
         _ => None,
     });
-    let note = json!({"not_recorded": "41943082 bytes, above the limit argument_bytes of 2097152"}).to_string();
+    let note = json!({"not_recorded": "41943082 bytes, above the argument_bytes limit of 2097152"}).to_string();
     assert_eq!((answered, scene.content("big.txt")), (Some(note), String::new()));
     let size = host.size(root.id()).await;
     assert!(size < 64_000, "{size}");

@@ -26,7 +26,7 @@ fn g14_condensed_conversation_is_shown_and_undone() {
     let id = end["session"].as_str().expect("an id").to_owned();
     let early = user.call(&["condense", "--undo", &id]);
     assert_eq!(early.code, Some(1), "{early:?}");
-    assert!(early.err.contains("nothing is compacted: all messages are seen"), "{early:?}");
+    assert!(early.err.contains("no compaction to undo: all messages are visible"), "{early:?}");
     assert_eq!(user.call(&["send", "--model", &model, &id, &long("second")]).code, Some(0));
     let done = user.call(&["condense", "--model", &model, &id]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");

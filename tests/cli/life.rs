@@ -78,8 +78,8 @@ fn a_branch_knows_what_came_before_it_and_nothing_after() {
     assert_eq!(titles, [json!("another way"), json!("first")]);
     let long = "x".repeat(5_000);
     for (title, why) in [
-        ("", "error: the title is empty: say what the session is about (--title TEXT)\n"),
-        (" \t", "error: the title is empty: say what the session is about (--title TEXT)\n"),
+        ("", "error: the title is empty: describe the session (--title TEXT)\n"),
+        (" \t", "error: the title is empty: describe the session (--title TEXT)\n"),
         (&long, "error: the title has 5000 characters, the limit is 200 (--title TEXT)\n"),
     ] {
         let done = talk.user.call(&["branch", &first, "--title", title]);
@@ -123,12 +123,12 @@ fn regenerate_adds_an_answer_and_switch_returns_the_old() {
     let answer = talk.messages(&talk.id)[1].0.clone();
     let none = talk.user.call(&["switch", &answer, "next"]);
     assert_eq!(none.code, Some(1), "{none:?}");
-    assert!(none.err.contains("nor has any other answer of the session: regenerate one first"), "{none:?}");
+    assert!(none.err.contains("and no other answer has any: regenerate one first"), "{none:?}");
     assert_eq!(talk.says(&["regenerate", &talk.id]), "heard: first\n");
     assert_eq!(talk.tells(&["switch", &talk.id, "previous"]), format!("{answer} shows alternative 0\n"));
     assert_eq!(talk.tells(&["switch", &answer, "1"]), format!("{answer} shows alternative 1\n"));
     let wrong = talk.user.call(&["switch", &answer, "7"]);
-    assert!(wrong.code == Some(1) && wrong.err.contains("no alternative 7"), "{wrong:?}");
+    assert!(wrong.code == Some(1) && wrong.err.contains("unknown alternative 7"), "{wrong:?}");
     assert_eq!(talk.user.call(&["verify"]).code, Some(0));
 }
 

@@ -63,7 +63,7 @@ fn m10_rollback_marks_a_failed_run_and_the_session_continues() {
 fn m10_rollback_refuses_completed_and_missing_runs() {
     let (user, _, id) = failed();
     for (args, code, why) in [
-        (&["--run", "1"][..], 1, "run 1 completed: only a run that came to another end is rolled back"),
+        (&["--run", "1"][..], 1, "run 1 completed: only a run that did not complete can be rolled back"),
         (&["--run", "7"], 1, "the session has no run 7: its runs are 1 to 2"),
         (&["--run", "0"], 2, "invalid value '0' for '--run <N>'"),
     ] {

@@ -107,5 +107,5 @@ impl Approvals {
 
 /// Returns the arguments of the called tool, also through `use_tool`.
 pub(crate) fn args_of(tool: &str, args: &Text) -> Text {
-    discovery::used(tool, args).map_or_else(|| Arc::clone(args), |(_, args)| args.into())
+    discovery::resolve(tool, args).map_or_else(|| Arc::clone(args), |(_, args)| args.into())
 }

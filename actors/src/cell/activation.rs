@@ -225,8 +225,8 @@ impl Cells {
             }
             return Command::Lost { owner_survives: survives, queue_stands };
         }
-        let owner_over = self.runs.owner_over(&driver.state);
-        Command::Reactivated { calls: driver.unstarted(), owner_over }
+        let owner_ended = self.runs.owner_ended(&driver.state);
+        Command::Reactivated { calls: driver.unstarted(), owner_ended }
     }
 
     /// An actor crashed: restarts it from the journal within its budget, or gives its run up (V-1, V-3).

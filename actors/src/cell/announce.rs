@@ -35,7 +35,7 @@ impl Driver {
             session,
             path: String::new(),
             call,
-            tool: discovery::named(&at.tool, &at.args).into(),
+            tool: discovery::display_name(&at.tool, &at.args).into(),
             args: args_of(&at.tool, &at.args),
             action: Arc::clone(&open_ask.access.action),
             resource: Arc::clone(&open_ask.access.resource),

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use subtend_journal::{AppendError, Batch, Frame};
-use subtend_session::effect::Birth;
+use subtend_session::effect::NewSession;
 use subtend_session::ids::{Lsn, Seq};
 use subtend_session::index::Before;
 use subtend_session::record::Record;
@@ -28,9 +28,9 @@ impl Driver {
                 // The disk is behind: waiting here bounds the writer's queue (B-1).
                 Box::pin(self.cells.log.journal.room()).await;
             }
-            let births = std::mem::take(&mut pending.births);
+            let new_sessions = std::mem::take(&mut pending.new_sessions);
             let last = records.last().map_or("none", Record::kind);
-            pending.hot = self.commit(records, births)?;
+            pending.hot = self.commit(records, new_sessions)?;
             self.cells.host.faults.see(Sight::Committed(&self.state));
             self.cells.host.faults.strike(Point::AfterAppend, last);
         }
@@ -40,7 +40,7 @@ impl Driver {
         if self.left { Err(Halted::Over) } else { Ok(()) }
     }
 
-    fn commit(&mut self, records: Vec<Record>, births: Vec<Birth>) -> Result<VecDeque<Hot>, Halted> {
+    fn commit(&mut self, records: Vec<Record>, new_sessions: Vec<NewSession>) -> Result<VecDeque<Hot>, Halted> {
         let now_ms = self.cells.host.clock.wall_ms();
         let first = Seq(self.state.next_seq.0.saturating_sub(records.len() as u64));
         let opens = records.iter().any(|record| matches!(record, Record::RunOpened(_)));
@@ -51,12 +51,15 @@ impl Driver {
         let signal = ServiceSignal::of(&self.state, &records);
         let shown = self.cells.log.events.any().then(|| {
             let own = ShownRecords { session: self.state.id, first, records: records.clone() };
-            let born =
-                |birth: &Birth| ShownRecords { session: birth.session, first: Seq(1), records: birth.records.clone() };
-            std::iter::once(own).chain(births.iter().map(born)).collect()
+            let born = |birth: &NewSession| ShownRecords {
+                session: birth.session,
+                first: Seq(1),
+                records: birth.records.clone(),
+            };
+            std::iter::once(own).chain(new_sessions.iter().map(born)).collect()
         });
-        let born = births.iter().map(|birth| birth.session).collect();
-        let mut frames = Vec::with_capacity(births.len().saturating_add(1));
+        let born = new_sessions.iter().map(|birth| birth.session).collect();
+        let mut frames = Vec::with_capacity(new_sessions.len().saturating_add(1));
         frames.push(Frame {
             session: self.state.id,
             first_seq: first,
@@ -65,9 +68,9 @@ impl Driver {
             records,
             changes,
         });
-        let mut hot = VecDeque::with_capacity(births.len());
+        let mut hot = VecDeque::with_capacity(new_sessions.len());
         let mut fresh = HashSet::new();
-        for (birth, at) in births.into_iter().zip(1_u64..) {
+        for (birth, at) in new_sessions.into_iter().zip(1_u64..) {
             hot.extend(fold(&birth).map(|state| Hot {
                 session: birth.session,
                 queues: patience(&state),
@@ -159,7 +162,7 @@ impl Driver {
 }
 
 /// A child starts from its decided records, never by reading the journal back.
-fn fold(birth: &Birth) -> Option<Box<State>> {
+fn fold(birth: &NewSession) -> Option<Box<State>> {
     match State::fold(birth.session, &birth.records) {
         Ok(state) => Some(Box::new(state)),
         Err(error) => {

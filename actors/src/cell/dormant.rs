@@ -30,7 +30,7 @@ impl Driver {
         owed.extend(self.cells.takeover.unreadable.owed(&self.state));
         requests.extend(self.cells.runs.pending_cancels(&self.state));
         let command =
-            Command::Reactivated { calls: self.unstarted(), owner_over: self.cells.runs.owner_over(&self.state) };
+            Command::Reactivated { calls: self.unstarted(), owner_ended: self.cells.runs.owner_ended(&self.state) };
         self.written.starts = self.written.starts.saturating_add(1);
         self.written.unmarked = true;
         self.decide_first(First { lost: false, requests, command: Some(command), owed });

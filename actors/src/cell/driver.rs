@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use subtend_session::command::{Command, Deadline};
 use subtend_session::decide::wake;
-use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
+use subtend_session::effect::{Decision, Effect, NewSession, Rejection, Reply};
 use subtend_session::ids::{Epoch, RunKey, SessionId, Text, TurnNo};
 use subtend_session::index::Before;
 use subtend_session::outcome::By;
@@ -71,7 +71,7 @@ pub(crate) struct Todo {
 #[derive(Default)]
 pub(crate) struct Pending {
     pub(crate) records: Vec<Record>,
-    pub(crate) births: Vec<Birth>,
+    pub(crate) new_sessions: Vec<NewSession>,
     /// States of the children created in this batch, in order.
     pub(crate) hot: VecDeque<Hot>,
     pub(crate) effects: Vec<Effect>,
@@ -273,7 +273,7 @@ impl Driver {
         if let Command::OwnerCancels { owner, key, .. } = command {
             return matches!(of, Owner::Run { session, call, .. } if session == owner && call == key);
         }
-        matches!(command, Command::OwnerOver { owner, .. } if of.run() == Some(*owner))
+        matches!(command, Command::OwnerEnded { owner, .. } if of.run() == Some(*owner))
     }
 
     /// Decides what the folded run handles, and takes the ends that it is owed.
@@ -371,8 +371,8 @@ impl Driver {
         for word in cancels {
             self.decide(word, None);
         }
-        let owner_over = self.cells.runs.owner_over(&self.state);
-        self.decide(Command::Admitted { run: ticket.run, owner_over }, None);
+        let owner_ended = self.cells.runs.owner_ended(&self.state);
+        self.decide(Command::Admitted { run: ticket.run, owner_ended }, None);
         if self.state.run.as_ref().is_none_or(|run| !run.slot) {
             self.inbox.release_slot();
         }
@@ -462,7 +462,7 @@ impl Driver {
             }
         }
         append(&mut self.pending.records, decision.records);
-        append(&mut self.pending.births, decision.births);
+        append(&mut self.pending.new_sessions, decision.new_sessions);
         if let Some(reply) = reply {
             let of_input = if let Reply::Accepted { input, .. } = &decision.reply {
                 Some(self.state.run_of(*input))

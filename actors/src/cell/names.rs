@@ -8,8 +8,8 @@ use subtend_journal::ReadError;
 use subtend_session::authority::{Access, Verdict};
 use subtend_session::call::{CallKind, Invalid};
 use subtend_session::command::{Answered, Command, Deadline};
-use subtend_session::dialect::jobs::{Jobs, Own};
-use subtend_session::dialect::{Dialect, known_as};
+use subtend_session::dialect::jobs::{JobIndex, Jobs};
+use subtend_session::dialect::{Dialect, id_for_model};
 use subtend_session::ids::{CallId, RunKey, SessionId, Text};
 use subtend_session::state::{Child, Phase, State};
 use subtend_tools::background as tools;
@@ -48,7 +48,7 @@ pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Resu
     let shown: Vec<String> = newest
         .iter()
         .take(SHOWN)
-        .map(|(id, child)| format!("{} ({})", known_as(child.dialect, **id, &child.short), child.agent))
+        .map(|(id, child)| format!("{} ({})", id_for_model(child.dialect, **id, &child.short), child.agent))
         .collect();
     let more = if all > SHOWN { format!(" and {} older ones", all - SHOWN) } else { String::new() };
     Err(format!("Unknown {noun} `{named}`. Yours: {}{more}.", shown.join(", ")).into())
@@ -117,9 +117,9 @@ impl Driver {
     /// Resolves the awaited jobs; the result lists unknown ones (S2).
     fn meant_by_await(&self, jobs: &Jobs) -> Vec<RunKey> {
         let Jobs::Named(named) = jobs else { return Vec::new() };
-        let own = Own::of(&self.state);
+        let index = JobIndex::of(&self.state);
         let targets: BTreeSet<SessionId> =
-            named.iter().filter_map(|named| own.named(named)).map(|(job, _)| job).collect();
+            named.iter().filter_map(|named| index.find(named)).map(|(job, _)| job).collect();
         targets.into_iter().map(|job| self.state.owned_run(job)).collect()
     }
 

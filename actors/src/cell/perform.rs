@@ -137,7 +137,7 @@ impl Driver {
         let owned: Vec<SessionId> =
             self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
         for child in owned {
-            self.cells.tell(child, Command::OwnerOver { owner: key, outcome, queue_stands });
+            self.cells.tell(child, Command::OwnerEnded { owner: key, outcome, queue_stands });
         }
         self.cells.host.faults.see(Sight::Fired(key));
         // A lost run has no token yet: what it owns needs its cause too.

@@ -22,7 +22,7 @@ impl Driver {
             }
             // Computed now, not when it was sent: the owner may have closed since.
             (Needs::Asker, Command::Continue(ask)) => {
-                ask.owner_over = self.cells.runs.owner_outcome_of(RunKey { session: ask.owner, run: ask.run });
+                ask.owner_ended = self.cells.runs.owner_outcome_of(RunKey { session: ask.owner, run: ask.run });
             }
             (Needs::Answer, Command::ModelAnswered(answer)) => {
                 self.settle(answer);

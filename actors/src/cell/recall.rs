@@ -38,8 +38,8 @@ impl Driver {
         let mut room = usize::try_from(self.state.limits.notices_bytes).unwrap_or(usize::MAX);
         let mut recalled = BTreeMap::new();
         for job in wanted {
-            let let_go = self.state.children.get(&job).and_then(|child| child.let_go());
-            let Some(run) = let_go.and_then(|given| given.run).filter(|_| room > 0) else { continue };
+            let dropped_text = self.state.children.get(&job).and_then(|child| child.dropped_text());
+            let Some(run) = dropped_text.and_then(|given| given.run).filter(|_| room > 0) else { continue };
             match self.cells.answer_of(job, run) {
                 Ok(text) => {
                     room = room.saturating_sub(text.as_ref().map_or(0, |text| text.len()));
@@ -55,7 +55,7 @@ impl Driver {
         if let CallKind::Check { run, .. } = kind {
             wanted.push(run.session);
         } else if let (CallKind::Await { .. }, Some(Parsed::Await(jobs))) = (kind, self.work.ready.get(&call)) {
-            wanted.extend(jobs.meant(&self.state));
+            wanted.extend(jobs.resolve(&self.state));
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn handling(command: &Command) -> Handling {
         Command::Cancel { run: None, .. } => Handling { evidence: Some(cancelled), ..CONTROL },
         Command::Interrupt { .. } => Handling { evidence: Some(interrupted), ..CONTROL },
         Command::Cancel { run: Some(_), .. }
-        | Command::OwnerOver { .. }
+        | Command::OwnerEnded { .. }
         | Command::OwnerCancels { .. }
         | Command::BudgetRefused { .. }
         | Command::RestartsExhausted { .. }

@@ -35,7 +35,7 @@ impl Runs {
     /// Returns the outcome of the owner of the run in flight, if that is over or closes: an opening checks it (rule 7).
     ///
     /// The token shows it, across activations too: it fires with the owner's close, and a run with an unknown owner starts with a cancelled one.
-    pub(crate) fn owner_over(&self, state: &State) -> Option<OutcomeKind> {
+    pub(crate) fn owner_ended(&self, state: &State) -> Option<OutcomeKind> {
         let run = state.run.as_ref()?;
         match &run.opened.owner {
             Owner::Run { session, run: no, .. } => {
@@ -51,9 +51,9 @@ impl Runs {
     /// Returns the command by which the run in flight of `state` learns that its owner is over while its queue remains. Any other end of an owner
     /// comes with the command itself.
     fn queue_kept_cancel(&self, state: &State) -> Option<Command> {
-        let outcome = self.owner_over(state)?;
+        let outcome = self.owner_ended(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
-        self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
+        self.stands_below(owner).then_some(Command::OwnerEnded { owner, outcome, queue_stands: true })
     }
 
     /// Returns the owner's commands that precede the end of the owner: a cancel of this run alone, which is the cause then, and whether its queue
@@ -68,7 +68,7 @@ impl Runs {
 
     /// Returns the command with the cause for the run `owned`, whose token has fired: its own, or its owner's.
     pub(crate) fn word_from_above(&self, owner: RunKey, owned: RunKey) -> Command {
-        self.single_cancel(owner.session, owned).unwrap_or_else(|| Command::OwnerOver {
+        self.single_cancel(owner.session, owned).unwrap_or_else(|| Command::OwnerEnded {
             owner,
             outcome: self.closing_kind(owner, owned),
             queue_stands: self.stands_below(owner),

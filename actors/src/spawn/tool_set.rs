@@ -113,7 +113,7 @@ impl Finds {
                 Ok((tool, args)) => Meant::Used(tool, args),
                 Err(error) => {
                     // A dialect's refusal keeps its shape, also through `use_tool`.
-                    let used = subtend_session::dialect::discovery::used(tool, args);
+                    let used = subtend_session::dialect::discovery::resolve(tool, args);
                     let refused = used.and_then(|(tool, args)| offer.opens.read(&tool, &args)).and_then(Result::err);
                     Meant::Other(Classified::tree(Err(refused.unwrap_or(error).message.into())))
                 }

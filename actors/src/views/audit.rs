@@ -112,8 +112,10 @@ impl Audit {
         why: Option<Text>,
     ) {
         let tool_call = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
-        let tool = tool_call
-            .map_or_else(|| "".into(), |tool_call| Text::from(discovery::named(&tool_call.tool, &tool_call.args)));
+        let tool = tool_call.map_or_else(
+            || "".into(),
+            |tool_call| Text::from(discovery::display_name(&tool_call.tool, &tool_call.args)),
+        );
         self.decisions.push(Decision { seq, call, tool, access, verdict, by, why });
     }
 }

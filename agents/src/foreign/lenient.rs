@@ -7,7 +7,7 @@ use crate::front::{self, BadManifest};
 pub(crate) struct Read<'a> {
     pub(crate) map: Map<String, Value>,
     pub(crate) body: &'a str,
-    /// Whether values were quoted, since the front matter is not valid YAML.
+    /// True if values were quoted, since the front matter is not valid YAML.
     pub(crate) quoted: bool,
 }
 

@@ -15,7 +15,7 @@ impl Import<'_> {
         self.0.chars().take(200).collect()
     }
 
-    /// Whether its last part looks like the name of a file.
+    /// Returns whether its last part looks like the name of a file.
     pub(super) fn is_file_name(&self) -> bool {
         Path::new(self.0).extension().is_some()
     }

@@ -9,7 +9,7 @@ use crate::product::Product;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
     parts: Vec<TemplatePart>,
-    /// Whether the last numbered place takes all arguments from its own on.
+    /// True if the last numbered place takes all arguments from its own on.
     greedy: bool,
 }
 
@@ -31,7 +31,7 @@ enum TemplatePart {
 struct TemplateRules<'a> {
     /// The number of the first argument in `$N`.
     first: usize,
-    /// Whether `$$` is a `$`.
+    /// True if `$$` is a `$`.
     doubled: bool,
     /// The folder of a skill.
     folder: Option<&'a str>,

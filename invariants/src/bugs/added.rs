@@ -306,7 +306,7 @@ fn keep_text(case: &Case, state: &mut State, records: &mut [Record]) {
 /// Lets a branch inherit everything visible.
 fn see_later(case: &Case, decision: &mut Decision) {
     let (Command::Branch(_) | Command::Regenerate(_)) = case.command else { return };
-    for record in decision.births.iter_mut().flat_map(|birth| &mut birth.records) {
+    for record in decision.new_sessions.iter_mut().flat_map(|birth| &mut birth.records) {
         if let Record::SessionCreated(created) = record
             && !created.inherited.is_empty()
         {

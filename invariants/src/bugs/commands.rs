@@ -36,8 +36,8 @@ fn plain(case: &Case, state: &mut State, command: Command) -> Result<Decision, R
 fn changed(case: &Case) -> Command {
     let mut command = case.command.clone();
     match (case.bug, &mut command) {
-        (Bug::OwnerNotChecked, Command::Admitted { owner_over, .. }) => *owner_over = None,
-        (Bug::ContinueOfOver, Command::Continue(ask)) => ask.owner_over = None,
+        (Bug::OwnerNotChecked, Command::Admitted { owner_ended, .. }) => *owner_ended = None,
+        (Bug::ContinueOfOver, Command::Continue(ask)) => ask.owner_ended = None,
         (Bug::CancelReachesNextRun, Command::OwnerCancels { owner, key, .. }) => {
             let opened = case.before.run.as_ref().map(|run| &run.opened.owner);
             if let Some(Owner::Run { session, call, .. }) = opened
@@ -90,7 +90,7 @@ fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     }
     let mut command = case.command.clone();
     if let Command::Cancel { queue_stands, .. }
-    | Command::OwnerOver { queue_stands, .. }
+    | Command::OwnerEnded { queue_stands, .. }
     | Command::Lost { queue_stands, .. } = &mut command
     {
         *queue_stands = false;

@@ -118,7 +118,7 @@ fn leave_calls_open(case: &Case, records: &mut Vec<Record>) {
 
 /// Drops the starts of unstarted calls in a new activation.
 fn forget_unstarted(case: &Case, state: &mut State, decision: &mut Decision) {
-    let Command::Reactivated { owner_over: None, .. } = case.command else { return };
+    let Command::Reactivated { owner_ended: None, .. } = case.command else { return };
     let is_unstarted = |call: CallId| case.before.call(call).is_some_and(|call| call.phase == CallPhase::Unstarted);
     let goes_on = case.before.run.as_ref().is_some_and(|run| run.hold.is_none());
     let some = case.before.turn().is_some_and(|turn| turn.unstarted > 0);

@@ -54,7 +54,7 @@ pub struct Restart {
     pub at: When,
     /// The supervisor, for the storm limit.
     pub supervisor: u32,
-    /// Whether it restarts; otherwise it was given up.
+    /// True if it restarts; otherwise it was given up.
     pub admitted: bool,
     /// The run in flight when it was given up.
     pub run: Option<RunNo>,
@@ -65,7 +65,7 @@ pub struct Restart {
 pub struct Stop {
     pub session: SessionId,
     pub at: When,
-    /// Whether it was killed rather than asked.
+    /// True if it was killed rather than asked.
     pub killed: bool,
     pub run: Option<RunNo>,
 }

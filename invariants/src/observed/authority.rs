@@ -36,7 +36,7 @@ pub struct Offer {
     pub offered: bool,
     /// The highest verdict of any use.
     pub best: Verdict,
-    /// Whether an approver was attached at the request.
+    /// True if an approver was attached at the request.
     pub can_ask: bool,
 }
 

@@ -11,7 +11,7 @@ pub struct ClientLog {
     /// Its name, for the verdict.
     pub name: Text,
     pub received: Vec<(EventPlace, SessionId, Seq)>,
-    /// Whether it has received everything up to the instant of the world.
+    /// True if it has received everything up to the instant of the world.
     pub complete: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct SubscriberLog {
     /// The session that it follows and the first requested record; absent for a subscriber of all sessions.
     pub follows: Option<(SessionId, Seq)>,
     pub received: Vec<Heard>,
-    /// Whether it has received everything up to the instant of the world.
+    /// True if it has received everything up to the instant of the world.
     pub dry: bool,
 }
 

@@ -10,7 +10,7 @@ use subtend_session::outcome::Outcome;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
     pub at: When,
-    /// Whether no run was in flight and no row was owed.
+    /// True if no run was in flight and no row was owed.
     pub at_rest: bool,
     pub wrote: u64,
 }

@@ -10,7 +10,7 @@ pub enum Work {
     Model(TurnNo, AttemptNo),
     Tool {
         call: CallId,
-        /// Whether it may run again under the same key: read-only or idempotent.
+        /// True if it may run again under the same key: read-only or idempotent.
         repeatable: bool,
     },
     /// A system resource: a process, a file, a permit.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use subtend_journal::{Batch, Frame};
 use subtend_session::authority::Authority;
-use subtend_session::effect::Birth;
+use subtend_session::effect::NewSession;
 use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId};
 use subtend_session::index::{self, Stamp};
 use subtend_session::limits::Limits;
@@ -98,7 +98,7 @@ fn session(id: SessionId, seed: &mut u64) -> Vec<Frame> {
     let frame =
         |first_seq, records, changes| Frame { session: id, first_seq, epoch: Epoch(1), at_ms: 0, records, changes };
     let mut all = birth(id);
-    let mut born = index::born(&Birth { session: id, records: all.clone() }, stamp);
+    let mut born = index::creation(&NewSession { session: id, records: all.clone() }, stamp);
     if let Some(Record::SessionCreated(created)) = all.first() {
         born.defs = index::defs(created).expect("bodies");
     }

@@ -362,7 +362,7 @@ impl Fold {
         let mut frame = super::rows_only(self.id, state.next_seq);
         frame.epoch = epoch;
         frame.at_ms = at_ms;
-        frame.changes.kid_of = self.place.as_ref().and_then(Place::parent);
+        frame.changes.child_of = self.place.as_ref().and_then(Place::parent);
         frame.changes.head = Some(Box::new(index::head(&state, epoch, created_ms, at_ms)));
         let row = index::inflight(&state, Lsn(0), epoch, 0);
         frame.changes.inflight = row.map_or(InflightChange::Keep, |row| InflightChange::Put(Box::new(row)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use subtend_journal::{Batch, Frame, Journal};
 use subtend_session::authority::Authority;
-use subtend_session::effect::Birth;
+use subtend_session::effect::NewSession;
 use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId};
 use subtend_session::index::{self, Changes, InflightChange, Stamp};
 use subtend_session::limits::Limits;
@@ -51,7 +51,7 @@ impl Teller {
         let first_seq = Seq(self.records.len() as u64 + 1);
         let changes = if self.records.is_empty() {
             self.records.clone_from(&records);
-            index::born(&Birth { session: self.id, records: records.clone() }, self.stamp())
+            index::creation(&NewSession { session: self.id, records: records.clone() }, self.stamp())
         } else {
             let before = index::Before::of(&self.state());
             self.records.extend(records.iter().cloned());

@@ -38,7 +38,7 @@ fn a_row_that_was_not_made_is_told() {
     let journal = journal();
     let mut teller = Teller::new(id(11));
     let mut birth = born(&mut teller, Some(id(10)), true);
-    birth.changes.kid_of = None;
+    birth.changes.child_of = None;
     teller.opened_lsn = journal.append(one(birth)).unwrap().last;
     let mut ended = teller.tell(vec![record(serde_json::json!({"run_ended": {
         "run": 1, "outcome": "lost", "len": 0, "hash": Hash::of(b""), "turns": 0,
@@ -74,7 +74,7 @@ fn a_run_that_the_boot_would_not_see_is_told() {
 
 #[test]
 fn a_kid_of_nobody_is_told() {
-    let text = spoiled(|family, frame| frame.changes.kid_of = Some(family.child.id));
+    let text = spoiled(|family, frame| frame.changes.child_of = Some(family.child.id));
     assert!(text.ends_with(&format!("`kid` names it below {}, its records do not", id(11))), "{text}");
 }
 

@@ -1,17 +1,17 @@
-//! Verdicts for whole directories: what a sandbox without patterns can enforce.
+//! Verdicts for whole directories, for sandboxes that cannot enforce patterns.
 
 use super::pattern::{self, Syntax};
-use super::{Asked, Authority, Match, Ranked, Rule, RuleSet, Verdict};
+use super::{ActionSet, Authority, Match, Ranked, Rule, RuleSet, Verdict};
 
 impl Authority {
     /// Returns whether `action` is allowed for every path at and below `dir`, existing or not.
     ///
-    /// `true` is certain; `false` may be wrong where rules lift bounds only together. `action` is one of `fs.*`.
+    /// `true` is certain; `false` may be wrong if only several rules together allow a path. `action` is one of `fs.*`.
     pub fn allows_below(&self, action: &str, dir: &str) -> bool {
         pattern::is_normal(dir) && self.sets.iter().all(|set| set.allows_below(action, dir))
     }
 
-    /// Returns whether `action` is allowed for no path at or below `dir`, existing or not. `true` is certain.
+    /// Returns whether `action` is not allowed for any path at or below `dir`, existing or not. `true` is certain.
     pub fn denies_below(&self, action: &str, dir: &str) -> bool {
         !pattern::is_normal(dir) || self.sets.iter().any(|set| set.denies_below(action, dir))
     }
@@ -22,7 +22,7 @@ impl RuleSet {
         let rules = self.below(action, dir);
         let everywhere = || rules.iter().filter(|rule| rule.everywhere && rule.verdict() == Verdict::Allow);
         let lower = rules.iter().filter(|rule| rule.verdict() != Verdict::Allow);
-        // With a rule for the whole directory the default never applies, and a lower rule not where an allow beats it.
+        // With a rule for the whole directory the default never applies. A lower rule does not apply if an allow beats it.
         (self.default == Verdict::Allow || everywhere().next().is_some())
             && lower.into_iter().all(|lower| everywhere().any(|allow| allow.ranked.beats(&lower.ranked)))
     }
@@ -39,11 +39,11 @@ impl RuleSet {
 
     /// Returns the rules that may match something at or below `dir`.
     fn below(&self, action: &str, dir: &str) -> Vec<Below> {
-        let asked_action = Asked::One(action);
-        let matching = self.rules.iter().filter(|rule| asked_action.some_match(&rule.action) && somewhere(rule, dir));
+        let actions = ActionSet::One(action);
+        let matching = self.rules.iter().filter(|rule| actions.some_match(&rule.action) && may_apply_below(rule, dir));
         matching
             .map(|rule| Below {
-                ranked: Ranked::new(rule, Syntax::Path, Match::Itself),
+                ranked: Ranked::new(rule, Syntax::Path, Match::Exact),
                 least: Ranked::lowest(rule, Syntax::Path),
                 everywhere: match covers(rule) {
                     true => pattern::covers(&rule.resource, dir),
@@ -58,16 +58,16 @@ fn covers(rule: &Rule) -> bool {
     rule.covers(Syntax::Path)
 }
 
-fn somewhere(rule: &Rule, dir: &str) -> bool {
+fn may_apply_below(rule: &Rule, dir: &str) -> bool {
     pattern::may_match_below(&rule.resource, dir) || (covers(rule) && pattern::covers(&rule.resource, dir))
 }
 
 struct Below {
     /// The rank of a match by the pattern itself, the highest.
     ranked: Ranked,
-    /// The rank of a match by a named directory above, the lowest.
+    /// The rank of a match by an ancestor directory, the lowest.
     least: Ranked,
-    /// Whether it matches every path at and below the directory.
+    /// True if it matches every path at and below the directory.
     everywhere: bool,
 }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_directories_are_told_from_parts() {
+    fn directory_verdicts_differ_from_single_paths() {
         let rules = [
             ("fs.*", "secret/**", Verdict::Deny),
             ("fs.*", "secret/open/**", Verdict::Allow),
@@ -112,7 +112,7 @@ mod tests {
         // An ask of `doc/*` also covers everything below each match.
         assert_eq!(all("fs.write", "doc/a"), (false, true));
         assert_eq!(all("fs.write", "doc/a/b"), (false, true));
-        // A file that does not exist yet counts like one that does.
+        // Files that do not exist yet count too.
         assert_eq!(all("fs.read", "src"), (false, false));
         assert_eq!(all("fs.read", "secret/deep"), (false, true));
         assert_eq!(all("fs.read", "../x"), (false, true));
@@ -162,7 +162,7 @@ mod tests {
 
         /// Verdicts for a directory hold for each path in it.
         #[test]
-        fn what_is_said_of_a_directory_holds_of_all_that_is_in_it(authority in authorities()) {
+        fn directory_verdict_holds_for_each_path_in_it(authority in authorities()) {
             for dir in DIRS {
                 let (allows, denies) = (authority.allows_below("fs.read", dir), authority.denies_below("fs.read", dir));
                 prop_assert!(!(allows && denies), "{dir}");

@@ -3,11 +3,11 @@
 use super::{Match, Ranked, Rule, RuleSet, Syntax, Verdict, pattern};
 
 /// Longest pattern that is compared exactly; longer ones count as overlapping with everything.
-const LONGEST: usize = 256;
+const MAX_COMPARED: usize = 256;
 
 impl RuleSet {
-    /// Returns a set that gives at most what `rules` give where the last match decides, and the rules that it had to lower for that: a later,
-    /// less specific rule may match the same.
+    /// Returns a set that never allows more than `rules` do where the last match decides, and the rules whose verdicts
+    /// it had to lower: those that a later, less specific rule may overrule.
     ///
     /// ```
     /// use subtend_session::authority::{Rule, RuleSet, Verdict};
@@ -25,10 +25,11 @@ impl RuleSet {
             if kept.iter().any(|later| later.replaces(rule)) {
                 continue;
             }
-            let decides = |later: &&Rule| later.verdict < rule.verdict && rule.may_beat(later) && rule.may_meet(later);
+            let decides =
+                |later: &&Rule| later.verdict < rule.verdict && rule.may_beat(later) && rule.may_overlap(later);
             let bound = kept.iter().filter(decides).map(|later| later.verdict).min();
             let verdict = match bound {
-                // A lowered path covers what is below it, which the allow did not match: an ask there could lift a deny.
+                // A lowered path covers its contents, which the allow did not match: an ask there could override a deny.
                 Some(Verdict::Ask) if !pattern::ends_with_span(&rule.resource) => Verdict::Deny,
                 Some(bound) => bound,
                 None => rule.verdict,
@@ -53,16 +54,16 @@ impl Rule {
 
     /// Returns whether the rule may beat `other` somewhere.
     fn may_beat(&self, other: &Self) -> bool {
-        let beats = |syntax| Ranked::new(self, syntax, Match::Itself).beats(&Ranked::lowest(other, syntax));
+        let beats = |syntax| Ranked::new(self, syntax, Match::Exact).beats(&Ranked::lowest(other, syntax));
         beats(Syntax::Plain) || beats(Syntax::Path)
     }
 
     /// Returns whether some access may be matched by both rules.
-    fn may_meet(&self, other: &Self) -> bool {
+    fn may_overlap(&self, other: &Self) -> bool {
         overlap(&self.action, &other.action) && overlap(&self.reach(), &other.reach())
     }
 
-    /// Returns a pattern in which `*` is any run of characters, and that matches at least what the rule's resource does.
+    /// Returns a pattern that matches at least what the rule's resource does; `*` in it is any run of characters.
     fn reach(&self) -> String {
         let literal = self.resource.trim_start_matches("./").trim_end_matches('/');
         let spans = literal.replace("**/", "*").replace("/**", "*").replace("//", "*").replace("/./", "*");
@@ -78,10 +79,10 @@ impl Rule {
 /// Returns whether some text is matched by both patterns, in which `*` is any run of characters.
 fn overlap(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() > LONGEST || b.len() > LONGEST {
+    if a.len() > MAX_COMPARED || b.len() > MAX_COMPARED {
         return true;
     }
-    // `row[j]` says whether the rest of `a` overlaps with `b[j..]`.
+    // `row[j]` is true if the rest of `a` overlaps with `b[j..]`.
     let mut row = vec![false; b.len().saturating_add(1)];
     let ends = |text: &[u8]| text.iter().all(|c| *c == b'*');
     for at in (0..=a.len()).rev() {
@@ -89,15 +90,15 @@ fn overlap(a: &str, b: &str) -> bool {
         let mut next = vec![false; row.len()];
         for from in (0..=b.len()).rev() {
             let other = b.get(from..).unwrap_or_default();
-            let is = |row: &[bool], at: usize| row.get(at).copied().unwrap_or(false);
+            let is_set = |row: &[bool], at: usize| row.get(at).copied().unwrap_or(false);
             let fits = match (rest.first(), other.first()) {
                 (None, _) => ends(other),
                 (_, None) => ends(rest),
-                (Some(b'*'), _) | (_, Some(b'*')) => is(&row, from) || is(&next, from.saturating_add(1)),
-                (Some(one), Some(two)) => one == two && is(&row, from.saturating_add(1)),
+                (Some(b'*'), _) | (_, Some(b'*')) => is_set(&row, from) || is_set(&next, from.saturating_add(1)),
+                (Some(one), Some(two)) => one == two && is_set(&row, from.saturating_add(1)),
             };
-            if let Some(place) = next.get_mut(from) {
-                *place = fits;
+            if let Some(cell) = next.get_mut(from) {
+                *cell = fits;
             }
         }
         row = next;
@@ -150,8 +151,8 @@ mod tests {
                 let (set, _) = RuleSet::last_match(default, &rules);
                 let authority = Authority::of(set);
                 for access in accesses() {
-                    let (given, theirs) = (authority.verdict(&access), last(default, &rules, &access));
-                    prop_assert!(given <= theirs, "{access:?} of {rules:?}: {given:?}, not {theirs:?}");
+                    let (given, expected) = (authority.verdict(&access), last(default, &rules, &access));
+                    prop_assert!(given <= expected, "{access:?} of {rules:?}: {given:?}, not {expected:?}");
                 }
             }
         }
@@ -173,9 +174,9 @@ mod tests {
         }
     }
 
-    /// The control of the first property: rules that keep their verdicts give more.
+    /// Negative control of the first property: without lowering, the set allows more.
     #[test]
-    fn an_unlowered_rule_gives_more_than_the_last_match() {
+    fn unlowered_rule_allows_more_than_last_match() {
         let rule = |resource: &str, verdict| Rule { action: "shell.run".into(), resource: resource.into(), verdict };
         let rules = vec![rule("a b", Verdict::Allow), rule("a*", Verdict::Deny)];
         let access = Access { action: "shell.run".into(), resource: "a b".into() };
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_overlap_where_one_text_fits_both() {
+    fn patterns_overlap_when_one_text_matches_both() {
         for (a, b, fits) in [
             ("a*", "*b", true),
             ("a*c", "ab*", true),

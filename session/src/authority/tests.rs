@@ -24,7 +24,7 @@ fn set(default: Verdict, rules: &[(&str, &str, Verdict)]) -> RuleSet {
     }
 }
 
-/// An independent reading of the rules: simple, quadratic and recursive.
+/// An independent implementation of the rules: simple, quadratic and recursive.
 mod oracle {
     use super::*;
 
@@ -104,7 +104,7 @@ mod oracle {
         (0..=names.len()).map(|n| if n == 0 { ".".to_owned() } else { names[..n].join("/") }).collect()
     }
 
-    /// Returns how specific the rule's resource is where it matches: the path itself, or everything below a named path.
+    /// Returns the specificity of the rule's match: of the path itself, or of a directory above it.
     fn at(rule: &Rule, access: &Access) -> Option<Key> {
         let path = access.action.starts_with("fs.");
         if resource(&access.action, &rule.resource, &access.resource) {
@@ -198,7 +198,7 @@ fn accesses() -> impl Strategy<Value = Access> {
     (select(&ACTIONS[..]), select(&RESOURCES[..])).prop_map(|(action, resource)| access(action, resource))
 }
 
-/// Returns every access of the small world.
+/// Returns every access of the test's small world.
 fn world() -> impl Iterator<Item = Access> {
     ACTIONS.iter().flat_map(|action| RESOURCES.iter().map(|resource| access(action, resource)))
 }
@@ -215,13 +215,13 @@ proptest! {
     }
 
     #[test]
-    fn a_meet_gives_the_lower_verdict_at_each_point(a in authorities(), b in authorities(), at in accesses()) {
+    fn meet_gives_the_lower_verdict_for_each_access(a in authorities(), b in authorities(), at in accesses()) {
         prop_assert_eq!(a.meet(&b).verdict(&at), a.verdict(&at).min(b.verdict(&at)));
     }
 
-    /// P-1, down a chain of twelve.
+    /// P-1, along a chain of up to twelve sessions.
     #[test]
-    fn a_descendant_never_exceeds_an_ancestor(chain in prop::collection::vec(rule_sets(), 1..=12), at in accesses()) {
+    fn descendant_never_exceeds_its_ancestors(chain in prop::collection::vec(rule_sets(), 1..=12), at in accesses()) {
         let mut above = Authority::allow_all();
         let mut least = Verdict::Allow;
         for manifest in chain {
@@ -233,9 +233,9 @@ proptest! {
         }
     }
 
-    /// P-2, first half: a deny added anywhere enlarges nothing, there or below.
+    /// P-2, first half: a deny added anywhere never allows more, there or in descendants.
     #[test]
-    fn a_deny_added_above_enlarges_nothing_below(
+    fn deny_added_to_an_ancestor_never_allows_more(
         chain in prop::collection::vec(rule_sets(), 1..=12), place in any::<prop::sample::Index>(),
         added in rules(), at in accesses(),
     ) {
@@ -249,9 +249,9 @@ proptest! {
         prop_assert!(effective(&after) <= before);
     }
 
-    /// P-2, second half: an allow added below never exceeds what holds above.
+    /// P-2, second half: an allow added in a descendant never exceeds its ancestor.
     #[test]
-    fn an_allow_added_below_never_exceeds_above(above in authorities(), below in rule_sets(), added in rules(), at in accesses()) {
+    fn allow_added_to_a_descendant_stays_within_ancestor(above in authorities(), below in rule_sets(), added in rules(), at in accesses()) {
         let mut more = below;
         more.rules.push(Rule { verdict: Verdict::Allow, ..added });
         prop_assert!(above.meet(&Authority::of(more)).verdict(&at) <= above.verdict(&at));
@@ -259,7 +259,7 @@ proptest! {
 
     /// P-3, in value and in verdict.
     #[test]
-    fn the_order_of_rules_means_nothing(rules in rule_sets(), by in any::<u64>(), at in accesses()) {
+    fn rule_order_has_no_effect(rules in rule_sets(), by in any::<u64>(), at in accesses()) {
         let mut shuffled = rules.clone();
         let turn = usize::try_from(by).unwrap_or(0) % shuffled.rules.len().max(1);
         shuffled.rules.rotate_left(turn);
@@ -271,8 +271,8 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_set_reads_as_the_oracle_reads_it(rules in rule_sets(), at in accesses()) {
-        // An authority reads paths that are not normal before any set does.
+    fn rule_set_matches_the_oracle(rules in rule_sets(), at in accesses()) {
+        // An authority denies paths that are not normal before it reads any set.
         let expected = oracle::verdict(&rules, &at);
         let all_allowed = rules == RuleSet::only(Verdict::Allow);
         prop_assert_eq!(Authority::of(rules).verdict(&at), if all_allowed { expected.min(Authority::allow_all().verdict(&at)) } else { expected });
@@ -280,19 +280,19 @@ proptest! {
 
     /// A path that no rule allows by itself is never allowed because a directory above it is named.
     #[test]
-    fn a1_covering_directories_allows_nothing_more(rules in rule_sets(), at in accesses()) {
+    fn a1_covering_directories_never_allows_more(rules in rule_sets(), at in accesses()) {
         let verdict = Authority::of(rules.clone()).verdict(&at);
         prop_assert!(verdict != Verdict::Allow || exact(&rules, &at) == Verdict::Allow);
     }
 
-    /// P-7: a tool that is not offered would never be allowed; one that some resource may get is offered.
+    /// P-7: a tool that is not offered would never be allowed.
     #[test]
     fn best_bounds_every_resource(authority in authorities(), at in accesses()) {
         prop_assert!(authority.verdict(&at) <= authority.best(&at.action));
     }
 
     #[test]
-    fn unrestricted_means_that_every_resource_is_allowed(authority in authorities(), prefix in select(vec!["*", "f*", "fs.*", "net.*", "mcp:*"])) {
+    fn unrestricted_implies_every_resource_is_allowed(authority in authorities(), prefix in select(vec!["*", "f*", "fs.*", "net.*", "mcp:*"])) {
         let is_unrestricted = authority.unrestricted(&[prefix]);
         for at in world().filter(|at| at.action.starts_with(prefix.trim_end_matches('*'))) {
             let normal = Syntax::of(&at.action) == Syntax::Plain || pattern::is_normal(&at.resource);
@@ -303,10 +303,10 @@ proptest! {
     #[test]
     fn json_brings_back_the_same_authority(authority in authorities()) {
         let json = serde_json::to_string(&authority).expect("authorities are plain data");
-        prop_assert_eq!(serde_json::from_str::<Authority>(&json).expect("what was written"), authority);
+        prop_assert_eq!(serde_json::from_str::<Authority>(&json).expect("the written JSON parses"), authority);
     }
 
-    /// Any text at all may come as a resource: an `fs` path that is not normal is denied, and nothing panics.
+    /// A resource can be any text: an `fs` path that is not normal is denied, and nothing panics.
     #[test]
     fn hostile_resources_are_denied(rules in rule_sets(), resource in "[a./\\\\*\u{0}é]{0,12}") {
         let at = access("fs.read", &resource);
@@ -321,7 +321,7 @@ proptest! {
     }
 }
 
-/// All words of at most `len` letters of `alphabet`.
+/// Returns all words of at most `len` letters of `alphabet`.
 fn words(alphabet: &[char], len: usize) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut last = all.clone();
@@ -333,7 +333,7 @@ fn words(alphabet: &[char], len: usize) -> Vec<String> {
 }
 
 #[test]
-fn every_short_pattern_matches_as_the_oracle_says() {
+fn every_short_pattern_matches_like_the_oracle() {
     let texts = words(&['a', 'b', '/'], 4);
     for pattern in words(&['a', 'b', '/', '*'], 4) {
         for text in &texts {
@@ -347,9 +347,9 @@ fn every_short_pattern_matches_as_the_oracle_says() {
     }
 }
 
-/// The documented reason of the weights: what matches less is never less specific.
+/// The documented reason for the weights: a pattern that matches less is never less specific.
 #[test]
-fn a_pattern_that_matches_less_is_never_less_specific() {
+fn narrower_pattern_is_never_less_specific() {
     for syntax in [Syntax::Plain, Syntax::Path] {
         // No pattern contains `c`: only a wildcard matches it.
         let texts: Vec<String> = match syntax {
@@ -376,7 +376,7 @@ fn a_pattern_that_matches_less_is_never_less_specific() {
     }
 }
 
-/// Returns the verdict by exact matches of the path, as before rules covered directories.
+/// Returns the verdict of a set whose rules match paths exactly and do not cover directories.
 fn exact(set: &RuleSet, at: &Access) -> Verdict {
     let spelled = |rule: &&Rule| oracle::resource(&at.action, &rule.resource, &at.resource);
     let rules = set.rules.iter().filter(spelled).cloned().collect();
@@ -384,41 +384,41 @@ fn exact(set: &RuleSet, at: &Access) -> Verdict {
 }
 
 #[test]
-fn a1_a_deny_or_ask_of_a_directory_covers_what_is_in_it() {
-    let say = |rules: &[(&str, &str, Verdict)], resource| {
+fn a1_deny_or_ask_of_a_directory_covers_its_contents() {
+    let verdict_of = |rules: &[(&str, &str, Verdict)], resource| {
         Authority::of(set(Verdict::Allow, rules)).verdict(&access("fs.read", resource))
     };
     for verdict in [Verdict::Deny, Verdict::Ask] {
         for pattern in ["secret", "./secret", "/secret", "s*t", "**/secret"] {
             let rules = [("fs.read", pattern, verdict)];
-            let got = ["secret", "secret/k", "secret/a/b", "secrets", "src/a.rs"].map(|at| say(&rules, at));
+            let got = ["secret", "secret/k", "secret/a/b", "secrets", "src/a.rs"].map(|at| verdict_of(&rules, at));
             let expected = [verdict, verdict, verdict, Verdict::Allow, Verdict::Allow];
             assert_eq!(got, expected, "{pattern}");
         }
-        assert_eq!(say(&[("fs.*", ".", verdict)], "src/a.rs"), verdict, "the workspace is a directory too");
+        assert_eq!(verdict_of(&[("fs.*", ".", verdict)], "src/a.rs"), verdict, "the workspace is a directory too");
     }
-    // What is more specific decides inside, as with `secret/**`.
+    // A more specific rule decides inside, as with `secret/**`.
     let open = [("fs.read", "secret", Verdict::Deny), ("fs.read", "secret/open/**", Verdict::Allow)];
-    assert_eq!([say(&open, "secret/k"), say(&open, "secret/open/k")], [Verdict::Deny, Verdict::Allow]);
+    assert_eq!([verdict_of(&open, "secret/k"), verdict_of(&open, "secret/open/k")], [Verdict::Deny, Verdict::Allow]);
     let same = [("fs.read", "secret", Verdict::Ask), ("fs.read", "secret/**", Verdict::Deny)];
-    assert_eq!(say(&same, "secret/k"), Verdict::Deny, "of equals the lower one");
+    assert_eq!(verdict_of(&same, "secret/k"), Verdict::Deny, "ties take the lower verdict");
 }
 
 #[test]
-fn a1_an_allow_of_a_directory_does_not_widen_to_its_contents() {
+fn a1_allow_of_a_directory_does_not_cover_its_contents() {
     let authority = Authority::of(set(Verdict::Deny, &[("fs.write", "src", Verdict::Allow)]));
-    let say = |resource| authority.verdict(&access("fs.write", resource));
-    assert_eq!([say("src"), say("src/a.rs")], [Verdict::Allow, Verdict::Deny]);
+    let verdict_of = |resource| authority.verdict(&access("fs.write", resource));
+    assert_eq!([verdict_of("src"), verdict_of("src/a.rs")], [Verdict::Allow, Verdict::Deny]);
 }
 
 #[test]
-fn a1_patterns_of_other_actions_cover_nothing_below() {
+fn a1_patterns_of_other_actions_do_not_cover_contents() {
     let authority = Authority::of(set(Verdict::Allow, &[("net.fetch", "https://x", Verdict::Deny)]));
     assert_eq!(authority.verdict(&access("net.fetch", "https://x/y")), Verdict::Allow);
 }
 
 #[test]
-fn a1_a_more_specific_allow_does_not_hide_a_directory_deny() {
+fn a1_specific_allow_does_not_override_directory_deny() {
     let rules = [("fs.*", "secret", Verdict::Deny), ("fs.read", "secret", Verdict::Allow)];
     let authority = Authority::of(set(Verdict::Allow, &rules));
     assert_eq!(authority.verdict(&access("fs.read", "secret/k")), Verdict::Deny);
@@ -426,7 +426,7 @@ fn a1_a_more_specific_allow_does_not_hide_a_directory_deny() {
 }
 
 #[test]
-fn every_pair_of_rules_reads_as_the_oracle_reads_it() {
+fn every_pair_of_rules_matches_the_oracle() {
     let all: Vec<Rule> = ["*", "fs.*", "fs.read"]
         .iter()
         .flat_map(|action| {
@@ -449,7 +449,7 @@ fn every_pair_of_rules_reads_as_the_oracle_reads_it() {
 }
 
 #[test]
-fn the_most_specific_rule_wins_and_ties_take_the_lower_verdict() {
+fn most_specific_rule_applies_and_ties_take_the_lower_verdict() {
     let rules = set(
         Verdict::Deny,
         &[
@@ -462,16 +462,16 @@ fn the_most_specific_rule_wins_and_ties_take_the_lower_verdict() {
         ],
     );
     let authority = Authority::of(rules);
-    let say = |action, resource| authority.verdict(&access(action, resource));
-    assert_eq!(say("fs.read", "src/a.rs"), Verdict::Allow);
-    assert_eq!(say("fs.read", "a/b/.env"), Verdict::Deny);
-    assert_eq!(say("fs.read", ".env"), Verdict::Deny);
-    // One rule names the action, the other the place: neither wins, so the lower one holds.
-    assert_eq!(say("fs.read", "secret/key"), Verdict::Deny);
-    assert_eq!(say("fs.read", "secret"), Verdict::Deny);
-    assert_eq!(say("fs.read", "secrets"), Verdict::Allow);
-    assert_eq!(say("fs.write", "src/gen/x.rs"), Verdict::Allow);
-    assert_eq!(say("fs.write", "src/lib/x.rs"), Verdict::Ask);
-    assert_eq!(say("fs.write", "doc"), Verdict::Ask);
-    assert_eq!(say("net.fetch", "https://x/"), Verdict::Deny);
+    let verdict_of = |action, resource| authority.verdict(&access(action, resource));
+    assert_eq!(verdict_of("fs.read", "src/a.rs"), Verdict::Allow);
+    assert_eq!(verdict_of("fs.read", "a/b/.env"), Verdict::Deny);
+    assert_eq!(verdict_of("fs.read", ".env"), Verdict::Deny);
+    // One rule names the action, the other the path: neither is more specific, so the lower verdict applies.
+    assert_eq!(verdict_of("fs.read", "secret/key"), Verdict::Deny);
+    assert_eq!(verdict_of("fs.read", "secret"), Verdict::Deny);
+    assert_eq!(verdict_of("fs.read", "secrets"), Verdict::Allow);
+    assert_eq!(verdict_of("fs.write", "src/gen/x.rs"), Verdict::Allow);
+    assert_eq!(verdict_of("fs.write", "src/lib/x.rs"), Verdict::Ask);
+    assert_eq!(verdict_of("fs.write", "doc"), Verdict::Ask);
+    assert_eq!(verdict_of("net.fetch", "https://x/"), Verdict::Deny);
 }

@@ -1,13 +1,13 @@
-//! The written form of rules: one parser for agent files, the command line and hosts.
+//! The written form of rules, with one parser for agent files, the command line and hosts.
 
 use crate::authority::{Rule, Verdict, pattern};
 use crate::ids::Text;
 
-/// The actions that a written rule can name; one that ends with `:` takes a name after it.
+/// The actions that a written rule can name. A name follows an action that ends with `:`.
 pub const ACTIONS: [&str; 8] =
     ["fs.read", "fs.write", "net.fetch", "net.search", "shell.run", "task:", "tool:", "mcp:"];
 
-/// Tool names, of this and other products, that people write in place of an action.
+/// Tool names of this and other products that people write instead of an action.
 const ALIASES: [(&str, &[&str]); 6] = [
     ("fs.read", &["read", "list", "ls", "glob", "grep", "search"]),
     ("fs.write", &["write", "edit", "multiedit", "patch", "apply_patch"]),
@@ -48,7 +48,7 @@ impl Rule {
     /// # Errors
     /// [`BadRule`] for an action that no tool needs, or a pattern that no resource matches.
     pub fn written(action: &str, resource: Option<&str>, verdict: Verdict) -> Result<Self, BadRule> {
-        let (named, resource) = (translated(action), resource.unwrap_or("*"));
+        let (named, resource) = (translate_alias(action), resource.unwrap_or("*"));
         let rule = |action: &str, resource: &str| Self { action: action.into(), resource: resource.into(), verdict };
         let bad = |rule: &str, why: String| BadRule { rule: rule.into(), why };
         if named == "task:*" && action != named {
@@ -78,7 +78,7 @@ impl Rule {
 
 const BLANKS: &str = "a pattern has at least one character, no control characters and no blanks around it";
 
-/// Returns whether a pattern of addresses matches hosts that it does not spell out: `*` stands for any characters, `/` included.
+/// Returns whether an address pattern may match other hosts than it names: `*` stands for any characters, also `/`.
 ///
 /// ```
 /// use subtend_session::authority::is_wide_address;
@@ -94,44 +94,44 @@ pub fn is_wide_address(pattern: &str) -> bool {
     rest != "*" && (scheme.contains('*') || host.is_none_or(|host| host.is_empty() || host.contains('*')))
 }
 
-fn translated(action: &str) -> &str {
+fn translate_alias(action: &str) -> &str {
     let alias = action.to_lowercase();
     let found = ALIASES.iter().find(|(_, names)| names.contains(&alias.as_str()));
     found.map_or(action, |(action, _)| action)
 }
 
-/// Checks that a tool can need the action, or one that the pattern matches.
+/// Checks that some tool can need the action, or an action that the pattern matches.
 fn known(action: &str, verdict: Verdict) -> Result<(), String> {
     if action.is_empty() {
         return Err("the action is missing".to_owned());
     }
     if let Some((before, after)) = action.split_once('=') {
-        let (action, word) = (translated(before), verdict.word());
+        let (action, word) = (translate_alias(before), verdict.word());
         let after = if after.is_empty() { "secret/**" } else { after };
         return Err(format!(
             "a key names an action only; nest the pattern below it: `{action}: {{\"{after}\": {word}}}`"
         ));
     }
     if let Some(name) = placeholder(action) {
-        return Err(format!("unknown placeholder `{name}`; actions do not support placeholders: {}", choice()));
+        return Err(format!("unknown placeholder `{name}`; actions do not support placeholders: {}", valid_actions()));
     }
     let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '*' | '/');
     if !action.chars().all(valid) {
-        return Err(format!("an action holds letters, digits and . : _ - / * only: {}", choice()));
+        return Err(format!("an action holds letters, digits and . : _ - / * only: {}", valid_actions()));
     }
     if let Some(tool) = action.strip_prefix("tool:")
-        && translated(tool) != tool
+        && translate_alias(tool) != tool
     {
-        return Err(format!("no tool needs this action: the tool `{tool}` needs `{}`", translated(tool)));
+        return Err(format!("no tool needs this action: the tool `{tool}` needs `{}`", translate_alias(tool)));
     }
     if ACTIONS.iter().any(|known| may_match(action, known)) {
         return Ok(());
     }
     let near = near(action).map_or_else(|| ":".to_owned(), |name| format!("; did you mean `{name}`?"));
-    Err(format!("unknown action{near} {}", choice()))
+    Err(format!("unknown action{near} {}", valid_actions()))
 }
 
-fn choice() -> String {
+fn valid_actions() -> String {
     format!(
         "use one of {}, NAME being an agent or a tool",
         ACTIONS
@@ -158,7 +158,7 @@ fn may_match(action: &str, known: &str) -> bool {
 fn near(requested: &str) -> Option<&'static str> {
     let actions = ACTIONS.iter().copied().filter(|action| !action.ends_with(':'));
     let aliases = ALIASES.iter().flat_map(|(_, names)| names.iter().copied());
-    crate::near::near(requested, actions.chain(aliases)).map(translated)
+    crate::near::near(requested, actions.chain(aliases)).map(translate_alias)
 }
 
 /// Returns a workspace path pattern without optional prefixes.
@@ -186,7 +186,9 @@ fn path(pattern: &str) -> Result<&str, String> {
         return Err("a path cannot leave the workspace by `..`".to_owned());
     }
     if plain.contains(',') {
-        return Err("a comma separates nothing: write a rule for each path, and `*` for a comma in a name".to_owned());
+        return Err(
+            "a comma does not separate patterns: write a rule for each path, and `*` for a comma in a name".to_owned()
+        );
     }
     if plain.contains('\\') {
         return Err("parts of a path are separated by `/`".to_owned());
@@ -194,14 +196,14 @@ fn path(pattern: &str) -> Result<&str, String> {
     if plain.is_empty() {
         return Err("the pattern is empty".to_owned());
     }
-    // The blank was behind `./`.
+    // A blank may follow `./`.
     if plain.trim_start() != plain {
         return Err(BLANKS.to_owned());
     }
     Ok(plain)
 }
 
-/// Returns the first `{name}` or leading `${name}` of a pattern: nothing expands it. Shell brace lists do not count.
+/// Returns the first `{name}` of a pattern, which nothing would expand. Shell brace lists do not count.
 fn placeholder(pattern: &str) -> Option<String> {
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once('{') {
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a1_an_unknown_action_names_the_one_that_was_meant() {
+    fn a1_unknown_action_error_suggests_a_known_action() {
         let all = "use one of fs.read, fs.write, net.fetch, net.search, shell.run, task:NAME, tool:NAME, mcp:NAME, NAME being an agent or a tool";
         let refusal = |text: &str| Err(format!("{text}{all}"));
         assert_eq!(written("fs.reed", None), refusal("`fs.reed`: unknown action; did you mean `fs.read`? "));
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a1_a_pattern_in_the_key_is_told_where_it_belongs() {
+    fn a1_pattern_in_the_key_error_names_the_right_place() {
         let nest = "a key names an action only; nest the pattern below it: ";
         assert_eq!(
             written("fs.read=secret/**", None),
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a1_a_pattern_that_no_resource_can_match_is_refused() {
+    fn a1_unmatchable_resource_pattern_is_refused() {
         let why = |action: &str, pattern: &str| written(action, Some(pattern)).unwrap_err();
         let relative = "paths are relative to the workspace";
         assert_eq!(
@@ -307,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn a1_patterns_that_match_nothing_are_refused() {
+    fn a1_ineffective_patterns_are_refused() {
         let refused = [
             ("tool:read", "*", "`tool:read`: no tool needs this action: the tool `read` needs `fs.read`"),
             ("read", "secret/?.txt", "`secret/?.txt`: only `*` and `**` have a meaning in a pattern"),
             (
                 "read",
                 "src/**,docs/**",
-                "`src/**,docs/**`: a comma separates nothing: write a rule for each path, and `*` for a comma in a name",
+                "`src/**,docs/**`: a comma does not separate patterns: write a rule for each path, and `*` for a comma in a name",
             ),
             ("read", "!a", "`!a`: only `*` and `**` have a meaning in a pattern"),
             ("read", "<root>/a", "`<root>/a`: only `*` and `**` have a meaning in a pattern"),

@@ -9,15 +9,15 @@ use crate::message::Message;
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Park, Prompt};
 
-pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<OutcomeKind>) -> Result<(), Rejection> {
+pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_ended: Option<OutcomeKind>) -> Result<(), Rejection> {
     let stale = Rejection::Stale("a slot");
     let run = draft.run_is(run).ok_or(stale.clone())?;
     let (no, started) = (run.no, run.started);
-    let waits = if started { run.parked == Some(Park::Slot) } else { run.opened.slot };
-    if !waits {
+    let is_pending = if started { run.parked == Some(Park::Slot) } else { run.opened.slot };
+    if !is_pending {
         return Err(stale);
     }
-    if let Some(outcome) = owner_over {
+    if let Some(outcome) = owner_ended {
         draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
         return Ok(());
     }
@@ -36,17 +36,17 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
         draft.check();
         return Ok(());
     }
-    // The turn starts with what arrived while the slot was awaited. One that answers an input takes no second message,
-    // and completions wait until that is answered.
-    let taken = matches!(draft.state.transcript.last(), Some(Message::User { .. }));
+    // The turn starts with the inputs and notices that arrived while the run awaited the slot. If the last message is an
+    // unanswered input, no second message follows it, and completions wait for its answer.
+    let is_unanswered = matches!(draft.state.transcript.last(), Some(Message::User { .. }));
     let rest = draft.state.turn().is_some_and(|turn| turn.calls.is_empty());
-    let mut inputs = draft.takeable(rest && !taken);
-    if taken {
-        // Nor does a relative's message come between that input and its answer.
-        let relative = |id: &InputId| {
+    let mut inputs = draft.takeable(rest && !is_unanswered);
+    if is_unanswered {
+        // A relative's message must not come between that input and its answer.
+        let is_relative = |id: &InputId| {
             draft.state.queue.iter().any(|queued| queued.input.id == *id && queued.input.is_from_relative())
         };
-        inputs.retain(|id| !relative(id));
+        inputs.retain(|id| !is_relative(id));
         draft.take_inputs(inputs);
     } else {
         draft.take_with_notices(inputs);

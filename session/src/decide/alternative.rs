@@ -1,14 +1,15 @@
 //! Regenerated answers, and the selection among them.
 //!
-//! The original stays unchanged in the journal and transcript: an alternative replaces it only in views.
+//! The original stays unchanged in the journal and transcript. An alternative replaces it only in what models and people
+//! see.
 
 use std::sync::Arc;
 
-use super::branch::{hidden, named};
+use super::branch::{hidden, list_last};
 use super::draft::Draft;
 use crate::command::{RegeneratePlan, SwitchTo};
 use crate::context::{self, Exchange};
-use crate::effect::{Birth, Effect, Rejection, Reply};
+use crate::effect::{Effect, NewSession, Rejection, Reply};
 use crate::ids::{RunNo, Seq};
 use crate::message::Message;
 use crate::outcome::By;
@@ -18,7 +19,7 @@ use crate::state::Alternatives;
 
 pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<(), Rejection> {
     let RegeneratePlan { child, input, of, created, manifest, by } = plan;
-    if draft.is_born(child)? {
+    if draft.is_created(child)? {
         return Ok(());
     }
     draft.needs_quiet("regenerate")?;
@@ -46,22 +47,23 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
         as_owner: Owner::Person,
     };
     let opened = draft.first_run(&created, &accepted);
-    let born = draft.bear_branch(child, BranchKind::Alternative, of, by, created, &manifest)?;
-    let records = vec![born, Record::InputAccepted(Box::new(accepted)), Record::RunOpened(Box::new(opened))];
-    draft.decision.births.push(Birth { session: child, records });
+    let created = draft.create_branch(child, BranchKind::Alternative, of, by, created, &manifest)?;
+    let records = vec![created, Record::InputAccepted(Box::new(accepted)), Record::RunOpened(Box::new(opened))];
+    draft.decision.new_sessions.push(NewSession { session: child, records });
     draft.effect(Effect::StartChild { child });
     Ok(())
 }
 
-/// Returns the messages visible before the exchange's user message.
+/// Returns the messages that were visible before the exchange's user message.
 fn before(draft: &Draft<'_>, exchange: Exchange) -> Vec<Message> {
-    // A compaction that hides the user message, or keeps it alone, knows what came later.
-    let seen = context::seen_at(draft.state, Some(exchange.user)).messages;
+    // A compaction that hides the user message, or keeps only it, also summarises later messages.
+    let visible = context::visible_before(draft.state, Some(exchange.user)).messages;
     // Inputs that were taken together share one record.
-    let of_it = |message: &Message| matches!(message, Message::User { seq, .. } if *seq == exchange.user);
-    let later = draft.state.transcript.iter().skip(exchange.asked.saturating_add(1)).filter(|it| of_it(it)).count();
-    let at = seen.iter().enumerate().rev().filter(|(_, message)| of_it(message)).nth(later).map_or(0, |(at, _)| at);
-    seen.into_iter().take(at).collect()
+    let is_user = |message: &Message| matches!(message, Message::User { seq, .. } if *seq == exchange.user);
+    let later = draft.state.transcript.iter().skip(exchange.asked.saturating_add(1)).filter(|it| is_user(it)).count();
+    let at =
+        visible.iter().enumerate().rev().filter(|(_, message)| is_user(message)).nth(later).map_or(0, |(at, _)| at);
+    visible.into_iter().take(at).collect()
 }
 
 /// Returns the requested answer, which must end the exchange of a user message.
@@ -81,8 +83,8 @@ fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejecti
     match context::exchange(draft.state, target) {
         Some(exchange) => Ok((target, exchange)),
         None => Err(Rejection::NotFound(format!(
-            "answer {target} not found: no answer that can be regenerated has that number; {}",
-            named("there are", &answers)
+            "answer {target} not found or cannot be regenerated; {}",
+            list_last("available answers:", &answers)
         ))),
     }
 }
@@ -108,17 +110,18 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
     }
     draft.needs_quiet("switch")?;
     let mut answers = draft.state.alternatives.keys().rev();
-    let seen = |of: &Seq| context::rolled_back(draft.state, *of).is_none() && !context::is_compacted(draft.state, *of);
-    let last = answers.find(|of| seen(of)).copied();
+    let is_visible =
+        |of: &Seq| context::rolled_back(draft.state, *of).is_none() && !context::is_compacted(draft.state, *of);
+    let last = answers.find(|of| is_visible(of)).copied();
     let Some(of) = of.or(last) else {
         return Err(Rejection::BadInput("no answer of this session has alternatives: regenerate one".into()));
     };
     let Some(alternatives) = draft.state.alternatives.get(&of) else {
         let known: Vec<Seq> = draft.state.alternatives.keys().copied().collect();
         return Err(Rejection::NotFound(if known.is_empty() {
-            format!("answer {of} has no alternatives, nor has any other answer of the session: regenerate one first")
+            format!("answer {of} has no alternatives, and no other answer has any: regenerate one first")
         } else {
-            format!("answer {of} has no alternatives; {}", named("answers with alternatives:", &known))
+            format!("answer {of} has no alternatives; {}", list_last("answers with alternatives:", &known))
         }));
     };
     if let Some(run) = context::rolled_back(draft.state, of) {
@@ -128,7 +131,7 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
         return Err(compacted(of));
     }
     let active = alternatives.active;
-    let to = wanted(alternatives, to)?;
+    let to = resolve_alternative(alternatives, to)?;
     if to != active {
         draft.emit(Record::AlternativeSwitched { of, to, by });
     }
@@ -138,25 +141,25 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
 
 fn compacted(of: Seq) -> Rejection {
     Rejection::BadInput(format!(
-        "answer {of} is not seen any more, since its part of the history was compacted: undo the compaction first, or branch \
+        "answer {of} is hidden, because its part of the history was compacted: undo the compaction first, or branch \
          off there"
     ))
 }
 
-/// Returns the requested alternative, which must have its text.
-fn wanted(alternatives: &Alternatives, to: SwitchTo) -> Result<u32, Rejection> {
+/// Returns the index of the requested alternative, which must have a text.
+fn resolve_alternative(alternatives: &Alternatives, to: SwitchTo) -> Result<u32, Rejection> {
     let (active, last) = (alternatives.active, u32::try_from(alternatives.branches.len()).unwrap_or(u32::MAX));
-    let given = |to: &u32| *to == 0 || alternatives.text(*to).is_some();
+    let has_text = |to: &u32| *to == 0 || alternatives.text(*to).is_some();
     match to {
-        SwitchTo::Previous => Ok((0..active).rev().find(given).unwrap_or(active)),
-        SwitchTo::Next => Ok((active..=last).skip(1).find(given).unwrap_or(active)),
+        SwitchTo::Previous => Ok((0..active).rev().find(has_text).unwrap_or(active)),
+        SwitchTo::Next => Ok((active..=last).skip(1).find(has_text).unwrap_or(active)),
         SwitchTo::Index(to) if to > last => {
-            Err(Rejection::BadInput(format!("no alternative {to}: the alternatives are 0, the original, to {last}")))
+            Err(Rejection::BadInput(format!("unknown alternative {to}: use 0, the original, to {last}")))
         }
-        SwitchTo::Index(to) if given(&to) => Ok(to),
-        SwitchTo::Index(to) => Err(Rejection::BadInput(format!(
-            "alternative {to} has no answer: its run has not completed, or did not end well"
-        ))),
+        SwitchTo::Index(to) if has_text(&to) => Ok(to),
+        SwitchTo::Index(to) => {
+            Err(Rejection::BadInput(format!("alternative {to} has no answer: its run has not completed")))
+        }
     }
 }
 
@@ -168,7 +171,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns the first run of an alternative: a person's, queued until it has a slot.
+    /// Returns the first run of an alternative: owned by a person, and queued for a slot.
     fn first_run(&self, created: &SessionCreated, input: &InputAccepted) -> RunOpened {
         let limits = created.limits.body.as_ref().unwrap_or(&self.state.limits);
         RunOpened {
@@ -185,13 +188,13 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes the rows of a quiet session. A completed alternative is selected at once if its answer is still the last
-    /// message.
-    pub(super) fn take_quietly(&mut self) {
+    /// Takes the notices of a quiet session. A completed alternative is selected at once if the original answer is still
+    /// the last message.
+    pub(super) fn take_notices_when_quiet(&mut self) {
         if self.state.alternatives.is_empty() {
             return self.take_notices();
         }
-        // Later runs of the branch answer something else.
+        // Later runs of the branch answer other messages.
         let first = |row: &&Notice| row.run == Some(RunNo(1));
         let ended: Vec<_> = self.state.arrived.iter().filter(first).map(|row| row.child).collect();
         self.take_notices();
@@ -208,15 +211,15 @@ impl Draft<'_> {
             });
             if let Some((of, to, by, active)) = found
                 && active != to
-                && self.is_last_word(of)
+                && self.is_last_answer(of)
             {
                 self.emit(Record::AlternativeSwitched { of, to, by });
             }
         }
     }
 
-    /// Returns whether answer `of` is the last message.
-    fn is_last_word(&self, of: Seq) -> bool {
+    /// Returns whether answer `of` is the last message, tool results and notices aside.
+    fn is_last_answer(&self, of: Seq) -> bool {
         let is_answer = |(_, message): (usize, &Message)| match message {
             Message::User { .. } => Some(false),
             Message::Assistant { seq, .. } => Some(*seq == of),

@@ -1,7 +1,7 @@
 //! Answers of the model.
 
 use super::arguments;
-use super::calls::Wanted;
+use super::calls::UnstartedCall;
 use super::draft::Draft;
 use super::ending::Scope;
 use crate::call::{CallEnd, CallKind};
@@ -12,14 +12,14 @@ use crate::record::{Prompt, Record, Stop, ToolCall, TurnAnswered};
 use crate::state::{Phase, Run, Turn};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Amount {
+enum AnswerKind {
     Calls,
     Final,
-    /// Empty after notices alone: the earlier answer remains.
-    Nothing,
-    /// Truncated or empty: one more turn with this prompt.
+    /// Empty, after notices only: the earlier answer remains the result.
+    EmptyAfterNotices,
+    /// Truncated or empty: another turn with this prompt follows.
     Again(Prompt),
-    /// Truncated, empty or refused, without a retry.
+    /// Truncated, empty or refused, and not retried.
     Failed(AnswerFailure),
 }
 
@@ -37,13 +37,13 @@ pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<()
     };
     arguments::bound(&mut answer, draft.state.limits.argument_bytes);
     let phase = draft.state.phase();
-    let amount = amount(run, &answer);
+    let kind = classify(run, &answer);
     let returns = answer.calls.iter().any(|call| call.kind == CallKind::Return)
         && draft.refuses_return(answer.calls.iter().any(|call| call.kind.is_child()), false).is_none();
-    let answers = if returns || matches!(amount, Amount::Final) { run.unanswered.clone() } else { Vec::new() };
+    let answers = if returns || matches!(kind, AnswerKind::Final) { run.unanswered.clone() } else { Vec::new() };
     let run_no = run.no;
     let turn = answer.turn;
-    let (requested, wanted) = split(answer.calls);
+    let (requested, unstarted) = split(answer.calls);
     draft.emit(Record::TurnAnswered(Box::new(TurnAnswered {
         run: run_no,
         turn,
@@ -69,61 +69,63 @@ pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<()
             draft.check();
         }
         Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest | Phase::Quiet => {
-            act(draft, turn, amount, wanted);
+            act(draft, turn, kind, unstarted);
         }
     }
     Ok(())
 }
 
-fn act(draft: &mut Draft<'_>, turn: crate::ids::TurnNo, amount: Amount, wanted: Vec<Wanted>) {
-    match amount {
-        Amount::Calls => {
-            draft.enqueue(turn, wanted);
+fn act(draft: &mut Draft<'_>, turn: crate::ids::TurnNo, kind: AnswerKind, unstarted: Vec<UnstartedCall>) {
+    match kind {
+        AnswerKind::Calls => {
+            draft.enqueue(turn, unstarted);
             draft.check();
         }
-        Amount::Final | Amount::Nothing => draft.check(),
-        Amount::Again(prompt) => {
+        AnswerKind::Final | AnswerKind::EmptyAfterNotices => draft.check(),
+        AnswerKind::Again(prompt) => {
             let inputs = draft.takeable(false);
             let spent = inputs.is_empty() && draft.run().is_some_and(Run::is_spent);
             if spent {
                 draft.out_of_turns();
             } else {
-                draft.take_and_go(inputs, prompt);
+                draft.take_and_start_turn(inputs, prompt);
             }
         }
-        Amount::Failed(failure) => {
-            let kind = match failure {
+        AnswerKind::Failed(failure) => {
+            let fail = match failure {
                 AnswerFailure::Truncated => FailKind::Truncated,
                 AnswerFailure::Empty => FailKind::Empty,
                 AnswerFailure::Refused => FailKind::Refused,
             };
-            draft.end(Outcome::Failed { kind });
+            draft.end(Outcome::Failed { kind: fail });
         }
     }
 }
 
-fn amount(run: &Run, answer: &Answered) -> Amount {
+fn classify(run: &Run, answer: &Answered) -> AnswerKind {
     let prompted = run.turn.as_ref().is_some_and(|turn| turn.prompt != Prompt::Plain);
     let text = answer.text.as_ref().is_some_and(|text| !text.trim().is_empty());
     match answer.stop {
-        Stop::Refused => Amount::Failed(AnswerFailure::Refused),
-        Stop::End | Stop::Calls | Stop::Length | Stop::Other if !answer.calls.is_empty() => Amount::Calls,
-        Stop::Length if prompted => Amount::Failed(AnswerFailure::Truncated),
-        Stop::Length => Amount::Again(Prompt::Continuation),
-        Stop::End | Stop::Calls | Stop::Other if text => Amount::Final,
-        // An empty reaction to notices: the model has answered before.
-        Stop::End | Stop::Calls | Stop::Other if run.by_notices && run.answer.is_some() => Amount::Nothing,
-        Stop::End | Stop::Calls | Stop::Other if prompted => Amount::Failed(AnswerFailure::Empty),
-        Stop::End | Stop::Calls | Stop::Other => Amount::Again(Prompt::Nudge),
+        Stop::Refused => AnswerKind::Failed(AnswerFailure::Refused),
+        Stop::End | Stop::Calls | Stop::Length | Stop::Other if !answer.calls.is_empty() => AnswerKind::Calls,
+        Stop::Length if prompted => AnswerKind::Failed(AnswerFailure::Truncated),
+        Stop::Length => AnswerKind::Again(Prompt::Continuation),
+        Stop::End | Stop::Calls | Stop::Other if text => AnswerKind::Final,
+        // The model has answered before and adds nothing to notices.
+        Stop::End | Stop::Calls | Stop::Other if run.by_notices && run.answer.is_some() => {
+            AnswerKind::EmptyAfterNotices
+        }
+        Stop::End | Stop::Calls | Stop::Other if prompted => AnswerKind::Failed(AnswerFailure::Empty),
+        Stop::End | Stop::Calls | Stop::Other => AnswerKind::Again(Prompt::Nudge),
     }
 }
 
-fn split(calls: Vec<crate::command::ResolvedCall>) -> (Vec<ToolCall>, Vec<Wanted>) {
+fn split(calls: Vec<crate::command::ResolvedCall>) -> (Vec<ToolCall>, Vec<UnstartedCall>) {
     calls
         .into_iter()
         .zip(0_u32..)
         .map(|(call, ix)| {
-            (call.asked, Wanted { ix, kind: call.kind, note: call.note, access: call.access, ask: call.ask })
+            (call.asked, UnstartedCall { ix, kind: call.kind, note: call.note, access: call.access, ask: call.ask })
         })
         .unzip()
 }

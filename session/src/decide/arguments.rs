@@ -7,16 +7,16 @@ use crate::command::{Answered, ResolvedCall};
 use crate::dialect::Dialect;
 use crate::ids::{Text, TurnNo};
 
-/// Recorded bytes of the tool name and provider id of a call that is refused for its size.
-const NAME: usize = 64;
+/// Maximum recorded bytes of the tool name and of the provider id of a call that is refused for its size.
+const MAX_NAME: usize = 64;
 
 /// Refuses each call of `answer` that exceeds what remains of `limit`, and replaces its arguments with a note.
 pub(super) fn bound(answer: &mut Answered, limit: u64) {
-    let mut left = limit;
+    let mut remaining = limit;
     for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {
         let size = call.asked.text_bytes() as u64;
-        match left.checked_sub(size) {
-            Some(rest) => left = rest,
+        match remaining.checked_sub(size) {
+            Some(rest) => remaining = rest,
             None => refuse(call, (answer.turn, ix), size, limit),
         }
     }
@@ -26,14 +26,14 @@ fn refuse(call: &mut ResolvedCall, (turn, ix): (TurnNo, u32), size: u64, limit: 
     let tool_call = &mut call.asked;
     let dialect = Dialect::by_name(&tool_call.tool).unwrap_or_default();
     let text = format!(
-        "Not started: the arguments have {size} bytes, and those of one answer may have {limit} together (argument_bytes). They are \
-         not recorded. Call again with less, in several calls if need be."
+        "Not started: the arguments have {size} bytes, and all calls of one answer may have {limit} (argument_bytes). They are \
+         not recorded. Call again with shorter arguments, in several calls if necessary."
     );
-    tool_call.args = json!({ "not_recorded": format!("{size} bytes, above the limit argument_bytes of {limit}") })
+    tool_call.args = json!({ "not_recorded": format!("{size} bytes, above the argument_bytes limit of {limit}") })
         .to_string()
         .into();
-    tool_call.tool = start(&tool_call.tool);
-    if tool_call.provider_id.len() > NAME {
+    tool_call.tool = truncated_name(&tool_call.tool);
+    if tool_call.provider_id.len() > MAX_NAME {
         tool_call.provider_id = format!("call-{}-{ix}", turn.0).into();
     }
     *call = ResolvedCall {
@@ -45,6 +45,6 @@ fn refuse(call: &mut ResolvedCall, (turn, ix): (TurnNo, u32), size: u64, limit: 
     };
 }
 
-fn start(name: &Text) -> Text {
-    name.get(..name.floor_char_boundary(NAME)).unwrap_or_default().into()
+fn truncated_name(name: &Text) -> Text {
+    name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default().into()
 }

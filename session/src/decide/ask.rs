@@ -16,7 +16,7 @@ use crate::state::CallPhase;
 
 const STALE: Rejection = Rejection::Stale("an approval");
 
-/// Applies an approver's answer. `always` covers every call of the turn that needs the same access.
+/// Applies an approver's answer. `always` also approves the other calls of the turn that need the same access.
 pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict, by: AskBy) -> Result<(), Rejection> {
     let access = draft.asked_for(call).ok_or(STALE)?;
     let run = draft.run().map(|run| run.no).ok_or(STALE)?;
@@ -26,9 +26,9 @@ pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict,
         verdict == AskVerdict::Always && matches!(draft.state.due.asked.get(&call.ix), Some(CallKind::Propose(_)));
     let verdict = if once { AskVerdict::Allow } else { verdict };
     let alike = if verdict == AskVerdict::Always { draft.asks_alike(call, &access) } else { Vec::new() };
-    draft.give(call, access, verdict, by);
+    draft.apply_verdict(call, access, verdict, by);
     for (call, access) in alike {
-        draft.give(call, access, AskVerdict::Allow, by);
+        draft.apply_verdict(call, access, AskVerdict::Allow, by);
     }
     draft.check();
     Ok(())
@@ -36,13 +36,13 @@ pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict,
 
 pub(super) fn passed(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejection> {
     let access = draft.asked_for(call).ok_or(Rejection::Stale("a deadline"))?;
-    draft.give(call, access, AskVerdict::Deny, AskBy::Deadline);
+    draft.apply_verdict(call, access, AskVerdict::Deny, AskBy::Deadline);
     draft.check();
     Ok(())
 }
 
 impl Draft<'_> {
-    /// Requests approval unless the call needs none or has it. Returns whether the call waits for it.
+    /// Requests approval if the call needs it and does not have it. Returns whether the call waits for it.
     pub(super) fn ask(&mut self, call: CallId, kind: &CallKind) -> bool {
         let needs = match kind {
             CallKind::Local(_) | CallKind::Child(_) | CallKind::Continue(_) | CallKind::Propose(_) => true,
@@ -55,10 +55,10 @@ impl Draft<'_> {
         let Some(open_call) = self.state.call(call).filter(|open_call| needs && !open_call.allowed) else {
             return false;
         };
-        let on = if let CallKind::Propose(other) = kind { other.agent.clone() } else { ".".into() };
-        let named = || Access { action: open_call.tool.clone(), resource: on };
+        let subject = if let CallKind::Propose(other) = kind { other.agent.clone() } else { ".".into() };
+        let by_tool = || Access { action: open_call.tool.clone(), resource: subject };
         let access = self.state.due.access.get(&call.ix);
-        let Access { action, resource } = access.map_or_else(named, |access| (**access).clone());
+        let Access { action, resource } = access.map_or_else(by_tool, |access| (**access).clone());
         let root = self.state.created.place.root(self.state.id);
         let ask_ms = i64::try_from(self.state.limits.ask_ms).unwrap_or(i64::MAX);
         let deadline_at = Some(self.clock.wall_ms.saturating_add(ask_ms));
@@ -67,21 +67,21 @@ impl Draft<'_> {
         true
     }
 
-    /// Sends an open ask to the approvers: a new one, or one of an earlier activation.
+    /// Sends an open ask to the approvers: a new ask, or one of an earlier activation.
     pub(super) fn ask_again(&mut self, call: CallId, kind: CallKind) {
         self.state.due.asked.insert(call.ix, kind);
         self.effect(Effect::AskPerson { call });
-        self.arm(Deadline::Ask(call), self.ask_left(call));
+        self.arm(Deadline::Ask(call), self.ask_time_left(call));
     }
 
     /// Returns the milliseconds until the deadline of an open ask. A clock that was set back does not prolong it.
-    fn ask_left(&self, call: CallId) -> u64 {
-        let whole = self.state.limits.ask_ms;
+    fn ask_time_left(&self, call: CallId) -> u64 {
+        let full = self.state.limits.ask_ms;
         let deadline = self.state.call(call).and_then(|call| match &call.phase {
             CallPhase::Asked(open_ask) => open_ask.deadline_at,
             CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
         });
-        deadline.map_or(whole, |at| until(at, self.clock.wall_ms).min(whole))
+        deadline.map_or(full, |at| until(at, self.clock.wall_ms).min(full))
     }
 
     /// Closes the ask of a call that gets its result without an answer.
@@ -110,8 +110,8 @@ impl Draft<'_> {
         asked_accesses.filter(|(_, other)| other == access).collect()
     }
 
-    /// Records the answer; the call is due again, or has its result.
-    fn give(&mut self, call: CallId, access: Access, verdict: AskVerdict, by: AskBy) {
+    /// Records the answer. The call becomes due again, or gets its result.
+    fn apply_verdict(&mut self, call: CallId, access: Access, verdict: AskVerdict, by: AskBy) {
         self.emit(Record::AskAnswered { call, verdict, by });
         self.disarm(Deadline::Ask(call));
         let kind = self.state.due.asked.remove(&call.ix);
@@ -120,7 +120,7 @@ impl Draft<'_> {
                 let proposed = matches!(kind, Some(CallKind::Propose(_)));
                 let dialect = self.state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
                 let refused = || dialect.refused("NOT_ALLOWED", &refusal(&access, by));
-                let message = if proposed { go_on_planning(by) } else { refused() };
+                let message = if proposed { proposal_refusal(by) } else { refused() };
                 self.finish_call(call, CallEnd::Denied, message);
             }
             AskVerdict::Allow | AskVerdict::Always => match kind {
@@ -182,8 +182,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the result of a proposal that was not approved.
-fn go_on_planning(by: AskBy) -> Text {
+/// Returns the result text of a proposal that was not approved.
+fn proposal_refusal(by: AskBy) -> Text {
     let text = match by {
         AskBy::Person => {
             "The plan is not approved: the approver rejected it. Continue planning: find out what is wrong with it or missing, \
@@ -203,8 +203,8 @@ fn go_on_planning(by: AskBy) -> Text {
 fn refusal(access: &Access, by: AskBy) -> Text {
     let Access { action, resource } = access;
     let why = match by {
-        AskBy::Person => "a person was asked and said no",
-        AskBy::Deadline => "a person was asked and did not answer in time",
+        AskBy::Person => "the approver rejected it",
+        AskBy::Deadline => "no approver answered in time",
         AskBy::NoApprover => "approval required, and no approver is attached",
         AskBy::Closed => "it was withdrawn before anyone answered",
     };

@@ -21,16 +21,18 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
     if !is_awaited(draft, turn, attempt) {
         return Err(Rejection::Stale("a model's failure"));
     }
-    let works = match draft.state.phase() {
+    let is_active = match draft.state.phase() {
         Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => true,
         Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => false,
     };
-    let again = if works { again(draft, error, retry_after_ms, next) } else { None };
-    let compacts =
-        works && again.is_none() && error == ModelFail::ContextOverflow && compaction::may_follow_overflow(draft.state);
+    let again = if is_active { retry(draft, error, retry_after_ms, next) } else { None };
+    let compacts = is_active
+        && again.is_none()
+        && error == ModelFail::ContextOverflow
+        && compaction::may_follow_overflow(draft.state);
     let again = if compacts { Some((None, 0)) } else { again };
     let cause = compacts.then_some(CompactionCause::Overflow);
-    let parks = retry_after_ms.filter(|after| works && again.is_none() && limit::parks(draft, error, *after));
+    let parks = retry_after_ms.filter(|after| is_active && again.is_none() && limit::parks(draft, error, *after));
     let again_ms = again.as_ref().map(|(_, after_ms)| *after_ms).or(parks);
     let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage };
     draft.emit(Record::AttemptDiscarded(Box::new(discarded)));
@@ -41,7 +43,7 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
     draft.disarm(Deadline::Turn(turn));
     if let Some(after_ms) = parks {
         limit::park(draft, turn, after_ms);
-    } else if works {
+    } else if is_active {
         draft.end(Outcome::Failed { kind });
     } else {
         draft.check();
@@ -50,21 +52,21 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
 }
 
 /// Returns the fallback model and the delay of the next attempt; `None` if no retry can help.
-fn again(
+fn retry(
     draft: &Draft<'_>,
     error: ModelFail,
     retry_after_ms: Option<u64>,
     next: Option<Text>,
 ) -> Option<(Option<Text>, u64)> {
     if next.is_some() {
-        // Another model has not tried this turn yet: it may succeed at once, whatever this error is.
+        // Another model has not tried this turn yet, and may succeed at once despite this error.
         return Some((next, 0));
     }
     let tries = draft.state.turn().map_or(0, |turn| turn.tries);
     let limits = &draft.state.limits;
-    let may = error.retryable() && tries < limits.attempts && in_time(draft, retry_after_ms);
+    let may_retry = error.retryable() && tries < limits.attempts && in_time(draft, retry_after_ms);
     let doubled = limits.backoff_ms.saturating_mul(1 << tries.saturating_sub(1).min(32));
-    may.then(|| (None, doubled.max(retry_after_ms.unwrap_or(0))))
+    may_retry.then(|| (None, doubled.max(retry_after_ms.unwrap_or(0))))
 }
 
 pub(super) fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {

@@ -1,6 +1,6 @@
-//! Moving a blocking child call to the background.
+//! Moves a blocking child call to the background.
 
-use super::cancel::answer_ended;
+use super::cancel::reply_ended;
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind};
 use crate::effect::{Rejection, Reply};
@@ -11,7 +11,7 @@ use crate::state::CallPhase;
 
 pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejection> {
     let Some(run) = draft.run() else {
-        answer_ended(draft, draft.state.last_run);
+        reply_ended(draft, draft.state.last_run);
         return Ok(());
     };
     let no = run.no;
@@ -24,7 +24,7 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
         draft.reply(Reply::Done(no));
         return Ok(());
     }
-    // In a held run the open calls are being cancelled: nothing would continue in the background.
+    // A held run cancels its open calls, so none could continue in the background.
     let held = run.hold.is_some();
     match draft.state.call(call).filter(|call| !held && !matches!(call.phase, CallPhase::Closed(_))) {
         None => {
@@ -33,7 +33,9 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
         }
         Some(found) if found.phase == CallPhase::Started => match found.kind {
             Some(CallKind::Child(Mode::Blocking) | CallKind::Continue(Mode::Blocking)) => {}
-            Some(_) | None => return Err(misplaced("only a call that waits for a task can be moved")),
+            Some(_) | None => {
+                return Err(misplaced("only a call that waits for a task can be moved to the background"));
+            }
         },
         Some(_) => return Err(misplaced("the call has not started")),
     }

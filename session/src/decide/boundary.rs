@@ -9,15 +9,15 @@ use crate::record::{Hold, Park, Prompt};
 use crate::state::{Owned, Phase, Run};
 
 impl Draft<'_> {
-    /// Performs what is due now, in any phase.
+    /// Performs the steps that are due now, in any phase.
     ///
-    /// A row may have arrived before the call or run that waits for it, so this never waits for an event.
+    /// It checks the state and does not wait for an event: a notice may arrive before the call or run that waits for it.
     pub(super) fn check(&mut self) {
         match self.state.phase() {
-            Phase::Quiet => self.take_quietly(),
+            Phase::Quiet => self.take_notices_when_quiet(),
             Phase::Queued => self.take_notices(),
             Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => self.boundary(),
-            Phase::HeldInterrupted | Phase::HeldOutOfTurns => self.quiet(),
+            Phase::HeldInterrupted | Phase::HeldOutOfTurns => self.check_held(),
             Phase::Closing => self.end_check(None),
         }
     }
@@ -49,43 +49,43 @@ impl Draft<'_> {
         self.next_turn();
     }
 
-    /// Counts from the answer, since a fast child may end before its sibling is spawned.
+    /// Counts the calls of the answer, not live children: a fast child may end before its sibling is spawned.
     fn calls_open(&self) -> bool {
         self.run().is_some_and(|run| run.open_calls() > 0)
     }
 
-    /// Ends the turn: a queued input, results or notices open the next one; else the run waits, is held or ends.
+    /// Ends the turn. A queued input, results or notices start the next one; else the run waits, is held or ends.
     fn next_turn(&mut self) {
         let Some(run) = self.run() else { return };
         let rest = run.turn.as_ref().is_some_and(|turn| turn.calls.is_empty());
         let spent = run.is_spent();
         let inputs = self.takeable(rest);
         if !inputs.is_empty() {
-            return self.take_and_go(inputs, Prompt::Plain);
+            return self.take_and_start_turn(inputs, Prompt::Plain);
         }
-        let waking = rest && self.arrived_wakes();
-        if !spent && (waking || !rest) {
-            return self.take_and_go(inputs, Prompt::Plain);
+        let wakes = rest && self.arrived_wakes();
+        if !spent && (wakes || !rest) {
+            return self.take_and_start_turn(inputs, Prompt::Plain);
         }
         if !rest {
             return self.out_of_turns();
         }
         self.take_notices();
         let alone = self.run().is_none_or(|run| run.owned.is_empty());
-        match waking {
+        match wakes {
             true if alone || self.answered => self.out_of_turns(),
             false if alone => self.end(Outcome::Completed),
             _ => self.park(Park::AtRest),
         }
     }
 
-    /// Takes `inputs` and starts the next turn. Completions follow unless a person's message is the newest.
-    pub(super) fn take_and_go(&mut self, inputs: Vec<crate::ids::InputId>, prompt: Prompt) {
+    /// Takes `inputs` and starts the next turn. Completions are taken too, unless the newest input is a person's message.
+    pub(super) fn take_and_start_turn(&mut self, inputs: Vec<crate::ids::InputId>, prompt: Prompt) {
         self.take_with_notices(inputs);
         self.turn_due(prompt);
     }
 
-    /// Handles a spent turn allowance: owned runs finish first.
+    /// Ends the run out of turns, or holds it until its owned runs have ended.
     pub(super) fn out_of_turns(&mut self) {
         let Some(run) = self.run() else { return };
         let ended = |(key, owned): (&CallId, &Owned)| self.state.arrived.contains(owned.child, RowKey::Call(*key));
@@ -95,7 +95,7 @@ impl Draft<'_> {
         // A held run with nothing open is at rest: a queued input resumes it at once, with a new allowance.
         let inputs = self.takeable(true);
         if !inputs.is_empty() {
-            return self.take_and_go(inputs, Prompt::Plain);
+            return self.take_and_start_turn(inputs, Prompt::Plain);
         }
         // A held run takes no notices later, so it takes those that have arrived now.
         self.take_notices();
@@ -103,7 +103,7 @@ impl Draft<'_> {
     }
 
     /// Checks a run that is held interrupted or out of turns.
-    fn quiet(&mut self) {
+    fn check_held(&mut self) {
         self.store_notices();
         let busy = |run: &Run| run.has_local_work() || run.open_calls() > 0;
         if self.run().is_none_or(busy) {
@@ -111,7 +111,7 @@ impl Draft<'_> {
         }
         let inputs = self.takeable(true);
         if !inputs.is_empty() {
-            return self.go_on(inputs);
+            return self.resume_held(inputs);
         }
         let Some(run) = self.run().filter(|run| run.owned.is_empty()) else { return };
         match run.hold.clone() {
@@ -122,8 +122,8 @@ impl Draft<'_> {
     }
 
     /// Resumes a held run with an input, as from a rest point, with a new allowance.
-    fn go_on(&mut self, inputs: Vec<crate::ids::InputId>) {
-        // Disarm the interrupt's grace: it must not stop the work that starts now.
+    fn resume_held(&mut self, inputs: Vec<crate::ids::InputId>) {
+        // The interrupt's grace must not stop the work that starts now.
         if let Some(run) = self.run().filter(|run| matches!(run.hold, Some(Hold::Interrupted { .. }))).map(|run| run.no)
         {
             self.disarm(Deadline::Grace(run));

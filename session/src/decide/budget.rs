@@ -1,4 +1,4 @@
-//! Budgets of a tree: reservations of model calls, and refusals.
+//! Budgets of a tree: reservations for model calls, and refused reservations.
 
 use super::draft::Draft;
 use crate::command::Deadline;
@@ -20,7 +20,7 @@ impl Draft<'_> {
 }
 
 pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, which: Budget) -> Result<(), Rejection> {
-    let awaited = |at_hand: &crate::state::Turn| at_hand.streaming && at_hand.no == turn && at_hand.attempt == attempt;
+    let awaited = |current: &crate::state::Turn| current.streaming && current.no == turn && current.attempt == attempt;
     if !draft.state.turn().is_some_and(awaited) {
         return Err(Rejection::Stale("a refused reservation"));
     }
@@ -34,10 +34,10 @@ pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, w
         turn,
         attempt,
         error: ModelFail::Dropped,
-        message: format!("not called: the budget of {spent} of its tree does not hold the request any more").into(),
+        message: format!("not called: the remaining {spent} budget of the tree is too small for the request").into(),
         model: None,
         again_ms: None,
-        // No call was made: the reservation is settled with zero.
+        // No call was made: the usage is zero.
         usage: Some(Usage::default()),
     })));
     draft.disarm(Deadline::Turn(turn));

@@ -1,4 +1,4 @@
-//! Calls of an answer: which start, and which end at once.
+//! Starts the calls of an answer, and ends at once those that cannot start.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::index::RowKey;
 use crate::record::{AgentOverride, CallFinished, Carrier, NoticeTaken, Record};
 use crate::render;
 
-/// An unstarted call, as the hub resolved it.
-pub(super) struct Wanted {
+/// An unstarted call with the kind that the hub resolved.
+pub(super) struct UnstartedCall {
     pub(super) ix: u32,
     pub(super) kind: CallKind,
     pub(super) note: Option<Text>,
@@ -25,12 +25,12 @@ pub(super) struct Wanted {
 
 impl Draft<'_> {
     /// Sorts the calls of the turn by what they wait for and answers those that cannot start.
-    pub(super) fn enqueue(&mut self, turn: TurnNo, wanted: Vec<Wanted>) {
+    pub(super) fn enqueue(&mut self, turn: TurnNo, unstarted: Vec<UnstartedCall>) {
         self.state.due.clear();
-        let opens = wanted.iter().any(|call| call.kind.is_child());
+        let opens = unstarted.iter().any(|call| call.kind.is_child());
         let mut admit = Vec::new();
         let mut returning = false;
-        for Wanted { ix, kind, note, access, ask } in wanted {
+        for UnstartedCall { ix, kind, note, access, ask } in unstarted {
             let id = CallId { turn, ix };
             let over = ix >= self.state.limits.calls_per_answer;
             let kind = if over { CallKind::Invalid(Invalid::OverLimit) } else { kind };
@@ -69,12 +69,12 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns why a `return` is refused, if it is: it may not leave anything unfinished.
+    /// Returns the reason that a `return` is refused, if it is: no task of the run may be unfinished.
     pub(super) fn refuses_return(&self, opens: bool, again: bool) -> Option<&'static str> {
         if opens {
             Some("This answer also starts a task: wait for its end, then return.")
         } else if again {
-            Some("This answer returns twice: the first one counts.")
+            Some("This answer returns twice: only the first `return` counts.")
         } else if self.run().is_some_and(|run| !run.owned.is_empty()) {
             Some("Tasks that you started are still running: wait for them or cancel them, then return.")
         } else if self.state.arrived.iter().any(|row| self.state.reaches_model(row)) {
@@ -87,8 +87,8 @@ impl Draft<'_> {
     /// Applies an approved proposal: the other agent answers from the next turn on.
     pub(super) fn hand_over(&mut self, call: CallId, other: Arc<AgentOverride>) {
         let text = format!(
-            "The plan is approved. From here on this session is worked on by `{}`, with what it may do: carry the plan out now, \
-             step by step.",
+            "The plan is approved. From now on the agent `{}` continues this session, with its permissions: carry out the plan \
+             now, step by step.",
             other.agent
         );
         let kind = Box::new(CallKind::Propose(other));
@@ -102,9 +102,9 @@ impl Draft<'_> {
             Invalid::UnknownTool => "Unknown tool: use one of those that you are offered.".into(),
             Invalid::BadArgs => "The arguments are not valid for this tool: correct them and call again.".into(),
             Invalid::OverLimit => {
-                let most = self.state.limits.calls_per_answer;
+                let max = self.state.limits.calls_per_answer;
                 let text =
-                    format!("Not started: one answer may hold {most} calls at most. Call again in your next answer.");
+                    format!("Not started: one answer may contain at most {max} calls. Call again in your next answer.");
                 dialect.refused("LIMIT_REACHED", &text)
             }
         }
@@ -126,7 +126,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Starts due calls: several reads at once, other local calls one at a time in order, waits after all children are
+    /// Starts due calls: reads concurrently, other local calls one at a time in order, and waits after all children are
     /// spawned.
     pub(super) fn start_calls(&mut self) {
         let Some(turn) = self.state.turn() else { return };
@@ -192,7 +192,7 @@ impl Draft<'_> {
                 jobs::in_flight(self.state).all(|(child, key)| self.state.arrived.contains(child, RowKey::Call(key)))
             }
             CallKind::Await { all: true, .. } => {
-                // Rows of earlier runs may be among them, so check each key.
+                // Rows of earlier runs may have arrived too, so check each key.
                 self.state.arrived.len() >= run.owned.len()
                     && run.owned.iter().all(|(key, owned)| self.state.arrived.contains(owned.child, RowKey::Call(*key)))
             }
@@ -215,11 +215,11 @@ impl Draft<'_> {
 
     fn close_wait(&mut self, call: CallId, kind: &CallKind) {
         let jobs_only = self.awaits_jobs(call);
-        let is = |run: &RunKey, child, key| run.session == child && self.state.awaited_key(run) == Some(key);
+        let names = |run: &RunKey, child, key| run.session == child && self.state.awaited_key(run) == Some(key);
         let covers = |child, key| match kind {
-            CallKind::Await { all: true, .. } => !jobs_only || jobs::is_one(self.state, child),
-            CallKind::Await { all: false, runs } => runs.iter().any(|run| is(run, child, key)),
-            CallKind::Check { run, .. } => is(run, child, key),
+            CallKind::Await { all: true, .. } => !jobs_only || jobs::is_job_of(self.state, child),
+            CallKind::Await { all: false, runs } => runs.iter().any(|run| names(run, child, key)),
+            CallKind::Check { run, .. } => names(run, child, key),
             CallKind::Local(_)
             | CallKind::Child(_)
             | CallKind::Continue(_)
@@ -239,7 +239,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Ends the run by its `return` call, if all other calls of the answer have results.
+    /// Ends the run with its `return` call if all other calls of the answer have results.
     pub(super) fn finish_return(&mut self) -> bool {
         let Some(turn) = self.state.turn().filter(|turn| turn.open == 1) else { return false };
         let Some(ix) = turn.returning else { return false };

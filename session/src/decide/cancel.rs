@@ -1,4 +1,4 @@
-//! Cancels by a person, the host or a model, and ends of the owner.
+//! Cancels by a person or the host, and ends of the owner.
 
 use super::draft::Draft;
 use crate::effect::{Effect, Rejection, Reply};
@@ -11,11 +11,11 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_st
     let current = draft.run().map(|run| run.no);
     let target = run.or(current).unwrap_or(draft.state.last_run);
     if current != Some(target) {
-        answer_ended(draft, target);
+        reply_ended(draft, target);
         return;
     }
     match draft.run().and_then(|run| run.hold.clone()) {
-        Some(Hold::Closing { outcome, queue_stands: stands }) => {
+        Some(Hold::Closing { outcome, queue_stands: already_kept }) => {
             let key = RunKey { session: draft.state.id, run: target };
             draft.reply(match outcome {
                 Outcome::Cancelled { .. } => Reply::Done(target),
@@ -28,8 +28,8 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_st
                 | Outcome::Lost
                 | Outcome::RestartsExhausted { .. } => Reply::AlreadyEnded(key, outcome.clone()),
             });
-            if queue_stands && !stands {
-                stand_still(draft, target, outcome);
+            if queue_stands && !already_kept {
+                keep_queue(draft, target, outcome);
             }
         }
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None => {
@@ -39,9 +39,9 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_st
     }
 }
 
-/// Applies a cancel of the whole tree to a closing run: the outcome stays, and the queue stays queued from here on.
-/// Owned runs may know only about the end, so they are notified again.
-fn stand_still(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
+/// Applies a cancel of the whole tree to a closing run: the outcome is unchanged, and queued inputs stay queued. Owned
+/// runs may have been notified only of the end, so they are notified again.
+fn keep_queue(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
     let kind = outcome.kind();
     draft.emit(Record::RunHeld { run, why: Box::new(Hold::Closing { outcome, queue_stands: true }) });
     if draft.run().is_some_and(|run| !run.owned.is_empty()) {
@@ -50,7 +50,7 @@ fn stand_still(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
 }
 
 /// Replies to a control of a run that is not in flight.
-pub(super) fn answer_ended(draft: &mut Draft<'_>, run: RunNo) {
+pub(super) fn reply_ended(draft: &mut Draft<'_>, run: RunNo) {
     let ended = (run.0 as usize).checked_sub(1).and_then(|at| draft.state.outcomes.get(at)).cloned();
     draft.reply(match ended {
         None => Reply::NotFound,
@@ -58,7 +58,7 @@ pub(super) fn answer_ended(draft: &mut Draft<'_>, run: RunNo) {
     });
 }
 
-pub(super) fn owner_over(
+pub(super) fn owner_ended(
     draft: &mut Draft<'_>,
     owner: RunKey,
     outcome: OutcomeKind,
@@ -67,7 +67,7 @@ pub(super) fn owner_over(
     let owned = draft.run().filter(|run| run.opened.owner.run() == Some(owner));
     let (run, hold) = owned.map(|run| (run.no, run.hold.clone())).ok_or(Rejection::Stale("the end of an owner"))?;
     match hold {
-        Some(Hold::Closing { outcome, queue_stands: false }) if queue_stands => stand_still(draft, run, outcome),
+        Some(Hold::Closing { outcome, queue_stands: false }) if queue_stands => keep_queue(draft, run, outcome),
         Some(Hold::Closing { .. }) => {}
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None => {
             draft.queue_stands = queue_stands;

@@ -1,4 +1,4 @@
-//! Compactions: the summary of old history replaces it, or the attempt that waited continues without.
+//! Compactions: a summary replaces old history. If it fails, the waiting attempt continues without it.
 
 use super::attempt::is_awaited;
 use super::close::quiet;
@@ -11,18 +11,18 @@ use crate::outcome::{By, FailKind, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Compacted, CompactionCause, CompactionFailed, CompactionFailure, Record};
 use crate::state::Phase;
 
-/// Bytes of a summary.
-const SUMMARY_BYTES: usize = 32 << 10;
+/// Maximum bytes of a summary.
+const MAX_SUMMARY_BYTES: usize = 32 << 10;
 
 pub(super) fn compact(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> Result<(), Rejection> {
     match summarised.turn {
-        Some((turn, attempt)) => waited(draft, turn, attempt, summarised),
+        Some((turn, attempt)) => compact_for_turn(draft, turn, attempt, summarised),
         None => compact_on_request(draft, summarised),
     }
 }
 
-/// Handles the summary for which a model call waits.
-fn waited(
+/// Handles a summary that a model call waits for.
+fn compact_for_turn(
     draft: &mut Draft<'_>,
     no: TurnNo,
     attempt: AttemptNo,
@@ -75,7 +75,7 @@ fn discard(draft: &mut Draft<'_>, (turn, attempt): (TurnNo, AttemptNo), error: M
     draft.disarm(Deadline::Turn(turn));
 }
 
-/// Handles the summary that a person or the host asked for: it applies from the next model call on.
+/// Handles a summary that a person or the host requested: it applies from the next model call on.
 fn compact_on_request(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
@@ -96,7 +96,7 @@ fn compact_on_request(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> R
     Ok(())
 }
 
-/// Returns the record of the compaction, or why it hides nothing.
+/// Returns the record of the compaction, or the reason that it fails.
 fn compacted(
     draft: &Draft<'_>,
     cause: CompactionCause,
@@ -113,14 +113,14 @@ fn compacted(
     if text.trim().is_empty() {
         return Err(failed(CompactionFailure::Empty, "the summary is empty"));
     }
-    if text.len() > SUMMARY_BYTES {
-        let message = format!("the summary has {} bytes, the limit is {SUMMARY_BYTES}", text.len());
+    if text.len() > MAX_SUMMARY_BYTES {
+        let message = format!("the summary has {} bytes, the limit is {MAX_SUMMARY_BYTES}", text.len());
         return Err(failed(CompactionFailure::TooLarge, &message));
     }
-    let with = compaction::replaced(state, summarised.plan, text);
-    let fits = cause != CompactionCause::Share || compaction::is_within_share(state, with.after);
-    if !fits || with.after >= with.before {
-        let message = format!("it would still have about {} of {} tokens", with.after, with.before);
+    let replaced = compaction::replaced(state, summarised.plan, text);
+    let fits = cause != CompactionCause::Share || compaction::is_within_share(state, replaced.after);
+    if !fits || replaced.after >= replaced.before {
+        let message = format!("the history would still have about {} of {} tokens", replaced.after, replaced.before);
         return Err(failed(CompactionFailure::TooLarge, &message));
     }
     Ok(Compacted {
@@ -128,11 +128,11 @@ fn compacted(
         cause,
         by: summarised.by.clone(),
         upto: summarised.plan.upto,
-        verbatim: with.verbatim,
-        text: with.text,
+        verbatim: replaced.verbatim,
+        text: replaced.text,
         of: *of,
-        before: with.before,
-        after: with.after,
+        before: replaced.before,
+        after: replaced.after,
     })
 }
 
@@ -142,7 +142,7 @@ pub(super) fn undo(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
     }
     quiet(draft, "undo a compaction")?;
     if draft.state.compactions.is_empty() {
-        return Err(Rejection::BadInput("nothing is compacted: all messages are seen".into()));
+        return Err(Rejection::BadInput("no compaction to undo: all messages are visible".into()));
     }
     draft.emit(Record::CompactionUndone { by });
     draft.reply(Reply::Done(draft.state.last_run));

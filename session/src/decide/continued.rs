@@ -1,4 +1,4 @@
-//! Continuation of an ended child: the owner's row, and its effect in the child.
+//! Continuation of an ended child: the owner's request as an outbox row, and its effect in the child.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
@@ -11,10 +11,10 @@ use crate::place::{Mode, Owner};
 use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, Record};
 use crate::render;
 
-/// The child's side: answers the row once, with a run or a refusal.
+/// Answers the row in the child, once: opens a run or refuses.
 pub(super) fn continued(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Rejection> {
     if ask.input != index::continue_input(ask.owner, ask.key) {
-        let why = "its input is not the one of its key";
+        let why = "its input id does not belong to its key";
         return Err(Rejection::Misplaced { command: "continue", why });
     }
     let answered = draft.state.accepted.binary_search(&ask.input).is_ok();
@@ -23,7 +23,7 @@ pub(super) fn continued(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Reje
     }
     match refusal(draft) {
         Some(why) => refuse(draft, &ask, why),
-        None => go_on(draft, ask),
+        None => open_run(draft, ask),
     }
     Ok(())
 }
@@ -47,8 +47,8 @@ fn refuse(draft: &mut Draft<'_>, ask: &Continue, why: ContinueRefusal) {
     draft.effect(Effect::DeliverCompletion { to: owner, notice });
 }
 
-fn go_on(draft: &mut Draft<'_>, ask: Continue) {
-    let Continue { owner: session, run, key, input, text, mode, turns, tools, wall_cap_at, owner_over } = ask;
+fn open_run(draft: &mut Draft<'_>, ask: Continue) {
+    let Continue { owner: session, run, key, input, text, mode, turns, tools, wall_cap_at, owner_ended } = ask;
     let input = InputAccepted {
         id: input,
         key: None,
@@ -62,21 +62,21 @@ fn go_on(draft: &mut Draft<'_>, ask: Continue) {
         tools,
         as_owner: Owner::Run { session, run, call: key },
     };
-    // A run that never starts does not open the inputs that a cancel of the whole tree left queued.
-    let stands = !draft.state.queue.is_empty();
+    // A run that never starts must not lead to runs for inputs that a cancel of the whole tree left queued.
+    let keeps_queue = !draft.state.queue.is_empty();
     let opened = draft.opened_by(&input, mode, wall_cap_at);
     draft.emit(Record::InputAccepted(Box::new(input)));
-    match owner_over {
+    match owner_ended {
         None => draft.open(opened),
         Some(outcome) => {
-            draft.queue_stands = stands;
+            draft.queue_stands = keeps_queue;
             draft.emit(Record::RunOpened(Box::new(opened)));
             draft.end_now(Outcome::Cancelled { by: By::Owner { outcome } }, None);
         }
     }
 }
 
-/// The parent's side: records the row and the call, which owns the run from here on.
+/// Records the row and the call in the owner. The call owns the run from now on.
 pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     let ContinuePlan { child, text, mode, turns, tools, grant: _ } = plan;
     let kind = CallKind::Continue(mode);

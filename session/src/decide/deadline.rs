@@ -74,7 +74,7 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
         }
         Some(kind @ (CallKind::Await { .. } | CallKind::Check { .. })) => {
             let report = render::waited(draft.state, id, &kind, draft.clock.wall_ms);
-            let content = format!("The wait timed out; nothing was cancelled by it.\n{}", report.content);
+            let content = format!("The wait timed out; no task was cancelled.\n{}", report.content);
             draft.finish_call(id, CallEnd::TimedOut, content.into());
         }
         // A child's run has its own deadlines; its call waits for the notice.
@@ -100,7 +100,7 @@ fn wall_cap(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Gives up what did not stop within the grace; its tasks are aborted.
+/// Gives up local work that did not stop within the grace, and aborts its tasks.
 fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     let current = draft.run_is(run).ok_or(STALE)?;
     let (local, owns) = (current.has_local_work(), !current.owned.is_empty());
@@ -114,7 +114,7 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     }
     draft.drop_local(Scope::Local, &end);
     match closing {
-        // They learned the queue's fate earlier; a later input may have changed it.
+        // `queue_stands` was sent before, and a later input may have reset it.
         Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome, queue_stands: false }),
         Some(_) => {}
         None => draft.cancel_blocking(),

@@ -10,38 +10,38 @@ use crate::outcome::By;
 use crate::record::{MetadataSet, Record, SummarySet, TitleSet};
 use crate::title;
 
-const SUMMARY_BYTES: usize = 32 << 10;
-/// Bytes of merged metadata as JSON: the limit of all other metadata.
-const METADATA_BYTES: usize = 64 << 10;
+const MAX_SUMMARY_BYTES: usize = 32 << 10;
+/// Maximum bytes of merged metadata as JSON, as for all other metadata.
+const MAX_METADATA_BYTES: usize = 64 << 10;
 
 pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }
     match description {
-        Description::Title(set) => entitle(draft, set)?,
-        Description::Summary(set) => summary(draft, set)?,
-        Description::Metadata { changes, by } => merge(draft, &changes, by)?,
+        Description::Title(set) => set_title(draft, set)?,
+        Description::Summary(set) => set_summary(draft, set)?,
+        Description::Metadata { changes, by } => merge_metadata(draft, &changes, by)?,
     }
     draft.reply(Reply::Done(draft.state.last_run));
     Ok(())
 }
 
-fn entitle(draft: &mut Draft<'_>, set: TitleSet) -> Result<(), Rejection> {
+fn set_title(draft: &mut Draft<'_>, set: TitleSet) -> Result<(), Rejection> {
     title::check(&set.title).map_err(|bad| Rejection::BadInput(bad.to_string()))?;
     let taken = is_taken(draft, set.of)?;
-    // A person's choice wins: the host's title may arrive late or twice.
-    let stands = set.by != By::Person && draft.state.is_titled();
-    if !stands && !taken && draft.state.title.as_ref() != Some(&set.title) {
+    // A title set by a person takes precedence: the host's title may arrive late or twice.
+    let keeps_title = set.by != By::Person && draft.state.is_titled();
+    if !keeps_title && !taken && draft.state.title.as_ref() != Some(&set.title) {
         draft.emit(Record::TitleSet(Box::new(set)));
     }
     Ok(())
 }
 
-fn summary(draft: &mut Draft<'_>, set: SummarySet) -> Result<(), Rejection> {
-    if set.text.trim().is_empty() || set.text.len() > SUMMARY_BYTES {
+fn set_summary(draft: &mut Draft<'_>, set: SummarySet) -> Result<(), Rejection> {
+    if set.text.trim().is_empty() || set.text.len() > MAX_SUMMARY_BYTES {
         return Err(Rejection::BadInput(format!(
-            "the summary has {} bytes: it is to have from 1 to {SUMMARY_BYTES}",
+            "the summary has {} bytes: it must have 1 to {MAX_SUMMARY_BYTES}",
             set.text.len()
         )));
     }
@@ -57,8 +57,8 @@ fn is_taken(draft: &Draft<'_>, of: Option<SessionId>) -> Result<bool, Rejection>
     draft.state.service(of).ok_or_else(unknown)
 }
 
-/// Merges `changes` key by key. A merge without a change writes no record, so a repeated one is harmless.
-fn merge(draft: &mut Draft<'_>, changes: &str, by: By) -> Result<(), Rejection> {
+/// Merges `changes` key by key. A merge without a change does not write a record, so repeating one is harmless.
+fn merge_metadata(draft: &mut Draft<'_>, changes: &str, by: By) -> Result<(), Rejection> {
     let refused = |why: &str| Rejection::BadInput(format!("metadata not merged: {why}"));
     let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();
     let changes = object(changes).ok_or_else(|| refused("the changes are not a JSON object"))?;
@@ -73,8 +73,8 @@ fn merge(draft: &mut Draft<'_>, changes: &str, by: By) -> Result<(), Rejection> 
         return Ok(());
     }
     let metadata = Text::from(Value::Object(merged).to_string());
-    if metadata.len() > METADATA_BYTES {
-        return Err(refused(&format!("it would have {} bytes, the limit is {METADATA_BYTES}", metadata.len())));
+    if metadata.len() > MAX_METADATA_BYTES {
+        return Err(refused(&format!("it would have {} bytes, the limit is {MAX_METADATA_BYTES}", metadata.len())));
     }
     draft.emit(Record::MetadataSet(Box::new(MetadataSet { metadata, by })));
     Ok(())

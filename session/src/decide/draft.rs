@@ -4,14 +4,14 @@ use crate::ids::RunNo;
 use crate::record::Record;
 use crate::state::{Run, State};
 
-/// A decision in progress: each record is applied when it is emitted, so that later steps see its effect.
+/// A decision in progress. Each record is applied when it is emitted, so that later steps see its effect.
 pub(super) struct Draft<'a> {
     pub(super) state: &'a mut State,
     pub(super) decision: Decision,
     pub(super) clock: Clock,
-    /// Whether the model answered in this decision: notices that no turn can follow then hold the run.
+    /// True if the model answered in this decision.
     pub(super) answered: bool,
-    /// Whether the end leaves queued inputs queued.
+    /// True if queued inputs stay queued after the end.
     pub(super) queue_stands: bool,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn effect(&mut self, effect: Effect) {
-        // Most decisions have five to eight.
+        // Most decisions have five to eight effects.
         if self.decision.effects.capacity() == 0 {
             self.decision.effects.reserve_exact(8);
         }

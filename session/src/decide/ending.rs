@@ -15,15 +15,15 @@ use crate::usage::Usage;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// All except started child calls and started local ones.
+    /// All open calls except started child calls and started local calls.
     Waiting,
-    /// Started local ones too: their work is lost.
+    /// Like `Waiting`, and started local calls, whose work is lost.
     Local,
     All,
 }
 
 impl Draft<'_> {
-    /// END(o): fixes the outcome. The run ends now, or after its local work and owned runs.
+    /// Fixes the outcome (`END(o)`). The run ends now, or after its local work and owned runs.
     pub(super) fn end(&mut self, outcome: Outcome) {
         let Some(run) = self.run() else { return };
         if !run.started {
@@ -31,8 +31,8 @@ impl Draft<'_> {
         }
         self.answer_calls(Scope::Waiting, &CallEnd::Cancelled);
         self.take_notices();
-        let over = self.run().is_none_or(|run| !run.has_local_work() && run.owned.is_empty());
-        if over { self.end_now(outcome, None) } else { self.hold_closing(outcome) }
+        let can_end = self.run().is_none_or(|run| !run.has_local_work() && run.owned.is_empty());
+        if can_end { self.end_now(outcome, None) } else { self.hold_closing(outcome) }
     }
 
     fn hold_closing(&mut self, outcome: Outcome) {
@@ -40,7 +40,7 @@ impl Draft<'_> {
         self.hold(Hold::Closing { outcome, queue_stands });
     }
 
-    /// Holds the run: releases its slot and stops its clock. Calls were answered and rows taken before.
+    /// Holds the run: releases its slot and stops its clock. The caller has answered calls and taken notices.
     pub(super) fn hold(&mut self, why: Hold) {
         let Some(run) = self.run() else { return };
         let (no, local, owns) = (run.no, run.has_local_work(), !run.owned.is_empty());
@@ -79,8 +79,8 @@ impl Draft<'_> {
         let queued = !run.started && opened.slot;
         let notice = index::notice_from(self.state.id, &self.state.created.place, &opened, &ended);
         self.stop_clock();
-        let (no, outcome, stands) = (ended.run, ended.outcome.clone(), ended.queue_stands);
-        self.drop_messages();
+        let (no, outcome, keeps_queue) = (ended.run, ended.outcome.clone(), ended.queue_stands);
+        self.drop_relatives_messages();
         self.emit(Record::RunEnded(Box::new(ended)));
         // The next run may open in this decision, and has not worked yet.
         self.clock.worked_ms = 0;
@@ -100,17 +100,17 @@ impl Draft<'_> {
             self.effect(Effect::DeliverCompletion { to, notice: Box::new(notice) });
         }
         self.effect(Effect::Ended { run: no, outcome });
-        if !stands {
+        if !keeps_queue {
             self.open_next();
         }
     }
 
-    /// Removes the messages of relatives that the run did not take: they were for that run alone (X16).
-    fn drop_messages(&mut self) {
+    /// Removes the messages of relatives that the run did not take: they were only for that run.
+    fn drop_relatives_messages(&mut self) {
         let messages = self.state.queue.iter().filter(|queued| queued.input.is_from_relative());
-        let left = ids(messages);
-        if !left.is_empty() {
-            self.emit(Record::QueueChanged { change: QueueChange::Removed(left), by: By::Host });
+        let untaken = ids(messages);
+        if !untaken.is_empty() {
+            self.emit(Record::QueueChanged { change: QueueChange::Removed(untaken), by: By::Host });
         }
     }
 
@@ -121,8 +121,8 @@ impl Draft<'_> {
         let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
             Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::returned(&call.args)),
             None if self.state.created.joins => (answer.map(|answer| answer.seq), run.partial.clone()),
-            // Out of turns, the owner receives only the last text.
-            None if outcome == Outcome::OutOfTurns => (None, self.state.last_said(run).unwrap_or_default()),
+            // If the run is out of turns, the owner receives only the last text.
+            None if outcome == Outcome::OutOfTurns => (None, self.state.last_text(run).unwrap_or_default()),
             None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.clone(), |it| it.text.clone())),
         };
         Some(RunEnded {
@@ -159,7 +159,7 @@ impl Draft<'_> {
                     (CallPhase::Closed(_), _) => return None,
                     (CallPhase::Started, Some(CallKind::Local(effect))) => match (scope, effect) {
                         (Scope::Waiting, _) => return None,
-                        // It stopped at an unknown point.
+                        // The call stopped at an unknown point.
                         (Scope::Local | Scope::All, ToolEffect::SideEffect) => CallEnd::UnknownEffects,
                         (Scope::Local | Scope::All, ToolEffect::ReadOnly | ToolEffect::Idempotent) => end.clone(),
                     },
@@ -177,9 +177,9 @@ impl Draft<'_> {
         }
     }
 
-    /// Discards the stream and answers the local calls, whose tasks are gone.
+    /// Discards the stream and answers the calls of `scope`, whose tasks no longer run.
     pub(super) fn drop_local(&mut self, scope: Scope, end: &CallEnd) {
-        self.discard_stream("stopped: its run ends or its activation is gone");
+        self.discard_stream("stopped: its run is ending or its activation was lost");
         self.answer_calls(scope, end);
     }
 
@@ -188,7 +188,7 @@ impl Draft<'_> {
         let Some(turn) = self.state.turn().filter(|turn| turn.streaming) else { return };
         let (turn, attempt) = (turn.no, turn.attempt);
         let (error, message) = (ModelFail::Dropped, why.into());
-        // The cost until then is unknown, and unknown is not zero.
+        // The cost so far is unknown, which is not zero.
         let usage = Some(Usage::UNKNOWN);
         let discarded = AttemptDiscarded { turn, attempt, error, message, model: None, again_ms: None, usage };
         self.emit(Record::AttemptDiscarded(Box::new(discarded)));

@@ -1,6 +1,6 @@
-//! Interrupts: running work stops, and the run waits for the next input.
+//! Interrupts: active work is_stopping, and the run is held until the next input.
 
-use super::cancel::answer_ended;
+use super::cancel::reply_ended;
 use super::draft::Draft;
 use super::ending::Scope;
 use crate::call::CallEnd;
@@ -14,7 +14,7 @@ use crate::state::Run;
 
 pub(super) fn interrupt(draft: &mut Draft<'_>, by: By) {
     let Some(run) = draft.run() else {
-        answer_ended(draft, draft.state.last_run);
+        reply_ended(draft, draft.state.last_run);
         return;
     };
     let (no, started) = (run.no, run.started);
@@ -36,34 +36,34 @@ pub(super) fn interrupt(draft: &mut Draft<'_>, by: By) {
         draft.effect(Effect::CancelLocal);
     }
     draft.cancel_blocking();
-    if draft.run().is_some_and(stops) {
+    if draft.run().is_some_and(is_stopping) {
         draft.arm(Deadline::Grace(no), draft.state.limits.grace_ms);
     }
-    // Nothing may need to stop, and an input may be queued: the run then resumes at once.
+    // If nothing has to stop and an input is queued, the run resumes at once.
     draft.check();
 }
 
-/// Returns whether work of an interrupted run still has to stop: its grace is for that.
-pub(super) fn stops(run: &Run) -> bool {
+/// Returns whether work of an interrupted run still has to stop. The grace bounds that time.
+pub(super) fn is_stopping(run: &Run) -> bool {
     run.has_local_work() || run.open_calls() > 0
 }
 
 impl Draft<'_> {
-    /// Cancels the owned runs whose calls wait for them: one record, and the effect each time.
+    /// Cancels the owned runs whose calls wait for them. Records each cancel once, and repeats its effect on each call.
     ///
-    /// The calls stay open until the notices of those runs; background runs continue. A run that its child has not
-    /// opened yet is reached too, because the row follows the `continue` row.
+    /// The calls stay open until the notices of those runs arrive; background runs continue. A run that its child has not
+    /// opened yet is cancelled too, because the row follows the `continue` row.
     pub(super) fn cancel_blocking(&mut self) {
         let Some(run) = self.run() else { return };
         let no = run.no;
-        let reached: Vec<(CallId, SessionId, bool)> = run
+        let blocking: Vec<(CallId, SessionId, bool)> = run
             .owned
             .iter()
             .filter(|(key, _)| self.state.is_open(**key))
             .map(|(key, owned)| (*key, owned.child, owned.cancel_asked))
             .collect();
-        for (key, child, reached_by) in reached {
-            if !reached_by {
+        for (key, child, recorded) in blocking {
+            if !recorded {
                 self.emit(Record::CancelAsked { call: None, child, key });
             }
             let by = index::cancel_by(None);

@@ -1,8 +1,8 @@
-//! Limits of providers: a run whose model call may not be repeated within its turn parks until the reset.
+//! Limits of providers: a run parks until the reset if its model call cannot be retried within its turn.
 //!
-//! A parked run waits mid-turn: it holds no slot, its clock is stopped, and the turn's deadline starts again with the
-//! repeated call. Its wall-clock cap still binds. Inputs and ends that arrive meanwhile wait for the boundary after the
-//! call. An interrupt or an end gives the call up.
+//! A parked run waits mid-turn: it does not hold a slot, its clock is stopped, and the turn's deadline restarts with the
+//! repeated call. Its wall-clock cap still applies. Inputs and ends that arrive meanwhile wait for the boundary after the
+//! call. An interrupt or an end of the run discards the call.
 
 use super::draft::Draft;
 use super::opening::until;
@@ -29,15 +29,15 @@ pub(super) fn park(draft: &mut Draft<'_>, turn: TurnNo, after_ms: u64) {
     draft.arm(Deadline::Limit(turn), after_ms);
 }
 
-/// Resumes the run at the reset, with a slot first if it needs one. A run that was resumed before is not resumed again.
+/// Resumes the run at the reset, or first requests the slot that it needs. Stale if the run has resumed already.
 pub(super) fn passed(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(), Rejection> {
     let stale = Rejection::Stale("a deadline");
     let run = draft.run().filter(|run| run.turn.as_ref().is_some_and(|of| of.no == turn)).ok_or(stale.clone())?;
     let (no, slot, at) = (run.no, run.opened.slot, run.limited_until().ok_or(stale)?);
-    let left = until(at, draft.clock.wall_ms);
-    if left > 0 {
+    let remaining = until(at, draft.clock.wall_ms);
+    if remaining > 0 {
         // The wall clock was set back.
-        draft.arm(Deadline::Limit(turn), left);
+        draft.arm(Deadline::Limit(turn), remaining);
         return Ok(());
     }
     if slot {
@@ -50,7 +50,7 @@ pub(super) fn passed(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(), Rejectio
     Ok(())
 }
 
-/// Repeats the model call of the turn, with the session's own model: of a pool, the first that is well by now.
+/// Repeats the model call of the turn with the session's own model. A pool may choose a model that has recovered.
 pub(super) fn call_again(draft: &mut Draft<'_>) {
     let Some(turn) = draft.state.turn().map(|turn| turn.no) else { return };
     let model = context::model(draft.state);

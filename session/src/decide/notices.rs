@@ -1,4 +1,4 @@
-//! Taking of arrived rows.
+//! Takes the notices that have arrived.
 
 use super::draft::Draft;
 use crate::ids::{CallId, SessionId};
@@ -6,15 +6,15 @@ use crate::record::{Carrier, Notice, NoticeTaken, Record};
 use crate::state::Turn;
 
 impl Draft<'_> {
-    /// Returns whether a row wakes a run at rest: an end of an owned run that no person ended.
+    /// Returns whether a notice wakes a run at rest: the end of an owned run that was not cancelled by a person.
     pub(super) fn arrived_wakes(&self) -> bool {
         let Some(run) = self.run() else { return false };
         let wakes = |row: &Notice| row.waking && row.key.is_some_and(|key| run.owned.contains_key(&key));
         self.state.arrived.iter().any(wakes)
     }
 
-    /// Takes the rows that a continuing turn may show its model: none while a person's message is queued, and ends of
-    /// pulled children only if the model would go idle.
+    /// Takes the notices that the next turn may show the model: none while a person's message is queued, and ends of
+    /// pulled children only if the model is idle.
     pub(super) fn take_due_notices(&mut self) {
         let held = self.message_waits();
         let idle = self.run().and_then(|run| run.turn.as_deref()).is_none_or(Turn::is_idle);
@@ -37,8 +37,8 @@ impl Draft<'_> {
         self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Message })));
     }
 
-    /// Takes rows for a held run without a model call. With a call open, only those of owned runs, which its end waits
-    /// for.
+    /// Takes notices for a held run without a model call. While a call is open, takes only those of owned runs, for which
+    /// the end of the run waits.
     pub(super) fn store_notices(&mut self) {
         if self.run().is_none_or(|run| run.open_calls() == 0) {
             return self.take_notices();
@@ -49,7 +49,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns the arrived rows of owned runs that are wanted, by child and key.
+    /// Returns the arrived notices of owned runs that `wanted` selects by child and key.
     pub(super) fn arrived_owned(&self, wanted: impl Fn(SessionId, CallId) -> bool) -> Vec<Notice> {
         let owned = |row: &&Notice| row.key.is_some_and(|key| self.state.owes(key) && wanted(row.child, key));
         self.state.arrived.iter().filter(owned).cloned().collect()

@@ -15,7 +15,7 @@ use crate::state::Queued;
 use crate::state::waiting::{first, ids, messages_last, opening};
 
 impl Draft<'_> {
-    /// Opens the next run with the first queued input, if no run is in flight.
+    /// Opens the next run with the first queued inputs, if no run is in flight.
     pub(super) fn open_next(&mut self) {
         let with = opening(self.state.queue.iter());
         let Some(input) = with.first().filter(|_| self.state.run.is_none()).map(|queued| Arc::clone(&queued.input))
@@ -24,7 +24,7 @@ impl Draft<'_> {
         };
         let inputs = ids(with);
         let limits = &self.state.limits;
-        // A detached run has no owner to end it, so it has its own cap.
+        // A detached run has no owner that could end it, so it gets a cap of its own.
         let ms = match &input.as_owner {
             Owner::Detached { .. } => Some(limits.wall_ms.map_or(limits.detached_ms, |ms| ms.min(limits.detached_ms))),
             Owner::Run { .. } | Owner::Person | Owner::Host(_) => limits.wall_ms,
@@ -40,7 +40,7 @@ impl Draft<'_> {
         extends && self.state.queue.iter().any(Queued::is_message)
     }
 
-    /// Returns the birth of the run that `input` opens.
+    /// Returns the run that `input` opens.
     pub(super) fn opened_by(&self, input: &InputAccepted, mode: Mode, wall_cap_at: Option<i64>) -> RunOpened {
         let slot = match &input.as_owner {
             Owner::Run { .. } | Owner::Detached { .. } => true,
@@ -77,7 +77,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Claims the queued run, with its inputs and what arrived for its first turn.
+    /// Starts the queued run and its first turn, with its inputs and the notices that have arrived.
     pub(super) fn begin(&mut self) {
         let Some(run) = self.run() else { return };
         let (no, slot) = (run.no, run.opened.slot);
@@ -91,10 +91,11 @@ impl Draft<'_> {
         self.start_turn(Prompt::Plain);
     }
 
-    /// Returns the inputs that a boundary takes: all steering ones, else, at a rest point of a run that no model's call
-    /// opened, those that go first. A message never extends a run that answers a model: it opens the next one (K26).
+    /// Returns the inputs that a boundary takes: all steering ones. Without any, a rest point of a run that a person
+    /// or the host opened takes the first queued inputs. A message never extends a run that answers a model: it opens the
+    /// next one.
     ///
-    /// A relative's message resumes no held run and extends none whose turns are spent (X16).
+    /// A relative's message does not resume a held run, and does not extend a run whose turns are spent.
     pub(super) fn takeable(&self, rest: bool) -> Vec<InputId> {
         let spent = self.run().is_none_or(|run| run.hold.is_some() || run.is_spent());
         let steers = |queued: &&Queued| queued.lane() == Lane::Steer && !(spent && queued.input.is_from_relative());
@@ -106,7 +107,7 @@ impl Draft<'_> {
         ids(messages_last(first(self.state.queue.iter())))
     }
 
-    /// Takes `inputs`, then the due completions, unless the newest input is a person's message.
+    /// Takes `inputs`, and the due completions unless an input is a person's message.
     pub(super) fn take_with_notices(&mut self, inputs: Vec<InputId>) {
         let is_message = |id: &InputId| self.state.queue.iter().any(|it| it.input.id == *id && it.is_message());
         let message = inputs.iter().any(is_message);
@@ -122,11 +123,11 @@ impl Draft<'_> {
         self.emit(Record::InputsTaken { ids, run, turn });
     }
 
-    /// Starts the next turn, or requests a slot first. Inputs and notices were taken before.
+    /// Starts the next turn, or first requests a slot. The caller has taken inputs and notices.
     pub(super) fn turn_due(&mut self, prompt: Prompt) {
         let Some(run) = self.run() else { return };
         let (no, slot, parked) = (run.no, run.slot, run.parked);
-        if self.state.limits.recorded_bytes.is_some_and(|most| run.recorded > most) {
+        if self.state.limits.recorded_bytes.is_some_and(|max| run.recorded > max) {
             return self.end(Outcome::OutOfBudget { which: Budget::Recorded });
         }
         if run.opened.slot && !slot {
@@ -146,8 +147,8 @@ impl Draft<'_> {
         self.arm_run();
     }
 
-    /// Starts the next attempt, with `model` or the same one. The turn's deadline bounds all attempts, so it is not armed
-    /// again.
+    /// Starts the next attempt, with `model` or the same model as before. It does not arm the turn's deadline again, which
+    /// bounds all attempts.
     pub(super) fn start_again(&mut self, model: Option<Text>, after_ms: u64, compacts: Option<CompactionCause>) {
         let Some(run) = self.run() else { return };
         let Some(turn) = &run.turn else { return };
@@ -174,13 +175,13 @@ impl Draft<'_> {
         });
     }
 
-    /// Parks the run: releases its slot and stops its clock. A run with neither is parked only to record the work since
-    /// its answer, which would be lost when the waiting session is unloaded.
+    /// Parks the run: releases its slot and stops its clock. A run without a slot and clock is parked only to record the
+    /// working time since its answer, which would be lost when the waiting session is unloaded.
     pub(super) fn park(&mut self, why: Park) {
         let Some(run) = self.run() else { return };
-        let loses = run.has_clock() || self.clock.worked_ms > run.worked_ms;
-        // A parked run stays parked, whatever part of the turn it now waits for.
-        if !loses || run.parked.is_some() {
+        let must_park = run.has_clock() || self.clock.worked_ms > run.worked_ms;
+        // A parked run stays parked when it waits for something else.
+        if !must_park || run.parked.is_some() {
             return;
         }
         let run = run.no;
@@ -200,16 +201,16 @@ impl Draft<'_> {
     pub(super) fn stop_clock(&mut self) {
         let Some(run) = self.run() else { return };
         let (no, opened) = (run.no, &run.opened);
-        let holds = run.slot || run.parked == Some(Park::Slot) || (!run.started && opened.slot);
-        let runs = run.started && run.parked.is_none() && run.hold.is_none() && opened.deadline_ms.is_some();
+        let has_slot = run.slot || run.parked == Some(Park::Slot) || (!run.started && opened.slot);
+        let is_timed = run.started && run.parked.is_none() && run.hold.is_none() && opened.deadline_ms.is_some();
         let limited = run.turn.as_ref().filter(|_| run.limited_until().is_some()).map(|turn| turn.no);
         if let Some(turn) = limited {
             self.disarm(Deadline::Limit(turn));
         }
-        if holds {
+        if has_slot {
             self.effect(Effect::ReleaseSlot { run: no });
         }
-        if runs {
+        if is_timed {
             self.disarm(Deadline::Run(no));
         }
     }

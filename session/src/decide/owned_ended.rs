@@ -1,4 +1,4 @@
-//! Arriving ends of owned, persons' and detached runs of children: outbox rows.
+//! Arriving ends of children's runs (owned, detached or opened by a person): outbox rows.
 
 use super::draft::Draft;
 use crate::effect::Rejection;
@@ -12,16 +12,15 @@ pub(super) fn owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result
     Ok(())
 }
 
-/// Takes what may be taken at once and keeps the rest for the next boundary. Returns whether any row was new.
+/// Takes the notices of open calls at once and keeps the others for the next boundary. Returns whether any was new.
 pub(super) fn arrive(draft: &mut Draft<'_>, notices: Vec<Notice>) -> bool {
     let mut arrived = false;
     for notice in notices {
-        // A row delivered live and found again by the boot scan arrives twice; only the first one still exists (rule
-        // 5).
+        // A row that is delivered live and found again by the boot scan arrives twice. The second is dropped.
         if !is_owed(draft, &notice) {
             continue;
         }
-        // Depends on the open call, not its mode: a blocking call may have moved to the background.
+        // The open call decides, not its mode: a blocking call may have moved to the background.
         match notice.key {
             Some(key) if draft.state.is_open(key) => {
                 arrived = true;

@@ -1,8 +1,8 @@
-//! Cancels of one owned run, while the owner continues: its call, the outbox row, and the effect in the child.
+//! Cancels of one owned run by its owner, which continues: the call, the outbox row, and the effect in the child.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
-use crate::dialect::known_as;
+use crate::dialect::id_for_model;
 use crate::effect::{Effect, Rejection};
 use crate::ids::{CallId, SessionId};
 use crate::index::{self, RowKey};
@@ -11,10 +11,11 @@ use crate::place::Owner;
 use crate::record::{Hold, Record};
 use crate::render;
 
-/// The child's side. The row exists until the owner takes that run's notice, so it may arrive again during a later run
-/// of the same owner: it applies only to the run that its key opened.
+/// Ends the run in the child, if the call `key` opened it. The row exists until the owner takes that run's notice, so it
+/// may arrive again during a later run of the same owner.
 pub(super) fn owner_cancels(draft: &mut Draft<'_>, owner: SessionId, key: CallId, by: By) -> Result<(), Rejection> {
-    let opened = |of: &Owner| matches!(of, Owner::Run { session, call, .. } if *session == owner && *call == key);
+    let opened =
+        |owner_of: &Owner| matches!(owner_of, Owner::Run { session, call, .. } if *session == owner && *call == key);
     let Some(run) = draft.run().filter(|run| opened(&run.opened.owner)) else {
         return Err(Rejection::Stale("the cancel of an owned run"));
     };
@@ -24,19 +25,19 @@ pub(super) fn owner_cancels(draft: &mut Draft<'_>, owner: SessionId, key: CallId
     Ok(())
 }
 
-/// The owner's side: records the row for a call of its model. Only for an owned run.
+/// Records the row in the owner, for a call of its model, if the child's run in flight is owned.
 pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
     let kind = CallKind::Cancel { child };
     let Some(known) = draft.state.children.get(&child) else {
         let text = format!("Unknown task {child}: use the id that you were given.");
         return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
     };
-    let (dialect, name) = (known.dialect, known_as(known.dialect, child, &known.short));
+    let (dialect, name) = (known.dialect, id_for_model(known.dialect, child, &known.short));
     let owned = draft.run().zip(known.key);
-    let Some((run, key, request)) =
+    let Some((run, key, is_requested)) =
         owned.and_then(|(run, key)| run.owned.get(&key).map(|owned| (run.no, key, owned.cancel_asked)))
     else {
-        let text = format!("Not cancelled: no run of task {name} that you started is in flight.");
+        let text = format!("Not cancelled: task {name} has no active run that you started.");
         return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
     };
     if draft.state.arrived.contains(child, RowKey::Call(key)) {
@@ -47,7 +48,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
         return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
     }
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None });
-    if !request {
+    if !is_requested {
         draft.emit(Record::CancelAsked { call: Some(call), child, key });
         draft.effect(Effect::CancelChild { run, child, key, by: index::cancel_by(Some(call)) });
     }

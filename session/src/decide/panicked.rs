@@ -1,4 +1,4 @@
-//! A turn task, a model or a tool panicked.
+//! Panics of turn tasks, models and tools.
 
 use super::attempt;
 use super::draft::Draft;

@@ -1,4 +1,4 @@
-//! Changes of the queue by a person or the host: they remove inputs, never notices (K5).
+//! Changes of the queue by a person or the host. They remove inputs, never notices.
 
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
@@ -10,10 +10,10 @@ pub(super) fn change(draft: &mut Draft<'_>, change: QueueChange, by: By) -> Resu
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }
-    let waits = |id: &InputId| draft.state.queue.iter().any(|queued| queued.input.id == *id);
+    let is_queued = |id: &InputId| draft.state.queue.iter().any(|queued| queued.input.id == *id);
     let changes = match &change {
-        // All or nothing, so that one reply holds for every id.
-        QueueChange::Removed(ids) if !ids.iter().all(waits) => {
+        // All ids or none, so that one reply holds for every id.
+        QueueChange::Removed(ids) if !ids.iter().all(is_queued) => {
             draft.reply(Reply::NotFound);
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! A new activation in the same process: running work of the old one is lost.
+//! A new activation in the same process: local work of the old activation is lost.
 
 use std::collections::BTreeMap;
 
-use super::calls::Wanted;
+use super::calls::UnstartedCall;
 use super::draft::Draft;
 use super::ending::Scope;
 use super::interrupt;
@@ -15,10 +15,10 @@ use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Hold, Park};
 use crate::state::{CallPhase, Phase, State};
 
-/// Handles the token, then unstarted calls, then the check, in every phase. The hub delivered the outbox before.
-pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_over: Option<OutcomeKind>) {
+/// Handles the token, then unstarted calls, then the check, in every phase. The hub has delivered the outbox rows.
+pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_ended: Option<OutcomeKind>) {
     let phase = draft.state.phase();
-    let over = owner_over.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
+    let over = owner_ended.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
     if let Some(outcome) = over {
         draft.drop_local(Scope::Local, &CallEnd::Interrupted);
         return draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
@@ -48,20 +48,20 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     }
     let no = turn.no;
     let mut found: BTreeMap<CallId, FoundCall> = found.into_iter().map(|found| (found.call, found)).collect();
-    let mut wanted = Vec::new();
+    let mut unstarted = Vec::new();
     let mut found_calls = Vec::new();
     let mut checks = Vec::new();
     let mut again = Vec::new();
     let mut unknown = Vec::new();
     for (call, ix) in turn.calls.iter().zip(0_u32..) {
         let id = CallId { turn: no, ix };
-        let gone = || FoundCall::plain(id, CallKind::Invalid(Invalid::UnknownTool));
+        let unresolved = || FoundCall::plain(id, CallKind::Invalid(Invalid::UnknownTool));
         match (&call.phase, &call.kind) {
             (CallPhase::Unstarted, _) => {
-                let FoundCall { kind, access, ask, .. } = found.remove(&id).unwrap_or_else(gone);
-                wanted.push(Wanted { ix, kind, note: None, access, ask });
+                let FoundCall { kind, access, ask, .. } = found.remove(&id).unwrap_or_else(unresolved);
+                unstarted.push(UnstartedCall { ix, kind, note: None, access, ask });
             }
-            (CallPhase::Asked(_), _) => found_calls.push(found.remove(&id).unwrap_or_else(gone)),
+            (CallPhase::Asked(_), _) => found_calls.push(found.remove(&id).unwrap_or_else(unresolved)),
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::SideEffect))) => unknown.push(id),
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::ReadOnly | ToolEffect::Idempotent))) => {
                 again.push(id)
@@ -81,8 +81,8 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     for call in checks {
         draft.arm(Deadline::Call(call), draft.state.limits.check_ms);
     }
-    draft.enqueue(no, wanted);
-    // Still open: the approver may never have received it.
+    draft.enqueue(no, unstarted);
+    // The approver may not have received the open ask.
     for FoundCall { call, kind, .. } in found_calls {
         draft.ask_again(call, kind);
     }
@@ -96,7 +96,7 @@ fn redo_cancel_owned(draft: &mut Draft<'_>) {
     }
 }
 
-/// Returns the effects for the awaited slot and the running deadlines.
+/// Returns the effects that request the awaited slot and arm the current deadlines.
 pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     let Some(run) = &state.run else { return Vec::new() };
     let (no, limits) = (run.no, &state.limits);
@@ -107,8 +107,8 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     }
     match &run.hold {
         Some(Hold::Closing { .. }) => arm(Deadline::Grace(no), limits.grace_ms),
-        // Held only for its background children, nothing has to stop, and that may take long.
-        Some(Hold::Interrupted { .. }) if interrupt::stops(run) => arm(Deadline::Grace(no), limits.grace_ms),
+        // A run that is held only for its background children has no grace: they may take long.
+        Some(Hold::Interrupted { .. }) if interrupt::is_stopping(run) => arm(Deadline::Grace(no), limits.grace_ms),
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) => {}
         None if !run.started => arm(Deadline::Queue(no), limits.queue_ms),
         None if run.parked.is_some() => {

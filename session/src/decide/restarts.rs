@@ -10,7 +10,7 @@ use crate::state::Phase;
 
 pub(super) fn exhausted(draft: &mut Draft<'_>, command: Option<Text>) -> Result<(), Rejection> {
     match draft.state.phase() {
-        Phase::Quiet => return Err(Rejection::Stale("the end of all restarts")),
+        Phase::Quiet => return Err(Rejection::Stale("an exhausted restart budget")),
         Phase::Queued => draft.end(Outcome::RestartsExhausted { command }),
         Phase::Working
         | Phase::WaitingMidTurn
@@ -20,7 +20,7 @@ pub(super) fn exhausted(draft: &mut Draft<'_>, command: Option<Text>) -> Result<
             draft.drop_local(Scope::Local, &CallEnd::Interrupted);
             draft.end(Outcome::RestartsExhausted { command });
         }
-        // The fixed outcome wins; the reason for giving up is a field of the end.
+        // The fixed outcome is kept; the end record has the reason for giving up in a field of its own.
         Phase::Closing => {
             draft.drop_local(Scope::Local, &CallEnd::Cancelled);
             let gave_up = command.unwrap_or_else(|| "restarts exhausted".into());

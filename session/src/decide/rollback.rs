@@ -19,13 +19,13 @@ pub(super) fn roll_back(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) -> Re
     match at.and_then(|at| draft.state.outcomes.get(at)) {
         Some(Outcome::Completed) => {
             return Err(Rejection::BadInput(format!(
-                "run {run} completed: only a run that came to another end is rolled back; to continue from before it, branch off \
-                 there, or regenerate its answer"
+                "run {run} completed: only a run that did not complete can be rolled back; branch off before it, or regenerate \
+                 its answer"
             )));
         }
         Some(_) => {}
         None if last == RunNo(0) => {
-            return Err(Rejection::BadInput("the session has no run yet to roll back".into()));
+            return Err(Rejection::BadInput("the session has no run to roll back".into()));
         }
         None => {
             return Err(Rejection::NotFound(format!("the session has no run {run}: its runs are 1 to {last}")));

@@ -1,13 +1,13 @@
-//! Child calls: granted or refused, in chunks.
+//! Grants and refusals of child calls, in chunks.
 
 use std::sync::Arc;
 
 use super::continued;
 use super::draft::Draft;
 use crate::authority::Authority;
-use crate::birth;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
 use crate::command::{ChildPlan, Plan, Refusal, SpawnVerdict};
+use crate::creation;
 use crate::effect::{Effect, Rejection};
 use crate::ids::{CallId, Interned, TurnNo};
 use crate::place::Mode;
@@ -15,18 +15,18 @@ use crate::record::{ChildSpawned, Record};
 use crate::render;
 use crate::state::CallPhase;
 
-/// The ceiling of the previous plan: one chunk may hold hundreds of children of one manifest.
-type Met = Option<(Arc<Authority>, Interned<Authority>)>;
+/// The manifest and ceiling of the previous plan, reused because a chunk may contain hundreds of children of one manifest.
+type CachedCeiling = Option<(Arc<Authority>, Interned<Authority>)>;
 
 pub(super) fn spawn(draft: &mut Draft<'_>, turn: TurnNo, verdicts: Vec<SpawnVerdict>) -> Result<(), Rejection> {
-    let awaited = draft.state.turn().is_some_and(|at_hand| at_hand.no == turn);
+    let awaited = draft.state.turn().is_some_and(|current| current.no == turn);
     let due = |id: CallId| draft.state.call(id).is_some_and(|call| call.phase == CallPhase::Unstarted);
     let any = verdicts.iter().any(|verdict| due(verdict.call));
-    // No longer awaited, as in a held or ending run: the plans are dropped with their grants.
+    // A held or ending run no longer awaits them: the plans are dropped with their grants.
     if !(awaited && any) {
         return Err(Rejection::Stale("the admission of child calls"));
     }
-    let mut met: Met = None;
+    let mut cached: CachedCeiling = None;
     draft.decision.records.reserve(verdicts.len().saturating_mul(2));
     for SpawnVerdict { call, verdict } in verdicts {
         if draft.state.call(call).is_none_or(|call| call.phase != CallPhase::Unstarted) {
@@ -43,7 +43,7 @@ pub(super) fn spawn(draft: &mut Draft<'_>, turn: TurnNo, verdicts: Vec<SpawnVerd
         };
         let planned = plan.and_then(|plan| admissible(draft, plan));
         match planned {
-            Ok(plan) => bear(draft, call, *plan, &mut met),
+            Ok(plan) => spawn_child(draft, call, *plan, &mut cached),
             Err(Refusal { kind, message }) => draft.refuse(call, CallKind::Child(Mode::Blocking), kind, message),
         }
     }
@@ -62,22 +62,22 @@ fn admissible(draft: &Draft<'_>, plan: Box<ChildPlan>) -> Result<Box<ChildPlan>,
         return Err(Refusal { kind: ToolErrorKind::Limit, message });
     }
     if draft.state.children.contains_key(&plan.child) {
-        let message = format!("Not started: there is a session {} already. Call again.", plan.child);
+        let message = format!("Not started: a session {} already exists. Call again.", plan.child);
         let message = plan.dialect.refused("FAILED", &message);
         return Err(Refusal { kind: ToolErrorKind::Failed, message });
     }
     Ok(plan)
 }
 
-fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
+fn spawn_child(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, cached: &mut CachedCeiling) {
     let detached = plan.detached_ms.is_some();
     let mode = if detached { Mode::Background } else { plan.mode };
     let kind = CallKind::Child(mode);
-    let Some(ceiling) = ceiling(draft, &plan.manifest, met) else {
-        let text = "Not started: its authority cannot be written down. This is a fault of the host.";
+    let Some(ceiling) = ceiling(draft, &plan.manifest, cached) else {
+        let text = "Not started: its authority cannot be written as JSON. This is a fault of the host.";
         return draft.refuse(call, kind, ToolErrorKind::Failed, plan.dialect.refused("FAILED", text));
     };
-    let short = birth::short(&draft.state.shorts, plan.child);
+    let short = creation::short(&draft.state.shorts, plan.child);
     let spawned = ChildSpawned {
         call,
         child: plan.child,
@@ -94,7 +94,7 @@ fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
         grant: plan.grant,
     };
     let (child, dialect, inspectable) = (plan.child, plan.dialect, plan.created.inspectable);
-    let birth = birth::child(draft.state, call, plan, short.clone(), ceiling, draft.clock.wall_ms);
+    let session = creation::child(draft.state, call, plan, short.clone(), ceiling, draft.clock.wall_ms);
     let access = draft.state.due.access.remove(&call.ix);
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });
     draft.emit(Record::ChildSpawned(Box::new(spawned)));
@@ -102,17 +102,17 @@ fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
         let text = render::started(dialect, child, &short, inspectable);
         draft.finish_call(call, CallEnd::Ok, text);
     }
-    draft.decision.births.push(birth);
+    draft.decision.new_sessions.push(session);
     draft.effect(Effect::StartChild { child });
 }
 
-fn ceiling(draft: &Draft<'_>, manifest: &Arc<Authority>, met: &mut Met) -> Option<Interned<Authority>> {
-    if let Some((known, ceiling)) = met
+fn ceiling(draft: &Draft<'_>, manifest: &Arc<Authority>, cached: &mut CachedCeiling) -> Option<Interned<Authority>> {
+    if let Some((known, ceiling)) = cached
         && Arc::ptr_eq(known, manifest)
     {
         return Some(ceiling.clone());
     }
     let ceiling = Interned::new(Arc::new(draft.state.ceiling.meet(manifest))).ok()?;
-    *met = Some((Arc::clone(manifest), ceiling.clone()));
+    *cached = Some((Arc::clone(manifest), ceiling.clone()));
     Some(ceiling)
 }

@@ -7,25 +7,25 @@ use crate::outcome::By;
 use crate::record::{From, InputAccepted, Record};
 use crate::state::Phase;
 
-/// Bytes of a requested answer schema: it is sent with every model call of the turn.
-const MAX_FORMAT: u64 = 64 << 10;
+/// Maximum bytes of a requested answer schema, which is sent with every model call of the turn.
+const MAX_FORMAT_BYTES: u64 = 64 << 10;
 
 pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }
-    let before = input.key.as_ref().and_then(|key| draft.state.seen.get(key)).copied();
-    let before = before.or_else(|| draft.state.accepted.binary_search(&input.id).is_ok().then_some(input.id));
-    if let Some(input) = before {
+    let previous = input.key.as_ref().and_then(|key| draft.state.seen.get(key)).copied();
+    let previous = previous.or_else(|| draft.state.accepted.binary_search(&input.id).is_ok().then_some(input.id));
+    if let Some(input) = previous {
         draft.reply(Reply::Accepted { input, again: true });
         return Ok(());
     }
-    fits(draft, &input)?;
+    check_limits(draft, &input)?;
     if input.agent_override.is_some() && !matches!(input.from, From::Person | From::Host) {
-        return Err(Rejection::BadInput("only a person or the host may name the agent that answers".into()));
+        return Err(Rejection::BadInput("only a person or the host may choose the agent that answers".into()));
     }
     if input.is_from_relative() {
-        may_enter(draft, &input)?;
+        check_relative(draft, &input)?;
     }
     let phase = draft.state.phase();
     if draft.state.closed {
@@ -42,26 +42,26 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     Ok(())
 }
 
-/// Checks that a relative's message fits the run in flight (X16): it opens and resumes none, and none that a person
+/// Checks that a relative's message check_limits the run in flight (X16): it opens and resumes none, and none that a person
 /// opened exchanges messages with a parent or a sibling (K26). Which sessions are relatives is known to the sender's
 /// side, except a receiver's own children.
-fn may_enter(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
+fn check_relative(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     let refused = |why| Err(Rejection::Misplaced { command: "message", why });
     let From::Model { session: sender, .. } = input.from else { return Ok(()) };
     let Some(run) = draft.run().filter(|run| run.hold.is_none()) else {
-        return refused("its receiver is not running");
+        return refused("the receiver is not running");
     };
     let allowed = match draft.state.children.get(&sender) {
         Some(child) => child.key.is_some_and(|key| !draft.state.arrived.contains(sender, RowKey::Call(key))),
         None => run.opened.owner.answers_a_model(),
     };
-    if allowed { Ok(()) } else { refused("a person opened the run of its sender or its receiver") }
+    if allowed { Ok(()) } else { refused("a person opened the sender's or the receiver's run") }
 }
 
-fn fits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
+fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     let limits = &draft.state.limits;
     if input.text.trim().is_empty() {
-        return Err(Rejection::BadInput("its text is empty: say something".into()));
+        return Err(Rejection::BadInput("its text is empty: give it a text".into()));
     }
     let len = input.text.len() as u64;
     if len > limits.input_bytes {
@@ -69,13 +69,12 @@ fn fits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
         return Err(Rejection::BadInput(format!("it has {len} bytes, the limit is {max}: put the rest into a file")));
     }
     let schema = input.format.as_ref().map_or(0, |format| format.len() as u64);
-    if schema > MAX_FORMAT {
+    if schema > MAX_FORMAT_BYTES {
         return Err(Rejection::BadInput(format!(
-            "the schema of its answer has {schema} bytes, the limit is {MAX_FORMAT}: ask for a smaller type"
+            "the schema of its answer has {schema} bytes, the limit is {MAX_FORMAT_BYTES}: ask for a smaller type"
         )));
     }
-    // Without a run in flight the input opens one and frees room, so a full queue never blocks. A run that would take
-    // it at once has an empty queue.
+    // Without a run in flight the input opens one, which empties the queue, so a full queue never blocks.
     if draft.run().is_some() && draft.state.queue.len() >= limits.queue as usize {
         return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });
     }

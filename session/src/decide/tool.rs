@@ -16,7 +16,7 @@ pub(super) fn finished(
     result: CallResult,
     worked_ms: u64,
 ) -> Result<(), Rejection> {
-    if !runs(draft, call) {
+    if !is_running(draft, call) {
         return Err(Rejection::Stale("a tool's result"));
     }
     let held = matches!(draft.state.phase(), Phase::HeldInterrupted | Phase::HeldOutOfTurns);
@@ -31,12 +31,13 @@ pub(super) fn finished(
     Ok(())
 }
 
-/// Returns the result of a call in an interrupted run. The result of a finished call tells the model not to repeat it.
+/// Returns the result of a call in an interrupted run. A finished call keeps its content, so that the model does not
+/// repeat it.
 fn interrupted(result: CallResult) -> CallResult {
     let CallResult { end, content, truncated_from } = result;
     let content = match end {
         CallEnd::UnknownEffects => return CallResult { end, content, truncated_from },
-        CallEnd::Ok => format!("The run was interrupted; this call finished all the same:\n{content}").into(),
+        CallEnd::Ok => format!("The run was interrupted, but this call finished:\n{content}").into(),
         CallEnd::Cancelled => closing_text(&CallEnd::Interrupted).into(),
         CallEnd::Interrupted
         | CallEnd::ToolError { .. }
@@ -48,7 +49,7 @@ fn interrupted(result: CallResult) -> CallResult {
 }
 
 /// Returns whether `call` is a started local call without a result.
-pub(super) fn runs(draft: &Draft<'_>, call: CallId) -> bool {
+pub(super) fn is_running(draft: &Draft<'_>, call: CallId) -> bool {
     let local = |kind: &CallKind| kind.is_local();
     draft.state.call(call).is_some_and(|call| call.phase == CallPhase::Started && call.kind.as_ref().is_some_and(local))
 }

@@ -1,6 +1,6 @@
 //! Resolves which tool a call of `use_tool` calls.
 //!
-//! It reads the call's own arguments, so that authority, execution and reports all mean the same tool.
+//! Authority, execution and reports all use it, so that they agree on the tool.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ pub const USE: &str = "use_tool";
 
 /// Returns the tool and arguments that a call of `use_tool` names; `None` for other tools or without a name.
 ///
-/// The arguments are an object, or its JSON text, as some models write nested objects.
-pub fn used(tool: &str, args: &str) -> Option<(String, String)> {
+/// The nested arguments may be an object or its JSON text, which some models write.
+pub fn resolve(tool: &str, args: &str) -> Option<(String, String)> {
     if tool != USE {
         return None;
     }
@@ -26,9 +26,9 @@ pub fn used(tool: &str, args: &str) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (name.to_owned(), nested))
 }
 
-/// Returns the tool's name for people and for records of decisions.
-pub fn named<'a>(tool: &'a str, args: &str) -> Cow<'a, str> {
-    used(tool, args).map_or(Cow::Borrowed(tool), |(tool, _)| Cow::Owned(tool))
+/// Returns the tool's name for display and for records.
+pub fn display_name<'a>(tool: &'a str, args: &str) -> Cow<'a, str> {
+    resolve(tool, args).map_or(Cow::Borrowed(tool), |(tool, _)| Cow::Owned(tool))
 }
 
 #[cfg(test)]
@@ -36,16 +36,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b8_a_call_of_use_tool_is_one_of_the_tool_that_it_names() {
-        let is = |name: &str, args: &str| Some((name.to_owned(), args.to_owned()));
-        assert_eq!(used(USE, r#"{"tool":" write ","args":{"path":"a"}}"#), is("write", r#"{"path":"a"}"#));
-        assert_eq!(used(USE, r#"{"tool":"write","args":"{\"path\":\"a\"}"}"#), is("write", r#"{"path":"a"}"#));
-        assert_eq!(used(USE, r#"{"tool":"list"}"#), is("list", "{}"));
-        assert_eq!(used(USE, r#"{"tool":"list","args":null}"#), is("list", "{}"));
-        for none in ["", "[]", "{}", r#"{"tool":7}"#, r#"{"tool":" "}"#] {
-            assert_eq!(used(USE, none), None, "{none}");
+    fn b8_use_tool_call_resolves_to_the_named_tool() {
+        let resolved = |name: &str, args: &str| Some((name.to_owned(), args.to_owned()));
+        assert_eq!(resolve(USE, r#"{"tool":" write ","args":{"path":"a"}}"#), resolved("write", r#"{"path":"a"}"#));
+        assert_eq!(resolve(USE, r#"{"tool":"write","args":"{\"path\":\"a\"}"}"#), resolved("write", r#"{"path":"a"}"#));
+        assert_eq!(resolve(USE, r#"{"tool":"list"}"#), resolved("list", "{}"));
+        assert_eq!(resolve(USE, r#"{"tool":"list","args":null}"#), resolved("list", "{}"));
+        for invalid in ["", "[]", "{}", r#"{"tool":7}"#, r#"{"tool":" "}"#] {
+            assert_eq!(resolve(USE, invalid), None, "{invalid}");
         }
-        assert_eq!(used("write", r#"{"tool":"read"}"#), None);
-        assert_eq!((&*named(USE, r#"{"tool":"list"}"#), &*named("read", "{}")), ("list", "read"));
+        assert_eq!(resolve("write", r#"{"tool":"read"}"#), None);
+        assert_eq!((&*display_name(USE, r#"{"tool":"list"}"#), &*display_name("read", "{}")), ("list", "read"));
     }
 }

@@ -1,4 +1,4 @@
-//! The jobs that a call of `spawn_await` names.
+//! The jobs that a call of `spawn_await` waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ pub const AWAIT: &str = "spawn_await";
 pub enum Jobs {
     /// All jobs of the caller.
     All,
-    /// These, in this order, as the model wrote them, without duplicates.
+    /// The ids in the order in which the model wrote them, without duplicates.
     Named(Vec<String>),
 }
 
 impl Jobs {
-    /// Reads `job_ids` or `jobIds`: ids separated by commas, or `*`. `None` without such a text.
-    pub fn asked(args: &str) -> Option<Self> {
+    /// Parses `job_ids` or `jobIds`: ids separated by commas, or `*`. `None` if the text is missing.
+    pub fn parse(args: &str) -> Option<Self> {
         let args: Value = serde_json::from_str(args).ok()?;
         let ids = args.get("job_ids").or_else(|| args.get("jobIds"))?.as_str()?;
         if ids.trim() == "*" {
@@ -32,12 +32,12 @@ impl Jobs {
         Some(Self::Named(named.map(str::to_owned).collect()))
     }
 
-    /// Returns those of `state`'s session that are meant, in the order in which the call tells of them.
-    pub fn meant(&self, state: &State) -> Vec<SessionId> {
+    /// Returns the requested jobs of the session, in the order in which the call's result lists them.
+    pub fn resolve(&self, state: &State) -> Vec<SessionId> {
         match self {
             Self::Named(named) => {
-                let own = Own::of(state);
-                named.iter().filter_map(|name| own.named(name)).map(|(id, _)| id).collect()
+                let index = JobIndex::of(state);
+                named.iter().filter_map(|name| index.find(name)).map(|(id, _)| id).collect()
             }
             Self::All => {
                 let mut all: Vec<_> = state.children.iter().filter(|(_, child)| is_job(child)).collect();
@@ -48,35 +48,35 @@ impl Jobs {
     }
 }
 
-/// The jobs of a session by their names for its model. Built once for a call, which may name very many.
-pub struct Own<'a> {
+/// The jobs of a session by short id. Built once for a call, which may name very many.
+pub struct JobIndex<'a> {
     state: &'a State,
     shorts: BTreeMap<&'a str, SessionId>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> JobIndex<'a> {
     pub fn of(state: &'a State) -> Self {
         let jobs = state.children.iter().filter(|(_, child)| is_job(child));
         Self { state, shorts: jobs.map(|(id, child)| (&*child.short.0, *id)).collect() }
     }
 
     /// Returns the job with this short or full id.
-    pub fn named(&self, name: &str) -> Option<(SessionId, &'a Child)> {
+    pub fn find(&self, name: &str) -> Option<(SessionId, &'a Child)> {
         let full = || Uuid::try_parse(name).ok().map(SessionId);
         let id = self.shorts.get(name).copied().or_else(full)?;
         self.state.children.get(&id).filter(|child| is_job(child)).map(|child| (id, child))
     }
 }
 
-/// Returns the session's jobs in flight as far as it knows, each with its key, including those of an earlier run.
+/// Returns the session's jobs in flight, each with its key, including jobs of earlier runs.
 pub fn in_flight(state: &State) -> impl Iterator<Item = (SessionId, CallId)> {
     let owned = state.run.iter().flat_map(|run| run.owned.iter().map(|(key, owned)| (owned.child, *key)));
     let owed = state.owed.iter().map(|(key, child)| (*child, *key));
-    owned.chain(owed).filter(|(child, _)| is_one(state, *child))
+    owned.chain(owed).filter(|(child, _)| is_job_of(state, *child))
 }
 
 /// Returns whether `child` is a job of this session.
-pub fn is_one(state: &State, child: SessionId) -> bool {
+pub fn is_job_of(state: &State, child: SessionId) -> bool {
     state.children.get(&child).is_some_and(is_job)
 }
 
@@ -89,15 +89,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_parted_by_commas_and_a_star_is_all() {
+    fn job_ids_are_comma_separated_and_star_means_all() {
         let named = |ids: &[&str]| Some(Jobs::Named(ids.iter().map(|id| (*id).to_owned()).collect()));
-        assert_eq!(Jobs::asked(r#"{"job_ids":"a3f9c1, b7d2e4 ,,"}"#), named(&["a3f9c1", "b7d2e4"]));
-        assert_eq!(Jobs::asked(r#"{"job_ids":"b, a,b,a"}"#), named(&["b", "a"]));
-        assert_eq!(Jobs::asked(r#"{"job_ids":" * "}"#), Some(Jobs::All));
-        assert_eq!(Jobs::asked(r#"{"job_ids":"*,a3f9c1"}"#), named(&["*", "a3f9c1"]));
-        assert_eq!(Jobs::asked(r#"{"job_ids":""}"#), named(&[]));
-        for none in ["", "[]", r#"{"job_ids":7}"#, r#"{"jobs":"*"}"#] {
-            assert_eq!(Jobs::asked(none), None, "{none}");
+        assert_eq!(Jobs::parse(r#"{"job_ids":"a3f9c1, b7d2e4 ,,"}"#), named(&["a3f9c1", "b7d2e4"]));
+        assert_eq!(Jobs::parse(r#"{"job_ids":"b, a,b,a"}"#), named(&["b", "a"]));
+        assert_eq!(Jobs::parse(r#"{"job_ids":" * "}"#), Some(Jobs::All));
+        assert_eq!(Jobs::parse(r#"{"job_ids":"*,a3f9c1"}"#), named(&["*", "a3f9c1"]));
+        assert_eq!(Jobs::parse(r#"{"job_ids":""}"#), named(&[]));
+        for invalid in ["", "[]", r#"{"job_ids":7}"#, r#"{"jobs":"*"}"#] {
+            assert_eq!(Jobs::parse(invalid), None, "{invalid}");
         }
     }
 }

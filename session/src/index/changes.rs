@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::obliged::completion_row;
 use super::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
-use crate::effect::Birth;
+use crate::effect::NewSession;
 use crate::ids::{Epoch, Hash, Lsn, RunNo, Seq, SessionId, Text};
 use crate::message::Message;
 use crate::place::{BranchKind, Owner, Place};
@@ -15,17 +15,17 @@ use crate::title::folded;
 /// Bytes of a title taken from the first input.
 const TITLE_BYTES: u64 = 80;
 
-/// The state before a frame, as its rows need it. Taken before the first command of a batch; costs one reference count.
+/// The part of the state before a frame that its rows depend on. Taken before the first command of a batch; cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
     opened: Option<Arc<RunOpened>>,
-    cancels: bool,
+    has_cancels: bool,
 }
 
 impl Before {
     pub fn of(state: &State) -> Self {
-        let cancels = state.run.as_ref().is_some_and(|run| run.cancels > 0) || !state.owed.is_empty();
-        Self { opened: state.run.as_ref().map(|run| Arc::clone(&run.opened)), cancels }
+        let has_cancels = state.run.as_ref().is_some_and(|run| run.cancels > 0) || !state.owed.is_empty();
+        Self { opened: state.run.as_ref().map(|run| Arc::clone(&run.opened)), has_cancels }
     }
 }
 
@@ -33,13 +33,13 @@ impl Before {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     pub epoch: Epoch,
-    /// Starts of an activation since the last durable record; 0 in a frame with records.
+    /// Number of activation starts since the last durable record; 0 in a frame with records.
     pub starts: u32,
     /// The LSN of the `RunOpened` of the run in flight; 0 until the journal assigns it.
     pub opened_lsn: Lsn,
-    /// Wall clock of the birth.
+    /// Wall-clock time of the creation.
     pub created_ms: i64,
-    /// Wall clock of the frame.
+    /// Wall-clock time of the frame.
     pub updated_ms: i64,
 }
 
@@ -49,22 +49,22 @@ pub fn changes(before: &Before, after: &State, records: &[Record], stamp: Stamp)
         head: Some(Box::new(head(after, stamp.epoch, stamp.created_ms, stamp.updated_ms))),
         ..Changes::default()
     };
-    let ran = before.opened.is_some() || records.iter().any(|record| matches!(record, Record::RunOpened(_)));
+    let had_run = before.opened.is_some() || records.iter().any(|record| matches!(record, Record::RunOpened(_)));
     out.inflight = match inflight(after, stamp.opened_lsn, stamp.epoch, stamp.starts) {
         Some(row) => InflightChange::Put(Box::new(row)),
-        None if ran => InflightChange::Delete,
+        None if had_run => InflightChange::Delete,
         None => InflightChange::Keep,
     };
-    let walk = Walk { session: after.id, place: &after.created.place, cancels: before.cancels };
-    walk.rows(before.opened.as_ref().map(|opened| &opened.owner), records, &mut out);
+    let builder = RowBuilder { session: after.id, place: &after.created.place, has_cancels: before.has_cancels };
+    builder.rows(before.opened.as_ref().map(|opened| &opened.owner), records, &mut out);
     out
 }
 
-/// Returns all rows of a birth except its definitions.
-pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
+/// Returns all rows of a new session except its definitions.
+pub fn creation(session: &NewSession, stamp: Stamp) -> Changes {
     let mut out = Changes::default();
     let (mut created, mut opened, mut input) = (None, None, None);
-    for record in &birth.records {
+    for record in &session.records {
         if let Record::SessionCreated(it) = record {
             created = Some(it);
         } else if let Record::RunOpened(it) = record {
@@ -77,15 +77,15 @@ pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
     let state = if opened.is_some() { Phase::Queued } else { Phase::Quiet };
     let title = created.title.as_ref().map(folded).or_else(|| input.map(title_of));
     let title = title.or_else(|| inherited_title(created)).unwrap_or_default();
-    out.kid_of = created.place.parent();
+    out.child_of = created.place.parent();
     out.head = Some(Box::new(Head {
         parent: created.place.parent(),
-        root: created.place.root(birth.session),
+        root: created.place.root(session.session),
         short: created.short.clone(),
         agent: Arc::clone(&created.agent),
         depth: created.place.depth(),
         inspectable: created.inspectable,
-        last_seq: Seq(birth.records.len() as u64),
+        last_seq: Seq(session.records.len() as u64),
         epoch: stamp.epoch,
         state,
         kind: kind_of(created),
@@ -97,18 +97,18 @@ pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
         updated_ms: stamp.updated_ms,
     }));
     if let Some(opened) = opened {
-        let row = inflight_row(birth.session, &created.place, opened, state, 0, stamp);
+        let row = inflight_row(session.session, &created.place, opened, state, 0, stamp);
         out.inflight = InflightChange::Put(Box::new(row));
     }
     out
 }
 
-/// Returns the rows that `records` add and take; `owner_before` owns the run in flight before them.
+/// Adds to `out` the rows that `records` add and fulfil. `owner_before` owns the run in flight before them.
 pub fn rows(session: SessionId, place: &Place, owner_before: Option<&Owner>, records: &[Record], out: &mut Changes) {
-    Walk { session, place, cancels: true }.rows(owner_before, records, out);
+    RowBuilder { session, place, has_cancels: true }.rows(owner_before, records, out);
 }
 
-/// Returns the bodies that a birth carries, as definitions of the store.
+/// Returns the bodies that a creation record contains, as definitions of the store.
 /// # Errors
 /// If a body cannot be written as JSON.
 pub fn defs(created: &SessionCreated) -> Result<Vec<(Hash, Text)>, serde_json::Error> {
@@ -168,7 +168,7 @@ fn title(state: &State) -> Text {
     waiting.or_else(|| inherited_title(&state.created)).unwrap_or_default()
 }
 
-/// Returns the start of a human branch's inherited messages: its title until its own first message.
+/// Returns the title of a human branch without messages of its own: the start of its inherited messages.
 fn inherited_title(created: &SessionCreated) -> Option<Text> {
     let human = kind_of(created) == Some(BranchKind::Human);
     created.inherited.iter().filter(|_| human).find_map(|message| match message {
@@ -213,20 +213,21 @@ fn inflight_row(
     }
 }
 
-struct Walk<'a> {
+/// Collects the outbox rows of a frame's records.
+struct RowBuilder<'a> {
     session: SessionId,
     place: &'a Place,
-    /// Whether owned runs may have been cancelled: their notices then take the `cancel` rows too.
-    cancels: bool,
+    /// True if owned runs may have been cancelled. Their notices then also fulfil the `cancel` rows.
+    has_cancels: bool,
 }
 
-impl Walk<'_> {
+impl RowBuilder<'_> {
     fn rows<'a>(mut self, mut owner: Option<&'a Owner>, records: &'a [Record], out: &mut Changes) {
         let me = self.session;
         let row = |to, from, kind, key| Row { to, from, kind, key };
         for record in records {
             match record {
-                Record::SessionCreated(created) => out.kid_of = created.place.parent(),
+                Record::SessionCreated(created) => out.child_of = created.place.parent(),
                 Record::RunOpened(opened) => {
                     owner = Some(&opened.owner);
                     // The first run of a child is created with it; a later owned one was requested by a row.
@@ -246,10 +247,10 @@ impl Walk<'_> {
                     out.take.push(row(me, *owner, RowKind::Continue, RowKey::Call(*key)));
                 }
                 Record::CancelAsked { child, key, .. } => {
-                    self.cancels = true;
+                    self.has_cancels = true;
                     out.put.push(row(*child, me, RowKind::Cancel, RowKey::Call(*key)));
                 }
-                // The asking session takes its own row: it alone knows when the call is answered or closed.
+                // The asking session removes its own row, because only it knows when the call is answered or closed.
                 Record::AskOpened { call, root, .. } => {
                     out.put.push(row(*root, me, RowKind::Ask, RowKey::Call(*call)));
                 }
@@ -261,7 +262,7 @@ impl Walk<'_> {
                     for item in &taken.items {
                         let Some(key) = item.row_key() else { continue };
                         out.take.push(row(me, item.child, RowKind::Notice, key));
-                        if self.cancels && item.key.is_some() {
+                        if self.has_cancels && item.key.is_some() {
                             out.take.push(row(item.child, me, RowKind::Cancel, key));
                         }
                     }

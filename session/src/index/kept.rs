@@ -1,4 +1,4 @@
-//! Runs that a restart of the host keeps although their agents do not resume: nothing of them was in flight.
+//! Runs that survive a restart of the host although their agents do not resume: they had no work in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,24 @@ use super::Inflight;
 use crate::ids::SessionId;
 use crate::state::Phase;
 
-/// Returns the sessions whose runs are parked at a provider's limit, or only wait for such a run that they own.
+/// Returns the sessions whose runs are parked at a provider's limit or wait for such a run that they own.
 ///
 /// A run whose owner is neither kept nor resumed still ends with that owner.
 pub fn kept(inflight: &[(SessionId, Inflight)]) -> BTreeSet<SessionId> {
     let rows: BTreeMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
     let mut kept = BTreeSet::new();
-    for (session, row) in inflight.iter().filter(|(_, row)| row.limited_until.is_some() && waits(row)) {
+    for (session, row) in inflight.iter().filter(|(_, row)| row.limited_until.is_some() && is_waiting(row)) {
         let mut next = Some((*session, row));
-        // Stops at a session that was reached before: a damaged store may hold a cycle.
+        // Stops at a session that was reached before, because a damaged store may contain a cycle.
         while let Some((_, row)) = next.filter(|(session, _)| kept.insert(*session)) {
             let owner = row.owner.run();
-            let above = owner.and_then(|owner| rows.get(&owner.session).filter(|row| row.run == owner.run));
-            next = owner.zip(above).map(|(owner, row)| (owner.session, *row)).filter(|(_, row)| waits(row));
+            let owner_row = owner.and_then(|owner| rows.get(&owner.session).filter(|row| row.run == owner.run));
+            next = owner.zip(owner_row).map(|(owner, row)| (owner.session, *row)).filter(|(_, row)| is_waiting(row));
         }
     }
     kept
 }
 
-fn waits(row: &Inflight) -> bool {
+fn is_waiting(row: &Inflight) -> bool {
     matches!(row.state, Phase::WaitingMidTurn | Phase::WaitingAtRest)
 }

@@ -1,4 +1,4 @@
-//! The content of outbox rows, built from the record that causes them: live delivery and boot scan build the same.
+//! The content of outbox rows, built from the record that causes them. Live delivery and boot scan build the same content.
 
 use super::RowKey;
 use crate::command::Continue;
@@ -10,8 +10,8 @@ use crate::usage::Usage;
 
 /// Returns the notice for `ended` and its receiver; `None` if no session receives it.
 ///
-/// It needs no state, so that the boot can notify from records alone: `opened` is the run's birth, `place` the
-/// session's.
+/// It needs no state, so that the boot can notify from records alone. `opened` is the record that opened the run, `place`
+/// that of the session.
 pub fn notice_from(
     child: SessionId,
     place: &Place,
@@ -52,9 +52,9 @@ pub(super) fn completion_row(place: &Place, owner: &Owner, run: RunNo) -> Option
     }
 }
 
-/// Returns the content of a `continue` row: `request` is its record in `session`'s journal, `opened` that run's birth.
+/// Returns the content of a `continue` row. `request` is its record in `session`'s journal, `opened` that of its run.
 ///
-/// The deliverer checks whether that run has ended.
+/// The caller sets `owner_ended` on delivery.
 pub fn continue_from(session: SessionId, opened: &RunOpened, request: &ContinueAsked) -> Continue {
     Continue {
         owner: session,
@@ -66,24 +66,24 @@ pub fn continue_from(session: SessionId, opened: &RunOpened, request: &ContinueA
         turns: request.turns,
         tools: request.tools.clone(),
         wall_cap_at: opened.wall_cap_at,
-        owner_over: None,
+        owner_ended: None,
     }
 }
 
-/// Returns the input id of a `continue` row: the same on every delivery, so that it takes effect once (rule 5).
+/// Returns the input id of a `continue` row. It is the same on every delivery, so that the row takes effect once.
 pub fn continue_input(owner: SessionId, key: CallId) -> InputId {
     let name = format!("continue {owner} {key}");
     InputId(uuid::Builder::from_custom_bytes(Hash::of(name.as_bytes()).0).into_uuid())
 }
 
-/// Returns the input id of the message that `call` of `sender` sends: the same when the call is repeated after a restart,
-/// so that it is accepted once.
+/// Returns the input id of the message that `call` of `sender` sends. It is the same if the call is repeated after a
+/// restart, so that the message is accepted once.
 pub fn message_input(sender: RunKey, call: CallId) -> InputId {
     let name = format!("message {} {} {call}", sender.session, sender.run);
     InputId(uuid::Builder::from_custom_bytes(Hash::of(name.as_bytes()).0).into_uuid())
 }
 
-/// Returns the notice of a refused continuation: `child` refused the row of the receiver's call `key`.
+/// Returns the notice of a refused continuation: `child` refused the request of the receiver's call `key`.
 pub fn refusal_from(child: SessionId, key: CallId, why: ContinueRefusal) -> Notice {
     let outcome = Outcome::Failed { kind: FailKind::NotContinued { why } };
     without_run(child, key, outcome, Some(why))
@@ -107,7 +107,7 @@ fn without_run(child: SessionId, key: CallId, outcome: Outcome, refused: Option<
     }
 }
 
-/// Returns the end that an owner receives for an unreadable child: its outcome is unknown.
+/// Returns the notice that an owner receives for an unreadable child, whose outcome is unknown.
 pub fn unreadable_from(child: SessionId, key: CallId, why: &str) -> Notice {
     let outcome = Outcome::Failed { kind: FailKind::Unreadable { message: why.into() } };
     without_run(child, key, outcome, None)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AttemptNo, SessionId, Text, TurnNo};
 use crate::outcome::By;
 
-/// Why a history is compacted.
+/// The reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -14,7 +14,7 @@ pub enum CompactionCause {
     Share,
     /// The provider reported that the request exceeds the model's context.
     Overflow,
-    /// A person or the host asked for it.
+    /// A person or the host requested it.
     Asked,
 }
 
@@ -32,17 +32,17 @@ impl CompactionCause {
 /// Old history that one message replaces. Its records remain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compacted {
-    /// The model call that waited for it, if one did.
+    /// The model call that waited for it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<(TurnNo, AttemptNo)>,
     pub cause: CompactionCause,
     pub by: By,
-    /// The hidden messages: as many, from the first of the transcript.
+    /// Number of hidden messages, counted from the start of the transcript.
     pub upto: u64,
-    /// The positions of those among them that remain visible, in order.
+    /// Positions of messages among them that remain visible, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verbatim: Vec<u64>,
-    /// The message that replaces them: the summary and the live children.
+    /// The message that replaces them, with the summary and the live children.
     pub text: Text,
     /// The service session that wrote the summary.
     pub of: SessionId,
@@ -51,7 +51,7 @@ pub struct Compacted {
     pub after: u64,
 }
 
-/// A compaction that hid nothing. Without it the model is called, or its run fails.
+/// A compaction that failed. The model is called without it, or the run fails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionFailed {
     pub turn: TurnNo,
@@ -74,6 +74,6 @@ pub enum CompactionFailure {
     Agent,
     /// The summary is empty.
     Empty,
-    /// The history would still be too large with the summary in it.
+    /// The history with the summary would still be too large.
     TooLarge,
 }

@@ -8,14 +8,14 @@ use crate::outcome::By;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TitleSet {
     pub title: Text,
-    /// The host's title never replaces an existing one.
+    /// The originator. A title of the host never replaces an existing one.
     pub by: By,
-    /// The service session that wrote it; none for a person's title.
+    /// The service session that wrote it; absent for a person's title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<SessionId>,
 }
 
-/// A summary of a session. A later one replaces it.
+/// A summary of a session. A later summary replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SummarySet {
     pub text: Text,
@@ -25,10 +25,10 @@ pub struct SummarySet {
     pub of: SessionId,
 }
 
-/// The session's metadata after a merge: it replaces the metadata of the birth and of earlier records.
+/// The session's metadata after a merge. It replaces the initial metadata and that of earlier records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetadataSet {
-    /// The whole metadata: a JSON object as text.
+    /// All metadata, as the text of a JSON object.
     pub metadata: Text,
     pub by: By,
 }

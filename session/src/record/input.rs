@@ -10,7 +10,7 @@ use crate::place::Owner;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputAccepted {
-    /// The id: the receipt.
+    /// The id, which is the sender's receipt.
     pub id: InputId,
     /// The sender's idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -18,19 +18,19 @@ pub struct InputAccepted {
     pub from: From,
     pub lane: Lane,
     pub text: Text,
-    /// An agent that answers from here on: only a person or the host sets it.
+    /// The agent that answers from now on. Only a person or the host sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_override: Option<Arc<AgentOverride>>,
     /// Turn allowance of the run that this input opens or resumes; the session's own if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// The sender's metadata; JSON text.
+    /// The sender's metadata as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
-    /// JSON schema for the answer, as JSON text: requested from the model, checked by the caller.
+    /// JSON schema for the answer, as JSON text. It is requested from the model and checked by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Text>,
-    /// The tools offered from here on, if a continuing call changes them.
+    /// The tools offered from now on, if a continuing call changes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Text>>,
     /// The owner of a run that this input opens.
@@ -38,8 +38,8 @@ pub struct InputAccepted {
 }
 
 impl InputAccepted {
-    /// Returns whether another running session of the tree sent it: it enters the run in flight only, and is dropped
-    /// with it (X16).
+    /// Returns whether another running session of the tree sent it. It only enters the run in flight, and is dropped at
+    /// the end of that run.
     pub fn is_from_relative(&self) -> bool {
         self.lane == Lane::Steer && matches!(self.from, From::Model { .. })
     }
@@ -55,11 +55,11 @@ pub enum From {
         run: RunNo,
         call: CallId,
     },
-    /// The result of an agent outside of this store.
+    /// The result of an agent outside this store.
     AgentResult,
 }
 
-/// When an input may be taken.
+/// The point at which an input may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {

@@ -14,27 +14,27 @@ pub enum Park {
     /// No call is open; owned runs are in flight.
     AtRest,
     Ask,
-    /// A slot; the turn is due.
+    /// The run awaits a slot for its next turn.
     Slot,
-    /// A provider's usage or rate limit, until this wall-clock time in milliseconds. The turn's model call is repeated
-    /// then.
+    /// The run waits until a provider's usage or rate limit is reset, at this time in milliseconds since the epoch. Then
+    /// the turn's model call is repeated.
     Limit {
         until: i64,
     },
 }
 
-/// Why a run is held.
+/// The reason that a run is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
-    /// Interrupted: resumes with the next input.
+    /// The run was interrupted. It resumes with the next input.
     Interrupted { by: By },
-    /// The turn allowance is spent: owned runs finish, then it ends.
+    /// The turn allowance is spent. The run ends after its owned runs.
     OutOfTurns,
-    /// The outcome is fixed; the end follows after local work and owned runs.
+    /// The outcome is fixed. The run ends after its local work and owned runs.
     Closing {
         outcome: Outcome,
-        /// Whether queued inputs stay queued after the end rather than open the next run.
+        /// True if queued inputs stay queued after the end instead of opening the next run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         queue_stands: bool,
     },
@@ -44,27 +44,27 @@ pub enum Hold {
 pub struct RunEnded {
     pub run: RunNo,
     pub outcome: Outcome,
-    /// The record that holds the result: the last answer, or the `return` call's answer.
+    /// The record with the result: the last answer, or the answer with the `return` call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Seq>,
     /// The `return` call that gave the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<CallId>,
-    /// The text for the owner, truncated to its bound: the answer of a completed run, the last text of one out of
-    /// turns, else the partial output. All text if the caller's dialect joins.
+    /// The text for the owner, truncated to its bound: the answer of a completed run, the last text of a run that is out
+    /// of turns, else the partial output. All text joined if the caller's dialect requires that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Text>,
     pub len: u64,
     pub hash: Hash,
     pub turns: u32,
     pub usage_self: Usage,
-    /// The usage of the owned runs and of all below them.
+    /// The usage of the owned runs and of all runs that they owned.
     pub usage_owned: Usage,
     pub worked_ms: u64,
-    /// Whether queued inputs stay queued rather than open the next run.
+    /// True if queued inputs stay queued instead of opening the next run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub queue_stands: bool,
-    /// Why the actor was given up, if the outcome was fixed before that.
+    /// The reason that the actor was given up, if the outcome was fixed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<Text>,
 }

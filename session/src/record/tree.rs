@@ -12,19 +12,19 @@ use crate::usage::Usage;
 /// A child and its first run, in the parent's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildSpawned {
-    /// The call that created it: the key of the owned run.
+    /// The call that created it, which is the key of the owned run.
     pub call: CallId,
     pub child: SessionId,
     pub short: Short,
     pub agent: Text,
     pub mode: Mode,
-    /// Whether the run is detached: this run does not own it.
+    /// True if the child's run is detached and not owned by this session's run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
-    /// The dialect whose call created it: its ends are rendered in that dialect.
+    /// The dialect of the call that created it, in which its ends are rendered.
     #[serde(default, skip_serializing_if = "Dialect::is_task")]
     pub dialect: Dialect,
-    /// The call's name for it; bounded.
+    /// The name that the call gives it; bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Text>,
     /// Requested tools that the child is not offered.
@@ -32,7 +32,7 @@ pub struct ChildSpawned {
     pub skipped: Vec<Text>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Text>,
-    /// Whether people see its session as their own: the model then receives its full id.
+    /// True if listings show the session in a row of its own. The model then receives its full id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inspectable: bool,
     pub depth: u32,
@@ -42,14 +42,14 @@ pub struct ChildSpawned {
 /// The ledger's grant of a spawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnGranted {
-    /// Spawns that remain for the root run after this one.
+    /// Number of spawns that remain for the root run after this one.
     pub spawns_left: u32,
 }
 
 /// The continuation of an ended child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContinueAsked {
-    /// The call that asks: the key of the owned run.
+    /// The call that continues it, which is the key of the owned run.
     pub call: CallId,
     pub child: SessionId,
     pub input: Text,
@@ -57,7 +57,7 @@ pub struct ContinueAsked {
     /// Turn allowance, if the call names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// The tools offered from here on, if the call changes them.
+    /// The tools offered from now on, if the call changes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Text>>,
 }
@@ -82,19 +82,19 @@ pub struct NoticeTaken {
     pub carrier: Carrier,
 }
 
-/// How taken ends reach the model.
+/// The form in which the model receives the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
-    /// As the result of the blocking call that the one item names.
+    /// The result of the blocking call that the one item names.
     Result,
-    /// As one synthetic message.
+    /// One synthetic message.
     Message,
-    /// As the result of an await or check call.
+    /// The result of an await or check call.
     Await { call: CallId },
 }
 
-/// The end of an owned, persons' or detached run of a child, as the receiver gets it.
+/// The end of a child's run, as its receiver gets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     pub child: SessionId,
@@ -103,29 +103,29 @@ pub struct Notice {
     /// The owner's call. Absent for a run that the receiver does not own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<CallId>,
-    /// Why the child refused to continue: no run was opened.
+    /// The reason that the child refused to continue, in which case no run was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<ContinueRefusal>,
     pub outcome: Outcome,
     pub len: u64,
     pub hash: Hash,
-    /// The bounded prefix. Empty if the receiver does not use it: only the child's journal has the text.
+    /// The start of the text, bounded. Empty if the receiver does not use it: only the child's journal has the text.
     #[serde(default)]
     pub prefix: Text,
-    /// The usage of the run and of all that it owned.
+    /// The usage of the run and of all runs that it owned.
     pub usage: Usage,
     #[serde(default)]
     pub turns: u32,
-    /// Turns of earlier runs of the child: the base of an iteration count.
+    /// Number of turns of earlier runs of the child, to which iteration counts are added.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub base_turns: u32,
     pub waking: bool,
-    /// Whether a `return` call gave an explicit result.
+    /// True if a `return` call gave an explicit result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub returned: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_zero(turns: &u32) -> bool {
     *turns == 0
 }
@@ -136,10 +136,11 @@ impl Notice {
         self.key.map(RowKey::Call).or(self.run.map(RowKey::Run))
     }
 
-    /// Returns whether it names `outcome`, with or without its free text.
-    pub fn tells(&self, outcome: &Outcome) -> bool {
-        let bare = || self.key.is_none() && self.prefix.is_empty() && self.outcome == outcome.clone().without_text();
-        self.outcome == *outcome || bare()
+    /// Returns whether it has `outcome`, with or without its free text.
+    pub fn has_outcome(&self, outcome: &Outcome) -> bool {
+        let without_text =
+            || self.key.is_none() && self.prefix.is_empty() && self.outcome == outcome.clone().without_text();
+        self.outcome == *outcome || without_text()
     }
 
     /// Returns the notice without the child's text; length and hash remain.

@@ -7,14 +7,14 @@ use crate::ids::{AttemptNo, CallId, InputId, RunNo, Text, TurnNo};
 use crate::outcome::ModelFail;
 use crate::usage::Usage;
 
-/// The prompt to the model besides the transcript.
+/// The prompt that subtend adds to the transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
     Plain,
-    /// The last answer was truncated: continue it.
+    /// Asks the model to continue its truncated answer.
     Continuation,
-    /// The last answer was empty: answer.
+    /// Asks the model for an answer after an empty one.
     Nudge,
 }
 
@@ -30,9 +30,9 @@ pub enum Stop {
     Other,
 }
 
-/// Estimated tokens of one model attempt, settled by the reported usage.
+/// Estimated tokens of one model attempt, later replaced by the reported usage.
 ///
-/// Their cost is reserved at the called model's price. One that was never settled counts in full.
+/// Their cost is reserved at the price of the called model. A reservation without reported usage counts in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
     pub input: u64,
@@ -48,7 +48,7 @@ pub struct AttemptDiscarded {
     /// The provider's message, bounded and free of secrets.
     #[serde(default)]
     pub message: Text,
-    /// The model that was called, where the session's model name stands for several.
+    /// The model that was called, if the session's model name stands for several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Text>,
     /// Delay of the next attempt in milliseconds, without jitter; absent if none follows.
@@ -65,7 +65,7 @@ pub struct TurnAnswered {
     pub attempt: AttemptNo,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Text>,
-    /// Reasoning that the provider requires back.
+    /// Reasoning that the provider requires to be sent back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Text>,
     /// The requested calls, in order.
@@ -76,7 +76,7 @@ pub struct TurnAnswered {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Text>,
     pub usage: Usage,
-    /// The inputs that it answers: all that were taken since the last final answer.
+    /// The inputs that it answers: all inputs taken since the last final answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<InputId>,
     /// Working time of the run so far.
@@ -94,7 +94,7 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// Returns the bytes of all that the model wrote of the call.
+    /// Returns the bytes of the call's text.
     pub fn text_bytes(&self) -> usize {
         self.provider_id.len().saturating_add(self.tool.len()).saturating_add(self.args.len())
     }
@@ -118,7 +118,7 @@ pub struct CallFinished {
 pub enum AskVerdict {
     Allow,
     Deny,
-    /// From now on, in this session only.
+    /// Allow, and do so from now on in this session only.
     Always,
 }
 
@@ -127,10 +127,10 @@ pub enum AskVerdict {
 #[serde(rename_all = "snake_case")]
 pub enum AskBy {
     Person,
-    /// The deadline passed: a deny.
+    /// The deadline passed, so the call is denied.
     Deadline,
-    /// No approver is attached: a deny.
+    /// No approver is attached, so the call is denied.
     NoApprover,
-    /// The call was closed before an answer: a deny.
+    /// The call was closed before an answer arrived.
     Closed,
 }

@@ -10,7 +10,7 @@ use crate::state::{Child, State};
 /// Returns the message that replaces `hidden` messages: their summary, and the children that have not ended.
 pub(crate) fn compacted(state: &State, summary: &Text, hidden: usize) -> Text {
     let mut out = format!(
-        "The earlier part of this conversation, {hidden} messages, was condensed to save room. The text between the fences \
+        "The earlier part of this conversation, {hidden} messages, was compacted to save space. The text between the fences \
          is its summary; what follows this message is word for word.\n"
     );
     fenced(&mut out, summary, summary.len() as u64);

@@ -6,31 +6,31 @@ use crate::dialect::Dialect;
 use crate::ids::{Short, Text};
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::record::Notice;
-use crate::render::{cut_in_json, how, refusal};
+use crate::render::{cut_in_json, outcome_phrase, refusal};
 use crate::state::{Child, State};
 
 pub(super) fn started(short: &Short) -> Text {
     let message = "The subagent is running. You receive its result automatically: continue, or end your turn.";
-    answered(short, message)
+    started_with(short, message)
 }
 
 pub(super) fn continued(short: &Short) -> Text {
     let message =
         "The subagent resumes where it stopped. You receive its result automatically: continue, or end your turn.";
-    answered(short, message)
+    started_with(short, message)
 }
 
-fn answered(short: &Short, message: &str) -> Text {
+fn started_with(short: &Short, message: &str) -> Text {
     let id = &*short.0;
     let started = json!({"success": true, "subagentId": id, "branchId": id, "status": "started", "message": message});
     started.to_string().into()
 }
 
-/// Returns the completion: the outcome, the child, and the branch point.
+/// Returns the completion object with the outcome, the child and the branch point.
 pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
     let text = cut_in_json(&item.prefix, state.limits.result_bytes);
     let completed = item.outcome == Outcome::Completed;
-    // The tool lists no `abandoned`: that is a state of a branch (B9).
+    // `abandoned` is a state of a branch, not a status of the tool.
     let kind = item.outcome.kind();
     let word = if kind == OutcomeKind::Lost { "error" } else { Dialect::Subagent.word(kind) };
     let id = &*child.short.0;
@@ -49,7 +49,7 @@ pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
     put("status", word.into());
     put("iterations", item.base_turns.saturating_add(item.turns).into());
     let why = item.refused.map_or_else(
-        || format!("The subagent {}.", how(item)),
+        || format!("The subagent {}.", outcome_phrase(item)),
         |why| format!("The subagent did not continue: {}.", refusal(why)),
     );
     put("message", why.clone().into());

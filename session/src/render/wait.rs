@@ -1,4 +1,4 @@
-//! Results of waits that take no row.
+//! Results of waits that do not take a notice.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::record::Notice;
 use crate::render::{spawn, spawn_task};
 use crate::state::{Owned, State};
 
-/// Returns the result of an await or check that takes no end: those given before, and what still runs.
+/// Returns the result of an await or check that does not take an end: ends given before, and runs in flight.
 pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) -> CallResult {
     if let Some(open) = state.call(call).filter(|open| *open.tool == *jobs::AWAIT) {
         return CallResult::ok(spawn::jobs(state, &open.args, &[]));
@@ -19,14 +19,15 @@ pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) 
         && let Some(child) = state.children.get(&run.session).filter(|child| child.dialect == Dialect::SpawnTask)
     {
         return match &child.given {
-            Some(given) if state.awaited_key(run).is_none() => match (child.let_go(), state.recalled.get(&run.session))
-            {
-                (Some(given), Some(text)) => {
-                    let whole = Notice { prefix: Arc::clone(text), ..given.clone() };
-                    spawn_task::ended(&whole, child, &state.limits)
+            Some(given) if state.awaited_key(run).is_none() => {
+                match (child.dropped_text(), state.recalled.get(&run.session)) {
+                    (Some(given), Some(text)) => {
+                        let whole = Notice { prefix: Arc::clone(text), ..given.clone() };
+                        spawn_task::ended(&whole, child, &state.limits)
+                    }
+                    (Some(_) | None, _) => spawn_task::ended(given, child, &state.limits),
                 }
-                (Some(_) | None, _) => spawn_task::ended(given, child, &state.limits),
-            },
+            }
             None if state.awaited_key(run).is_none() => CallResult::ok(spawn_task::detached(run.session)),
             Some(_) | None => {
                 let queued = state.queued_children.contains(&run.session);
@@ -54,20 +55,20 @@ fn status(state: &State, kind: &CallKind) -> Text {
         | CallKind::Invalid(_) => Vec::new(),
     };
     if named.is_empty() {
-        return "No task of yours is running.".into();
+        return "You have no running tasks.".into();
     }
     let line = |run: &RunKey| match state.children.get(&run.session) {
         None => format!("[{}] not found\n", run.session),
         Some(child) if has_ended(state, run) => format!("[{}] ended; its result was given before\n", child.short),
         Some(child) if state.queued_children.contains(&run.session) => {
-            format!("[{}] queued: it waits for its turn to start\n", child.short)
+            format!("[{}] queued: waiting for a slot\n", child.short)
         }
         Some(child) => format!("[{}] still running\n", child.short),
     };
     named.iter().map(line).collect::<String>().into()
 }
 
-/// Returns whether the run is no longer owned, or its end has arrived. A later run of its child does not count.
+/// Returns whether the run is no longer owned, or its end has arrived. Later runs of the child do not count.
 pub(crate) fn has_ended(state: &State, awaited: &RunKey) -> bool {
     let key = state.awaited_key(awaited);
     key.is_none_or(|key| state.arrived.contains(awaited.session, RowKey::Call(key)))

@@ -17,7 +17,7 @@ mod tree;
 mod turn;
 
 impl State {
-    /// Folds one record into the state. Never decides, never fails: a record that does not fit changes nothing.
+    /// Folds one record into the state. A record that does not fit is ignored.
     pub fn apply(&mut self, record: &Record) {
         if self.fits(record).is_err() {
             return;
@@ -68,8 +68,8 @@ impl State {
         self.next_seq = self.next_seq.next();
     }
 
-    /// Adds a message, in place unless a turn task holds the transcript.
-    fn say(&mut self, message: Message) {
+    /// Adds a message to the transcript, without a copy unless a turn task holds the transcript.
+    fn push_message(&mut self, message: Message) {
         Arc::make_mut(&mut self.transcript).push(message);
     }
 }

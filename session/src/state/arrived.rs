@@ -1,4 +1,4 @@
-//! Arrived outbox rows that are not taken.
+//! Notices that arrived and are not taken.
 
 use std::collections::{BTreeSet, VecDeque, vec_deque};
 
@@ -6,9 +6,9 @@ use crate::ids::SessionId;
 use crate::index::RowKey;
 use crate::record::Notice;
 
-/// Notices in the order of their rows, each once.
+/// Notices in the order of their rows, without duplicates.
 ///
-/// A parent may hold ten thousand, so lookup and removal need no scan.
+/// A parent may have ten thousand, so lookup and removal do not scan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrived {
     rows: VecDeque<Notice>,
@@ -28,7 +28,7 @@ impl Arrived {
         self.rows.iter()
     }
 
-    /// Returns whether the row of `child` with `key` has arrived.
+    /// Returns whether the notice of `child` with `key` has arrived.
     pub fn contains(&self, child: SessionId, key: RowKey) -> bool {
         !self.keys.is_empty() && self.keys.contains(&(child, key))
     }
@@ -38,7 +38,7 @@ impl Arrived {
         self.keys.clear();
     }
 
-    /// Adds a row unless it is a duplicate or names no run. Returns whether it was added.
+    /// Adds a notice unless it is a duplicate or does not name a run. Returns whether it was added.
     pub fn push(&mut self, notice: Notice) -> bool {
         let Some(key) = notice.row_key() else { return false };
         if !self.keys.insert((notice.child, key)) {
@@ -48,7 +48,7 @@ impl Arrived {
         true
     }
 
-    /// Returns all rows, consuming self.
+    /// Returns all notices.
     pub(crate) fn into_rows(self) -> Vec<Notice> {
         self.rows.into()
     }
@@ -57,15 +57,15 @@ impl Arrived {
         if self.rows.is_empty() {
             return;
         }
-        let mut gone = false;
+        let mut removed = false;
         for item in items {
             if let Some(key) = item.row_key() {
-                gone |= self.keys.remove(&(item.child, key));
+                removed |= self.keys.remove(&(item.child, key));
             }
         }
         if self.keys.is_empty() {
             self.rows.clear();
-        } else if gone {
+        } else if removed {
             let keys = &self.keys;
             self.rows.retain(|row| row.row_key().is_some_and(|key| keys.contains(&(row.child, key))));
         }

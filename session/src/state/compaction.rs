@@ -1,4 +1,4 @@
-//! Compactions that apply.
+//! Compactions in effect.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use crate::ids::{Seq, Text};
 use crate::message::{Message, Transcript};
 use crate::record::Compacted;
 
-/// A compaction that applies.
+/// A compaction in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// As many messages are hidden, from the first of the transcript.
     pub upto: usize,
-    /// Those among them that stay visible.
+    /// Positions of messages among them that stay visible.
     pub verbatim: Vec<usize>,
-    /// The message in their place.
+    /// The message that replaces them.
     pub text: Text,
-    /// Its record.
+    /// The record of the compaction.
     pub seq: Seq,
     /// Estimated input tokens of the next model call, before and after.
     pub tokens: (u64, u64),
 }
 
 impl Compaction {
-    pub(crate) fn of(record: &Compacted, seq: Seq) -> Self {
+    pub(crate) fn from_record(record: &Compacted, seq: Seq) -> Self {
         let at = |at: &u64| usize::try_from(*at).unwrap_or(usize::MAX);
         Self {
             upto: at(&record.upto),
@@ -33,8 +33,8 @@ impl Compaction {
         }
     }
 
-    /// Returns the messages in place of the hidden ones.
-    pub(crate) fn shown<'a>(&'a self, transcript: &'a Transcript) -> impl Iterator<Item = Message> + 'a {
+    /// Returns the messages that replace the hidden ones.
+    pub(crate) fn replacement<'a>(&'a self, transcript: &'a Transcript) -> impl Iterator<Item = Message> + 'a {
         let stay = self.verbatim.iter().filter_map(|at| transcript.get(*at)).cloned();
         std::iter::once(Message::Prompt { text: Arc::clone(&self.text) }).chain(stay)
     }

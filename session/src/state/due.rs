@@ -1,4 +1,4 @@
-//! Unstarted calls of the current turn, by what they wait for.
+//! Unstarted calls of the current turn, by the condition that they wait for.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,29 +7,29 @@ use crate::call::{CallKind, ToolEffect};
 
 /// The unstarted calls, by their positions in the answer.
 ///
-/// The hub resolves a call's kind from its tool and arguments; it is not recorded before the call starts. `Reactivated`
-/// brings it again for a new activation.
+/// The hub resolves a call's kind from its tool and arguments. The kind is not recorded before the call starts, so that a
+/// new activation gets it with `Reactivated`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Due {
-    /// Read-only local calls: several at once.
+    /// Read-only local calls, which run concurrently.
     pub reads: VecDeque<u32>,
-    /// Other local calls: one at a time, in order, and none before an earlier one that awaits approval.
+    /// Other local calls, which run one at a time and in order. A call waits for earlier ones that await approval.
     pub writes: VecDeque<(u32, ToolEffect)>,
     /// Approved child calls whose admission is not requested yet.
     pub children: Vec<u32>,
-    /// Child calls whose admission was requested.
+    /// Number of child calls whose admission was requested.
     pub admissions: u32,
-    /// Await, check and return calls: they start when no admission is outstanding, so that they see the children of
+    /// Await, check and return calls. They start when no admission is outstanding, so that they include the children of
     /// their answer.
     pub waits: VecDeque<(u32, CallKind)>,
     /// Calls that await approval.
     pub asked: BTreeMap<u32, CallKind>,
-    /// The access of each call that the authority checked: for the record of its start.
+    /// The access of each call that the authority checked, for the record of its start.
     pub access: BTreeMap<u32, Box<Access>>,
 }
 
 impl Due {
-    /// Removes all of them: they were answered, or the turn ended.
+    /// Removes all calls, because they were answered or the turn ended.
     pub(crate) fn clear(&mut self) {
         self.reads.clear();
         self.writes.clear();
@@ -44,8 +44,8 @@ impl Due {
     pub(crate) fn next_write(&self) -> Option<(u32, ToolEffect)> {
         let (ix, effect) = *self.writes.front()?;
         let writes = |kind: &CallKind| matches!(kind, CallKind::Local(effect) if *effect != ToolEffect::ReadOnly);
-        let behind = self.asked.range(..ix).any(|(_, kind)| writes(kind));
-        (!behind).then_some((ix, effect))
+        let is_blocked = self.asked.range(..ix).any(|(_, kind)| writes(kind));
+        (!is_blocked).then_some((ix, effect))
     }
 
     /// Returns whether waits may start: no child call of the answer awaits admission or approval.
@@ -61,7 +61,7 @@ impl Due {
             || (!self.waits.is_empty() && self.waits_may_start())
     }
 
-    /// Queues an approved call. Returns whether its kind can be queued.
+    /// Queues an approved call.
     pub(crate) fn put(&mut self, ix: u32, kind: CallKind) {
         match kind {
             CallKind::Local(ToolEffect::ReadOnly) => {

@@ -6,7 +6,7 @@ use super::State;
 use crate::ids::{Seq, SessionId};
 use crate::record::{Record, SessionCreated};
 
-/// An invalid journal: quarantined, never skipped.
+/// The reason that a journal is invalid. The session is then quarantined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FoldError {
     #[error("session {session} has no records: nothing was written for it, or its journal is damaged")]
@@ -27,7 +27,7 @@ impl State {
         let mut records = records.into_iter();
         let mut state = match records.next() {
             None => return Err(FoldError::Empty { session: id }),
-            Some(Record::SessionCreated(created)) => Self::born(id, created)?,
+            Some(Record::SessionCreated(created)) => Self::from_created(id, created)?,
             Some(other) => return Err(FoldError::NotABirth { session: id, found: other.kind() }),
         };
         records.try_for_each(|record| state.follow(record))?;
@@ -45,7 +45,7 @@ impl State {
         Ok(())
     }
 
-    fn born(id: SessionId, created: &SessionCreated) -> Result<Self, FoldError> {
+    fn from_created(id: SessionId, created: &SessionCreated) -> Result<Self, FoldError> {
         let missing = |what| FoldError::NoBody { session: id, what };
         if created.system.body.is_none() {
             return Err(missing("system prompt"));

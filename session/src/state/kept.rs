@@ -1,4 +1,4 @@
-//! Cached texts of ended children: bounded in bytes, the oldest are dropped first.
+//! A cache of the texts of ended children, bounded in bytes. The oldest are dropped first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use crate::ids::{SessionId, Text};
 use crate::record::Notice;
 use crate::state::Child;
 
-/// Bytes of cached texts per session.
-const MOST: usize = 1 << 20;
-/// The least that one text counts, so that their number is bounded too.
-const EACH: usize = 64;
+/// Maximum bytes of cached texts per session.
+const MAX_BYTES: usize = 1 << 20;
+/// Bytes counted for each text in addition to its length, so that the number of texts is bounded too.
+const OVERHEAD: usize = 64;
 
 /// Children whose texts are cached, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,20 +20,20 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps an end of a child and drops the oldest texts over the bound. The newest always stays.
+    /// Caches an end of a child, and drops the oldest texts over the bound. The newest text always stays.
     pub(super) fn keep(&mut self, children: &mut BTreeMap<SessionId, Child>, item: &Notice) {
         let Some(child) = children.get_mut(&item.child) else { return };
-        let before = child.given.replace(Arc::new(item.clone()));
-        if let Some(before) = before.filter(|before| !before.prefix.is_empty()) {
+        let previous = child.given.replace(Arc::new(item.clone()));
+        if let Some(previous) = previous.filter(|previous| !previous.prefix.is_empty()) {
             self.order.retain(|kept| *kept != item.child);
-            self.bytes = self.bytes.saturating_sub(cost(&before.prefix));
+            self.bytes = self.bytes.saturating_sub(cost(&previous.prefix));
         }
         if item.prefix.is_empty() {
             return;
         }
         self.order.push_back(item.child);
         self.bytes = self.bytes.saturating_add(cost(&item.prefix));
-        while self.bytes > MOST && self.order.len() > 1 {
+        while self.bytes > MAX_BYTES && self.order.len() > 1 {
             let oldest = self.order.pop_front().and_then(|id| children.get_mut(&id));
             let Some(given) = oldest.and_then(|child| child.given.as_mut()) else { continue };
             self.bytes = self.bytes.saturating_sub(cost(&given.prefix));
@@ -55,12 +55,12 @@ impl Kept {
 }
 
 impl Child {
-    /// Returns its last end, if its text was dropped: only the child's journal has it.
-    pub fn let_go(&self) -> Option<&Notice> {
+    /// Returns its last end if the text was dropped, so that only the child's journal has it.
+    pub fn dropped_text(&self) -> Option<&Notice> {
         self.given.as_deref().filter(|given| given.prefix.is_empty() && given.len > 0)
     }
 }
 
 fn cost(text: &Text) -> usize {
-    text.len().saturating_add(EACH)
+    text.len().saturating_add(OVERHEAD)
 }

@@ -1,4 +1,4 @@
-//! Which record may follow: the fold refuses every other journal.
+//! Checks which record may follow. The fold refuses journals with any other record.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +21,10 @@ fn need(holds: bool, why: &'static str) -> Legality {
 impl State {
     /// Checks that `record` may follow.
     /// # Errors
-    /// Why it may not.
+    /// The reason that it may not.
     pub(crate) fn fits(&self, record: &Record) -> Legality {
         match record {
-            Record::SessionCreated(_) => Err("a session is born once"),
+            Record::SessionCreated(_) => Err("a session is created once"),
             Record::RunOpened(opened) => self.run_may_open(opened),
             Record::RunStarted { run, .. } => need(!self.in_flight(*run)?.started, "the run was started before"),
             Record::InputAccepted(input) => {
@@ -35,10 +35,10 @@ impl State {
                 let run = self.started(*run)?;
                 let waits =
                     |id: &InputId| run.waiting.iter().any(|queued| queued.input.id == *id) || self.is_queued(*id);
-                need(!ids.is_empty() && ids.iter().all(waits), "it names an input that does not wait")
+                need(!ids.is_empty() && ids.iter().all(waits), "it names an input that is not queued")
             }
             Record::QueueChanged { change: QueueChange::Removed(ids), .. } => {
-                need(ids.iter().all(|id| self.is_queued(*id)), "it names an input that does not wait")
+                need(ids.iter().all(|id| self.is_queued(*id)), "it names an input that is not queued")
             }
             Record::QueueChanged { change: QueueChange::Cleared, .. } => Ok(()),
             Record::TurnStarted { run, turn, attempt, .. } => self.turn_may_start(*run, *turn, *attempt),
@@ -51,7 +51,7 @@ impl State {
             Record::CallFinished(finished) => self.call_may_finish(finished),
             Record::ChildSpawned(spawned) => {
                 need(self.call_is(spawned.call, true)?, "its call did not start")?;
-                need(!self.children.contains_key(&spawned.child), "the child was born before")
+                need(!self.children.contains_key(&spawned.child), "the child was created before")
             }
             Record::ContinueAsked(request) => self.may_ask_to_continue(request),
             Record::ContinueRefused { owner, key, .. } => {
@@ -63,17 +63,17 @@ impl State {
                 need(self.call(*call).is_some_and(is_asked), "the call has no open ask")
             }
             Record::BranchCreated(created) => {
-                need(!self.children.contains_key(&created.child), "the child was born before")
+                need(!self.children.contains_key(&created.child), "the child was created before")
             }
             Record::AlternativeSwitched { of, to, .. } => {
                 let known = |of: &Alternatives| *to as usize <= of.branches.len();
-                need(self.alternatives.get(of).is_some_and(known), "there is no such alternative")
+                need(self.alternatives.get(of).is_some_and(known), "the alternative does not exist")
             }
             Record::RolledBack { run, .. } => {
                 need(!self.deleted, "the session is deleted")?;
                 need(self.run.is_none(), "a run is in flight")?;
-                let stands = self.stretches.get(run).is_some_and(|stretch| !stretch.hidden);
-                need(stands, "there is no such run, it completed, or it was rolled back before")
+                let is_visible = self.stretches.get(run).is_some_and(|stretch| !stretch.hidden);
+                need(is_visible, "the run does not exist, completed, or was rolled back before")
             }
             Record::Compacted(compacted) => self.may_compact(compacted),
             Record::CompactionFailed(failed) => self.compacts(failed.turn, failed.attempt),
@@ -93,9 +93,10 @@ impl State {
             }
             Record::MetadataSet(_) => need(!self.deleted, "the session is deleted"),
             Record::SessionDeleted { .. } => self.is_empty(),
-            Record::CancelAsked { key, .. } => {
-                need(self.run.as_ref().is_some_and(|run| run.owned.contains_key(key)), "the run owns none by that key")
-            }
+            Record::CancelAsked { key, .. } => need(
+                self.run.as_ref().is_some_and(|run| run.owned.contains_key(key)),
+                "the run does not own a run by that key",
+            ),
             Record::RunParked { run, why, .. } => {
                 let run = self.started(*run)?;
                 need(run.hold.is_none() && run.parked != Some(*why), "the run waits for that, or is held")?;
@@ -121,28 +122,28 @@ impl State {
         }
     }
 
-    /// Checks that neither a run nor an input remains.
+    /// Checks that the session has no run in flight and no queued input.
     fn is_empty(&self) -> Legality {
         need(!self.deleted, "the session is deleted")?;
         need(self.run.is_none(), "a run is in flight")?;
-        need(self.queue.is_empty(), "inputs wait")
+        need(self.queue.is_empty(), "inputs are queued")
     }
 
     /// Checks that `of` is a service session whose answer was not taken.
     fn may_describe(&self, of: SessionId) -> Legality {
-        need(self.service(of) == Some(false), "it is of no service session, or its answer was taken before")
+        need(self.service(of) == Some(false), "it is not from a service session, or its answer was taken before")
     }
 
     fn run_may_open(&self, opened: &RunOpened) -> Legality {
         need(self.run.is_none(), "a run is in flight")?;
         need(!self.closed && !self.deleted, "the session is closed or deleted")?;
         need(opened.run == self.last_run.next(), "runs are numbered one by one")?;
-        need(opened.inputs.iter().all(|id| self.is_queued(*id)), "it names an input that does not wait")
+        need(opened.inputs.iter().all(|id| self.is_queued(*id)), "it names an input that is not queued")
     }
 
     fn run_may_be_held(&self, run: RunNo, why: &Hold) -> Legality {
         let fits = match (&self.started(run)?.hold, why) {
-            // Only the fate of the queue may still change.
+            // Only `queue_stands` may still change.
             (
                 Some(Hold::Closing { outcome: fixed, queue_stands: false }),
                 Hold::Closing { outcome, queue_stands: true },
@@ -159,14 +160,14 @@ impl State {
             return Ok(());
         }
         let owns = self.run.as_ref().is_some_and(|run| run.owned.contains_key(&finished.call));
-        need(started && owns, "the call waits for no owned run")
+        need(started && owns, "the call does not wait for an owned run")
     }
 
     fn may_ask_to_continue(&self, request: &ContinueAsked) -> Legality {
         need(self.call_is(request.call, true)?, "its call did not start")?;
         let quiet = self.children.get(&request.child).is_some_and(|child| child.key.is_none());
         let owed = self.owed.values().any(|child| *child == request.child);
-        need(quiet && !owed, "there is no such child, or its run is owned and in flight")
+        need(quiet && !owed, "the child does not exist, or its run is owned and in flight")
     }
 
     fn is_queued(&self, id: InputId) -> bool {
@@ -192,8 +193,8 @@ impl State {
             }
             before => {
                 need(no == self.last_turn.next() && attempt == AttemptNo(1), "turns are numbered one by one")?;
-                let over = |turn: &Turn| !turn.streaming && turn.open == 0;
-                need(before.as_deref().is_none_or(over), "the turn before it is not over")
+                let has_ended = |turn: &Turn| !turn.streaming && turn.open == 0;
+                need(before.as_deref().is_none_or(has_ended), "the turn before it has not ended")
             }
         }
     }
@@ -205,10 +206,13 @@ impl State {
             Some((turn, attempt)) => self.compacts(turn, attempt)?,
             None => need(self.turn().is_none_or(|turn| turn.compacting.is_none()), "a compaction is awaited")?,
         }
-        let upto = usize::try_from(compacted.upto).map_err(|_| "it hides more messages than there are")?;
-        need(compaction::is_cut(self, upto), "it cuts what is open, or hides nothing new")?;
+        let upto = usize::try_from(compacted.upto).map_err(|_| "it hides more messages than exist")?;
+        need(compaction::is_cut(self, upto), "it cuts open calls, or does not hide anything new")?;
         let ordered = compacted.verbatim.is_sorted_by(|a, b| a < b);
-        need(ordered && compacted.verbatim.iter().all(|at| *at < compacted.upto), "it keeps what it does not hide")
+        need(
+            ordered && compacted.verbatim.iter().all(|at| *at < compacted.upto),
+            "it keeps messages that it does not hide",
+        )
     }
 
     fn compacts(&self, no: TurnNo, attempt: AttemptNo) -> Legality {
@@ -221,18 +225,18 @@ impl State {
         need(self.turn().is_some_and(awaited), "no such attempt is awaited")
     }
 
-    /// Returns whether the call started as `started` says; it must have no result.
+    /// Returns whether the call's start state is `started`. A call with a result or an open ask is an error.
     fn call_is(&self, id: CallId, started: bool) -> Result<bool, &'static str> {
-        match self.call(id).ok_or("there is no such call")?.phase {
+        match self.call(id).ok_or("the call does not exist")?.phase {
             CallPhase::Unstarted => Ok(!started),
-            CallPhase::Asked(_) => Err("a person is asked for the call"),
+            CallPhase::Asked(_) => Err("the call awaits approval"),
             CallPhase::Started => Ok(started),
             CallPhase::Closed(_) => Err("the call has its result"),
         }
     }
 
     fn notices_fit(&self, taken: &NoticeTaken) -> Legality {
-        let mut met = BTreeSet::new();
+        let mut keys = BTreeSet::new();
         for item in &taken.items {
             let key = item.row_key().ok_or("a notice names neither a call nor a run")?;
             let fits = match (item.key, item.run) {
@@ -241,10 +245,10 @@ impl State {
                 (None, None) => false,
             };
             need(fits, "a notice is not owed")?;
-            need(taken.items.len() == 1 || met.insert((item.child, key)), "a notice is named twice")?;
+            need(taken.items.len() == 1 || keys.insert((item.child, key)), "a notice is listed twice")?;
         }
         match (taken.carrier, taken.items.as_slice()) {
-            (_, []) => Err("no notice is named"),
+            (_, []) => Err("no notice is listed"),
             (Carrier::Message, _) => Ok(()),
             (Carrier::Result, [item]) => need(item.key.is_some_and(|key| self.is_open(key)), "its call is not open"),
             (Carrier::Result, _) => Err("a call has one result"),
@@ -252,7 +256,7 @@ impl State {
         }
     }
 
-    /// Returns whether the run in flight, or an ended one, owns a run by `key` without a notice.
+    /// Returns whether the run in flight or an ended run owns a run by `key` whose notice was not taken.
     pub fn owes(&self, key: CallId) -> bool {
         self.run.as_ref().is_some_and(|run| run.owned.contains_key(&key)) || self.owed.contains_key(&key)
     }

@@ -23,7 +23,7 @@ impl State {
         }
         let Some(turn) = &run.turn else { return Phase::Working };
         if turn.limited.is_some() {
-            // Parked at the limit, or then for a slot.
+            // Parked at the limit, or for a slot after it.
             Phase::WaitingMidTurn
         } else if turn.streaming || turn.local > 0 || self.has_due_calls(run, turn) {
             Phase::Working
@@ -38,8 +38,8 @@ impl State {
         }
     }
 
-    /// Returns whether nothing in this process waits for the activation: no due stream, no started local call, no
-    /// pending admission. The session may be folded again when something arrives.
+    /// Returns whether the session can leave memory: it has no due stream, no started local call and no pending admission.
+    /// It is folded again when a command arrives.
     pub fn can_unload(&self) -> bool {
         match self.turn() {
             None => true,
@@ -50,27 +50,27 @@ impl State {
         }
     }
 
-    /// Returns whether an unstarted call waits for neither an approval nor the slot. Calls behind an asked one wait also
-    /// in a run that is not parked.
+    /// Returns whether an unstarted call waits neither for an approval nor for the slot. A call may also wait for an
+    /// earlier one that awaits approval, in a run that is not parked.
     fn has_due_calls(&self, run: &Run, turn: &Turn) -> bool {
         let due = || turn.asked == 0 || self.due.admissions > 0 || self.due.is_due();
         turn.unstarted > 0 && run.parked.is_none() && due()
     }
 
-    /// Returns the run that an input belongs to: the current or last one, but the next one for an input queued behind a
-    /// run of a model, which takes only steering inputs.
+    /// Returns the run that an input belongs to: the current or last run. An input that is queued during a run of a model,
+    /// which takes only steering inputs, belongs to the next run.
     pub fn run_of(&self, input: InputId) -> RunNo {
-        let behind = |run: &Run| run.opened.owner.answers_a_model() && !run.opened.inputs.contains(&input);
+        let is_later = |run: &Run| run.opened.owner.answers_a_model() && !run.opened.inputs.contains(&input);
         let is_queued = || self.queue.iter().any(|queued| queued.input.id == input && queued.lane() == Lane::Send);
         match &self.run {
-            Some(run) if behind(run) && is_queued() => run.no.next(),
+            Some(run) if is_later(run) && is_queued() => run.no.next(),
             Some(_) | None => self.last_run,
         }
     }
 
-    /// Returns the text of the run's last answer that has any, with the continuations of a truncated one.
-    pub(crate) fn last_said(&self, run: &Run) -> Option<Text> {
-        let last_text = self.transcript.iter().skip(run.from).rev().find_map(|message| match message {
+    /// Returns the text of the run's last answer with a text, including the continuations of a truncated answer.
+    pub(crate) fn last_text(&self, run: &Run) -> Option<Text> {
+        let found = self.transcript.iter().skip(run.from).rev().find_map(|message| match message {
             Message::Assistant { seq, text: Some(text), .. } if !text.trim().is_empty() => Some((*seq, text)),
             Message::Assistant { .. }
             | Message::User { .. }
@@ -78,12 +78,12 @@ impl State {
             | Message::Notice { .. }
             | Message::Prompt { .. } => None,
         });
-        let (seq, text) = last_text?;
+        let (seq, text) = found?;
         let whole = run.answer.as_ref().filter(|answer| answer.seq == seq).map(|answer| &answer.text);
         Some(Text::clone(whole.unwrap_or(text)))
     }
 
-    /// Clears the volatile fields: two states that are equal afterwards are the same session.
+    /// Clears the volatile fields, so that two states of the same journal are equal.
     pub fn forget_volatile(&mut self) {
         self.arrived.clear();
         self.due.clear();
@@ -92,20 +92,20 @@ impl State {
         self.queued_children.clear();
     }
 
-    /// Returns the run that the name of `child` means in an await or check: its owned run that ends next here.
+    /// Returns the run that an await or check of `child` refers to: the owned run whose end this session takes next.
     ///
-    /// Its real number may be later, if persons had runs of the child in between.
+    /// The actual number may be higher, if persons opened runs of the child in between.
     pub fn owned_run(&self, child: SessionId) -> RunKey {
-        let heard = self.children.get(&child).map(|child| child.heard).unwrap_or_default();
-        RunKey { session: child, run: heard.next() }
+        let last_taken = self.children.get(&child).map(|child| child.last_taken).unwrap_or_default();
+        RunKey { session: child, run: last_taken.next() }
     }
 
-    /// Returns the key of the owned run in flight that `run` means; `None` if it has ended or was never owned.
+    /// Returns the key of the owned run in flight that `run` refers to; `None` if it has ended or was never owned.
     pub fn owned_key(&self, run: &RunKey) -> Option<CallId> {
-        self.children.get(&run.session).filter(|child| run.run > child.heard).and_then(|child| child.key)
+        self.children.get(&run.session).filter(|child| run.run > child.last_taken).and_then(|child| child.key)
     }
 
-    /// Returns the key as [`State::owned_key`]; also of an earlier run that ended before `run`'s end arrived.
+    /// Returns the key as [`State::owned_key`] does, and also if the owning run has ended before the notice arrived.
     pub fn awaited_key(&self, run: &RunKey) -> Option<CallId> {
         let owed = || self.owed.iter().find(|(_, child)| **child == run.session).map(|(key, _)| *key);
         self.owned_key(run).or_else(owed)
@@ -120,8 +120,8 @@ impl State {
         notice.key.is_some() || detached()
     }
 
-    /// Returns whether this session uses the text of this end: its model receives it, or it is an alternative of an
-    /// answer here.
+    /// Returns whether this session uses the text of this end: its model receives it, or it is an alternative of one of its
+    /// answers.
     pub(crate) fn keeps_text(&self, notice: &Notice) -> bool {
         let is_alternative = || {
             let child = self.children.get(&notice.child);
@@ -131,7 +131,7 @@ impl State {
         self.reaches_model(notice) || is_answer()
     }
 
-    /// Returns whether the ends of `child` are pulled by an await or check, and pushed only to an idle model.
+    /// Returns whether the model fetches the ends of `child` with an await or check. They are pushed only to an idle model.
     pub(crate) fn is_pulled(&self, child: SessionId) -> bool {
         self.children.get(&child).is_some_and(|child| child.call.is_some() && child.dialect.is_pulled())
     }
@@ -152,14 +152,14 @@ impl State {
 }
 
 impl Turn {
-    /// Returns whether the model went idle: it requested no calls, or a `return` that was refused.
+    /// Returns whether the model is idle: its answer has no calls, or a `return` that was refused.
     pub(crate) fn is_idle(&self) -> bool {
         self.calls.is_empty() || self.calls.iter().any(|call| call.kind == Some(CallKind::Return))
     }
 }
 
 impl Run {
-    /// Returns until when the run is parked at a provider's limit, as wall clock in milliseconds.
+    /// Returns the time at which the provider's limit is reset, in milliseconds since the epoch, if the run is parked at one.
     pub fn limited_until(&self) -> Option<i64> {
         match self.parked {
             Some(Park::Limit { until }) => Some(until),
@@ -172,7 +172,7 @@ impl Run {
         self.spent >= self.allowance
     }
 
-    /// Returns whether local work is active: a model stream, dropped or not, or a local tool.
+    /// Returns whether local work is active: a model stream or a local tool.
     pub fn has_local_work(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.streaming || turn.local > 0)
     }

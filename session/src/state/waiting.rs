@@ -1,4 +1,4 @@
-//! The order in which a session takes what is queued: one set of rules for deciding and for listing.
+//! The order in which a session takes queued entries. Decisions and listings use the same rules.
 
 use serde::Serialize;
 
@@ -6,11 +6,11 @@ use super::{Phase, Queued, State};
 use crate::ids::InputId;
 use crate::record::{Lane, Notice};
 
-/// The moment at which a queued entry is taken.
+/// The point at which a queued entry is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Boundary {
-    /// A boundary between two turns of the run in flight, or its rest point where that comes first.
+    /// A boundary between two turns of the run in flight, or its rest point if that comes first.
     Turn,
     /// A rest point: the model answered without calling a tool.
     Rest,
@@ -21,12 +21,12 @@ pub enum Boundary {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Waiting<'a> {
     Input(&'a Queued),
-    /// The end of a child's run that the model is to be given.
+    /// The end of a child's run that the model receives.
     End(&'a Notice),
 }
 
-/// The inputs that the queue gives first (B11): the oldest of a person's, by itself; else all of the host's and of agents' results,
-/// together. A relative's message opens no run and comes at no rest point of its own.
+/// Returns the inputs that leave the queue first: the oldest message of a person alone. If no message is queued, all inputs of
+/// the host and results of agents together. A relative's message does not open a run or cause a rest point.
 pub(crate) fn first<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<&'a Queued> {
     match queue.clone().find(|queued| queued.is_message()) {
         Some(message) => vec![message],
@@ -34,7 +34,7 @@ pub(crate) fn first<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<
     }
 }
 
-/// Returns the first inputs that open a run together: those of one owner.
+/// Returns the first inputs that open a run together: those with the same owner.
 pub(crate) fn opening<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<&'a Queued> {
     let mut next = first(queue);
     if let Some(owner) = next.first().map(|queued| queued.input.as_owner.clone()) {
@@ -43,8 +43,8 @@ pub(crate) fn opening<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Ve
     next
 }
 
-/// Returns inputs in the order in which one boundary takes them: persons' messages last, so that an answer follows the message
-/// that it answers.
+/// Returns inputs in the order in which one boundary takes them: persons' messages last, so that the answer follows the
+/// message that it answers.
 pub(crate) fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<&'a Queued> {
     let mut inputs: Vec<&Queued> = inputs.into_iter().collect();
     inputs.sort_by_key(|queued| queued.is_message());
@@ -56,15 +56,15 @@ pub(crate) fn ids<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<Input
 }
 
 impl State {
-    /// Returns the queued entries in the order in which they are taken, each with the boundary that takes it. `run`: the run in flight
-    /// continues; one that a killed process left may not.
+    /// Returns the queued entries in the order in which they are taken, each with the boundary that takes it. `continues` is
+    /// false if the run in flight does not continue, as after the host was killed.
     ///
-    /// Assumes answers without calls, so that each boundary is a rest point. If the model calls a tool first, an entry of a turn
-    /// boundary is taken earlier.
-    pub fn waiting(&self, run: bool) -> Vec<(Waiting<'_>, Boundary)> {
+    /// Assumes answers without calls, so that each boundary is a rest point. If the model calls a tool first, entries that a
+    /// turn boundary takes are taken earlier.
+    pub fn waiting(&self, continues: bool) -> Vec<(Waiting<'_>, Boundary)> {
         let ends = self.arrived.iter().filter(|notice| self.reaches_model(notice)).collect();
-        let mut order = Order { state: self, left: self.queue.iter().collect(), ends, out: Vec::new() };
-        match self.run.as_ref().filter(|_| run) {
+        let mut order = Order { state: self, remaining: self.queue.iter().collect(), ends, out: Vec::new() };
+        match self.run.as_ref().filter(|_| continues) {
             None => order.runs(),
             Some(run) => order.run(!run.opened.owner.answers_a_model()),
         }
@@ -72,19 +72,20 @@ impl State {
     }
 }
 
+/// The order of queued entries, under construction.
 struct Order<'a> {
     state: &'a State,
-    left: Vec<&'a Queued>,
+    remaining: Vec<&'a Queued>,
     ends: Vec<&'a Notice>,
     out: Vec<(Waiting<'a>, Boundary)>,
 }
 
 impl<'a> Order<'a> {
-    /// Orders the entries that the run in flight takes. `extends`: a person's message extends the run.
+    /// Orders the entries that the run in flight takes. `extends` is true if a person's message extends the run.
     fn run(&mut self, extends: bool) {
         match self.state.phase() {
             Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => {}
-            // These are stored before the next model call.
+            // Ends are stored before the next model call.
             Phase::Quiet | Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing => {
                 self.take_ends();
             }
@@ -93,7 +94,7 @@ impl<'a> Order<'a> {
             return self.runs();
         }
         let steers = self.steers();
-        let held = extends && self.left.iter().any(|queued| queued.is_message());
+        let held = extends && self.remaining.iter().any(|queued| queued.is_message());
         // If the answer has calls, the next boundary is not a rest point.
         let calls = self.state.turn().is_some_and(|turn| !turn.streaming && !turn.calls.is_empty());
         let steered = steers.iter().any(|queued| queued.is_message());
@@ -108,7 +109,7 @@ impl<'a> Order<'a> {
         self.runs();
     }
 
-    /// Orders the entries of rest points in a run that a person's message extends: completions wait for the last message.
+    /// Orders the entries of rest points in a run that a person's message extends. Completions wait for the last message.
     fn rest_points(&mut self) {
         loop {
             let next = self.next();
@@ -121,12 +122,12 @@ impl<'a> Order<'a> {
         self.take_ends();
     }
 
-    /// Orders the entries of the next runs: each takes the first input and all steering ones; the first run that a message extends
-    /// takes the others at its rest points.
+    /// Orders the entries of the next runs. Each run takes the first input and all steering ones. The first run that a
+    /// message extends takes the other inputs at its rest points.
     fn runs(&mut self) {
         self.take_ends();
         loop {
-            let mut with = opening(self.left.iter().copied());
+            let mut with = opening(self.remaining.iter().copied());
             let Some(extends) = with.first().map(|queued| !queued.input.as_owner.answers_a_model()) else { return };
             let others = self.steers().into_iter().filter(|steer| !with.contains(steer)).collect::<Vec<_>>();
             with.extend(others);
@@ -138,19 +139,19 @@ impl<'a> Order<'a> {
     }
 
     fn next(&self) -> Vec<&'a Queued> {
-        first(self.left.iter().copied())
+        first(self.remaining.iter().copied())
     }
 
     fn steers(&self) -> Vec<&'a Queued> {
-        messages_last(self.left.iter().copied().filter(|queued| queued.lane() == Lane::Steer))
+        messages_last(self.remaining.iter().copied().filter(|queued| queued.lane() == Lane::Steer))
     }
 
     fn take(&mut self, inputs: Vec<&'a Queued>, at: Boundary) {
-        self.left.retain(|queued| !inputs.contains(queued));
+        self.remaining.retain(|queued| !inputs.contains(queued));
         self.out.extend(inputs.into_iter().map(|queued| (Waiting::Input(queued), at)));
     }
 
-    /// Puts ends that are fetched after the others: they are given to an idle model only (K2).
+    /// Takes all ends. Those that the model fetches come last, because they are pushed only to an idle model.
     fn take_ends(&mut self) {
         let (fetched, pushed): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.ends).into_iter().partition(|end| self.state.is_pulled(end.child));

@@ -1,19 +1,19 @@
-//! P-1, P-2 and P-3: what a chain of rule sets, from the host's down, comes to.
+//! P-1, P-2 and P-3: the verdict of a chain of rule sets, starting with the host's.
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq};
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
 use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 
-use crate::given::{accesses, chains, held_and_noticed, rules};
+use crate::given::{accesses, assert_property, chains, rules};
 
-/// How a chain of rule sets, the host's first, comes to a verdict.
-type Reading = fn(&[RuleSet], &Access) -> Verdict;
+/// An evaluation of a chain of rule sets, the host's first.
+type Evaluate = fn(&[RuleSet], &Access) -> Verdict;
 
-/// The one of the crate: each session's own rules are met with what its parent may do.
+/// Evaluates as the crate does: each session's rules are met with the authority of its parent.
 fn real(chain: &[RuleSet], at: &Access) -> Verdict {
     let met = chain.iter().cloned().map(Authority::of);
-    met.fold(Authority::allow_all(), |above, own| above.meet(&own)).verdict(at)
+    met.fold(Authority::allow_all(), |parent, own| parent.meet(&own)).verdict(at)
 }
 
 fn matches(rule: &Rule, at: &Access) -> bool {
@@ -21,28 +21,28 @@ fn matches(rule: &Rule, at: &Access) -> bool {
     Authority::of(alone).verdict(at) == Verdict::Deny
 }
 
-/// Seeded: one long list, of which the last rule that matches wins; no session's default but the first one's counts.
+/// Seeded bug: the last matching rule of all sets decides, and only the first session's default counts.
 fn last_match_wins(chain: &[RuleSet], at: &Access) -> Verdict {
     let all = chain.iter().flat_map(|set| &set.rules);
     all.rev().find(|rule| matches(rule, at)).map_or(chain[0].default, |rule| rule.verdict)
 }
 
-/// Seeded: what either allows.
+/// Seeded bug: the highest verdict of all sets.
 fn union(chain: &[RuleSet], at: &Access) -> Verdict {
     chain.iter().map(|set| Authority::of(set.clone()).verdict(at)).max().unwrap()
 }
 
-/// Seeded: a session goes by its own manifest alone.
+/// Seeded bug: only the session's own manifest counts.
 fn own_rules_only(chain: &[RuleSet], at: &Access) -> Verdict {
     Authority::of(chain.last().unwrap().clone()).verdict(at)
 }
 
-/// Seeded: the grandparent is forgotten.
+/// Seeded bug: the grandparent is ignored.
 fn parent_only(chain: &[RuleSet], at: &Access) -> Verdict {
     real(&chain[chain.len().saturating_sub(2)..], at)
 }
 
-/// Seeded: a set that has rules at all is taken to allow what they do not name.
+/// Seeded bug: a set with rules allows everything that they do not match.
 fn some_rule_is_permission(chain: &[RuleSet], at: &Access) -> Verdict {
     let lax = chain
         .iter()
@@ -51,25 +51,25 @@ fn some_rule_is_permission(chain: &[RuleSet], at: &Access) -> Verdict {
     real(&lax.collect::<Vec<_>>(), at)
 }
 
-/// P-1: at every depth a session may do no more than each session above it.
-fn a_child_never_exceeds(read: Reading, (chain, ats): (Vec<RuleSet>, [Access; 3])) -> Result<(), TestCaseError> {
+/// P-1: at every depth a session never exceeds its ancestors.
+fn child_never_exceeds(read: Evaluate, (chain, ats): (Vec<RuleSet>, [Access; 3])) -> Result<(), TestCaseError> {
     for at in &ats {
         let mut least = Verdict::Allow;
         for depth in 1..=chain.len() {
-            let here = read(&chain[..depth], at);
-            prop_assert!(here <= least, "at depth {depth} {here:?} of {at:?}, above it {least:?}");
-            least = here;
+            let verdict = read(&chain[..depth], at);
+            prop_assert!(verdict <= least, "at depth {depth} {verdict:?} of {at:?}, its ancestors {least:?}");
+            least = verdict;
         }
     }
     Ok(())
 }
 
 #[test]
-fn p1_a_child_may_do_nothing_that_a_session_above_may_not() {
-    held_and_noticed(
+fn p1_child_never_exceeds_any_ancestor() {
+    assert_property(
         || (chains(), [accesses(), accesses(), accesses()]),
-        a_child_never_exceeds,
-        real as Reading,
+        child_never_exceeds,
+        real as Evaluate,
         &[
             ("last match wins", last_match_wins),
             ("union", union),
@@ -85,9 +85,9 @@ fn additions() -> impl Strategy<Value = Added> {
     (chains(), any::<Index>(), any::<Index>(), rules(), accesses())
 }
 
-/// P-2: a deny that is added anywhere enlarges nothing at the end of the chain, and an allow that is added there never exceeds
-/// what holds above it.
-fn is_monotone(read: Reading, (chain, set, place, rule, at): Added) -> Result<(), TestCaseError> {
+/// P-2: a deny added anywhere never allows more at the end of the chain, and an allow added there never exceeds the
+/// ancestors.
+fn is_monotone(read: Evaluate, (chain, set, place, rule, at): Added) -> Result<(), TestCaseError> {
     let with = |set: usize, verdict| {
         let mut more = chain.clone();
         let rules = &mut more[set].rules;
@@ -96,29 +96,29 @@ fn is_monotone(read: Reading, (chain, set, place, rule, at): Added) -> Result<()
     };
     let before = read(&chain, &at);
     let denied = with(set.index(chain.len()), Verdict::Deny);
-    prop_assert!(read(&denied, &at) <= before, "a deny made {before:?} more");
-    if let [above @ .., _] = &*chain
-        && !above.is_empty()
+    prop_assert!(read(&denied, &at) <= before, "a deny raised the verdict {before:?}");
+    if let [ancestors @ .., _] = &*chain
+        && !ancestors.is_empty()
     {
         let allowed = with(chain.len() - 1, Verdict::Allow);
-        prop_assert!(read(&allowed, &at) <= read(above, &at), "an allow exceeds what holds above");
+        prop_assert!(read(&allowed, &at) <= read(ancestors, &at), "an allow exceeds the ancestors");
     }
     Ok(())
 }
 
 #[test]
 fn p2_deny_above_and_allow_below_never_enlarge_authority() {
-    held_and_noticed(
+    assert_property(
         additions,
         is_monotone,
-        real as Reading,
+        real as Evaluate,
         &[("last match wins", last_match_wins), ("union", union), ("some rule is permission", some_rule_is_permission)],
     );
 }
 
-/// P-3: rules in any order, and sets of one session in any order, say the same.
-fn is_without_order(
-    read: Reading,
+/// P-3: the order of the rules of a set does not change the verdict.
+fn is_order_independent(
+    read: Evaluate,
     (chain, turns, at): (Vec<RuleSet>, Vec<(Index, bool)>, Access),
 ) -> Result<(), TestCaseError> {
     let mut turned = chain.clone();
@@ -133,19 +133,19 @@ fn is_without_order(
     Ok(())
 }
 
-/// Seeded: of the rules of a set the first that matches wins.
+/// Seeded bug: the first matching rule of a set decides.
 fn first_match_wins(chain: &[RuleSet], at: &Access) -> Verdict {
     let of = |set: &RuleSet| set.rules.iter().find(|rule| matches(rule, at)).map_or(set.default, |rule| rule.verdict);
     chain.iter().map(of).min().unwrap()
 }
 
 #[test]
-fn p3_the_order_of_rules_means_nothing() {
+fn p3_rule_order_has_no_effect() {
     let turns = || proptest::collection::vec((any::<Index>(), any::<bool>()), 13);
-    held_and_noticed(
+    assert_property(
         || (chains(), turns(), accesses()),
-        is_without_order,
-        real as Reading,
+        is_order_independent,
+        real as Evaluate,
         &[("last match wins", last_match_wins), ("first match wins", first_match_wins)],
     );
 }

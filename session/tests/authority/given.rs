@@ -5,9 +5,9 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 
-/// Cases of each property.
+/// Number of cases of each property.
 pub(crate) const CASES: u32 = 10_000;
-/// Sessions below the root.
+/// Maximum number of sessions below the root.
 pub(crate) const DEPTH: usize = 12;
 
 const ACTIONS: [&str; 6] = ["fs.read", "fs.write", "shell.run", "net.fetch", "task:explore", "mcp:s:t"];
@@ -44,7 +44,7 @@ pub(crate) fn rule_sets() -> impl Strategy<Value = RuleSet> {
     (verdicts(), prop::collection::vec(rules(), 0..5)).prop_map(|(default, rules)| RuleSet { default, rules })
 }
 
-/// A host's policy and the manifests of a chain below it.
+/// Generates a host's policy and the manifests of a chain below it.
 pub(crate) fn chains() -> impl Strategy<Value = Vec<RuleSet>> {
     prop::collection::vec(rule_sets(), 1..=DEPTH + 1)
 }
@@ -55,7 +55,7 @@ pub(crate) fn accesses() -> impl Strategy<Value = Access> {
 }
 
 /// Checks a property on every case; returns the smallest case that violates it.
-pub(crate) fn tried<S: Strategy>(
+pub(crate) fn check<S: Strategy>(
     cases: S,
     shrink: u32,
     property: impl Fn(S::Value) -> Result<(), TestCaseError>,
@@ -64,18 +64,18 @@ pub(crate) fn tried<S: Strategy>(
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)).run(&cases, property)
 }
 
-/// That a property holds, and that none of the seeded bugs keeps it.
-pub(crate) fn held_and_noticed<S: Strategy, R: Copy>(
+/// Checks that a property holds, and that every seeded bug violates it.
+pub(crate) fn assert_property<S: Strategy, R: Copy>(
     cases: impl Fn() -> S,
     property: impl Fn(R, S::Value) -> Result<(), TestCaseError>,
     real: R,
     bugs: &[(&str, R)],
 ) {
-    if let Err(broken) = tried(cases(), 10_000, |case| property(real, case)) {
+    if let Err(broken) = check(cases(), 10_000, |case| property(real, case)) {
         panic!("{broken}");
     }
     for (name, bug) in bugs {
-        let noticed = tried(cases(), 0, |case| property(*bug, case));
-        assert!(matches!(noticed, Err(TestError::Fail(..))), "the seeded bug `{name}` was not noticed");
+        let result = check(cases(), 0, |case| property(*bug, case));
+        assert!(matches!(result, Err(TestError::Fail(..))), "the seeded bug `{name}` was not detected");
     }
 }

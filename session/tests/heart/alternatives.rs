@@ -15,7 +15,7 @@ use subtend_session::outcome::{By, FailKind, Outcome};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
 use subtend_session::record::{InputAccepted, Lane, Notice, Record, RunOpened, Stop};
 
-use crate::branches::{CHILD, birth, human, inherits, points, reader, refusal, seen, talked};
+use crate::branches::{CHILD, human, inherits, new_branch, points, reader, refusal, shown_messages, talked};
 use crate::folding::small;
 use crate::given::*;
 
@@ -34,46 +34,46 @@ pub(crate) fn switch(to: SwitchTo) -> Command {
     Command::Switch { of: None, to, by: By::Person }
 }
 
-/// The end of a branch's run.
-fn over(child: u128, run: u32, outcome: Outcome, text: &str) -> Command {
+/// Returns the end of a branch's run.
+fn branch_ended(child: u128, run: u32, outcome: Outcome, text: &str) -> Command {
     let notice = notice(child, call(1, 0), outcome, text);
     Command::OwnedEnded(vec![Notice { run: Some(RunNo(run)), key: None, waking: false, ..notice }])
 }
 
 pub(crate) fn completed(child: u128, text: &str) -> Command {
-    over(child, 1, Outcome::Completed, text)
+    branch_ended(child, 1, Outcome::Completed, text)
 }
 
 #[test]
-fn alternative_is_born_with_its_question_and_a_persons_run() {
+fn alternative_starts_with_its_question_and_a_persons_run() {
     let mut heart = talked();
     let [_, _, two, second] = points(&heart)[..] else { panic!() };
-    let decision = heart.tell(regenerate(CHILD, None)).unwrap();
-    let (birth, born) = birth(&decision);
-    assert_eq!(seen(&born.inherited), "U:one A:first");
-    let Place::Child { kind, user_msg, assistant_msg, depth, .. } = &born.place else { panic!() };
+    let decision = heart.decide(regenerate(CHILD, None)).unwrap();
+    let (branch, created) = new_branch(&decision);
+    assert_eq!(shown_messages(&created.inherited), "U:one A:first");
+    let Place::Child { kind, user_msg, assistant_msg, depth, .. } = &created.place else { panic!() };
     let here = |seq| MsgRef { session: session(ME), seq: Seq(seq) };
     assert_eq!((*kind, *user_msg, *assistant_msg), (BranchKind::Alternative, here(two), Some(here(second))));
     assert_eq!(*depth, 0);
     let input = InputAccepted { id: InputId(session(CHILD).0), ..input(0, "two", Lane::Send) };
     let opened = plainly_opened(50);
-    assert_eq!(birth.records[1..], [Record::InputAccepted(Box::new(input)), Record::RunOpened(Box::new(opened))]);
+    assert_eq!(branch.records[1..], [Record::InputAccepted(Box::new(input)), Record::RunOpened(Box::new(opened))]);
     assert_eq!(decision.effects, [Effect::StartChild { child: session(CHILD) }, Effect::Unload]);
     assert_eq!(decision.reply, Reply::Branched { child: session(CHILD), short: session(CHILD).short() });
-    let child = Heart::born(session(CHILD), birth.records.clone()).then(admitted());
-    assert_eq!(seen(&context(&child.state).messages), "U:one A:first U:two");
+    let child = Heart::from_records(session(CHILD), branch.records.clone()).then(admitted());
+    assert_eq!(shown_messages(&context(&child.state).messages), "U:one A:first U:two");
 }
 
-/// The birth of an alternative's run, with the limits that the branch is born with.
+/// Returns the first run of an alternative with these limits.
 fn opened(heart: &mut Heart, limits: Limits) -> RunOpened {
     let Command::Regenerate(mut plan) = regenerate(CHILD, None) else { unreachable!() };
     plan.created.limits = Interned::new(Arc::new(limits)).unwrap();
-    let decision = heart.tell(Command::Regenerate(plan)).unwrap();
-    let Record::RunOpened(opened) = &birth(&decision).0.records[2] else { panic!() };
+    let decision = heart.decide(Command::Regenerate(plan)).unwrap();
+    let Record::RunOpened(opened) = &new_branch(&decision).0.records[2] else { panic!() };
     RunOpened::clone(opened)
 }
 
-/// The allowance of every run of an alternative of [`CHILD`], without a cap.
+/// Returns the first run of alternative [`CHILD`] without a wall-clock cap.
 fn plainly_opened(max_turns: u32) -> RunOpened {
     RunOpened {
         run: RunNo(1),
@@ -90,15 +90,15 @@ fn plainly_opened(max_turns: u32) -> RunOpened {
 }
 
 #[test]
-fn a_run_of_an_alternative_has_the_wall_cap_of_its_limits() {
+fn alternative_run_has_the_wall_cap_of_its_limits() {
     let capped = Limits { wall_ms: Some(5), ..Limits::default() };
     let expected = RunOpened { wall_cap_at: Some(1_000_005), ..plainly_opened(50) };
     assert_eq!(opened(&mut talked(), capped), expected);
 }
 
 #[test]
-fn a_run_of_an_alternative_has_the_allowance_of_its_session() {
-    // A child works with the allowance of its agent, whatever the limits of its tree say.
+fn alternative_run_has_the_turn_allowance_of_its_session() {
+    // A child has the allowance of its agent, not that of its tree's limits.
     let child = Heart::child_with(Limits { turns: 9, ..Limits::default() }, 3);
     let child = child.then(admitted()).then(answers(1, "first"));
     let root =
@@ -108,108 +108,108 @@ fn a_run_of_an_alternative_has_the_allowance_of_its_session() {
     }
 }
 
-/// The request for an alternative of the last answer, and the allowance of its run.
-fn asked_anew(heart: &mut Heart) -> (InputAccepted, u32) {
-    let decision = heart.tell(regenerate(CHILD, None)).unwrap();
-    let [_, Record::InputAccepted(input), Record::RunOpened(opened)] = &birth(&decision).0.records[..] else {
+/// Returns the input and the turn allowance of an alternative of the last answer.
+fn regenerated_input(heart: &mut Heart) -> (InputAccepted, u32) {
+    let decision = heart.decide(regenerate(CHILD, None)).unwrap();
+    let [_, Record::InputAccepted(input), Record::RunOpened(opened)] = &new_branch(&decision).0.records[..] else {
         panic!()
     };
     (InputAccepted::clone(input), opened.max_turns)
 }
 
 #[test]
-fn an_answer_is_asked_for_anew_as_it_was_the_first_time() {
-    let wishes = InputAccepted {
+fn regenerate_repeats_all_options_of_the_input() {
+    let options = InputAccepted {
         turns: Some(4),
         metadata: Some(r#"{"view":1}"#.into()),
         format: Some(r#"{"type":"object"}"#.into()),
         tools: None,
         ..input(3, "three", Lane::Send)
     };
-    let heart = talked().then(Command::Submit(Box::new(wishes.clone()))).then(answers(3, "{}"));
-    let expected = InputAccepted { id: InputId(session(CHILD).0), ..wishes };
-    assert_eq!(asked_anew(&mut heart.refolded()), (expected, 4), "also after a restart");
+    let heart = talked().then(Command::Submit(Box::new(options.clone()))).then(answers(3, "{}"));
+    let expected = InputAccepted { id: InputId(session(CHILD).0), ..options };
+    assert_eq!(regenerated_input(&mut heart.refolded()), (expected, 4), "also after a restart");
     // The format was requested for that answer only.
     let mut later = heart.then(send(4, "four")).then(answers(4, "fourth"));
     let plain = InputAccepted { id: InputId(session(CHILD).0), ..input(4, "four", Lane::Send) };
-    assert_eq!(asked_anew(&mut later), (plain, 50));
+    assert_eq!(regenerated_input(&mut later), (plain, 50));
 }
 
 #[test]
-fn each_wish_of_an_input_is_asked_for_anew() {
+fn regenerate_repeats_each_option_of_the_input() {
     let plain = || input(3, "three", Lane::Send);
-    let wishes = [
+    let options = [
         (InputAccepted { turns: Some(4), ..plain() }, 4),
         (InputAccepted { metadata: Some(r#"{"view":1}"#.into()), ..plain() }, 50),
         (InputAccepted { format: Some(r#"{"type":"object"}"#.into()), ..plain() }, 50),
     ];
-    for (wish, turns) in wishes {
-        let mut heart = talked().then(Command::Submit(Box::new(wish.clone()))).then(answers(3, "{}"));
-        assert_eq!(asked_anew(&mut heart), (InputAccepted { id: InputId(session(CHILD).0), ..wish }, turns));
+    for (option, turns) in options {
+        let mut heart = talked().then(Command::Submit(Box::new(option.clone()))).then(answers(3, "{}"));
+        assert_eq!(regenerated_input(&mut heart), (InputAccepted { id: InputId(session(CHILD).0), ..option }, turns));
     }
 }
 
 #[test]
-fn of_inputs_that_were_taken_together_the_last_is_asked_anew() {
-    let wishes = InputAccepted { turns: Some(4), ..input(3, "wide", Lane::Steer) };
-    let heart = Heart::root().then(send(1, "one")).then(Command::Submit(Box::new(wishes))).then(steer(4, "narrow"));
+fn regenerate_repeats_the_last_of_joint_inputs() {
+    let options = InputAccepted { turns: Some(4), ..input(3, "wide", Lane::Steer) };
+    let heart = Heart::root().then(send(1, "one")).then(Command::Submit(Box::new(options))).then(steer(4, "narrow"));
     let mut heart = heart.then(answers(1, "first")).then(answers(2, "second"));
     let plain = InputAccepted { id: InputId(session(CHILD).0), ..input(4, "narrow", Lane::Send) };
-    assert_eq!(asked_anew(&mut heart), (plain, 50));
+    assert_eq!(regenerated_input(&mut heart), (plain, 50));
 }
 
 #[test]
-fn completed_alternative_is_seen_when_its_answer_is_last() {
+fn completed_alternative_is_selected_when_answer_is_last() {
     let mut heart = talked().then(regenerate(CHILD, None));
     let before = heart.state.transcript.clone();
-    assert_eq!(heart.says(completed(CHILD, "other")), "message[1] alternative_switched > E");
-    assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:other");
-    assert_eq!(heart.state.transcript, before, "the original stays as it is");
-    assert_eq!(heart.says(completed(CHILD, "other")), "S", "repeated notice");
+    assert_eq!(heart.summary(completed(CHILD, "other")), "message[1] alternative_switched > E");
+    assert_eq!(shown_messages(&context(&heart.state).messages), "U:one A:first U:two A:other");
+    assert_eq!(heart.state.transcript, before, "the original is unchanged");
+    assert_eq!(heart.summary(completed(CHILD, "other")), "S", "repeated notice");
     let heart = heart.refolded().then(send(3, "three"));
-    assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:other U:three");
+    assert_eq!(shown_messages(&context(&heart.state).messages), "U:one A:first U:two A:other U:three");
 }
 
 #[test]
-fn an_alternative_that_does_not_complete_leaves_the_original() {
+fn incomplete_alternative_leaves_the_original_selected() {
     let failed = Outcome::Failed { kind: FailKind::Empty };
     for outcome in
         [failed, Outcome::Cancelled { by: By::Person }, Outcome::Interrupted { by: By::Person }, Outcome::Lost]
     {
         let mut heart = talked().then(regenerate(CHILD, None));
-        assert_eq!(heart.says(over(CHILD, 1, outcome, "half")), "message[1] > E");
-        assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:second");
-        let says = refusal(&mut heart, switch(SwitchTo::Index(1)));
-        assert_eq!(says, "alternative 1 has no answer: its run has not completed, or did not end well");
-        // Later messages of the branch answer something else.
-        assert_eq!(heart.says(over(CHILD, 2, Outcome::Completed, "aside")), "message[1] > E");
+        assert_eq!(heart.summary(branch_ended(CHILD, 1, outcome, "half")), "message[1] > E");
+        assert_eq!(shown_messages(&context(&heart.state).messages), "U:one A:first U:two A:second");
+        let message = refusal(&mut heart, switch(SwitchTo::Index(1)));
+        assert_eq!(message, "alternative 1 has no answer: its run has not completed");
+        // Later runs of the branch answer other messages.
+        assert_eq!(heart.summary(branch_ended(CHILD, 2, Outcome::Completed, "aside")), "message[1] > E");
         assert_eq!(heart.state.alternatives.values().next().unwrap().branches[0].text, None);
     }
 }
 
 #[test]
-fn late_alternative_is_seen_only_after_a_switch() {
+fn late_alternative_is_visible_only_after_a_switch() {
     let later = talked().then(regenerate(CHILD, None)).then(send(3, "three"));
     let mut works = later.clone();
-    assert_eq!(works.says(completed(CHILD, "other")), "> W", "taken at the boundary");
-    assert_eq!(works.says(answers(3, "third")), "answered message[1] ended(completed) > E");
+    assert_eq!(works.summary(completed(CHILD, "other")), "> W", "taken at the boundary");
+    assert_eq!(works.summary(answers(3, "third")), "answered message[1] ended(completed) > E");
     let mut quiet = later.then(answers(3, "third"));
-    assert_eq!(quiet.says(completed(CHILD, "other")), "message[1] > E");
+    assert_eq!(quiet.summary(completed(CHILD, "other")), "message[1] > E");
     for mut heart in [works, quiet] {
-        assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:second U:three A:third");
-        assert_eq!(heart.says(switch(SwitchTo::Next)), "alternative_switched Switched(1) > E");
-        assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:other U:three A:third");
+        assert_eq!(shown_messages(&context(&heart.state).messages), "U:one A:first U:two A:second U:three A:third");
+        assert_eq!(heart.summary(switch(SwitchTo::Next)), "alternative_switched Switched(1) > E");
+        assert_eq!(shown_messages(&context(&heart.state).messages), "U:one A:first U:two A:other U:three A:third");
     }
 }
 
 #[test]
-fn alternatives_are_walked_from_the_original_to_the_last() {
+fn switch_steps_from_the_original_to_the_last() {
     let mut heart = talked().then(regenerate(1, None)).then(completed(1, "b")).then(regenerate(2, None));
-    let last = |heart: &Heart| seen(&context(&heart.state).messages[3..]);
+    let last = |heart: &Heart| shown_messages(&context(&heart.state).messages[3..]);
     heart = heart.then(regenerate(3, None)).then(completed(3, "d"));
     assert_eq!(last(&heart), "A:d");
     let mut to = |to, expected: &str, shown: &str| {
-        assert_eq!(heart.says(switch(to)), expected);
+        assert_eq!(heart.summary(switch(to)), expected);
         assert_eq!(last(&heart), shown);
     };
     to(SwitchTo::Next, "Switched(3) > E", "A:d");
@@ -219,20 +219,18 @@ fn alternatives_are_walked_from_the_original_to_the_last() {
     to(SwitchTo::Next, "alternative_switched Switched(1) > E", "A:b");
     to(SwitchTo::Index(3), "alternative_switched Switched(3) > E", "A:d");
     to(SwitchTo::Index(3), "Switched(3) > E", "A:d");
-    let says = refusal(&mut heart, switch(SwitchTo::Index(4)));
-    assert_eq!(says, "no alternative 4: the alternatives are 0, the original, to 3");
+    let message = refusal(&mut heart, switch(SwitchTo::Index(4)));
+    assert_eq!(message, "unknown alternative 4: use 0, the original, to 3");
 }
 
 #[test]
 fn invalid_regenerate_or_switch_is_refused_with_valid_choices() {
     let mut heart = talked();
     let [one, first, _, second] = points(&heart)[..] else { panic!() };
-    let says = refusal(&mut heart, regenerate(1, Some(one)));
+    let message = refusal(&mut heart, regenerate(1, Some(one)));
     assert_eq!(
-        says,
-        format!(
-            "answer {one} not found: no answer that can be regenerated has that number; there are {first}, {second}"
-        )
+        message,
+        format!("answer {one} not found or cannot be regenerated; available answers: {first}, {second}")
     );
     assert_eq!(refusal(&mut Heart::root(), regenerate(1, None)), "the session has no answer to regenerate yet");
     assert_eq!(
@@ -240,22 +238,22 @@ fn invalid_regenerate_or_switch_is_refused_with_valid_choices() {
         "no answer of this session has alternatives: regenerate one"
     );
     let of = || Command::Switch { of: Some(Seq(second)), to: SwitchTo::Next, by: By::Person };
-    let none = "has no alternatives, nor has any other answer of the session: regenerate one first";
+    let none = "has no alternatives, and no other answer has any: regenerate one first";
     assert_eq!(refusal(&mut heart, of()), format!("answer {second} {none}"));
     let mut heart = heart.then(regenerate(1, Some(first)));
-    let says = refusal(&mut heart, of());
-    assert_eq!(says, format!("answer {second} has no alternatives; answers with alternatives: {first}"));
+    let message = refusal(&mut heart, of());
+    assert_eq!(message, format!("answer {second} has no alternatives; answers with alternatives: {first}"));
 }
 
 #[test]
-fn a_session_at_work_is_too_busy_for_alternatives() {
+fn running_session_rejects_regenerate_and_switch() {
     let mut heart = talked().then(regenerate(1, None)).then(send(3, "three"));
     let busy = |command| Err(Rejection::Working { command, why: "a run is in flight: wait for its end, or cancel it" });
-    assert_eq!(heart.tell(regenerate(2, None)), busy("regenerate"));
-    assert_eq!(heart.tell(switch(SwitchTo::Next)), busy("switch"));
+    assert_eq!(heart.decide(regenerate(2, None)), busy("regenerate"));
+    assert_eq!(heart.decide(switch(SwitchTo::Next)), busy("switch"));
 }
 
-/// Calls, results, notices, a continuation: everything between the question and its answer.
+/// Returns a session with calls, results, notices and a continuation between a question and its answer.
 fn worked() -> Heart {
     Heart::root()
         .then(send(1, "one"))
@@ -271,26 +269,30 @@ fn worked() -> Heart {
 }
 
 #[test]
-fn an_alternative_stands_for_all_that_led_to_the_answer() {
+fn alternative_replaces_the_whole_exchange() {
     let heart = worked();
     let text = r#"{"session_id":"0000b1","status":"started"}"#;
     let whole = format!("U:one A:first U:two A+2 R:found R:{text} A:so P A: far N A:second");
-    assert_eq!(seen(&heart.state.transcript), whole);
+    assert_eq!(shown_messages(&heart.state.transcript), whole);
     let mut heart = heart.then(regenerate(CHILD, None)).then(completed(CHILD, "other")).then(send(3, "three"));
-    assert_eq!(seen(&visible(&heart.state)), "U:one A:first U:two A:other U:three");
+    assert_eq!(shown_messages(&visible(&heart.state)), "U:one A:first U:two A:other U:three");
     heart = heart.then(answers(6, "third"));
     let hidden = points(&heart)[3];
     assert_eq!(
         refusal(&mut heart, human(1, Some(hidden))),
         format!(
-            "message {hidden} is not seen, since another alternative of its answer is: switch back to the original first"
+            "message {hidden} is hidden, because another alternative of its answer is selected: switch back to the original first"
         )
     );
     assert_eq!(inherits(&mut heart, human(2, Some(points(&worked())[6]))), "U:one A:first U:two A:other");
-    assert_eq!(inherits(&mut heart, regenerate(3, None)), "U:one A:first U:two A:other", "what is seen is asked on");
+    assert_eq!(
+        inherits(&mut heart, regenerate(3, None)),
+        "U:one A:first U:two A:other",
+        "it inherits the visible messages"
+    );
     let back = Command::Switch { of: Some(Seq(points(&heart)[6])), to: SwitchTo::Index(0), by: By::Person };
     heart = heart.then(back).then(human(4, Some(hidden)));
-    assert_eq!(seen(&visible(&heart.state)), format!("{whole} U:three A:third"));
+    assert_eq!(shown_messages(&visible(&heart.state)), format!("{whole} U:three A:third"));
 }
 
 #[test]
@@ -300,56 +302,54 @@ fn regenerate_of_a_switched_answer_uses_context_of_its_question() {
 }
 
 #[test]
-fn only_the_answer_that_ends_an_exchange_can_be_given_anew() {
+fn only_the_last_answer_of_an_exchange_is_regenerated() {
     let mut heart = worked();
     let [_, first, _, on_the_way, .., second] = points(&heart)[..] else { panic!() };
-    let says = refusal(&mut heart, regenerate(CHILD, Some(on_the_way)));
+    let message = refusal(&mut heart, regenerate(CHILD, Some(on_the_way)));
     assert_eq!(
-        says,
-        format!(
-            "answer {on_the_way} not found: no answer that can be regenerated has that number; there are {first}, {second}"
-        )
+        message,
+        format!("answer {on_the_way} not found or cannot be regenerated; available answers: {first}, {second}")
     );
 }
 
 #[test]
-fn a_cancelled_answer_may_be_given_anew() {
+fn cancelled_answer_can_be_regenerated() {
     let heart = Heart::root().then(send(1, "one")).then(calls(1, vec![reads()])).then(cancel());
     let heart = heart.then(tool(1, 0, "late"));
     let mut heart = heart.then(regenerate(CHILD, None));
-    assert_eq!(heart.says(completed(CHILD, "other")), "message[1] alternative_switched > E");
-    assert_eq!(seen(&visible(&heart.state)), "U:one A:other");
+    assert_eq!(heart.summary(completed(CHILD, "other")), "message[1] alternative_switched > E");
+    assert_eq!(shown_messages(&visible(&heart.state)), "U:one A:other");
 }
 
 #[test]
-fn a_text_that_was_cut_says_so() {
+fn truncated_alternative_text_is_marked() {
     let heart = talked().then(regenerate(CHILD, None));
     let Command::OwnedEnded(mut notices) = completed(CHILD, "oth") else { unreachable!() };
     notices[0].len = 5;
     let heart = heart.then(Command::OwnedEnded(notices));
-    assert_eq!(seen(&visible(&heart.state)[3..]), "A:oth\n[cut: 3 of 5 bytes shown]");
+    assert_eq!(shown_messages(&visible(&heart.state)[3..]), "A:oth\n[cut: 3 of 5 bytes shown]");
 }
 
-/// The rest of an answer after another one was selected in its place.
-fn an_original_is_kept(rules: Rules) -> String {
-    let mut heart = talked().under(rules).then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
+/// Returns the visible messages after an alternative and then the original was selected.
+fn select_original_again(rules: Rules) -> String {
+    let mut heart = talked().with_rules(rules).then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
     heart = heart.then(switch(SwitchTo::Index(0)));
-    seen(&visible(&heart.state))
+    shown_messages(&visible(&heart.state))
 }
 
 #[test]
-fn an_original_is_there_to_go_back_to() {
-    assert_eq!(an_original_is_kept(Rules::ALL), "U:one A:first U:two A:second");
+fn original_answer_can_be_selected_again() {
+    assert_eq!(select_original_again(Rules::ALL), "U:one A:first U:two A:second");
 }
 
 #[test]
-fn the_seeded_bug_of_alternatives_shows() {
+fn seeded_bug_of_alternatives_is_detected() {
     use subtend_invariants::bugs::Bug;
     let rules = Rules::without(Bug::AlternativeOverwrites);
-    assert_eq!(an_original_is_kept(rules), "U:one A:first U:two A:other");
+    assert_eq!(select_original_again(rules), "U:one A:first U:two A:other");
 }
 
-/// A step of a life with messages, work, branches and regenerated answers.
+/// Performs one random step: messages, work, branches and regenerated answers.
 pub(crate) fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
     let turn = heart.state.turn().map_or(1, |turn| turn.no.0);
     let fresh = 0x9000 + u128::from(heart.state.next_seq.0);
@@ -370,18 +370,18 @@ pub(crate) fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
         8 if !branches.is_empty() => {
             let child = branches[usize::from(a) % branches.len()].0.as_u128();
             let outcome = if b > 60 { Outcome::Completed } else { Outcome::Lost };
-            over(child, 1, outcome, "other")
+            branch_ended(child, 1, outcome, "other")
         }
         9 => switch([SwitchTo::Next, SwitchTo::Previous, SwitchTo::Index(u32::from(a % 4))][usize::from(b % 3)]),
         10 if a < 40 => cancel(),
-        10 => Command::OwnedEnded(vec![persons(0xB1, u32::from(b))]),
+        10 => Command::OwnedEnded(vec![persons_end(0xB1, u32::from(b))]),
         _ if a < 80 => interrupt(),
         _ => answer(turn, 1, None, Vec::new(), Stop::Length),
     };
     let before = heart.state.transcript.clone();
     let about = matches!(command, Command::Regenerate(_) | Command::Switch { .. });
-    if heart.tell(command).is_ok() && about {
-        assert_eq!(heart.state.transcript, before, "alternatives leave the transcript as it is");
+    if heart.decide(command).is_ok() && about {
+        assert_eq!(heart.state.transcript, before, "alternatives do not change the transcript");
     }
     assert!(heart.state.transcript.starts_with(&before), "a transcript only grows");
 }
@@ -389,9 +389,9 @@ pub(crate) fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// B13: the visible transcript omits only the exchanges that an alternative replaces; a branch inherits the same.
+    /// B13: the visible transcript omits only the exchanges that alternatives replace. A branch inherits the same messages.
     #[test]
-    fn alternatives_replace_their_exchange_and_nothing_else(
+    fn alternatives_replace_only_their_exchange(
         steps in proptest::collection::vec(any::<(u8, u8, u8)>(), 0..60),
     ) {
         let mut heart = Heart::root_with(Limits { turns: 9, ..small() });
@@ -403,18 +403,18 @@ proptest! {
             let active = heart.state.alternatives.iter().filter(|(_, alternatives)| alternatives.active > 0);
             for (of, alternatives) in active {
                 let text = alternatives.branches[alternatives.active as usize - 1].text.clone();
-                prop_assert!(text.is_some(), "what is seen has been said");
-                let stands = |message: &&Message| matches!(message, Message::Assistant { seq, .. } if seq == of);
+                prop_assert!(text.is_some(), "a selected alternative has a text");
+                let is_answer = |message: &&Message| matches!(message, Message::Assistant { seq, .. } if seq == of);
                 let message = Message::Assistant { seq: *of, text, reasoning: None, calls: Arc::new([]) };
-                prop_assert_eq!(shown.iter().find(stands), Some(&message));
+                prop_assert_eq!(shown.iter().find(is_answer), Some(&message));
             }
             if heart.state.alternatives.values().all(|alternatives| alternatives.active == 0) {
                 prop_assert_eq!(&shown, &heart.state.transcript);
             }
-            if let Ok(decision) = heart.clone().tell(human(CHILD, None)) {
-                let (_, born) = birth(&decision);
-                let same = shown.iter().zip(born.inherited.iter()).take_while(|(a, b)| a == b).count();
-                prop_assert!(same + 3 >= born.inherited.len(), "a branch sees what is seen, and results that are pending");
+            if let Ok(decision) = heart.clone().decide(human(CHILD, None)) {
+                let (_, created) = new_branch(&decision);
+                let same = shown.iter().zip(created.inherited.iter()).take_while(|(a, b)| a == b).count();
+                prop_assert!(same + 3 >= created.inherited.len(), "a branch inherits the visible messages and pending results");
             }
         }
     }

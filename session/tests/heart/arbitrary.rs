@@ -28,9 +28,9 @@ pub(crate) fn kind_of(n: u8) -> CallKind {
     }
 }
 
-/// A record from random bytes: every kind, and every case of what it holds.
+/// Returns a record from random bytes. All kinds and all cases of their fields are covered.
 pub(crate) fn record_of(seed: [u8; 12]) -> Record {
-    if seed[0] % 24 < 11 { of_runs_and_turns(seed) } else { of_calls_and_ends(seed) }
+    if seed[0] % 24 < 11 { run_or_turn_record(seed) } else { call_or_end_record(seed) }
 }
 
 fn by_of(n: u8, call: CallId) -> By {
@@ -47,7 +47,7 @@ fn text(n: u8) -> Text {
     format!("t\u{e4}xt \"{n}\"\n").into()
 }
 
-fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
+fn run_or_turn_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
     let (run, turn) = (RunNo(u32::from(a % 3)), TurnNo(u32::from(b % 3)));
     let attempt = AttemptNo(u32::from(c % 3));
     let call = CallId { turn, ix: u32::from(d % 3) };
@@ -118,7 +118,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
     }
 }
 
-fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
+fn call_or_end_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
     let (run, turn) = (RunNo(u32::from(a % 3)), TurnNo(u32::from(b % 3)));
     let call = CallId { turn, ix: u32::from(d % 3) };
     let child = session(u128::from(e % 3));
@@ -199,7 +199,7 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
         22 if c > 247 => Record::TitleSet(Box::new(TitleSet { title: text(a), by, of: (d > 99).then_some(child) })),
         22 if c > 239 => Record::SummarySet(Box::new(SummarySet { text: text(a), upto: Seq(b.into()), of: child })),
         22 if c > 231 => Record::RolledBack { run: RunNo(u32::from(b % 3)), by },
-        22 if c > 215 && c < 224 => of_compactions([a, b, d, e], call, child, by),
+        22 if c > 215 && c < 224 => compaction_record([a, b, d, e], call, child, by),
         22 if c > 223 => Record::MetadataSet(Box::new(MetadataSet { metadata: text(a), by })),
         22 if a > 99 => Record::AskOpened {
             call,
@@ -214,7 +214,7 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
     }
 }
 
-fn of_compactions([a, b, d, e]: [u8; 4], call: CallId, of: SessionId, by: By) -> Record {
+fn compaction_record([a, b, d, e]: [u8; 4], call: CallId, of: SessionId, by: By) -> Record {
     let (turn, attempt, cause) = (call.turn, AttemptNo(u32::from(b % 3)), CompactionCause::Overflow);
     match a % 3 {
         0 => Record::Compacted(Box::new(Compacted {

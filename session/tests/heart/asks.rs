@@ -18,7 +18,7 @@ use subtend_session::state::{CallPhase, OpenAsk, Phase};
 use crate::folding::small;
 use crate::given::*;
 
-/// An answer with one call for each access; calls with an access need an approval.
+/// Returns an answer with these calls. A call with a resource needs an approval.
 pub(crate) fn asking(turn: u32, calls: Vec<(CallKind, Option<&str>)>) -> Command {
     let call = |(kind, resource): (CallKind, Option<&str>)| {
         let access = resource.map(|resource| Box::new(access(resource)));
@@ -44,32 +44,32 @@ fn open_ask(resource: &str) -> OpenAsk {
     OpenAsk { access: access(resource), deadline_at: Some(1_300_000) }
 }
 
-fn word(ix: u32, verdict: AskVerdict) -> Command {
+fn answer_ask(ix: u32, verdict: AskVerdict) -> Command {
     Command::AskAnswered { call: call(1, ix), verdict, by: AskBy::Person }
 }
 
 pub(crate) fn allow(ix: u32) -> Command {
-    word(ix, AskVerdict::Allow)
+    answer_ask(ix, AskVerdict::Allow)
 }
 
 fn deny(ix: u32) -> Command {
-    word(ix, AskVerdict::Deny)
+    answer_ask(ix, AskVerdict::Deny)
 }
 
-/// A root whose first answer asks for these calls.
+/// Returns a root whose first answer has these calls.
 fn root(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
     Heart::root().then(send(1, "go")).then(asking(1, calls))
 }
 
-/// The same for a child with a slot.
+/// Returns a child with a slot whose first answer has these calls.
 pub(crate) fn child(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
     Heart::child().then(admitted()).then(asking(1, calls))
 }
 
 #[test]
-fn an_ask_names_what_is_asked_for_and_where() {
+fn ask_names_its_action_and_resource() {
     let mut heart = Heart::child().then(admitted());
-    let decision = heart.tell(asking(1, vec![(writes(), Some("a"))])).unwrap();
+    let decision = heart.decide(asking(1, vec![(writes(), Some("a"))])).unwrap();
     let opened = Record::AskOpened {
         call: call(1, 0),
         action: "fs.write".into(),
@@ -96,7 +96,7 @@ fn an_ask_names_what_is_asked_for_and_where() {
 #[test]
 fn approved_call_starts_with_slot_and_records_its_access() {
     let mut heart = child(vec![(writes(), Some("a"))]);
-    let decision = heart.tell(allow(0)).unwrap();
+    let decision = heart.decide(allow(0)).unwrap();
     let answered = Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Allow, by: AskBy::Person };
     let parked = Record::RunParked { run: RunNo(1), why: Park::Slot, worked_ms: 100 };
     assert_eq!(decision.records, [answered, parked]);
@@ -109,7 +109,7 @@ fn approved_call_starts_with_slot_and_records_its_access() {
             Effect::Unload,
         ]
     );
-    let decision = heart.tell(admitted()).unwrap();
+    let decision = heart.decide(admitted()).unwrap();
     let started = Record::CallStarted {
         call: call(1, 0),
         kind: Box::new(writes()),
@@ -117,14 +117,14 @@ fn approved_call_starts_with_slot_and_records_its_access() {
         access: Some(Box::new(access("a"))),
     };
     assert_eq!(decision.records, [Record::RunResumed { run: RunNo(1), why: Park::Slot, slot: true }, started]);
-    assert_eq!(heart.says(tool(1, 0, "written")), "-0:ok turn > W");
+    assert_eq!(heart.summary(tool(1, 0, "written")), "-0:ok turn > W");
 }
 
 #[test]
-fn a_run_without_a_slot_goes_on_at_once() {
+fn approved_call_starts_at_once_without_a_slot() {
     let mut heart = root(vec![(writes(), Some("a"))]);
     assert_eq!(heart.state.phase(), Phase::WaitingMidTurn);
-    assert_eq!(heart.says(allow(0)), "ask_answered +0 Done > W");
+    assert_eq!(heart.summary(allow(0)), "ask_answered +0 Done > W");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn allowed_call_needs_no_approval_and_records_its_access() {
     let mut heart = Heart::root().then(send(1, "go"));
     let Command::ModelAnswered(mut answer) = asking(1, vec![(reads(), Some("a"))]) else { unreachable!() };
     answer.calls[0].ask = false;
-    let decision = heart.tell(Command::ModelAnswered(answer)).unwrap();
+    let decision = heart.decide(Command::ModelAnswered(answer)).unwrap();
     let started = Record::CallStarted {
         call: call(1, 0),
         kind: Box::new(reads()),
@@ -143,7 +143,7 @@ fn allowed_call_needs_no_approval_and_records_its_access() {
 }
 
 #[test]
-fn a_denied_call_tells_the_model_why() {
+fn denied_call_result_names_the_reason() {
     let text = |command| {
         let heart = root(vec![(writes(), Some("a"))]).then(command);
         match heart.state.transcript.last().unwrap() {
@@ -151,10 +151,10 @@ fn a_denied_call_tells_the_model_why() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(text(deny(0)), "Not allowed: fs.write on a; a person was asked and said no. Continue without it.");
+    assert_eq!(text(deny(0)), "Not allowed: fs.write on a; the approver rejected it. Continue without it.");
     assert_eq!(
         text(Command::Deadline(Deadline::Ask(call(1, 0)))),
-        "Not allowed: fs.write on a; a person was asked and did not answer in time. Continue without it."
+        "Not allowed: fs.write on a; no approver answered in time. Continue without it."
     );
     let by = AskBy::NoApprover;
     assert_eq!(
@@ -164,66 +164,66 @@ fn a_denied_call_tells_the_model_why() {
 }
 
 #[test]
-fn the_last_denied_call_opens_the_next_turn() {
+fn denied_last_call_starts_the_next_turn() {
     let mut heart = child(vec![(writes(), Some("a")), (reads(), None)]);
-    assert_eq!(heart.says(deny(0)), "ask_answered -0:denied Done > W");
-    assert_eq!(heart.says(tool(1, 1, "read")), "-1:ok turn > W");
+    assert_eq!(heart.summary(deny(0)), "ask_answered -0:denied Done > W");
+    assert_eq!(heart.summary(tool(1, 1, "read")), "-1:ok turn > W");
     let mut alone = child(vec![(writes(), Some("a"))]);
-    assert_eq!(alone.says(deny(0)), "ask_answered -0:denied parked(slot) Done > Wm");
-    assert_eq!(alone.says(admitted()), "resumed turn > W");
+    assert_eq!(alone.summary(deny(0)), "ask_answered -0:denied parked(slot) Done > Wm");
+    assert_eq!(alone.summary(admitted()), "resumed turn > W");
 }
 
 #[test]
-fn calls_that_may_write_keep_the_order_of_their_answer() {
+fn writing_calls_keep_the_order_of_their_answer() {
     let calls = || vec![(writes(), Some("a")), (writes(), None), (writes(), Some("c"))];
     let mut heart = child(calls());
-    assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the second waits behind the first");
-    assert!(!heart.state.run.as_ref().unwrap().slot, "and keeps no slot");
-    assert_eq!(heart.says(allow(2)), "ask_answered Done > Wm");
-    assert_eq!(heart.says(allow(0)), "ask_answered parked(slot) Done > Wm");
-    assert_eq!(heart.says(admitted()), "resumed +0 > W");
-    assert_eq!(heart.says(tool(1, 0, "a")), "-0:ok +1 > W");
-    assert_eq!(heart.says(tool(1, 1, "b")), "-1:ok +2 > W");
-    assert_eq!(heart.says(tool(1, 2, "c")), "-2:ok turn > W");
+    assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the second call waits for the first");
+    assert!(!heart.state.run.as_ref().unwrap().slot, "the slot is released");
+    assert_eq!(heart.summary(allow(2)), "ask_answered Done > Wm");
+    assert_eq!(heart.summary(allow(0)), "ask_answered parked(slot) Done > Wm");
+    assert_eq!(heart.summary(admitted()), "resumed +0 > W");
+    assert_eq!(heart.summary(tool(1, 0, "a")), "-0:ok +1 > W");
+    assert_eq!(heart.summary(tool(1, 1, "b")), "-1:ok +2 > W");
+    assert_eq!(heart.summary(tool(1, 2, "c")), "-2:ok turn > W");
     let mut denied = child(calls());
-    assert_eq!(denied.says(deny(0)), "ask_answered -0:denied parked(slot) Done > Wm");
-    assert_eq!(denied.says(admitted()), "resumed +1 > W");
-    assert_eq!(denied.says(tool(1, 1, "b")), "-1:ok parked(ask) > Wm");
+    assert_eq!(denied.summary(deny(0)), "ask_answered -0:denied parked(slot) Done > Wm");
+    assert_eq!(denied.summary(admitted()), "resumed +1 > W");
+    assert_eq!(denied.summary(tool(1, 1, "b")), "-1:ok parked(ask) > Wm");
 }
 
 #[test]
-fn reads_do_not_wait_for_a_word_on_a_write() {
+fn reads_do_not_wait_for_approval_of_a_write() {
     let mut heart = child(vec![(writes(), Some("a")), (reads(), None), (reads(), Some("b"))]);
     assert_eq!(heart.state.phase(), Phase::Working);
-    assert_eq!(heart.says(allow(2)), "ask_answered +2 Done > W");
+    assert_eq!(heart.summary(allow(2)), "ask_answered +2 Done > W");
 }
 
 #[test]
 fn approved_child_call_is_admitted_with_slot_and_seen_by_waits() {
     let all = CallKind::Await { all: true, runs: Vec::new() };
     let mut heart = child(vec![(background(), Some("a")), (all, None)]);
-    assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the wait is to see the child");
-    assert_eq!(heart.says(allow(0)), "ask_answered parked(slot) Done > Wm");
-    let decision = heart.tell(admitted()).unwrap();
+    assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the await starts after the child");
+    assert_eq!(heart.summary(allow(0)), "ask_answered parked(slot) Done > Wm");
+    let decision = heart.decide(admitted()).unwrap();
     assert_eq!(short(&heart, &Ok(decision.clone())), "resumed > W");
     assert!(decision.effects.contains(&Effect::Admit { turn: TurnNo(1), calls: vec![0] }));
-    assert_eq!(heart.says(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok +1 parked(midturn) > Wm");
+    assert_eq!(heart.summary(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok +1 parked(midturn) > Wm");
     let of_child = |record: &Record| match record {
         Record::CallStarted { call: started, access, .. } if *started == call(1, 0) => access.clone(),
         _ => None,
     };
-    assert_eq!(heart.log.iter().find_map(of_child), Some(Box::new(access("a"))), "its record says what was allowed");
-    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "await[1] parked(slot) > Wm");
+    assert_eq!(heart.log.iter().find_map(of_child), Some(Box::new(access("a"))), "its record has the allowed access");
+    assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "await[1] parked(slot) > Wm");
 }
 
 #[test]
-fn a_read_that_is_allowed_takes_its_place_among_those_that_wait() {
+fn approved_read_is_queued_at_its_position() {
     let kinds = vec![(reads(), None), (reads(), None), (reads(), Some("a")), (reads(), None)];
     let heart = Heart::root_with(Limits { local_calls: 1, ..Limits::default() }).then(send(1, "go"));
     let mut heart = heart.then(asking(1, kinds)).then(allow(2));
-    assert_eq!(heart.says(tool(1, 0, "read")), "-0:ok +1 > W");
-    assert_eq!(heart.says(tool(1, 1, "read")), "-1:ok +2 > W");
-    assert_eq!(heart.says(tool(1, 2, "read")), "-2:ok +3 > W");
+    assert_eq!(heart.summary(tool(1, 0, "read")), "-0:ok +1 > W");
+    assert_eq!(heart.summary(tool(1, 1, "read")), "-1:ok +2 > W");
+    assert_eq!(heart.summary(tool(1, 2, "read")), "-2:ok +3 > W");
 }
 
 #[test]
@@ -231,37 +231,41 @@ fn run_awaiting_approval_keeps_slot_until_admission() {
     let mut heart = child(vec![(blocking(), None), (writes(), Some("a"))]);
     let run = heart.state.run.as_ref().unwrap();
     assert_eq!((heart.state.phase(), run.slot, run.parked), (Phase::Working, true, None));
-    assert_eq!(heart.says(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned parked(ask) > Wm");
+    assert_eq!(heart.summary(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned parked(ask) > Wm");
 }
 
 #[test]
-fn row_before_calls_are_resolved_again_parks_no_run() {
+fn row_before_calls_are_resolved_does_not_park_the_run() {
     let heart = child(vec![(blocking(), None), (blocking(), None)]).then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
     let mut again = heart.refolded();
-    assert_eq!(again.says(ended(0xB1, call(1, 0))), "result > W", "the second is still to be admitted");
-    assert_eq!(again.says(found(vec![(1, blocking(), false)])), "> W");
-    assert_eq!(again.says(spawn(1, Mode::Blocking, &[(1, 0xB2)])), "+1 spawned parked(midturn) > Wm");
+    assert_eq!(again.summary(ended(0xB1, call(1, 0))), "result > W", "the second call is not admitted yet");
+    assert_eq!(again.summary(found(vec![(1, blocking(), false)])), "> W");
+    assert_eq!(again.summary(spawn(1, Mode::Blocking, &[(1, 0xB2)])), "+1 spawned parked(midturn) > Wm");
 }
 
 #[test]
 fn always_covers_its_access_and_calls_with_the_same_access() {
     let mut heart = root(vec![(writes(), Some("a")), (writes(), Some("b")), (writes(), Some("a"))]);
-    assert_eq!(heart.says(word(0, AskVerdict::Always)), "ask_answered ask_answered +0 Done > W");
+    assert_eq!(heart.summary(answer_ask(0, AskVerdict::Always)), "ask_answered ask_answered +0 Done > W");
     let Some(Record::AskAnswered { call: also, verdict, .. }) = heart.log.get(heart.log.len() - 2) else { panic!() };
     assert_eq!((*also, *verdict), (call(1, 2), AskVerdict::Allow));
     assert_eq!(heart.state.always.iter().collect::<Vec<_>>(), [&access("a")]);
-    assert_eq!(root(vec![(writes(), Some("a"))]).then(allow(0)).state.always.len(), 0, "once is once");
+    assert_eq!(
+        root(vec![(writes(), Some("a"))]).then(allow(0)).state.always.len(),
+        0,
+        "a single approval is not permanent"
+    );
 }
 
 #[test]
-fn a_word_that_is_not_asked_for_is_stale() {
+fn unrequested_approval_is_stale() {
     let mut heart = root(vec![(writes(), Some("a")), (reads(), None)]);
     let stale = Err(Rejection::Stale("an approval"));
-    assert_eq!(heart.tell(allow(1)), stale, "started");
-    assert_eq!(heart.tell(allow(7)), stale, "none");
-    heart.tell(allow(0)).unwrap();
-    assert_eq!(heart.tell(deny(0)), stale, "given");
-    assert_eq!(heart.tell(Command::Deadline(Deadline::Ask(call(1, 0)))), Err(Rejection::Stale("a deadline")));
+    assert_eq!(heart.decide(allow(1)), stale, "the call has started");
+    assert_eq!(heart.decide(allow(7)), stale, "unknown call");
+    heart.decide(allow(0)).unwrap();
+    assert_eq!(heart.decide(deny(0)), stale, "already answered");
+    assert_eq!(heart.decide(Command::Deadline(Deadline::Ask(call(1, 0)))), Err(Rejection::Stale("a deadline")));
 }
 
 fn found(kinds: Vec<(u32, CallKind, bool)>) -> Command {
@@ -270,26 +274,26 @@ fn found(kinds: Vec<(u32, CallKind, bool)>) -> Command {
         access: Some(Box::new(access("a"))),
         ..FoundCall::plain(call(1, ix), kind)
     };
-    Command::Reactivated { calls: kinds.into_iter().map(found).collect(), owner_over: None }
+    Command::Reactivated { calls: kinds.into_iter().map(found).collect(), owner_ended: None }
 }
 
 #[test]
-fn new_activation_repeats_open_asks_and_no_approved_ones() {
+fn new_activation_repeats_only_open_asks() {
     let heart = child(vec![(writes(), Some("a")), (writes(), Some("b"))]).then(allow(0)).then(admitted());
     // The first call runs; the second still waits for its approval.
     let mut again = heart.refolded();
-    let decision = again.tell(found(vec![(1, writes(), true)])).unwrap();
+    let decision = again.decide(found(vec![(1, writes(), true)])).unwrap();
     let deadlines = [
         Effect::AskPerson { call: call(1, 1) },
         Effect::Arm { deadline: Deadline::Ask(call(1, 1)), after_ms: 300_000 },
     ];
     assert!(decision.effects.windows(2).any(|effects| effects == deadlines), "{:?}", decision.effects);
     assert_eq!(short(&again, &Ok(decision)), "-0:unknown parked(ask) > Wm");
-    assert_eq!(again.says(allow(1)), "ask_answered parked(slot) Done > Wm");
-    // Allowed, and not started when the activation was lost.
+    assert_eq!(again.summary(allow(1)), "ask_answered parked(slot) Done > Wm");
+    // The call was approved, but had not started when the activation was lost.
     let mut due = child(vec![(writes(), Some("a"))]).then(allow(0)).refolded();
-    assert_eq!(due.says(found(vec![(0, writes(), true)])), "> Wm");
-    assert_eq!(due.says(admitted()), "resumed +0 > W");
+    assert_eq!(due.summary(found(vec![(0, writes(), true)])), "> Wm");
+    assert_eq!(due.summary(admitted()), "resumed +0 > W");
 }
 
 /// Returns the milliseconds that a new activation waits for the open ask of `heart`, activated at `wall_ms`.
@@ -305,13 +309,13 @@ fn rearmed_at(heart: &Heart, wall_ms: i64) -> u64 {
 }
 
 #[test]
-fn restart_prolongs_no_ask_when_its_deadline_is_recorded() {
+fn restart_does_not_prolong_a_recorded_ask_deadline() {
     let heart = child(vec![(writes(), Some("a"))]);
-    // Opened at 1,000,000 for 300,000; the last clock was set back.
+    // The ask was opened at 1,000,000 for 300,000. The last clock was set back.
     let waits = [1_000_000, 1_299_999, 1_300_000, 9_000_000, 1].map(|now| rearmed_at(&heart, now));
     assert_eq!(waits, [300_000, 1, 0, 0, 300_000]);
-    // An older journal names no deadline.
-    let older = Heart::born(heart.state.id, without_deadlines(&heart.log));
+    // An older journal has no deadline.
+    let older = Heart::from_records(heart.state.id, without_deadlines(&heart.log));
     assert_eq!(rearmed_at(&older, 1_299_999), 300_000);
 }
 
@@ -326,16 +330,16 @@ fn without_deadlines(log: &[Record]) -> Vec<Record> {
 }
 
 #[test]
-fn a_call_whose_tool_is_gone_when_it_is_allowed_says_so() {
+fn approved_call_of_a_missing_tool_fails() {
     let mut heart = root(vec![(writes(), Some("a"))]).refolded();
-    assert_eq!(heart.says(found(vec![(0, CallKind::Invalid(Invalid::UnknownTool), false)])), "> Wm");
-    assert_eq!(heart.says(allow(0)), "ask_answered +0 -0:error turn Done > W");
+    assert_eq!(heart.summary(found(vec![(0, CallKind::Invalid(Invalid::UnknownTool), false)])), "> Wm");
+    assert_eq!(heart.summary(allow(0)), "ask_answered +0 -0:error turn Done > W");
 }
 
 #[test]
-fn an_asked_call_among_others_is_closed_once_by_an_end() {
+fn end_closes_an_open_ask_once() {
     let mut heart = root(vec![(writes(), Some("a")), (reads(), None)]);
-    let decision = heart.tell(cancel()).unwrap();
+    let decision = heart.decide(cancel()).unwrap();
     let finished = CallFinished {
         call: call(1, 0),
         end: CallEnd::Cancelled,
@@ -353,22 +357,22 @@ fn an_asked_call_among_others_is_closed_once_by_an_end() {
     assert_eq!(decision.effects[0], Effect::Disarm { deadline: Deadline::Ask(call(1, 0)) });
 }
 
-/// The asks that remain open when their run is cancelled.
-fn an_end_closes_asks(rules: Rules) -> String {
-    let mut heart = Heart::root().under(rules).then(send(1, "go")).then(asking(1, vec![(writes(), Some("a"))]));
-    heart.says(cancel())
+/// Returns the decision of a cancel while an ask is open.
+fn cancel_with_open_ask(rules: Rules) -> String {
+    let mut heart = Heart::root().with_rules(rules).then(send(1, "go")).then(asking(1, vec![(writes(), Some("a"))]));
+    heart.summary(cancel())
 }
 
-/// The holder of the slot while an approval is awaited.
-fn a_run_that_asks_has_no_slot(rules: Rules) -> String {
-    let mut heart = Heart::child().under(rules).then(admitted());
-    heart.says(asking(1, vec![(writes(), Some("a"))]))
+/// Returns the decision that opens an ask in a run with a slot.
+fn ask_in_a_run_with_slot(rules: Rules) -> String {
+    let mut heart = Heart::child().with_rules(rules).then(admitted());
+    heart.summary(asking(1, vec![(writes(), Some("a"))]))
 }
 
-/// Whether an ask has a deadline.
-fn an_ask_has_a_deadline(rules: Rules) -> String {
-    let mut heart = Heart::root().under(rules).then(send(1, "go"));
-    let decision = heart.tell(asking(1, vec![(writes(), Some("a"))])).unwrap();
+/// Returns the effect that arms the deadline of an ask.
+fn deadline_effect_of_ask(rules: Rules) -> String {
+    let mut heart = Heart::root().with_rules(rules).then(send(1, "go"));
+    let decision = heart.decide(asking(1, vec![(writes(), Some("a"))])).unwrap();
     let arms = |effect: &&Effect| matches!(effect, Effect::Arm { deadline: Deadline::Ask(_), .. });
     format!("{:?}", decision.effects.iter().find(arms))
 }
@@ -376,25 +380,25 @@ fn an_ask_has_a_deadline(rules: Rules) -> String {
 #[test]
 fn stories_of_asks() {
     let none = Rules::ALL;
-    assert_eq!(an_end_closes_asks(none), "ask_answered -0:cancelled ended(cancelled) Done > E");
-    assert_eq!(a_run_that_asks_has_no_slot(none), "answered ask_opened parked(ask) > Wm");
+    assert_eq!(cancel_with_open_ask(none), "ask_answered -0:cancelled ended(cancelled) Done > E");
+    assert_eq!(ask_in_a_run_with_slot(none), "answered ask_opened parked(ask) > Wm");
 }
 
 #[test]
-fn every_seeded_bug_of_asks_shows() {
+fn every_seeded_bug_of_asks_is_detected() {
     use subtend_invariants::bugs::Bug;
     let shows = |bug, story: fn(Rules) -> String| assert_ne!(story(Rules::without(bug)), story(Rules::ALL));
-    shows(Bug::AskLeftOpen, an_end_closes_asks);
-    shows(Bug::SlotKeptWhileAsking, a_run_that_asks_has_no_slot);
-    shows(Bug::AskWithoutDeadline, an_ask_has_a_deadline);
+    shows(Bug::AskLeftOpen, cancel_with_open_ask);
+    shows(Bug::SlotKeptWhileAsking, ask_in_a_run_with_slot);
+    shows(Bug::AskWithoutDeadline, deadline_effect_of_ask);
 }
 
-/// Each ask is answered once, before its call has a result and before the run ends; what was allowed is what started.
-fn answered_once(log: &[Record]) {
+/// Checks that each ask is answered once, before its call starts or has a result, and before the run ends.
+fn assert_answered_once(log: &[Record]) {
     let mut open: BTreeMap<CallId, bool> = BTreeMap::new();
     for record in log {
         match record {
-            Record::AskOpened { call, .. } => assert_eq!(open.insert(*call, true), None, "asked for once"),
+            Record::AskOpened { call, .. } => assert_eq!(open.insert(*call, true), None, "asked once"),
             Record::AskAnswered { call, .. } => assert_eq!(open.insert(*call, false), Some(true), "answered once"),
             Record::CallStarted { call, .. } => assert_ne!(open.get(call), Some(&true), "started while asked for"),
             Record::CallFinished(finished) => {
@@ -408,28 +412,28 @@ fn answered_once(log: &[Record]) {
     }
 }
 
-/// The writes of each turn start in the order of their answer, and none alongside another.
-fn writes_in_order(log: &[Record]) {
+/// Checks that writes start in the order of their answer, one at a time.
+fn assert_writes_in_order(log: &[Record]) {
     let mut last: Option<CallId> = None;
-    let mut at_work = None;
+    let mut running = None;
     for record in log {
         match record {
             Record::CallStarted { call, kind, .. } if **kind == writes() => {
                 assert!(last.is_none_or(|last| last < *call), "{call} after {last:?}");
-                assert_eq!(at_work, None, "one at a time");
-                (last, at_work) = (Some(*call), Some(*call));
+                assert_eq!(running, None, "one at a time");
+                (last, running) = (Some(*call), Some(*call));
             }
-            Record::CallFinished(finished) if at_work == Some(finished.call) => at_work = None,
+            Record::CallFinished(finished) if running == Some(finished.call) => running = None,
             _ => {}
         }
     }
 }
 
-/// One step of a random life in which most steps concern approvals.
+/// Performs one random step. Most steps concern approvals.
 fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
     let turn = heart.state.turn().map_or(1, |turn| turn.no.0);
     let at = call(turn, u32::from(a % 4));
-    // The kind of a call follows from the call: a later activation resolves the same.
+    // The kind depends only on the call's id, so that a later activation resolves the same kind.
     let kind = |ix: u32| [reads(), writes(), background(), blocking(), writes()][(turn * 3 + ix) as usize % 5].clone();
     let resource = |ix: u32| [None, Some("a"), Some("b"), Some("a")][(turn + ix) as usize % 4];
     let command = match what % 12 {
@@ -440,7 +444,7 @@ fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
             Command::AskAnswered { call: at, verdict, by: AskBy::Person }
         }
         5 => Command::Deadline(Deadline::Ask(at)),
-        6 => Command::Admitted { run: heart.state.last_run, owner_over: None },
+        6 => Command::Admitted { run: heart.state.last_run, owner_ended: None },
         7 => tool(turn, at.ix, "out"),
         8 => spawn(turn, Mode::Background, &[(at.ix, 0x4000 + u128::from(heart.state.next_seq.0))]),
         9 if b < 60 => interrupt(),
@@ -450,7 +454,7 @@ fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
             *heart = heart.refolded();
             let found = |ix| FoundCall { ask: resource(ix).is_some(), ..FoundCall::plain(call(turn, ix), kind(ix)) };
             let calls = (0..5).map(found);
-            Command::Reactivated { calls: calls.collect(), owner_over: None }
+            Command::Reactivated { calls: calls.collect(), owner_ended: None }
         }
         _ => answers(turn, "said"),
     };
@@ -458,7 +462,7 @@ fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
     if matches!(command, Command::Spawn { .. }) && !awaits_admission(heart, at) {
         return;
     }
-    let _ = heart.tell(command);
+    let _ = heart.decide(command);
 }
 
 fn awaits_admission(heart: &Heart, at: CallId) -> bool {
@@ -475,7 +479,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_ask_is_answered_once_in_any_life(
+    fn every_ask_is_answered_once_in_random_lives(
         steps in proptest::collection::vec(any::<(u8, u8, u8)>(), 0..90),
         slot in any::<bool>(),
     ) {
@@ -486,10 +490,10 @@ proptest! {
             let run = heart.state.run.as_ref();
             let waits = heart.state.turn().is_some_and(|turn| turn.asked > 0 && turn.local == 0);
             if waits && heart.state.due.admissions == 0 && slot {
-                prop_assert!(run.is_none_or(|run| !run.slot), "a run that only asks has a slot");
+                prop_assert!(run.is_none_or(|run| !run.slot), "a run that only awaits approvals has a slot");
             }
         }
-        answered_once(&heart.log);
-        writes_in_order(&heart.log);
+        assert_answered_once(&heart.log);
+        assert_writes_in_order(&heart.log);
     }
 }

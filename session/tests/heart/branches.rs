@@ -1,4 +1,4 @@
-//! Branches that a person or the host makes.
+//! Branches that a person or the host creates.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::call::CallEnd;
 use subtend_session::command::{BranchPlan, Command, SwitchTo};
 use subtend_session::context::context;
-use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
+use subtend_session::effect::{Decision, Effect, NewSession, Rejection, Reply};
 use subtend_session::ids::{CallId, Interned, MsgRef, Seq};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
@@ -47,8 +47,8 @@ pub(crate) fn human(child: u128, at: Option<u64>) -> Command {
     branch(child, BranchKind::Human, at)
 }
 
-/// The visible transcript, with one word for each message.
-pub(crate) fn seen(messages: &[Message]) -> String {
+/// Returns a transcript in short, with one word for each message.
+pub(crate) fn shown_messages(messages: &[Message]) -> String {
     let word = |message: &Message| match message {
         Message::User { text, .. } => format!("U:{text}"),
         Message::Assistant { text, calls, .. } if calls.is_empty() => format!("A:{}", text.as_deref().unwrap_or("-")),
@@ -61,26 +61,26 @@ pub(crate) fn seen(messages: &[Message]) -> String {
     messages.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn birth(decision: &Decision) -> (&Birth, &SessionCreated) {
-    let [birth] = decision.births.as_slice() else { panic!("{:?}", decision.births) };
-    let Record::SessionCreated(created) = &birth.records[0] else { panic!("no birth") };
-    (birth, created)
+pub(crate) fn new_branch(decision: &Decision) -> (&NewSession, &SessionCreated) {
+    let [new_branch] = decision.new_sessions.as_slice() else { panic!("{:?}", decision.new_sessions) };
+    let Record::SessionCreated(created) = &new_branch.records[0] else { panic!("no creation record") };
+    (new_branch, created)
 }
 
-/// The messages that a branch inherits.
+/// Returns the messages that the new branch inherits, in short.
 pub(crate) fn inherits(heart: &mut Heart, command: Command) -> String {
-    let decision = heart.tell(command).unwrap();
-    seen(&birth(&decision).1.inherited)
+    let decision = heart.decide(command).unwrap();
+    shown_messages(&new_branch(&decision).1.inherited)
 }
 
 pub(crate) fn refusal(heart: &mut Heart, command: Command) -> String {
-    match heart.tell(command) {
+    match heart.decide(command) {
         Err(Rejection::BadInput(why) | Rejection::NotFound(why)) => why,
         other => panic!("{other:?}"),
     }
 }
 
-/// Records of the user messages and answers.
+/// Returns the records of the user messages and answers.
 pub(crate) fn points(heart: &Heart) -> Vec<u64> {
     let point = |message: &Message| match message {
         Message::User { seq, .. } | Message::Assistant { seq, .. } => Some(seq.0),
@@ -90,14 +90,14 @@ pub(crate) fn points(heart: &Heart) -> Vec<u64> {
     own.filter_map(point).collect()
 }
 
-/// Two questions with their answers.
+/// Returns a session with two questions and answers.
 pub(crate) fn talked() -> Heart {
     Heart::root().then(send(1, "one")).then(answers(1, "first")).then(send(2, "two")).then(answers(2, "second"))
 }
 
-/// Only a new task may have a worktree of its own.
+/// Only a new task gets a worktree of its own.
 #[test]
-fn x14_branch_works_where_its_session_worked() {
+fn x14_branch_uses_the_worktree_of_its_session() {
     let parents = Worktree::own(session(ME), None);
     for (kind, worktree) in [
         (BranchKind::Human, parents),
@@ -107,18 +107,18 @@ fn x14_branch_works_where_its_session_worked() {
         let mut heart = talked().in_worktree(Some(parents));
         let mut plan = branch_plan(CHILD, kind, None);
         plan.created.worktree = Some(Worktree::own(session(0xEE), None));
-        let decision = heart.tell(Command::Branch(Box::new(plan))).unwrap();
-        assert_eq!(birth(&decision).1.worktree, Some(worktree), "{kind:?}");
+        let decision = heart.decide(Command::Branch(Box::new(plan))).unwrap();
+        assert_eq!(new_branch(&decision).1.worktree, Some(worktree), "{kind:?}");
     }
 }
 
 #[test]
-fn human_branch_is_born_with_messages_up_to_branch_point() {
+fn human_branch_inherits_messages_up_to_branch_point() {
     let mut heart = talked();
     let [user, answer, ..] = points(&heart)[..] else { panic!() };
-    let decision = heart.tell(human(CHILD, Some(answer))).unwrap();
+    let decision = heart.decide(human(CHILD, Some(answer))).unwrap();
     let plan = branch_plan(CHILD, BranchKind::Human, None);
-    let born = SessionCreated {
+    let created = SessionCreated {
         place: Place::Child {
             parent: session(ME),
             root: session(ME),
@@ -143,16 +143,19 @@ fn human_branch_is_born_with_messages_up_to_branch_point() {
     };
     let expected = Decision {
         records: vec![Record::BranchCreated(Box::new(made))],
-        births: vec![Birth { session: session(CHILD), records: vec![Record::SessionCreated(Box::new(born))] }],
+        new_sessions: vec![NewSession {
+            session: session(CHILD),
+            records: vec![Record::SessionCreated(Box::new(created))],
+        }],
         effects: vec![Effect::Unload],
         reply: Reply::Branched { child: session(CHILD), short: session(CHILD).short() },
     };
     assert_eq!(decision, expected);
-    let child = Heart::born(session(CHILD), decision.births[0].records.clone()).then(send(5, "and?"));
-    assert_eq!(seen(&context(&child.state).messages), "U:one A:first", "queued");
+    let child = Heart::from_records(session(CHILD), decision.new_sessions[0].records.clone()).then(send(5, "and?"));
+    assert_eq!(shown_messages(&context(&child.state).messages), "U:one A:first", "queued");
     let child = child.then(admitted());
-    assert_eq!(seen(&context(&child.state).messages), "U:one A:first U:and?");
-    assert_eq!(child.state.ceiling.verdict(&access()), Verdict::Deny, "not above its manifest");
+    assert_eq!(shown_messages(&context(&child.state).messages), "U:one A:first U:and?");
+    assert_eq!(child.state.ceiling.verdict(&access()), Verdict::Deny, "it does not exceed its manifest");
 }
 
 fn access() -> Access {
@@ -160,7 +163,7 @@ fn access() -> Access {
 }
 
 #[test]
-fn a_branch_hangs_on_the_last_message_unless_one_is_named() {
+fn branch_starts_at_the_last_message_by_default() {
     let mut heart = talked();
     let [one, _, two, _] = points(&heart)[..] else { panic!() };
     assert_eq!(inherits(&mut heart, human(1, None)), "U:one A:first U:two A:second");
@@ -169,24 +172,24 @@ fn a_branch_hangs_on_the_last_message_unless_one_is_named() {
 }
 
 #[test]
-fn what_no_branch_can_hang_on_is_refused_with_what_there_is() {
+fn invalid_branch_point_error_lists_valid_points() {
     let mut heart = talked();
     let [one, first, two, second] = points(&heart)[..] else { panic!() };
-    let there_are = format!("there are {one}, {first}, {two}, {second}");
-    let says = refusal(&mut heart, human(1, Some(1)));
+    let available = format!("available messages: {one}, {first}, {two}, {second}");
+    let message = refusal(&mut heart, human(1, Some(1)));
     assert_eq!(
-        says,
-        format!("message 1 not found: the session has no user message or answer with that number; {there_are}")
+        message,
+        format!("message 1 not found: no user message or answer of the session has that number; {available}")
     );
-    let says = refusal(&mut heart, human(1, Some(second + 9)));
-    assert!(says.ends_with(&there_are), "{says}");
-    let says = refusal(&mut Heart::root(), human(1, None));
-    assert_eq!(says, "the session has no message yet to branch off from: send one");
-    let says = refusal(&mut heart, branch(1, BranchKind::Alternative, None));
-    assert_eq!(says, "an alternative is made by regenerating an answer: regenerate that message");
+    let message = refusal(&mut heart, human(1, Some(second + 9)));
+    assert!(message.ends_with(&available), "{message}");
+    let message = refusal(&mut Heart::root(), human(1, None));
+    assert_eq!(message, "the session has no message to branch off from: send one first");
+    let message = refusal(&mut heart, branch(1, BranchKind::Alternative, None));
+    assert_eq!(message, "an alternative cannot be created as a branch: regenerate the answer");
     let mut many = (3..9).fold(talked(), |heart, n| heart.then(send(n, "more")).then(answers(n as u32, "said")));
-    let says = refusal(&mut many, human(1, Some(1)));
-    assert!(says.ends_with(", and 8 before them"), "{says}");
+    let message = refusal(&mut many, human(1, Some(1)));
+    assert!(message.ends_with(", and 8 earlier ones"), "{message}");
 }
 
 #[test]
@@ -201,14 +204,14 @@ fn branch_of_a_working_session_shows_open_calls_as_pending() {
     let [_, answer] = points(&heart)[..] else { panic!() };
     assert_eq!(inherits(&mut heart, human(4, Some(answer))), "U:one A+3 R:found R:done R:written");
     assert_eq!(
-        heart.says(answers(2, "done")),
+        heart.summary(answers(2, "done")),
         "answered ended(completed) > E",
-        "the parent continues as if nothing was"
+        "the branch does not affect the parent"
     );
 }
 
 #[test]
-fn every_column_takes_a_branch() {
+fn branch_is_created_in_every_phase() {
     let streams = || Heart::child().then(admitted()).then(calls(1, vec![background()]));
     let works = || streams().then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let columns = [
@@ -221,91 +224,94 @@ fn every_column_takes_a_branch() {
     ];
     for (column, mut heart) in columns {
         let kind = if heart.state.transcript.is_empty() { BranchKind::Subagent } else { BranchKind::Human };
-        assert_eq!(heart.says(branch(1, kind, None)), format!("branch_created Branched > {column}"));
+        assert_eq!(heart.summary(branch(1, kind, None)), format!("branch_created Branched > {column}"));
     }
 }
 
 #[test]
 fn persons_subagent_is_one_level_deeper_with_empty_context() {
     let mut heart = talked();
-    let decision = heart.tell(branch(CHILD, BranchKind::Subagent, None)).unwrap();
-    let (_, born) = birth(&decision);
-    assert_eq!((born.place.depth(), born.inherited.len()), (1, 0));
-    let decision = heart.tell(branch(0xC2, BranchKind::Service, None)).unwrap();
-    let (_, born) = birth(&decision);
-    assert_eq!((born.place.depth(), born.inherited.len()), (0, 0));
+    let decision = heart.decide(branch(CHILD, BranchKind::Subagent, None)).unwrap();
+    let (_, created) = new_branch(&decision);
+    assert_eq!((created.place.depth(), created.inherited.len()), (1, 0));
+    let decision = heart.decide(branch(0xC2, BranchKind::Service, None)).unwrap();
+    let (_, created) = new_branch(&decision);
+    assert_eq!((created.place.depth(), created.inherited.len()), (0, 0));
     let mut deep = Heart::child_with(Limits { max_depth: 1, ..Limits::default() }, 5);
-    let says = refusal(&mut deep, branch(1, BranchKind::Subagent, None));
-    assert_eq!(says, "the session is at level 1, and the limit is 1 levels of tasks: branch off further up");
-    assert_eq!(deep.says(branch(1, BranchKind::Service, None)), "branch_created Branched > Q");
+    let message = refusal(&mut deep, branch(1, BranchKind::Subagent, None));
+    assert_eq!(
+        message,
+        "the session is at level 1, the limit is 1 levels of tasks: branch off from a session further up"
+    );
+    assert_eq!(deep.summary(branch(1, BranchKind::Service, None)), "branch_created Branched > Q");
 }
 
 #[test]
 fn branch_of_a_branch_inherits_all_but_starts_at_own_message() {
-    let decision = talked().tell(human(CHILD, None)).unwrap();
-    let child = Heart::born(session(CHILD), decision.births[0].records.clone());
-    assert!(refusal(&mut child.clone(), human(1, None)).starts_with("the session has no message yet"));
+    let decision = talked().decide(human(CHILD, None)).unwrap();
+    let child = Heart::from_records(session(CHILD), decision.new_sessions[0].records.clone());
+    assert!(refusal(&mut child.clone(), human(1, None)).starts_with("the session has no message to branch off from"));
     let mut child = child.then(send(5, "three")).then(admitted()).then(answers(1, "third"));
     let [three, third] = points(&child)[..] else { panic!() };
-    let says = refusal(&mut child, human(1, Some(third + 20)));
-    assert!(says.ends_with(&format!("there are {three}, {third}")), "{says}");
-    let decision = child.tell(human(0xC2, Some(three))).unwrap();
-    let (birth, born) = birth(&decision);
-    assert_eq!(seen(&born.inherited), "U:one A:first U:two A:second U:three");
-    let Place::Child { parent, root, user_msg, .. } = &born.place else { panic!() };
+    let message = refusal(&mut child, human(1, Some(third + 20)));
+    assert!(message.ends_with(&format!("available messages: {three}, {third}")), "{message}");
+    let decision = child.decide(human(0xC2, Some(three))).unwrap();
+    let (branch, created) = new_branch(&decision);
+    assert_eq!(shown_messages(&created.inherited), "U:one A:first U:two A:second U:three");
+    let Place::Child { parent, root, user_msg, .. } = &created.place else { panic!() };
     assert_eq!((*parent, *root), (session(CHILD), session(ME)));
     assert_eq!(*user_msg, MsgRef { session: session(CHILD), seq: Seq(three) });
-    assert_eq!(State::fold(birth.session, &birth.records).unwrap().transcript, born.inherited);
+    assert_eq!(State::fold(branch.session, &branch.records).unwrap().transcript, created.inherited);
 }
 
 #[test]
-fn a_branch_is_bounded_by_what_it_may_inherit() {
+fn branch_is_refused_above_the_inherited_bytes_limit() {
     let limits = Limits { inherited_bytes: 5, ..Limits::default() };
     let mut heart = Heart::root_with(limits).then(send(1, "one")).then(answers(1, "first"));
-    let says = refusal(&mut heart, human(1, None));
-    assert_eq!(says, "the branch would inherit 8 bytes, the limit is 5: branch off at an earlier message");
+    let message = refusal(&mut heart, human(1, None));
+    assert_eq!(message, "the branch would inherit 8 bytes, the limit is 5: branch off at an earlier message");
     let limits = Limits { inherited_bytes: 8, ..Limits::default() };
     let mut heart = Heart::root_with(limits).then(send(1, "one")).then(answers(1, "first"));
-    assert!(heart.tell(human(1, None)).is_ok(), "as many as there may be are not too many");
+    assert!(heart.decide(human(1, None)).is_ok(), "exactly at the limit");
 }
 
 #[test]
-fn a_branch_that_is_made_again_after_a_restart_is_the_same_one() {
+fn repeated_branch_command_returns_the_same_branch() {
     let mut heart = talked().then(human(CHILD, None)).refolded();
-    let decision = heart.tell(human(CHILD, None)).unwrap();
+    let decision = heart.decide(human(CHILD, None)).unwrap();
     let reply = Reply::Branched { child: session(CHILD), short: session(CHILD).short() };
     assert_eq!(decision, Decision { reply, ..Decision::default() });
 }
 
 #[test]
-fn a_deleted_session_has_no_new_branches() {
+fn deleted_session_refuses_branches() {
     let heart = talked().recorded(Record::SessionDeleted { by: By::Person });
     for command in [human(1, None), regenerate(1, None), switch(SwitchTo::Next)] {
-        assert_eq!(heart.clone().tell(command), Err(Rejection::Deleted));
+        assert_eq!(heart.clone().decide(command), Err(Rejection::Deleted));
     }
 }
 
-/// The messages that a branch at the first answer inherits after the conversation continued.
-fn a_branch_sees_what_was_before(rules: Rules) -> String {
-    let mut heart = talked().under(rules);
+/// Returns the messages that a branch at the first answer inherits after the conversation continued.
+fn branch_at_first_answer(rules: Rules) -> String {
+    let mut heart = talked().with_rules(rules);
     let at = points(&heart)[1];
     inherits(&mut heart, human(CHILD, Some(at)))
 }
 
 #[test]
-fn a_branch_sees_nothing_that_was_said_later() {
-    assert_eq!(a_branch_sees_what_was_before(Rules::ALL), "U:one A:first");
+fn branch_omits_later_messages() {
+    assert_eq!(branch_at_first_answer(Rules::ALL), "U:one A:first");
 }
 
 #[test]
-fn the_seeded_bug_of_branches_shows() {
+fn seeded_bug_of_branches_is_detected() {
     use subtend_invariants::bugs::Bug;
     let rules = Rules::without(Bug::BranchSeesLater);
-    assert_eq!(a_branch_sees_what_was_before(rules), "U:one A:first U:two A:second");
+    assert_eq!(branch_at_first_answer(rules), "U:one A:first U:two A:second");
 }
 
-/// The messages up to record `at`, computed from the journal: its fold until then, and the results of its calls.
-fn said_until(heart: &Heart, at: Seq) -> Vec<Message> {
+/// Returns the messages up to record `at`, computed from the journal: its fold up to there, and the results of its calls.
+fn messages_up_to(heart: &Heart, at: Seq) -> Vec<Message> {
     let is_at = |message: &Message| match message {
         Message::User { seq, .. } | Message::Assistant { seq, .. } => *seq == at,
         _ => false,
@@ -344,25 +350,25 @@ fn said_until(heart: &Heart, at: Seq) -> Vec<Message> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// B2: a branch's context is its parent's up to its message, whatever was said later, at every message and at any time.
+    /// B2: a branch at any message has its parent's context up to that message, without later ones.
     #[test]
-    fn a_branch_has_exactly_the_context_of_its_message_in_any_life(
+    fn branch_has_the_context_of_its_message_in_random_lives(
         steps in proptest::collection::vec(any::<(u8, u8, u8)>(), 0..40),
     ) {
         let mut heart = Heart::root_with(Limits { turns: 9, ..small() });
         for one in steps {
-            // Originals only: if an alternative is selected, the branch inherits that one.
+            // Skips alternatives: a branch would inherit the selected one.
             if matches!(one.0 % 12, 7..=9) {
                 continue;
             }
             step(&mut heart, one);
         }
         for at in points(&heart) {
-            let decision = heart.clone().tell(human(CHILD, Some(at))).unwrap();
-            let (birth, born) = birth(&decision);
-            prop_assert_eq!(&*born.inherited, &said_until(&heart, Seq(at)));
-            let child = State::fold(birth.session, &birth.records).unwrap();
-            prop_assert_eq!(&child.transcript, &born.inherited);
+            let decision = heart.clone().decide(human(CHILD, Some(at))).unwrap();
+            let (branch, created) = new_branch(&decision);
+            prop_assert_eq!(&*created.inherited, &messages_up_to(&heart, Seq(at)));
+            let child = State::fold(branch.session, &branch.records).unwrap();
+            prop_assert_eq!(&child.transcript, &created.inherited);
         }
     }
 }

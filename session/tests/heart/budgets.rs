@@ -29,14 +29,14 @@ fn reservations(log: &[Record]) -> Vec<Option<Reserved>> {
 }
 
 #[test]
-fn a_tree_without_a_budget_reserves_nothing() {
+fn tree_without_a_budget_makes_no_reservation() {
     let heart = Heart::root().then(send(1, "go")).then(attempt_failed(1, 1, ModelFail::Rate));
     assert_eq!(reservations(&heart.log), [None, None]);
 }
 
 #[test]
-fn each_attempt_reserves_its_request_and_the_cap_of_its_answer() {
-    // 9 bytes of system prompt and 2 of the input; then 4 of the text, 4 and 18 of the call, 3 of the result.
+fn each_attempt_reserves_its_request_and_output_cap() {
+    // Bytes: 9 of the system prompt, 2 of the input, 4 of the text, 4 and 18 of the call, 3 of the result.
     let life = |limits| {
         let calls = answer(1, 2, Some("look"), vec![reads()], Stop::Calls);
         Heart::root_with(limits)
@@ -58,14 +58,14 @@ fn refused(turn: u32, attempt: u32, which: Budget) -> Command {
 }
 
 #[test]
-fn a_refused_reservation_discards_its_attempt_and_ends_the_run() {
+fn refused_reservation_discards_attempt_and_ends_run() {
     let mut heart = Heart::root_with(bounded()).then(send(1, "go"));
-    let decision = heart.tell(refused(1, 1, Budget::Money)).unwrap();
+    let decision = heart.decide(refused(1, 1, Budget::Money)).unwrap();
     let discarded = AttemptDiscarded {
         turn: TurnNo(1),
         attempt: AttemptNo(1),
         error: ModelFail::Dropped,
-        message: "not called: the budget of money of its tree does not hold the request any more".into(),
+        message: "not called: the remaining money budget of the tree is too small for the request".into(),
         model: None,
         again_ms: None,
         usage: Some(Usage::default()),
@@ -82,21 +82,21 @@ fn a_refused_reservation_discards_its_attempt_and_ends_the_run() {
             Effect::Unload,
         ]
     );
-    assert_eq!(heart.tell(refused(1, 1, Budget::Money)), Err(Rejection::Stale("a refused reservation")));
+    assert_eq!(heart.decide(refused(1, 1, Budget::Money)), Err(Rejection::Stale("a refused reservation")));
 }
 
 #[test]
-fn a_run_that_recorded_too_much_ends_before_its_next_call() {
+fn run_over_recorded_bytes_ends_before_its_next_call() {
     let within = |bytes: u64| {
         let limits = Limits { recorded_bytes: Some(bytes), ..Limits::default() };
         let mut heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![reads()]));
-        let decision = heart.says(tool(1, 0, "out"));
+        let decision = heart.summary(tool(1, 0, "out"));
         let recorded: u64 = heart.log.iter().map(Record::text_bytes).sum();
         (decision, recorded, heart.state.outcomes)
     };
     let (text, recorded, outcomes) = within(1_000);
     assert_eq!((outcomes, text.contains("turn")), (Vec::new(), true), "{text}");
-    assert_eq!(within(recorded).2, Vec::new(), "a limit that is reached and not exceeded ends nothing");
+    assert_eq!(within(recorded).2, Vec::new(), "a run exactly at the limit does not end");
     assert_eq!(within(recorded - 1).2, [Outcome::OutOfBudget { which: Budget::Recorded }]);
 }
 
@@ -109,15 +109,15 @@ fn arguments_above_their_limit_are_not_recorded() {
         access: None,
         ask: false,
     };
-    // Five bytes of names each.
+    // Each call has five bytes of names.
     let limits = Limits { argument_bytes: 20, ..Limits::default() };
     let mut heart = Heart::root_with(limits).then(send(1, "go"));
     let Command::ModelAnswered(mut answer) = calls(1, Vec::new()) else { panic!("an answer") };
     answer.calls = ["{\"a\":10}", "{\"a\":1000000000}", "{}"].map(resolved_call).into();
-    let decision = heart.tell(Command::ModelAnswered(answer)).unwrap();
+    let decision = heart.decide(Command::ModelAnswered(answer)).unwrap();
     let Record::TurnAnswered(answered) = &decision.records[0] else { panic!("{:?}", decision.records) };
     let args: Vec<&str> = answered.calls.iter().map(|tool_call| &*tool_call.args).collect();
-    let note = "{\"not_recorded\":\"21 bytes, above the limit argument_bytes of 20\"}";
+    let note = "{\"not_recorded\":\"21 bytes, above the argument_bytes limit of 20\"}";
     assert_eq!(args, ["{\"a\":10}", note, "{}"]);
     let results: Vec<(CallId, &str)> = decision
         .records
@@ -127,8 +127,8 @@ fn arguments_above_their_limit_are_not_recorded() {
             _ => None,
         })
         .collect();
-    let why = "Not started: the arguments have 21 bytes, and those of one answer may have 20 together (argument_bytes). They are \
-               not recorded. Call again with less, in several calls if need be.";
+    let why = "Not started: the arguments have 21 bytes, and all calls of one answer may have 20 (argument_bytes). They are \
+               not recorded. Call again with shorter arguments, in several calls if necessary.";
     assert_eq!(results, [(call(1, 1), why)]);
     assert!(decision.effects.contains(&Effect::Admit { turn: TurnNo(1), calls: vec![0, 2] }));
 }
@@ -139,14 +139,14 @@ fn out_of_budget_ends_owned_runs_and_keeps_partial_output() {
         .then(send(1, "go"))
         .then(answer(1, 1, Some("so far"), vec![background()], Stop::Calls))
         .then(spawn(1, subtend_session::place::Mode::Background, &[(0, 0xB1)]));
-    let decision = heart.tell(refused(2, 1, Budget::Tokens)).unwrap();
+    let decision = heart.decide(refused(2, 1, Budget::Tokens)).unwrap();
     let outcome = subtend_session::outcome::OutcomeKind::OutOfBudget;
     assert!(decision.effects.contains(&Effect::CancelOwned { run: RunNo(1), outcome, queue_stands: false }));
-    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] ended(out_of_budget) > E");
+    assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "message[1] ended(out_of_budget) > E");
     assert_eq!(heart.state.last.unwrap().text.as_deref(), Some("so far"));
 }
 
-/// Bytes of the input of a model call, counted by hand.
+/// Returns the bytes of a model call's input, computed independently.
 fn bytes(state: &State) -> u64 {
     let of = |message: &Message| match message {
         Message::User { text, .. } | Message::Notice { text, .. } | Message::Prompt { text } => text.len(),
@@ -159,7 +159,7 @@ fn bytes(state: &State) -> u64 {
     ("You work.".len() + state.transcript.iter().map(of).sum::<usize>()) as u64
 }
 
-/// One step of a life; tells whether its activation was lost.
+/// Performs one random step. Returns whether the activation was lost.
 fn step(heart: &mut Heart, (what, a): (u8, u8)) -> bool {
     let (turn, attempt) = heart.state.turn().map_or((1, 1), |turn| (turn.no.0, turn.attempt.0));
     let command = match what % 8 {
@@ -169,28 +169,28 @@ fn step(heart: &mut Heart, (what, a): (u8, u8)) -> bool {
         3 => attempt_failed(turn, attempt, ModelFail::Unavailable),
         4 => answer(turn, attempt, None, Vec::new(), Stop::Length),
         5 if a < 40 => refused(turn, attempt, Budget::Tokens),
-        5 => Command::Reactivated { calls: Vec::new(), owner_over: None },
+        5 => Command::Reactivated { calls: Vec::new(), owner_ended: None },
         6 if a < 30 => interrupt(),
         _ => answer(turn, attempt, Some("done"), Vec::new(), Stop::End),
     };
     let lost = matches!(command, Command::Reactivated { .. });
-    let _ = heart.tell(command);
+    let _ = heart.decide(command);
     lost
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each attempt reserves the size of its request, computed from the journal, and is settled before the next one. Attempts
-    /// that were lost with their activation have unknown usage and count in full.
+    /// Each attempt reserves the size of its request, computed from the journal, and closes its reservation before the next
+    /// one. Attempts that were lost with their activation have unknown usage and count in full.
     #[test]
-    fn reservations_match_journal_and_settle_one_by_one(
+    fn reservations_match_the_journal_and_close_one_by_one(
         steps in proptest::collection::vec(any::<(u8, u8)>(), 0..60),
     ) {
         let mut heart = Heart::root_with(Limits { tokens: Some(5), turns: 9, ..small() });
         let activations = steps.into_iter().filter(|one| step(&mut heart, *one)).count();
         let mut open: Option<u64> = None;
-        let (mut set_aside, mut settled, mut lost) = (0, 0, Vec::new());
+        let (mut reserved_total, mut settled, mut lost) = (0, 0, Vec::new());
         for (at, record) in heart.log.iter().enumerate() {
             match record {
                 Record::TurnStarted { reserved, .. } => {
@@ -198,13 +198,13 @@ proptest! {
                     let expected = Reserved { input: bytes(&before).div_ceil(4), output: 4_096 };
                     prop_assert_eq!(reserved.as_deref(), Some(&expected));
                     lost.extend(open.replace(expected.input));
-                    set_aside += expected.input;
+                    reserved_total += expected.input;
                 }
                 Record::TurnAnswered(_) | Record::AttemptDiscarded(_) => settled += open.take().unwrap(),
                 _ => {}
             }
         }
         prop_assert!(lost.len() <= activations, "{} attempts are not settled", lost.len());
-        prop_assert_eq!(set_aside, settled + lost.iter().sum::<u64>() + open.unwrap_or(0));
+        prop_assert_eq!(reserved_total, settled + lost.iter().sum::<u64>() + open.unwrap_or(0));
     }
 }

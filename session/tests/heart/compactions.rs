@@ -1,4 +1,4 @@
-//! Compactions: when they are due, what they hide, and that nothing owed is forgotten.
+//! Compactions: their triggers, the messages that they hide, and those that must stay.
 
 use subtend_session::command::{BranchPlan, Command, Deadline, SummarisedHistory, Summary, Unsummarised};
 use subtend_session::compaction::{self, HistoryCut};
@@ -15,10 +15,10 @@ use subtend_session::usage::Usage;
 
 use crate::given::*;
 
-/// Tokens that the model accepts: a compaction is due at 800.
+/// The context window in tokens. A compaction is due at 800.
 const WINDOW: u64 = 1_000;
 
-/// A service session of the heart.
+/// Adds a service session.
 fn with_service(heart: Heart, n: u128) -> Heart {
     heart.then(Command::Branch(Box::new(BranchPlan {
         child: session(n),
@@ -35,12 +35,12 @@ fn windowed(mut heart: Heart) -> Heart {
     heart
 }
 
-/// A text of so many tokens.
+/// Returns a text of `tokens` tokens.
 fn text_of_tokens(tokens: usize) -> String {
     "text ".repeat(tokens * 4 / 5)
 }
 
-/// An answer with so many tokens of usage, the request included.
+/// Returns an answer with `tokens` tokens of usage, including the request.
 fn counted(turn: u32, attempt: u32, kinds: Vec<subtend_session::call::CallKind>, tokens: u64) -> Command {
     let Command::ModelAnswered(mut answer) =
         answer(turn, attempt, Some("said"), kinds.clone(), if kinds.is_empty() { Stop::End } else { Stop::Calls })
@@ -51,7 +51,7 @@ fn counted(turn: u32, attempt: u32, kinds: Vec<subtend_session::call::CallKind>,
     Command::ModelAnswered(answer)
 }
 
-/// A root with two exchanges behind it, of 300 tokens each, whose last request had `tokens`.
+/// Returns a root after two exchanges of 300 tokens each. The last request had `tokens` tokens.
 fn talked(tokens: u64) -> Heart {
     let first = windowed(Heart::root()).then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310));
     first.then(send(2, &text_of_tokens(300))).then(counted(2, 1, vec![], tokens))
@@ -70,11 +70,11 @@ fn unsummarised(turn: (u32, u32), plan: HistoryCut) -> Command {
 }
 
 fn plan_of(heart: &Heart) -> HistoryCut {
-    compaction::plan(&heart.state).expect("something to hide")
+    compaction::plan(&heart.state).expect("the history can be compacted")
 }
 
-/// The input of the model, in short: the first bytes of each message.
-fn seen(state: &State) -> Vec<String> {
+/// Returns the input of the model in short: the start of each message.
+fn visible_short(state: &State) -> Vec<String> {
     let short = |text: &str| text.chars().take(12).collect::<String>();
     let of = |message: &Message| match message {
         Message::User { text, .. } => format!("user {}", short(text)),
@@ -95,7 +95,7 @@ fn compacts(decision: &Decision) -> Vec<CompactionCause> {
     });
     let causes: Vec<_> = causes.collect();
     let waits = decision.effects.iter().filter(|effect| matches!(effect, Effect::Compact { .. })).count();
-    assert_eq!(waits, causes.len(), "an attempt that waits has the effect for it");
+    assert_eq!(waits, causes.len(), "a waiting attempt has the compact effect");
     causes
 }
 
@@ -110,26 +110,26 @@ fn calls_model(decision: &Decision) -> Vec<(u32, u32)> {
 #[test]
 fn g14_turn_waits_for_a_compaction_from_the_share_on() {
     for (last, waits) in [(799, false), (800, true)] {
-        let decision = talked(last - 1).tell(send(3, "next")).unwrap();
+        let decision = talked(last - 1).decide(send(3, "next")).unwrap();
         assert_eq!(
             (compacts(&decision).len(), calls_model(&decision).len()),
             (usize::from(waits), usize::from(!waits))
         );
     }
-    // Without a window, or switched off, no share is known.
+    // Without a known window, or switched off, no compaction is due.
     let mut unknown = talked(900);
     unknown.state.window = None;
-    assert_eq!(compacts(&unknown.tell(send(3, "next")).unwrap()), []);
+    assert_eq!(compacts(&unknown.decide(send(3, "next")).unwrap()), []);
     let off = Limits { compact_at: Some(0), ..Limits::default() };
     let first = windowed(Heart::root_with(off)).then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310));
-    assert_eq!(compacts(&first.then(counted_noop()).tell(send(3, "next")).unwrap()), []);
+    assert_eq!(compacts(&first.then(counted_noop()).decide(send(3, "next")).unwrap()), []);
     let lower = Limits { compact_at: Some(30), ..Limits::default() };
     let mut low =
         windowed(Heart::root_with(lower)).then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310));
-    assert_eq!(compacts(&low.tell(send(3, "next")).unwrap()), [CompactionCause::Share]);
+    assert_eq!(compacts(&low.decide(send(3, "next")).unwrap()), [CompactionCause::Share]);
 }
 
-/// Another exchange that fills the context.
+/// Returns an input that fills the context.
 fn counted_noop() -> Command {
     send(2, &text_of_tokens(300))
 }
@@ -140,11 +140,11 @@ fn g14_summary_replaces_old_messages_and_the_model_is_called() {
     assert_eq!(heart.state.phase(), Phase::Working);
     let before = heart.state.transcript.clone();
     let plan = plan_of(&heart);
-    let decision = heart.tell(summarised(Some((3, 1)), plan, "both were answered", 0xA1)).unwrap();
+    let decision = heart.decide(summarised(Some((3, 1)), plan, "both were answered", 0xA1)).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["compacted"]);
     assert_eq!(calls_model(&decision), [(3, 1)]);
     assert_eq!(heart.state.transcript, before, "nothing is deleted");
-    assert_eq!(seen(&heart.state), ["prompt The earlier ", "answer said", "user next"]);
+    assert_eq!(visible_short(&heart.state), ["prompt The earlier ", "answer said", "user next"]);
     let Message::Prompt { text } = &visible(&heart.state)[0] else { unreachable!() };
     assert!(text.contains("both were answered"), "{text}");
     // The next turns extend the same prefix.
@@ -155,61 +155,61 @@ fn g14_summary_replaces_old_messages_and_the_model_is_called() {
 }
 
 #[test]
-fn g14_nothing_owed_is_hidden() {
-    // A long run: its input is not answered, a background child runs, another one has ended.
+fn g14_unanswered_and_pending_messages_stay_visible() {
+    // A long run with an unanswered input, a running background child and an ended one.
     let mut heart = windowed(Heart::root()).then(send(1, &text_of_tokens(60)));
     heart = heart.then(counted(1, 1, vec![background(), background()], 100));
     heart = heart.then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)])).then(ended(0xB1, call(1, 0)));
     heart = heart.then(counted(2, 1, vec![reads()], 200)).then(tool(2, 0, &text_of_tokens(300)));
     heart = with_service(heart.then(counted(3, 1, vec![reads()], 600)), 0xA1);
-    let decision = heart.tell(tool(3, 0, &text_of_tokens(250))).unwrap();
+    let decision = heart.decide(tool(3, 0, &text_of_tokens(250))).unwrap();
     assert_eq!(compacts(&decision), [CompactionCause::Share]);
     let plan = plan_of(&heart);
-    heart.tell(summarised(Some((4, 1)), plan, "summary", 0xA1)).unwrap();
+    heart.decide(summarised(Some((4, 1)), plan, "summary", 0xA1)).unwrap();
     let expected =
         ["prompt The earlier ", "user text text te", "notice Background t", "answer said+", "result text text te"];
-    assert_eq!(seen(&heart.state), expected);
+    assert_eq!(visible_short(&heart.state), expected);
     let Message::Prompt { text } = &visible(&heart.state)[0] else { unreachable!() };
     let live = &heart.state.children[&session(0xB2)];
     assert!(text.contains(&format!("{} ({})", live.short, live.agent)), "{text}");
-    assert!(!text.contains(&*heart.state.children[&session(0xB1)].short.0), "it has ended: {text}");
+    assert!(!text.contains(&*heart.state.children[&session(0xB1)].short.0), "the ended child is not listed: {text}");
 }
 
 #[test]
 fn g14_overflow_is_followed_by_one_compaction_and_another_call() {
     let mut heart = with_service(talked(500), 0xA1).then(send(3, "next"));
     let overflow = |attempt| attempt_failed(3, attempt, ModelFail::ContextOverflow);
-    let decision = heart.tell(overflow(1)).unwrap();
+    let decision = heart.decide(overflow(1)).unwrap();
     assert_eq!(compacts(&decision), [CompactionCause::Overflow]);
     let plan = plan_of(&heart);
-    let decision = heart.tell(summarised(Some((3, 2)), plan, "short", 0xA1)).unwrap();
+    let decision = heart.decide(summarised(Some((3, 2)), plan, "short", 0xA1)).unwrap();
     assert_eq!(calls_model(&decision), [(3, 2)]);
-    assert_eq!(heart.says(overflow(2)), "discarded ended(failed) > E", "once in a turn");
+    assert_eq!(heart.summary(overflow(2)), "discarded ended(failed) > E", "once in a turn");
     // Without history to hide, the error ends the run at once.
     let mut fresh = Heart::root().then(send(1, "hello"));
-    assert_eq!(fresh.says(attempt_failed(1, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
+    assert_eq!(fresh.summary(attempt_failed(1, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
     // Switched off, it does too.
     let mut off = windowed(Heart::root_with(Limits { compact_at: Some(0), ..Limits::default() }));
     off = off.then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310)).then(send(2, "next"));
-    assert_eq!(off.says(attempt_failed(2, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
+    assert_eq!(off.summary(attempt_failed(2, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
 }
 
 #[test]
 fn g14_failed_compaction_is_recorded_and_does_not_loop() {
     let mut heart = talked(850).then(send(3, "next"));
     let plan = plan_of(&heart);
-    let decision = heart.tell(unsummarised((3, 1), plan)).unwrap();
+    let decision = heart.decide(unsummarised((3, 1), plan)).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["compaction_failed"]);
     assert_eq!(calls_model(&decision), [(3, 1)], "the provider decides whether it fits");
-    heart.tell(counted(3, 1, vec![reads()], 900)).unwrap();
-    let decision = heart.tell(tool(3, 0, "read")).unwrap();
+    heart.decide(counted(3, 1, vec![reads()], 900)).unwrap();
+    let decision = heart.decide(tool(3, 0, "read")).unwrap();
     assert_eq!((compacts(&decision), calls_model(&decision)), (vec![], vec![(4, 1)]), "not again in this run");
-    heart.tell(counted(4, 1, vec![], 900)).unwrap();
-    assert_eq!(compacts(&heart.tell(send(4, "more")).unwrap()), [CompactionCause::Share], "the next run tries again");
-    // After an overflow there is no call without it.
+    heart.decide(counted(4, 1, vec![], 900)).unwrap();
+    assert_eq!(compacts(&heart.decide(send(4, "more")).unwrap()), [CompactionCause::Share], "the next run tries again");
+    // After an overflow the model is not called without a compaction.
     let mut heart = talked(500).then(send(3, "next")).then(attempt_failed(3, 1, ModelFail::ContextOverflow));
     let plan = plan_of(&heart);
-    assert_eq!(heart.says(unsummarised((3, 2), plan)), "compaction_failed discarded ended(failed) > E");
+    assert_eq!(heart.summary(unsummarised((3, 2), plan)), "compaction_failed discarded ended(failed) > E");
     let last = heart.state.last.as_ref().map(|last| last.outcome.clone());
     let why = "not compacted: it failed";
     let kind = FailKind::Model { error: ModelFail::ContextOverflow, message: why.into() };
@@ -217,7 +217,7 @@ fn g14_failed_compaction_is_recorded_and_does_not_loop() {
 }
 
 #[test]
-fn g14_summary_that_is_empty_or_too_large_fails() {
+fn g14_empty_or_too_large_summary_fails() {
     let cases = [
         (" \n".to_owned(), CompactionFailure::Empty),
         (text_of_tokens(900), CompactionFailure::TooLarge),
@@ -226,7 +226,7 @@ fn g14_summary_that_is_empty_or_too_large_fails() {
     for (text, expected) in cases {
         let mut heart = with_service(talked(850), 0xA1).then(send(3, "next"));
         let plan = plan_of(&heart);
-        let decision = heart.tell(summarised(Some((3, 1)), plan, &text, 0xA1)).unwrap();
+        let decision = heart.decide(summarised(Some((3, 1)), plan, &text, 0xA1)).unwrap();
         let Record::CompactionFailed(failed) = &decision.records[0] else { panic!("{decision:?}") };
         assert_eq!((failed.why, failed.of), (expected, Some(session(0xA1))));
         assert!(heart.state.compactions.is_empty());
@@ -234,7 +234,7 @@ fn g14_summary_that_is_empty_or_too_large_fails() {
 }
 
 #[test]
-fn g14_no_cut_parts_a_call_from_its_result() {
+fn g14_cut_never_separates_a_call_from_its_result() {
     let mut heart = windowed(Heart::root()).then(send(1, &text_of_tokens(10)));
     for turn in 1..12 {
         heart = heart.then(counted(turn, 1, vec![reads(), reads()], 50 * u64::from(turn)));
@@ -246,18 +246,18 @@ fn g14_no_cut_parts_a_call_from_its_result() {
 }
 
 #[test]
-fn g14_stopped_run_leaves_nothing_half_compacted() {
+fn g14_stopped_run_discards_its_pending_compaction() {
     for stop in [cancel(), interrupt()] {
         let mut heart = with_service(talked(850), 0xA1).then(send(3, "next"));
         let plan = plan_of(&heart);
-        heart.tell(stop).unwrap();
-        let text = heart.says(summarised(Some((3, 1)), plan, "late", 0xA1));
+        heart.decide(stop).unwrap();
+        let text = heart.summary(summarised(Some((3, 1)), plan, "late", 0xA1));
         assert!(text.starts_with("discarded ended("), "{text}");
         assert!(heart.state.compactions.is_empty());
-        assert_eq!(heart.says(summarised(Some((3, 1)), plan, "later", 0xA1)), "S");
+        assert_eq!(heart.summary(summarised(Some((3, 1)), plan, "later", 0xA1)), "S");
     }
     let mut heart = talked(850).then(send(3, "next"));
-    let deadline = heart.says(Command::Deadline(Deadline::Turn(TurnNo(3))));
+    let deadline = heart.summary(Command::Deadline(Deadline::Turn(TurnNo(3))));
     assert_eq!(deadline, "closing(timed_out) > Hc");
 }
 
@@ -265,58 +265,58 @@ fn g14_stopped_run_leaves_nothing_half_compacted() {
 fn g14_new_activation_starts_the_compaction_again() {
     let heart = with_service(talked(850), 0xA1).then(send(3, "next"));
     let mut again = heart.refolded();
-    let decision = again.tell(Command::Reactivated { calls: Vec::new(), owner_over: None }).unwrap();
+    let decision = again.decide(Command::Reactivated { calls: Vec::new(), owner_ended: None }).unwrap();
     assert_eq!(compacts(&decision), [CompactionCause::Share]);
     let plan = plan_of(&again);
-    assert_eq!(again.says(summarised(Some((3, 1)), plan, "of the first", 0xA1)), "S");
-    assert_eq!(again.says(summarised(Some((3, 2)), plan, "of the second", 0xA1)), "compacted > W");
+    assert_eq!(again.summary(summarised(Some((3, 1)), plan, "of the first", 0xA1)), "S");
+    assert_eq!(again.summary(summarised(Some((3, 2)), plan, "of the second", 0xA1)), "compacted > W");
 }
 
 #[test]
 fn g14_request_applies_in_any_phase_and_once() {
     let mut heart = with_service(with_service(talked(500), 0xA1), 0xA2);
     let (plan, text) = (plan_of(&heart), "asked for");
-    assert_eq!(heart.says(summarised(None, plan, text, 0xA1)), "compacted Done > E");
-    assert_eq!(heart.says(summarised(None, plan, text, 0xA1)), "Done > E", "sent again after a lost reply");
-    let late = heart.says(summarised(None, plan, text, 0xA2));
+    assert_eq!(heart.summary(summarised(None, plan, text, 0xA1)), "compacted Done > E");
+    assert_eq!(heart.summary(summarised(None, plan, text, 0xA1)), "Done > E", "a command repeated after a lost reply");
+    let late = heart.summary(summarised(None, plan, text, 0xA2));
     assert_eq!(late, "not compacted: the history changed while it was summarised");
     // An active run uses it from its next call on.
     let mut works = with_service(talked(500), 0xA1);
     let plan = plan_of(&works);
     works = works.then(send(3, "next"));
-    assert_eq!(works.says(summarised(None, plan, text, 0xA1)), "compacted Done > W");
-    assert_eq!(works.says(counted(3, 1, vec![], 300)), "answered ended(completed) > E");
+    assert_eq!(works.summary(summarised(None, plan, text, 0xA1)), "compacted Done > W");
+    assert_eq!(works.summary(counted(3, 1, vec![], 300)), "answered ended(completed) > E");
     // While a call waits for a compaction, no other compaction starts.
     let mut waits = with_service(talked(850), 0xA1);
     let plan = plan_of(&waits);
     waits = waits.then(send(3, "next"));
-    let message = waits.says(summarised(None, plan, text, 0xA1));
+    let message = waits.summary(summarised(None, plan, text, 0xA1));
     assert_eq!(message, "cannot compact: a compaction is running: wait for it");
 }
 
 #[test]
 fn g14_undone_compaction_shows_all_messages_again() {
     let heart = with_service(with_service(talked(500), 0xA1), 0xA2);
-    let (plan, whole) = (plan_of(&heart), seen(&heart.state));
+    let (plan, whole) = (plan_of(&heart), visible_short(&heart.state));
     let mut heart = heart.then(summarised(None, plan, "asked for", 0xA1));
-    assert_ne!(seen(&heart.state), whole);
+    assert_ne!(visible_short(&heart.state), whole);
     let undo = || Command::UndoCompaction { by: By::Person };
-    assert_eq!(heart.tell(undo()).unwrap().reply, Reply::Done(RunNo(2)));
-    assert_eq!(seen(&heart.state), whole);
-    let why = Rejection::BadInput("nothing is compacted: all messages are seen".into());
-    assert_eq!(heart.tell(undo()), Err(why));
+    assert_eq!(heart.decide(undo()).unwrap().reply, Reply::Done(RunNo(2)));
+    assert_eq!(visible_short(&heart.state), whole);
+    let why = Rejection::BadInput("no compaction to undo: all messages are visible".into());
+    assert_eq!(heart.decide(undo()), Err(why));
     let mut works = heart.then(send(3, "next"));
-    assert!(matches!(works.tell(undo()), Err(Rejection::Working { .. })));
+    assert!(matches!(works.decide(undo()), Err(Rejection::Working { .. })));
 }
 
 #[test]
-fn g14_rollback_shows_what_its_run_compacted() {
+fn g14_rollback_undoes_the_compactions_of_its_run() {
     let heart = with_service(talked(850), 0xA1);
-    let whole = seen(&heart.state);
+    let whole = visible_short(&heart.state);
     let heart = heart.then(send(3, &text_of_tokens(50)));
     let plan = plan_of(&heart);
     let mut heart = heart.then(summarised(Some((3, 1)), plan, "short", 0xA1));
-    // Its own messages are compacted next.
+    // The next compaction hides messages of this run.
     heart = heart.then(counted(3, 1, vec![reads()], 300)).then(tool(3, 0, &text_of_tokens(300)));
     heart = with_service(heart.then(counted(4, 1, vec![reads()], 700)).then(tool(4, 0, &text_of_tokens(120))), 0xA2);
     let plan = plan_of(&heart);
@@ -324,13 +324,13 @@ fn g14_rollback_shows_what_its_run_compacted() {
     heart = heart.then(attempt_failed(5, 1, ModelFail::Dropped));
     assert_eq!(heart.state.compactions.len(), 2);
     let heart = heart.then(Command::RollBack { run: None, by: By::Person });
-    assert_eq!(heart.state.compactions.len(), 1, "the first one hides nothing of the run");
+    assert_eq!(heart.state.compactions.len(), 1, "the first compaction does not hide messages of the run");
     let undone = heart.then(Command::UndoCompaction { by: By::Person });
-    assert_eq!(seen(&undone.state), whole);
+    assert_eq!(visible_short(&undone.state), whole);
 }
 
 #[test]
-fn b2_branch_from_a_compacted_message_sees_the_history_of_then() {
+fn b2_branch_at_a_compacted_message_has_its_history() {
     let heart = with_service(talked(500), 0xA1);
     let (plan, first) = (plan_of(&heart), heart.state.transcript[0].record().unwrap());
     let heart = heart.then(summarised(None, plan, "asked for", 0xA1));
@@ -344,11 +344,11 @@ fn b2_branch_from_a_compacted_message_sees_the_history_of_then() {
             manifest: authority(),
             by: By::Person,
         };
-        let decision = heart.tell(Command::Branch(Box::new(plan))).unwrap();
-        let Record::SessionCreated(born) = &decision.births[0].records[0] else { unreachable!() };
-        born.inherited.iter().map(|message| message.bytes()).collect::<Vec<_>>()
+        let decision = heart.decide(Command::Branch(Box::new(plan))).unwrap();
+        let Record::SessionCreated(created) = &decision.new_sessions[0].records[0] else { unreachable!() };
+        created.inherited.iter().map(|message| message.bytes()).collect::<Vec<_>>()
     };
-    assert_eq!(branch(Some(first), 0xC1), [heart.state.transcript[0].bytes()], "as it was said");
+    assert_eq!(branch(Some(first), 0xC1), [heart.state.transcript[0].bytes()], "the original messages");
     let now: Vec<_> = visible(&heart.state).iter().map(Message::bytes).collect();
     assert_eq!(branch(None, 0xC2), now, "with the summary");
 }
@@ -368,8 +368,8 @@ fn g14_answers_in_the_compacted_part_are_not_regenerated() {
         by: By::Person,
     }));
     let why = format!(
-        "answer {answer} is not seen any more, since its part of the history was compacted: undo the compaction first, or \
+        "answer {answer} is hidden, because its part of the history was compacted: undo the compaction first, or \
          branch off there"
     );
-    assert_eq!(heart.tell(command), Err(Rejection::BadInput(why)));
+    assert_eq!(heart.decide(command), Err(Rejection::BadInput(why)));
 }

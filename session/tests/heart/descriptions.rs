@@ -1,4 +1,4 @@
-//! Titles and summaries: a service's answer is taken once, and a person's choice remains.
+//! Titles and summaries: a service's answer is applied once, and a person's title takes precedence.
 
 use subtend_session::command::{BranchPlan, Command, Description};
 use subtend_session::effect::{Rejection, Reply};
@@ -21,8 +21,8 @@ fn summary(text: &str, of: SessionId) -> Command {
     Command::Describe(Box::new(Description::Summary(set)))
 }
 
-/// A session that works, with two services and a branch of a person.
-fn served() -> Heart {
+/// Returns a running session with two services and a person's branch.
+fn with_services() -> Heart {
     [(0xA1, BranchKind::Service), (0xA2, BranchKind::Service), (0xC1, BranchKind::Subagent)].into_iter().fold(
         Heart::root().then(send(1, "hello")),
         |heart, (child, kind)| {
@@ -44,49 +44,49 @@ fn shown(state: &State) -> Text {
 
 /// Returns the records of a command, which succeeds.
 fn writes(heart: &mut Heart, command: Command) -> Vec<Record> {
-    let decision = heart.tell(command).expect("decided");
+    let decision = heart.decide(command).expect("decided");
     assert!(matches!(decision.reply, Reply::Done(_)), "{:?}", decision.reply);
     decision.records
 }
 
 #[test]
-fn a_service_names_a_session_that_has_no_title_and_once() {
-    let mut heart = served();
+fn service_sets_the_title_once_if_missing() {
+    let mut heart = with_services();
     assert_eq!(&*shown(&heart.state), "hello");
     let named = title("Fix it", By::Host, Some(session(0xA1)));
     let set = TitleSet { title: "Fix it".into(), by: By::Host, of: Some(session(0xA1)) };
     assert_eq!(writes(&mut heart, named.clone()), [Record::TitleSet(Box::new(set))]);
     assert_eq!(&*shown(&heart.state), "Fix it");
     assert_eq!(writes(&mut heart, named), []);
-    assert_eq!(writes(&mut heart, title("Other", By::Host, Some(session(0xA2)))), [], "it has one");
+    assert_eq!(writes(&mut heart, title("Other", By::Host, Some(session(0xA2)))), [], "the session has a title");
     assert_eq!(writes(&mut heart, title("Mine", By::Person, None)).len(), 1, "a person may change it");
     assert_eq!(writes(&mut heart, title("Mine", By::Person, None)), []);
     assert_eq!(&*shown(&heart.state), "Mine");
 }
 
 #[test]
-fn each_service_sums_a_session_up_once_and_the_last_stands() {
-    let mut heart = served();
+fn each_service_sets_a_summary_once_and_the_last_is_kept() {
+    let mut heart = with_services();
     let (first, second) = (summary("one", session(0xA1)), summary("two", session(0xA2)));
     let set = |text: &str, of| SummarySet { text: text.into(), upto: Seq(3), of: session(of) };
     assert_eq!(writes(&mut heart, first.clone()), [Record::SummarySet(Box::new(set("one", 0xA1)))]);
     assert_eq!(writes(&mut heart, second), [Record::SummarySet(Box::new(set("two", 0xA2)))]);
-    assert_eq!(writes(&mut heart, first), [], "it comes again, after another");
+    assert_eq!(writes(&mut heart, first), [], "repeated after another summary");
     assert_eq!(heart.state.summary.as_deref(), Some(&set("two", 0xA2)));
     assert_eq!(&*shown(&heart.state), "hello", "a summary is not a title");
 }
 
 #[test]
 fn invalid_title_or_foreign_service_is_refused_with_reason() {
-    let mut heart = served();
-    let mut why = |command| match heart.tell(command) {
+    let mut heart = with_services();
+    let mut why = |command| match heart.decide(command) {
         Err(Rejection::BadInput(why)) => why,
         other => panic!("{other:?}"),
     };
-    assert_eq!(why(title(" ", By::Person, None)), "the title is empty: say what the session is about");
+    assert_eq!(why(title(" ", By::Person, None)), "the title is empty: describe the session");
     assert_eq!(why(title(&"x".repeat(201), By::Person, None)), "the title has 201 characters, the limit is 200");
     assert_eq!(why(title("a\nb", By::Person, None)), "the title is more than one line, or has control characters");
-    assert_eq!(why(summary("", session(0xA1))), "the summary has 0 bytes: it is to have from 1 to 32768");
+    assert_eq!(why(summary("", session(0xA1))), "the summary has 0 bytes: it must have 1 to 32768");
     let person = "session 00000000-0000-0000-0000-0000000000c1 is not a service session of this session";
     assert_eq!(why(title("Fix it", By::Host, Some(session(0xC1)))), person);
     assert_eq!(why(summary("done", session(0xC1))), person);
@@ -94,11 +94,11 @@ fn invalid_title_or_foreign_service_is_refused_with_reason() {
 
 #[test]
 fn titles_and_summaries_are_accepted_up_to_their_bounds() {
-    let mut heart = served();
+    let mut heart = with_services();
     assert_eq!(writes(&mut heart, title(&"é".repeat(200), By::Person, None)).len(), 1);
     assert_eq!(writes(&mut heart, summary(&"x".repeat(32_768), session(0xA1))).len(), 1);
-    let why = heart.tell(summary(&"x".repeat(32_769), session(0xA2))).expect_err("refused");
-    let text = "the summary has 32769 bytes: it is to have from 1 to 32768";
+    let why = heart.decide(summary(&"x".repeat(32_769), session(0xA2))).expect_err("refused");
+    let text = "the summary has 32769 bytes: it must have 1 to 32768";
     assert_eq!(why, Rejection::BadInput(text.into()));
 }
 
@@ -106,10 +106,10 @@ fn merge(changes: &str) -> Command {
     Command::Describe(Box::new(Description::Metadata { changes: changes.into(), by: By::Person }))
 }
 
-/// The record holds the whole result, so a reader needs the last one alone.
+/// Each record has the whole metadata, so a reader needs only the last one.
 #[test]
 fn b3_metadata_changes_are_merged_and_null_removes() {
-    let mut heart = served();
+    let mut heart = with_services();
     let set =
         |metadata: &str| [Record::MetadataSet(Box::new(MetadataSet { metadata: metadata.into(), by: By::Person }))];
     assert_eq!(heart.state.metadata(), None);
@@ -119,19 +119,19 @@ fn b3_metadata_changes_are_merged_and_null_removes() {
     assert_eq!(writes(&mut heart, merge(r#"{"gone": null}"#)), []);
     assert_eq!(heart.state.metadata().map(|text| &**text), Some(r#"{"a":{"y":2}}"#));
     for wrong in ["", "[]", "7", "{"] {
-        let why = heart.tell(merge(wrong)).expect_err("refused");
+        let why = heart.decide(merge(wrong)).expect_err("refused");
         assert_eq!(why, Rejection::BadInput("metadata not merged: the changes are not a JSON object".into()));
     }
 }
 
 #[test]
 fn records_that_no_decision_writes_do_not_fold() {
-    let heart = served();
+    let heart = with_services();
     let set = |by, of| Record::TitleSet(Box::new(TitleSet { title: "Fix it".into(), by, of }));
     let fold = |more: &[Record]| State::fold(heart.state.id, heart.log.iter().chain(more)).map(drop).is_ok();
     assert!(fold(&[set(By::Host, Some(session(0xA1))), set(By::Person, None)]));
-    assert!(!fold(&[set(By::Person, None), set(By::Host, Some(session(0xA1)))]), "it has one");
-    assert!(!fold(&[set(By::Host, Some(session(0xC1)))]), "no service");
+    assert!(!fold(&[set(By::Person, None), set(By::Host, Some(session(0xA1)))]), "the session has a title");
+    assert!(!fold(&[set(By::Host, Some(session(0xC1)))]), "not a service");
     let sum = |of| Record::SummarySet(Box::new(SummarySet { text: "done".into(), upto: Seq(3), of }));
     assert!(!fold(&[sum(session(0xA1)), sum(session(0xA1))]), "twice");
 }

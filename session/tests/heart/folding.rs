@@ -1,4 +1,4 @@
-//! The fold, over random journals and random lives.
+//! The fold, over random journals and random command sequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::limits::limited;
 /// One random step: an action, and two numbers that select its arguments.
 type RandomStep = (u8, u8, u8);
 
-/// A random life: a session and its owned children, each of which ends once.
+/// A random command sequence for a session and its owned children, each of which ends once.
 struct Life {
     heart: Heart,
     next: u128,
@@ -42,7 +42,7 @@ impl Life {
         match what % 31 {
             0 => send(self.next, "more"),
             1 => steer(self.next, "left"),
-            2..=4 => Command::Admitted { run, owner_over: (a == 0).then_some(OutcomeKind::Cancelled) },
+            2..=4 => Command::Admitted { run, owner_ended: (a == 0).then_some(OutcomeKind::Cancelled) },
             5..=7 => {
                 let kinds = (0..a % 5).map(|n| kind_of(b.wrapping_add(n.wrapping_mul(7)))).collect();
                 answer(stray.0, attempt.0, (a > 9).then_some("text"), kinds, Stop::Calls)
@@ -60,9 +60,9 @@ impl Life {
             17 if a > 200 => interrupt(),
             17 => answer(no.0, attempt.0, Some("said"), Vec::new(), Stop::End),
             18 if a < 20 => {
-                Command::OwnerOver { owner: owner_run(), outcome: OutcomeKind::Failed, queue_stands: b % 2 == 0 }
+                Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Failed, queue_stands: b % 2 == 0 }
             }
-            18 => Command::OwnedEnded(vec![persons(0xB0, u32::from(a % 3))]),
+            18 => Command::OwnedEnded(vec![persons_end(0xB0, u32::from(a % 3))]),
             19 => Command::Deadline(match a {
                 0..10 => Deadline::Run(run),
                 10..20 => Deadline::WallCap(run),
@@ -76,18 +76,18 @@ impl Life {
                 calls: (0..5)
                     .map(|ix| FoundCall::plain(CallId { turn: no, ix }, kind_of(b.wrapping_add(ix as u8))))
                     .collect(),
-                owner_over: (a == 0).then_some(OutcomeKind::Lost),
+                owner_ended: (a == 0).then_some(OutcomeKind::Lost),
             },
             21 if a < 10 => Command::RestartsExhausted { command: None },
             21 => Command::ToolPanicked { call, message: "boom".into() },
             22 if a < 10 => Command::Lost { owner_survives: b > 100, queue_stands: false },
-            24.. => self.of_life(what % 31, a, b),
+            24.. => self.session_command(what % 31, a, b),
             _ => Command::TurnPanicked { turn: no, attempt, part: Part::Model, message: "boom".into() },
         }
     }
 
-    /// Commands of owners, persons and the host to the session as a whole.
-    fn of_life(&mut self, what: u8, a: u8, b: u8) -> Command {
+    /// Returns a command of an owner, a person or the host to the session as a whole.
+    fn session_command(&mut self, what: u8, a: u8, b: u8) -> Command {
         let key = CallId { turn: TurnNo(50 + u32::from(a % 8)), ix: 0 };
         let owned = self.owned.get(usize::from(a) % self.owned.len().max(1)).map(|(_, key)| *key);
         let queued = self.heart.state.queue.get(usize::from(b % 3)).map(|queued| queued.input.id);
@@ -137,13 +137,13 @@ impl Life {
             let children = &self.heart.state.children;
             let quiet = children.iter().filter(|(_, known)| known.key.is_none()).map(|(id, _)| *id);
             let any = children.keys().copied();
-            let born = quiet.chain(any).next();
+            let existing = quiet.chain(any).next();
             let verdict = match b {
                 231.. => Err(refusal),
                 110.. => Ok(Plan::Continue(Box::new(ContinuePlan {
                     turns: None,
                     tools: None,
-                    child: born.unwrap_or(session(child)),
+                    child: existing.unwrap_or(session(child)),
                     text: "continue".into(),
                     mode,
                     grant: SpawnGranted { spawns_left: 1 },
@@ -177,15 +177,15 @@ impl Life {
         if crashes {
             self.heart = self.heart.refolded();
         }
-        // The reset of a limit is always due.
+        // A limit's deadline always fires after its reset.
         let late = Clock { wall_ms: i64::MAX, ..clock() };
         let due = if matches!(command, Command::Deadline(Deadline::Limit(_))) { late } else { clock() };
-        if let Ok(decision) = self.heart.tell_at(command, due) {
-            self.heed(&decision);
+        if let Ok(decision) = self.heart.decide_at(command, due) {
+            self.observe(&decision);
         }
     }
 
-    fn heed(&mut self, decision: &Decision) {
+    fn observe(&mut self, decision: &Decision) {
         for record in &decision.records {
             match record {
                 Record::ChildSpawned(spawned) if !spawned.detached => self.owned.push((spawned.child, spawned.call)),
@@ -193,16 +193,16 @@ impl Life {
                 _ => {}
             }
         }
-        for birth in &decision.births {
-            State::fold(birth.session, &birth.records).expect("a birth is a journal");
+        for session in &decision.new_sessions {
+            State::fold(session.session, &session.records).expect("a new session folds");
         }
     }
 }
 
-/// S-9 and the rules of closed and deleted sessions, over a journal: a row opens one run or is refused, a closed or deleted
-/// session opens none, and a retained queue opens none before another input.
-fn put_away_is_put_away(log: &[Record]) {
-    let (mut closed, mut deleted, mut stands) = (false, false, false);
+/// Checks S-9 and the rules of closed and deleted sessions over a journal. A row opens one run or is refused. A closed or
+/// deleted session does not open a run, and neither does a kept queue before another input.
+fn assert_closed_and_deleted_rules(log: &[Record]) {
+    let (mut closed, mut deleted, mut keeps_queue) = (false, false, false);
     let mut answered = BTreeSet::new();
     for record in log {
         let owed = matches!(record, Record::NoticeTaken(_) | Record::ContinueRefused { .. });
@@ -211,10 +211,10 @@ fn put_away_is_put_away(log: &[Record]) {
             Record::SessionClosed { .. } => closed = true,
             Record::SessionReopened { .. } => closed = false,
             Record::SessionDeleted { .. } => deleted = true,
-            Record::InputAccepted(_) => stands = false,
-            Record::RunEnded(ended) => stands = ended.queue_stands,
+            Record::InputAccepted(_) => keeps_queue = false,
+            Record::RunEnded(ended) => keeps_queue = ended.queue_stands,
             Record::RunOpened(opened) => {
-                assert!(!closed && !stands, "{opened:?} in a closed session, or of a queue that stays queued");
+                assert!(!closed && !keeps_queue, "{opened:?} in a closed session, or from a kept queue");
                 if let Owner::Run { session, call, .. } = &opened.owner {
                     assert!(answered.insert((*session, *call)), "a row opens one run");
                 }
@@ -227,8 +227,8 @@ fn put_away_is_put_away(log: &[Record]) {
     }
 }
 
-/// Rule 6 over an owner's journal: a child is asked to continue when its owner has the end of every run before.
-fn one_key_at_a_time(log: &[Record]) {
+/// Checks rule 6 over an owner's journal: a child is continued only after its owner has taken the ends of earlier runs.
+fn assert_one_key_at_a_time(log: &[Record]) {
     let mut open = BTreeMap::new();
     for record in log {
         let (child, key) = match record {
@@ -250,8 +250,8 @@ fn one_key_at_a_time(log: &[Record]) {
     }
 }
 
-/// S-1, S-10, N-1 and N-4 over a journal.
-fn sound(log: &[Record]) {
+/// Checks S-1, S-10, N-1 and N-4 over a journal.
+fn assert_journal_is_sound(log: &[Record]) {
     let mut ends = BTreeMap::new();
     let mut in_flight = None;
     let mut noticed = BTreeSet::new();
@@ -291,8 +291,8 @@ fn sound(log: &[Record]) {
     assert!(ends.values().all(|n| *n == 1));
 }
 
-/// N-4 over the transcript: the results of an answer's calls follow it, in order, before anything else.
-fn transcript_is_whole(state: &State) {
+/// Checks N-4 over the transcript: the results of an answer's calls follow it directly, in order.
+fn assert_results_follow_calls(state: &State) {
     let mut messages = state.transcript.iter().peekable();
     while let Some(message) = messages.next() {
         let Message::Assistant { calls, .. } = message else { continue };
@@ -309,15 +309,15 @@ fn transcript_is_whole(state: &State) {
     }
 }
 
-fn live(heart: Heart, steps: Vec<RandomStep>) {
+fn run_steps(heart: Heart, steps: Vec<RandomStep>) {
     let mut life = Life { heart, next: 100, owned: Vec::new() };
     for step in steps {
         life.step(step);
-        transcript_is_whole(&life.heart.state);
+        assert_results_follow_calls(&life.heart.state);
     }
-    sound(&life.heart.log);
-    put_away_is_put_away(&life.heart.log);
-    one_key_at_a_time(&life.heart.log);
+    assert_journal_is_sound(&life.heart.log);
+    assert_closed_and_deleted_rules(&life.heart.log);
+    assert_one_key_at_a_time(&life.heart.log);
 }
 
 pub(crate) fn small() -> Limits {
@@ -328,17 +328,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_life_of_a_root_is_its_journal(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
-        live(Heart::root_with(small()), steps);
+    fn root_state_equals_its_fold_in_random_lives(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
+        run_steps(Heart::root_with(small()), steps);
     }
 
     #[test]
-    fn any_life_of_a_child_is_its_journal(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
-        live(Heart::child_with(small(), 3), steps);
+    fn child_state_equals_its_fold_in_random_lives(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
+        run_steps(Heart::child_with(small(), 3), steps);
     }
 
     #[test]
-    fn any_record_survives_json(seed in any::<[u8; 12]>()) {
+    fn every_record_survives_json(seed in any::<[u8; 12]>()) {
         let record = record_of(seed);
         let json = serde_json::to_string(&record).unwrap();
         prop_assert_eq!(&serde_json::from_str::<Record>(&json).unwrap(), &record, "{}", json);
@@ -347,16 +347,16 @@ proptest! {
     }
 
     #[test]
-    fn folding_anything_is_a_state_or_a_typed_error(seeds in proptest::collection::vec(any::<[u8; 12]>(), 0..40)) {
-        let birth = Record::SessionCreated(Box::new(created(Place::Root, small())));
-        let wild: Vec<Record> = seeds.into_iter().map(record_of).collect();
-        let whole: Vec<Record> = std::iter::once(birth.clone()).chain(wild.iter().cloned()).collect();
-        let _ = State::fold(session(ME), &wild);
+    fn fold_of_random_records_is_a_state_or_a_typed_error(seeds in proptest::collection::vec(any::<[u8; 12]>(), 0..40)) {
+        let creation = Record::SessionCreated(Box::new(created(Place::Root, small())));
+        let random: Vec<Record> = seeds.into_iter().map(record_of).collect();
+        let whole: Vec<Record> = std::iter::once(creation.clone()).chain(random.iter().cloned()).collect();
+        let _ = State::fold(session(ME), &random);
         let _ = State::fold(session(ME), &whole);
-        // Applied one by one, records that do not fit change nothing.
-        let mut state = State::fold(session(ME), [&birth]).unwrap();
-        let mut legal = vec![birth];
-        for record in wild {
+        // Applied one by one, records that do not fit are ignored.
+        let mut state = State::fold(session(ME), [&creation]).unwrap();
+        let mut legal = vec![creation];
+        for record in random {
             let before = state.clone();
             state.apply(&record);
             if state.next_seq == before.next_seq {
@@ -370,12 +370,12 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_journal_is_a_typed_error() {
+fn invalid_journal_is_a_typed_error() {
     let id = session(ME);
     let heart = Heart::root().then(send(1, "go"));
     assert_eq!(State::fold(id, []), Err(FoldError::Empty { session: id }));
     assert_eq!(State::fold(id, &heart.log[1..]), Err(FoldError::NotABirth { session: id, found: "input_accepted" }));
-    let Record::SessionCreated(created) = &heart.log[0] else { panic!("no birth") };
+    let Record::SessionCreated(created) = &heart.log[0] else { panic!("no creation record") };
     let stripped = SessionCreated { limits: created.limits.stripped(), ..(**created).clone() };
     let fold = State::fold(id, &[Record::SessionCreated(Box::new(stripped))]);
     assert_eq!(fold, Err(FoldError::NoBody { session: id, what: "limits" }));
@@ -388,7 +388,7 @@ fn what_is_no_journal_is_a_typed_error() {
 }
 
 #[test]
-fn a_notice_is_named_once_in_a_message() {
+fn notice_is_listed_once_in_a_message() {
     let heart = Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![background(), background()]))
@@ -401,11 +401,11 @@ fn a_notice_is_named_once_in_a_message() {
     };
     assert_eq!(named([(0xB1, call(1, 0)), (0xB2, call(1, 1))]), Ok(()));
     let twice = named([(0xB1, call(1, 0)), (0xB1, call(1, 0))]);
-    assert!(twice.as_ref().is_err_and(|error| error.ends_with("does not fit: a notice is named twice")), "{twice:?}");
+    assert!(twice.as_ref().is_err_and(|error| error.ends_with("does not fit: a notice is listed twice")), "{twice:?}");
 }
 
 #[test]
-fn a_record_is_small() {
+fn records_and_messages_stay_small() {
     assert!(size_of::<Record>() <= 80, "{}", size_of::<Record>());
     assert!(size_of::<Message>() <= 64, "{}", size_of::<Message>());
 }

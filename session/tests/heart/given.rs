@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use subtend_invariants::bugs::Rules;
 use subtend_session::authority::{Authority, RuleSet, Verdict};
-use subtend_session::birth;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect};
 use subtend_session::command::{
     Answered, AttemptFailed, ChildPlan, Clock, Command, Continue, ContinuePlan, Plan, ResolvedCall, SpawnVerdict,
 };
+use subtend_session::creation;
 use subtend_session::effect::{Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{
     AttemptNo, CallId, Hash, InputId, Interned, MsgRef, RunKey, RunNo, Seq, SessionId, Short, TurnNo,
@@ -91,21 +91,21 @@ pub(crate) struct Heart {
 }
 
 impl Heart {
-    pub(crate) fn born(id: SessionId, records: Vec<Record>) -> Self {
+    pub(crate) fn from_records(id: SessionId, records: Vec<Record>) -> Self {
         Self { state: State::fold(id, &records).unwrap(), log: records, rules: Rules::ALL }
     }
 
-    /// A root without a run.
+    /// Returns a root without a run.
     pub(crate) fn root_with(limits: Limits) -> Self {
-        let birth = birth::root(session(ME), created(Place::Root, limits));
-        Self::born(birth.session, birth.records)
+        let session = creation::root(session(ME), created(Place::Root, limits));
+        Self::from_records(session.session, session.records)
     }
 
     pub(crate) fn root() -> Self {
         Self::root_with(Limits::default())
     }
 
-    /// A queued child of depth 1 with a slot to get and a deadline.
+    /// Returns a queued child of depth 1 that needs a slot and has a deadline.
     pub(crate) fn child_with(limits: Limits, max_turns: u32) -> Self {
         let owner = Owner::Run { session: session(OWNER), run: RunNo(1), call: call(1, 0) };
         let place = Place::Child {
@@ -130,7 +130,7 @@ impl Heart {
             on_restart: OnRestart::Fail,
             slot: true,
         };
-        Self::born(
+        Self::from_records(
             session(ME),
             vec![
                 Record::SessionCreated(Box::new(created(place, limits))),
@@ -144,43 +144,43 @@ impl Heart {
         Self::child_with(Limits::default(), 50)
     }
 
-    /// Decides, keeps the records, and checks what must hold after any decision.
-    pub(crate) fn tell(&mut self, command: Command) -> Result<Decision, Rejection> {
-        self.tell_at(command, clock())
+    /// Decides a command, appends its records, and checks that the journal folds to the state.
+    pub(crate) fn decide(&mut self, command: Command) -> Result<Decision, Rejection> {
+        self.decide_at(command, clock())
     }
 
-    pub(crate) fn tell_at(&mut self, command: Command, clock: Clock) -> Result<Decision, Rejection> {
+    pub(crate) fn decide_at(&mut self, command: Command, clock: Clock) -> Result<Decision, Rejection> {
         let before = self.state.clone();
         match self.rules.decide(&mut self.state, command, clock) {
             Ok(decision) => {
                 self.log.extend(decision.records.iter().cloned());
-                self.refolds();
+                self.assert_refolds();
                 Ok(decision)
             }
             Err(rejection) => {
-                assert_eq!(self.state, before, "a rejection leaves the state as it was");
+                assert_eq!(self.state, before, "a rejection does not change the state");
                 Err(rejection)
             }
         }
     }
 
     pub(crate) fn then(mut self, command: Command) -> Self {
-        self.tell(command).unwrap();
+        self.decide(command).unwrap();
         self
     }
 
-    /// Sets the rules from here on.
-    pub(crate) fn under(self, rules: Rules) -> Self {
+    /// Sets the rules for later commands.
+    pub(crate) fn with_rules(self, rules: Rules) -> Self {
         Self { rules, ..self }
     }
 
-    /// The decision of a command, in short.
-    pub(crate) fn says(&mut self, command: Command) -> String {
-        let decided = self.tell(command);
+    /// Decides a command and returns the decision in short.
+    pub(crate) fn summary(&mut self, command: Command) -> String {
+        let decided = self.decide(command);
         short(self, &decided)
     }
 
-    /// The same, born in a worktree.
+    /// Returns the session as if it was created in `worktree`.
     pub(crate) fn in_worktree(mut self, worktree: Option<Worktree>) -> Self {
         if let Some(Record::SessionCreated(created)) = self.log.first_mut() {
             created.worktree = worktree;
@@ -188,11 +188,11 @@ impl Heart {
         self.refolded()
     }
 
-    /// Appends records that no command writes yet.
+    /// Appends a record directly, without a command.
     pub(crate) fn recorded(mut self, record: Record) -> Self {
         self.state.apply(&record);
         self.log.push(record);
-        self.refolds();
+        self.assert_refolds();
         self
     }
 
@@ -202,7 +202,7 @@ impl Heart {
         Self { state, log: self.log.clone(), rules: self.rules }
     }
 
-    pub(crate) fn refolds(&self) {
+    pub(crate) fn assert_refolds(&self) {
         // A seeded bug writes invalid journals.
         if self.rules.are_broken() {
             return;
@@ -210,7 +210,7 @@ impl Heart {
         let folded = State::fold(self.state.id, &self.log).unwrap();
         let mut durable = self.state.clone();
         durable.forget_volatile();
-        assert_eq!(folded, durable, "the fold of the journal is the state");
+        assert_eq!(folded, durable, "the journal folds to the state");
     }
 }
 
@@ -239,7 +239,7 @@ pub(crate) fn steer(n: u128, text: &str) -> Command {
 }
 
 pub(crate) fn admitted() -> Command {
-    Command::Admitted { run: RunNo(1), owner_over: None }
+    Command::Admitted { run: RunNo(1), owner_ended: None }
 }
 
 pub(crate) fn resolved(kind: CallKind) -> ResolvedCall {
@@ -263,7 +263,7 @@ pub(crate) fn background() -> CallKind {
     CallKind::Child(Mode::Background)
 }
 
-/// Proposes that `build` continues.
+/// Returns a proposal that the agent `build` continues.
 pub(crate) fn proposal() -> CallKind {
     CallKind::Propose(Arc::new(AgentOverride {
         agent: "build".into(),
@@ -311,7 +311,7 @@ pub(crate) fn tool(turn: u32, ix: u32, content: &str) -> Command {
     Command::ToolFinished { call: call(turn, ix), result: Box::new(CallResult::ok(content)), worked_ms: 7 }
 }
 
-/// The run that owns the child's runs.
+/// Returns the run that owns the child's runs.
 pub(crate) fn owner_run() -> RunKey {
     RunKey { session: session(OWNER), run: RunNo(1) }
 }
@@ -346,7 +346,7 @@ pub(crate) fn spawn(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command 
 }
 
 /// Grants the continue calls `(ix, session)` of a turn.
-pub(crate) fn go_on(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command {
+pub(crate) fn continue_children(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command {
     let plan = |n| ContinuePlan {
         turns: None,
         tools: None,
@@ -360,8 +360,8 @@ pub(crate) fn go_on(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command 
     Command::Spawn { turn: TurnNo(turn), verdicts: children.iter().map(verdict).collect() }
 }
 
-/// The `continue` row of the owner's call `key`.
-pub(crate) fn continued(key: CallId, owner_over: Option<OutcomeKind>) -> Command {
+/// Returns the `continue` row of the owner's call `key`.
+pub(crate) fn continued(key: CallId, owner_ended: Option<OutcomeKind>) -> Command {
     Command::Continue(Box::new(Continue {
         turns: None,
         tools: None,
@@ -372,11 +372,11 @@ pub(crate) fn continued(key: CallId, owner_over: Option<OutcomeKind>) -> Command
         text: "continue".into(),
         mode: Mode::Blocking,
         wall_cap_at: Some(8_000_000),
-        owner_over,
+        owner_ended,
     }))
 }
 
-/// The `cancel` row of the owner's call `key`, by its model.
+/// Returns the `cancel` row of the owner's call `key`, by its model.
 pub(crate) fn owner_cancels(key: CallId) -> Command {
     Command::OwnerCancels { owner: session(OWNER), key, by: By::Model { call: call(4, 0) } }
 }
@@ -407,8 +407,8 @@ pub(crate) fn ended(child: u128, key: CallId) -> Command {
     Command::OwnedEnded(vec![notice(child, key, Outcome::Completed, "done")])
 }
 
-/// The end of a run of a child that a person opened.
-pub(crate) fn persons(child: u128, run: u32) -> Notice {
+/// Returns the end of a child's run that a person opened.
+pub(crate) fn persons_end(child: u128, run: u32) -> Notice {
     Notice { run: Some(RunNo(run)), key: None, waking: false, ..notice(child, call(1, 0), Outcome::Completed, "aside") }
 }
 

@@ -1,4 +1,4 @@
-//! Guards that no other test reaches: each is one condition of a decision or of the fold.
+//! Single conditions of decisions and of the fold that no other test covers.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};
@@ -23,18 +23,18 @@ pub(crate) fn unfit(heart: &Heart, record: &Record) -> Option<&'static str> {
 }
 
 #[test]
-fn a_slot_that_a_working_run_did_not_ask_for_is_stale() {
+fn unrequested_slot_is_stale() {
     let mut heart = Heart::child().then(admitted());
-    assert_eq!(heart.tell(admitted()), Err(Rejection::Stale("a slot")));
+    assert_eq!(heart.decide(admitted()), Err(Rejection::Stale("a slot")));
     let mut held = Heart::child().then(admitted()).then(calls(1, vec![writes()])).then(interrupt());
-    assert_eq!(held.tell(admitted()), Err(Rejection::Stale("a slot")));
+    assert_eq!(held.decide(admitted()), Err(Rejection::Stale("a slot")));
 }
 
 #[test]
-fn an_activation_asks_for_a_slot_only_where_one_is_awaited() {
+fn activation_requests_only_an_awaited_slot() {
     let asks = |heart: Heart| {
         let mut heart = heart.refolded();
-        let decision = heart.tell(Command::Reactivated { calls: Vec::new(), owner_over: None }).unwrap();
+        let decision = heart.decide(Command::Reactivated { calls: Vec::new(), owner_ended: None }).unwrap();
         let slots = decision.effects.into_iter().filter_map(|effect| match effect {
             Effect::RequestSlot { again, .. } => Some(again),
             _ => None,
@@ -47,9 +47,9 @@ fn an_activation_asks_for_a_slot_only_where_one_is_awaited() {
 }
 
 #[test]
-fn the_grace_of_a_run_that_owns_nothing_cancels_no_owned_run() {
+fn grace_without_owned_runs_cancels_only_local_work() {
     let mut heart = Heart::root().then(send(1, "go")).then(calls(1, vec![writes()])).then(cancel());
-    let decision = heart.tell(Command::Deadline(Deadline::Grace(RunNo(1)))).unwrap();
+    let decision = heart.decide(Command::Deadline(Deadline::Grace(RunNo(1)))).unwrap();
     assert!(decision.effects.contains(&Effect::CancelLocal), "{:?}", decision.effects);
     assert!(
         !decision.effects.iter().any(|effect| matches!(effect, Effect::CancelOwned { .. })),
@@ -61,7 +61,7 @@ fn the_grace_of_a_run_that_owns_nothing_cancels_no_owned_run() {
 #[test]
 fn end_of_a_queued_run_releases_only_its_own_slot_request() {
     let disarms = |mut heart: Heart, command: Command| {
-        let decision = heart.tell(command).unwrap();
+        let decision = heart.decide(command).unwrap();
         decision.effects.contains(&Effect::Disarm { deadline: Deadline::Queue(RunNo(1)) })
     };
     assert!(disarms(Heart::child(), cancel()));
@@ -69,19 +69,19 @@ fn end_of_a_queued_run_releases_only_its_own_slot_request() {
 }
 
 #[test]
-fn a_run_is_parked_for_a_new_reason_and_never_while_it_is_held() {
+fn run_is_parked_only_for_a_new_reason_and_not_while_held() {
     let parked = |why| Record::RunParked { run: RunNo(1), why, worked_ms: 0 };
     let heart = Heart::child().then(admitted()).then(calls(1, vec![blocking()])).then(spawn(1, MODE, &[(0, 0xB1)]));
-    let at = heart.state.run.as_ref().and_then(|run| run.parked).expect("it waits");
-    let other = if at == Park::Slot { Park::Ask } else { Park::Slot };
-    assert_eq!(unfit(&heart, &parked(at)), Some("the run waits for that, or is held"));
+    let reason = heart.state.run.as_ref().and_then(|run| run.parked).expect("the run is parked");
+    let other = if reason == Park::Slot { Park::Ask } else { Park::Slot };
+    assert_eq!(unfit(&heart, &parked(reason)), Some("the run waits for that, or is held"));
     assert_eq!(unfit(&heart, &parked(other)), None);
     let held = heart.then(interrupt());
     assert_eq!(unfit(&held, &parked(other)), Some("the run waits for that, or is held"));
 }
 
 #[test]
-fn only_the_attempt_at_hand_is_answered_or_discarded() {
+fn only_the_current_attempt_is_answered_or_discarded() {
     let heart = Heart::root().then(send(1, "go"));
     let answered = heart.clone().then(answers(1, "there"));
     let answer = answered.log.iter().find(|record| matches!(record, Record::TurnAnswered(_))).expect("an answer");
@@ -97,7 +97,7 @@ fn only_the_attempt_at_hand_is_answered_or_discarded() {
 }
 
 #[test]
-fn a_sum_with_an_unknown_part_is_unreliable() {
+fn usage_sum_with_an_unknown_part_is_unreliable() {
     let sure = Usage { input: 1, output: 2, ..Usage::default() };
     let add = |mut one: Usage, other: Usage| {
         one.add(&other);
@@ -112,7 +112,7 @@ fn a_sum_with_an_unknown_part_is_unreliable() {
 const MODE: subtend_session::place::Mode = subtend_session::place::Mode::Blocking;
 
 #[test]
-fn full_queue_rejects_input_in_every_phase_that_queues_it() {
+fn full_queue_rejects_input_in_every_queueing_phase() {
     let full = || Heart::child_with(Limits { queue: 1, ..Limits::default() }, 50);
     let works = || full().then(admitted());
     let waits = || works().then(calls(1, vec![blocking()])).then(spawn(1, MODE, &[(0, 0xB1)]));
@@ -130,29 +130,33 @@ fn full_queue_rejects_input_in_every_phase_that_queues_it() {
         let mut heart = heart.then(send(70, "waits"));
         assert_eq!(crate::given::column(heart.state.phase()), column);
         let busy = Rejection::Busy { what: "the session's queue", limit: 1 };
-        assert_eq!(heart.tell(send(71, "one too many")), Err(busy), "{column}");
+        assert_eq!(heart.decide(send(71, "one too many")), Err(busy), "{column}");
     }
     let mut quiet = works().then(send(70, "waits")).then(cancel_tree()).then(answers(1, "late"));
-    assert_eq!(quiet.says(send(71, "continue")), "accepted opened > Q", "what opens a run takes one out of it");
+    assert_eq!(
+        quiet.summary(send(71, "continue")),
+        "accepted opened > Q",
+        "opening a run takes an input from the queue"
+    );
 }
 
 #[test]
-fn an_input_that_reopens_a_session_says_whose_it_is() {
+fn reopening_records_the_originator_of_the_input() {
     let reopened = |from| {
         let mut heart = Heart::root().recorded(Record::SessionClosed { by: By::Person });
         let Command::Submit(mut input) = send(1, "hello") else { panic!("no input") };
         input.from = from;
-        heart.tell(Command::Submit(input)).unwrap().records.remove(0)
+        heart.decide(Command::Submit(input)).unwrap().records.remove(0)
     };
     assert_eq!(reopened(From::Person), Record::SessionReopened { by: By::Person });
     assert_eq!(reopened(From::Host), Record::SessionReopened { by: By::Host });
 }
 
 #[test]
-fn the_form_of_an_answer_may_be_as_large_as_its_bound() {
+fn answer_schema_may_fill_its_limit() {
     let Command::Submit(mut input) = send(1, "a person?") else { panic!("no input") };
     input.format = Some("x".repeat(64 << 10).into());
-    assert!(Heart::root().tell(Command::Submit(input)).is_ok());
+    assert!(Heart::root().decide(Command::Submit(input)).is_ok());
 }
 
 #[test]
@@ -171,11 +175,11 @@ fn arrived_rows_are_taken_without_the_check_after_an_end() {
 }
 
 #[test]
-fn await_of_all_ignores_ends_of_runs_that_are_not_owned() {
+fn await_of_all_ignores_ends_of_other_runs() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![CHILD])).then(spawn(1, BACKGROUND, &[(0, 0xB1)]));
     let mut heart = heart.then(calls(2, vec![CallKind::Await { all: true, runs: Vec::new() }]));
-    assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "> Wm");
-    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "await[1] message[1] turn > W");
+    assert_eq!(heart.summary(Command::OwnedEnded(vec![persons_end(0xB1, 2)])), "> Wm");
+    assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "await[1] message[1] turn > W");
 }
 
 const CHILD: CallKind = CallKind::Child(BACKGROUND);

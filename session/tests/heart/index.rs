@@ -1,12 +1,12 @@
 //! Index rows are a pure function of the records.
 
-use subtend_session::birth;
 use subtend_session::command::Command;
+use subtend_session::creation;
 use subtend_session::effect::Effect;
 use subtend_session::ids::{Epoch, Lsn, RunNo, Seq};
 use subtend_session::index::{
-    Before, Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind, Stamp, born, cancel_by, changes,
-    continue_input, defs, head, inflight, notice_from, refusal_from, rows,
+    Before, Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind, Stamp, cancel_by, changes, continue_input,
+    creation as creation_rows, defs, head, inflight, notice_from, refusal_from, rows,
 };
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, FailKind, Outcome, OutcomeKind};
@@ -22,7 +22,7 @@ fn stamp() -> Stamp {
 
 fn frame(heart: &mut Heart, command: Command) -> Changes {
     let before = Before::of(&heart.state);
-    let decision = heart.tell(command).unwrap();
+    let decision = heart.decide(command).unwrap();
     changes(&before, &heart.state, &decision.records, stamp())
 }
 
@@ -31,7 +31,7 @@ fn row(to: u128, from: u128, kind: RowKind, key: RowKey) -> Row {
 }
 
 #[test]
-fn a_run_has_its_row_of_the_boot_scan_from_opening_to_end() {
+fn run_has_a_boot_scan_row_from_opening_to_end() {
     let mut heart = Heart::child();
     let started = frame(&mut heart, admitted());
     let InflightChange::Put(inflight) = started.inflight else { panic!("no row") };
@@ -48,16 +48,19 @@ fn a_run_has_its_row_of_the_boot_scan_from_opening_to_end() {
 }
 
 #[test]
-fn a_birth_has_the_rows_that_its_fold_would_have() {
+fn new_session_rows_equal_those_of_its_fold() {
     let mut heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking()]));
-    let birth = heart.tell(spawn(1, Mode::Blocking, &[(0, 0xB1)])).unwrap().births.remove(0);
-    let rows = born(&birth, stamp());
-    let child = Heart::born(birth.session, birth.records);
+    let new = heart.decide(spawn(1, Mode::Blocking, &[(0, 0xB1)])).unwrap().new_sessions.remove(0);
+    let rows = creation_rows(&new, stamp());
+    let child = Heart::from_records(new.session, new.records);
     let folded = changes(&Before::default(), &child.state, &child.log, stamp());
     assert_eq!(rows, folded);
-    assert_eq!(rows.kid_of, Some(session(ME)));
-    let root = birth::root(session(9), created(Place::Root, Limits::default()));
-    assert_eq!((born(&root, stamp()).inflight, born(&root, stamp()).kid_of), (InflightChange::Keep, None));
+    assert_eq!(rows.child_of, Some(session(ME)));
+    let root = creation::root(session(9), created(Place::Root, Limits::default()));
+    assert_eq!(
+        (creation_rows(&root, stamp()).inflight, creation_rows(&root, stamp()).child_of),
+        (InflightChange::Keep, None)
+    );
 }
 
 #[test]
@@ -85,12 +88,12 @@ fn taken_notices_take_their_rows_and_crossed_cancel_rows() {
     let taken = frame(&mut heart, ended(0xB2, call(1, 1)));
     let key = RowKey::Call(call(1, 1));
     assert_eq!(taken.take, [row(ME, 0xB2, RowKind::Notice, key), row(0xB2, ME, RowKind::Cancel, key)]);
-    let persons = frame(&mut heart, Command::OwnedEnded(vec![persons(0xB1, 2)]));
+    let persons = frame(&mut heart, Command::OwnedEnded(vec![persons_end(0xB1, 2)]));
     assert_eq!(persons.take, [], "it waits for the boundary");
 }
 
 #[test]
-fn asks_of_one_session_to_another_are_rows() {
+fn requests_between_sessions_are_rows() {
     let request = Record::ContinueAsked(Box::new(ContinueAsked {
         turns: None,
         tools: None,
@@ -113,41 +116,41 @@ fn asks_of_one_session_to_another_are_rows() {
 }
 
 #[test]
-fn the_notice_is_the_end_record_seen_from_the_owner() {
+fn notice_equals_the_end_record_for_the_owner() {
     let mut heart = Heart::child().then(admitted());
-    let decision = heart.tell(answers(1, "done")).unwrap();
+    let decision = heart.decide(answers(1, "done")).unwrap();
     let Some(Record::RunEnded(ended)) = decision.records.last() else { panic!("no end") };
     let owner = Owner::Run { session: session(OWNER), run: RunNo(1), call: call(1, 0) };
     let place = &heart.state.created.place;
-    let born = heart.log.iter().find_map(|record| match record {
+    let opened = heart.log.iter().find_map(|record| match record {
         Record::RunOpened(opened) => Some((**opened).clone()),
         _ => None,
     });
-    let born = born.expect("the run was opened");
-    let opened = |owner: Owner| RunOpened { owner, base_turns: 3, ..born.clone() };
-    let (to, notice) = notice_from(session(ME), place, &born, ended).unwrap();
-    assert_eq!(born.owner, owner);
+    let first = opened.expect("the run was opened");
+    let with_owner = |owner: Owner| RunOpened { owner, base_turns: 3, ..first.clone() };
+    let (to, notice) = notice_from(session(ME), place, &first, ended).unwrap();
+    assert_eq!(first.owner, owner);
     assert_eq!(
         (to, notice.key, notice.waking, notice.len, notice.hash),
         (session(OWNER), Some(call(1, 0)), true, 4, ended.hash)
     );
     assert!(decision.effects.contains(&Effect::DeliverCompletion { to, notice: Box::new(notice) }));
     let row_of = |owner| {
-        notice_from(session(ME), place, &opened(owner), ended).map(|(to, notice)| (to, notice.key, notice.waking))
+        notice_from(session(ME), place, &with_owner(owner), ended).map(|(to, notice)| (to, notice.key, notice.waking))
     };
     assert_eq!(row_of(Owner::Person), Some((session(OWNER), None, false)));
     assert_eq!(row_of(Owner::Detached { by_host: true }), Some((session(OWNER), None, false)));
     assert_eq!(row_of(Owner::Host(Service::Title)), None);
-    assert_eq!(notice_from(session(ME), &Place::Root, &opened(Owner::Person), ended), None);
+    assert_eq!(notice_from(session(ME), &Place::Root, &with_owner(Owner::Person), ended), None);
     let mut by_person = (**ended).clone();
     by_person.outcome = Outcome::Cancelled { by: By::Person };
-    let (_, notice) = notice_from(session(ME), place, &opened(owner), &by_person).unwrap();
-    assert!(!notice.waking, "the end that a person made wakes no run");
-    assert_eq!((notice.turns, notice.base_turns), (1, 3), "what it counts from is said too");
+    let (_, notice) = notice_from(session(ME), place, &with_owner(owner), &by_person).unwrap();
+    assert!(!notice.waking, "an end caused by a person does not wake a run");
+    assert_eq!((notice.turns, notice.base_turns), (1, 3), "the notice has the turns of earlier runs");
 }
 
 #[test]
-fn bodies_travel_as_definitions() {
+fn bodies_become_definitions_named_by_hash() {
     let created = created(Place::Root, Limits::default());
     let bodies = defs(&created).unwrap();
     assert_eq!(bodies.len(), 3);
@@ -157,8 +160,8 @@ fn bodies_travel_as_definitions() {
 }
 
 #[test]
-fn what_a_row_says_is_the_same_whenever_it_is_read() {
-    // Of the format: a row delivered before an update of the program is found again after it.
+fn row_content_is_stable_over_deliveries() {
+    // The id is part of the format: a row that is repeated after an update must have the same id.
     let input = continue_input(session(OWNER), call(5, 0)).to_string();
     assert_eq!(input, "9d991764-32fa-89f9-a311-bb1a9834945d");
     assert_ne!(continue_input(session(OWNER), call(5, 1)).to_string(), input);
@@ -171,13 +174,13 @@ fn what_a_row_says_is_the_same_whenever_it_is_read() {
 }
 
 #[test]
-fn listings_say_what_kind_of_branch_a_session_is() {
+fn head_row_has_the_kind_of_branch() {
     let kind = |heart: &Heart| head(&heart.state, Epoch(1), 5, 9).kind;
     assert_eq!((kind(&Heart::child()), kind(&Heart::root())), (Some(BranchKind::Subagent), None));
 }
 
 #[test]
-fn a_frame_without_a_run_leaves_the_boot_scan_as_it_is() {
+fn frame_without_a_run_keeps_the_boot_scan_row() {
     let mut heart = Heart::root();
     let closed = frame(&mut heart, Command::Close { by: By::Person });
     assert_eq!(closed.inflight, InflightChange::Keep);
@@ -205,7 +208,7 @@ fn boot_scan_row_counts_activation_starts() {
 }
 
 #[test]
-fn only_the_birth_of_a_branch_writes_what_it_inherits() {
+fn only_a_branch_records_inherited_messages() {
     let written = |created: &SessionCreated| {
         let json = serde_json::to_value(created).unwrap();
         json.get("inherited").map(|messages| messages.as_array().unwrap().len())

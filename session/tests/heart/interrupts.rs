@@ -1,4 +1,4 @@
-//! Interrupts: what stops, what continues, and what resumes.
+//! Interrupts: the work that stops, the runs that continue, and resumption by an input.
 
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::{Command, Deadline};
@@ -17,7 +17,7 @@ fn started() -> Heart {
     Heart::root().then(send(1, "go"))
 }
 
-/// A root whose answer made the blocking 0xB1 and the background 0xB2, has a tool with side effects active, and awaits all.
+/// Returns a root with the blocking child 0xB1, the background child 0xB2, a running tool with side effects and an await.
 fn busy() -> Heart {
     let awaits = CallKind::Await { all: true, runs: Vec::new() };
     started()
@@ -26,7 +26,7 @@ fn busy() -> Heart {
         .then(spawn(1, Mode::Background, &[(1, 0xB2)]))
 }
 
-/// The end of 0xB1 by the interrupt of its owner.
+/// Returns the end of 0xB1 by the interrupt of its owner.
 fn cancelled() -> Command {
     let outcome = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } };
     Command::OwnedEnded(vec![notice(0xB1, call(1, 0), outcome, "half done")])
@@ -36,8 +36,8 @@ fn dropped(turn: u32) -> Command {
     attempt_failed(turn, 1, ModelFail::Unavailable)
 }
 
-/// The effects apart from timers of turns and calls.
-fn asked_of_the_hub(decision: &Decision) -> Vec<Effect> {
+/// Returns the effects except timers of turns and calls.
+fn effects_without_timers(decision: &Decision) -> Vec<Effect> {
     let timers = |effect: &&Effect| match effect {
         Effect::Arm { deadline, .. } | Effect::Disarm { deadline } => matches!(deadline, Deadline::Grace(_)),
         _ => true,
@@ -59,17 +59,17 @@ fn results(heart: &Heart) -> Vec<(CallId, String)> {
 
 fn changed(heart: &mut Heart, command: Command) -> Changes {
     let before = Before::of(&heart.state);
-    let decision = heart.tell(command).unwrap();
+    let decision = heart.decide(command).unwrap();
     changes(&before, &heart.state, &decision.records, Stamp::default())
 }
 
 #[test]
-fn a_stream_is_dropped_and_the_run_ends_when_it_is_gone() {
+fn interrupted_run_ends_after_its_stream_is_dropped() {
     let mut heart = started();
-    let decision = heart.tell(interrupt()).unwrap();
+    let decision = heart.decide(interrupt()).unwrap();
     assert_eq!(decision.reply, Reply::Done(RunNo(1)));
-    assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, grace()]);
-    assert_eq!(heart.says(dropped(1)), "discarded ended(interrupted) > E");
+    assert_eq!(effects_without_timers(&decision), [Effect::CancelLocal, grace()]);
+    assert_eq!(heart.summary(dropped(1)), "discarded ended(interrupted) > E");
     let last = heart.state.last.as_ref().unwrap();
     assert_eq!(last.outcome, Outcome::Interrupted { by: By::Person });
 }
@@ -77,17 +77,17 @@ fn a_stream_is_dropped_and_the_run_ends_when_it_is_gone() {
 #[test]
 fn interrupt_keeps_a_ready_answer_without_starting_its_calls() {
     let mut final_answer = started().then(interrupt());
-    assert_eq!(final_answer.says(answers(1, "done")), "answered ended(interrupted) > E");
+    assert_eq!(final_answer.summary(answers(1, "done")), "answered ended(interrupted) > E");
     assert_eq!(final_answer.state.last.unwrap().text.as_deref(), Some("done"), "partial output is kept");
     let mut with_calls = started().then(interrupt());
     let kinds = vec![reads(), blocking()];
-    assert_eq!(with_calls.says(calls(1, kinds)), "answered -0:interrupted -1:interrupted ended(interrupted) > E");
+    assert_eq!(with_calls.summary(calls(1, kinds)), "answered -0:interrupted -1:interrupted ended(interrupted) > E");
 }
 
 #[test]
 fn interrupt_answers_waits_stops_work_and_spares_background() {
     let mut heart = busy();
-    let decision = heart.tell(interrupt()).unwrap();
+    let decision = heart.decide(interrupt()).unwrap();
     let names: Vec<String> = decision.records.iter().map(word).collect();
     assert_eq!(names, ["-3:interrupted", "-4:interrupted", "held(interrupted)", "cancel_asked"]);
     let cancel = Effect::CancelChild {
@@ -96,19 +96,19 @@ fn interrupt_answers_waits_stops_work_and_spares_background() {
         key: call(1, 0),
         by: By::Owner { outcome: OutcomeKind::Interrupted },
     };
-    assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, cancel, grace()]);
+    assert_eq!(effects_without_timers(&decision), [Effect::CancelLocal, cancel, grace()]);
     let request = Record::CancelAsked { call: None, child: session(0xB1), key: call(1, 0) };
     assert_eq!(decision.records.last(), Some(&request));
-    assert_eq!(heart.says(tool(1, 2, "written")), "-2:interrupted > Hi");
-    assert_eq!(heart.says(cancelled()), "result > Hi");
-    assert_eq!(heart.says(ended(0xB2, call(1, 1))), "message[1] ended(interrupted) > E");
+    assert_eq!(heart.summary(tool(1, 2, "written")), "-2:interrupted > Hi");
+    assert_eq!(heart.summary(cancelled()), "result > Hi");
+    assert_eq!(heart.summary(ended(0xB2, call(1, 1))), "message[1] ended(interrupted) > E");
 }
 
 #[test]
 fn next_input_resumes_with_full_context_and_new_allowance() {
     let mut heart = busy().then(interrupt()).then(send(2, "continue"));
-    assert_eq!(heart.says(tool(1, 2, "written")), "-2:interrupted > Hi", "a call is open: the input waits");
-    let decision = heart.tell(cancelled()).unwrap();
+    assert_eq!(heart.summary(tool(1, 2, "written")), "-2:interrupted > Hi", "the input waits for the open call");
+    let decision = heart.decide(cancelled()).unwrap();
     let names: Vec<String> = decision.records.iter().map(word).collect();
     assert_eq!(names, ["result", "taken", "turn"]);
     assert!(decision.effects.contains(&Effect::Disarm { deadline: Deadline::Grace(RunNo(1)) }));
@@ -117,29 +117,29 @@ fn next_input_resumes_with_full_context_and_new_allowance() {
     let call_results = results(&heart);
     assert_eq!(call_results.iter().map(|(call, _)| call.ix).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     assert!(call_results[0].1.contains("cancelled by an interrupt of its owner"), "{}", call_results[0].1);
-    assert!(call_results[2].1.contains("finished all the same:\nwritten"), "{}", call_results[2].1);
+    assert!(call_results[2].1.contains("but this call finished:\nwritten"), "{}", call_results[2].1);
     let last = heart.state.transcript.last();
     assert!(matches!(last, Some(Message::User { text, .. }) if &**text == "continue"), "{last:?}");
-    assert_eq!(heart.says(answers(2, "continued")), "answered > Wr");
-    assert_eq!(heart.says(ended(0xB2, call(1, 1))), "message[1] turn > W", "resumed, it is woken again");
+    assert_eq!(heart.summary(answers(2, "continued")), "answered > Wr");
+    assert_eq!(heart.summary(ended(0xB2, call(1, 1))), "message[1] turn > W", "a notice wakes the resumed run");
 }
 
 #[test]
-fn a_notice_that_comes_while_the_run_is_held_is_stored_unread() {
+fn notice_to_a_held_run_is_stored_without_a_turn() {
     let mut heart = started()
         .then(calls(1, vec![background(), background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)]))
         .then(answers(2, "so far"))
         .then(interrupt());
-    let decision = heart.tell(ended(0xB1, call(1, 0))).unwrap();
+    let decision = heart.decide(ended(0xB1, call(1, 0))).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["message[1]"]);
     assert_eq!(decision.effects, [Effect::Unload], "no run is woken");
-    assert_eq!(heart.says(send(2, "and?")), "accepted taken turn > W");
-    let senders: Vec<&str> = heart.state.transcript.iter().rev().take(2).map(of_whom).collect();
-    assert_eq!(senders, ["user", "notice"], "it precedes the input");
+    assert_eq!(heart.summary(send(2, "and?")), "accepted taken turn > W");
+    let kinds: Vec<&str> = heart.state.transcript.iter().rev().take(2).map(message_kind).collect();
+    assert_eq!(kinds, ["user", "notice"], "the notice precedes the input");
 }
 
-fn of_whom(message: &Message) -> &'static str {
+fn message_kind(message: &Message) -> &'static str {
     match message {
         Message::User { .. } => "user",
         Message::Assistant { .. } => "assistant",
@@ -150,20 +150,20 @@ fn of_whom(message: &Message) -> &'static str {
 }
 
 #[test]
-fn an_input_that_waits_already_resumes_at_once() {
+fn queued_input_resumes_an_interrupted_run_at_once() {
     let awaits = CallKind::Await { all: true, runs: Vec::new() };
     let mut heart = started()
         .then(calls(1, vec![background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
         .then(calls(2, vec![awaits]))
         .then(send(2, "stop waiting"));
-    assert_eq!(heart.says(interrupt()), "-0:interrupted held(interrupted) taken turn Done > W");
+    assert_eq!(heart.summary(interrupt()), "-0:interrupted held(interrupted) taken turn Done > W");
 }
 
 #[test]
 fn work_still_running_after_grace_is_killed() {
     let mut heart = busy().then(interrupt());
-    let decision = heart.tell(Command::Deadline(Deadline::Grace(RunNo(1)))).unwrap();
+    let decision = heart.decide(Command::Deadline(Deadline::Grace(RunNo(1)))).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["-2:unknown"]);
     let cancel = Effect::CancelChild {
         run: RunNo(1),
@@ -171,15 +171,15 @@ fn work_still_running_after_grace_is_killed() {
         key: call(1, 0),
         by: By::Owner { outcome: OutcomeKind::Interrupted },
     };
-    assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, cancel, Effect::Unload]);
-    assert_eq!(heart.says(tool(1, 2, "late")), "S");
+    assert_eq!(effects_without_timers(&decision), [Effect::CancelLocal, cancel, Effect::Unload]);
+    assert_eq!(heart.summary(tool(1, 2, "late")), "S");
     let stopped = busy().then(interrupt()).then(tool(1, 2, "x")).then(cancelled());
-    assert_eq!(stopped.clone().says(Command::Deadline(Deadline::Grace(RunNo(1)))), "> Hi");
-    assert_eq!(stopped.then(send(2, "on")).says(Command::Deadline(Deadline::Grace(RunNo(1)))), "S");
+    assert_eq!(stopped.clone().summary(Command::Deadline(Deadline::Grace(RunNo(1)))), "> Hi");
+    assert_eq!(stopped.then(send(2, "on")).summary(Command::Deadline(Deadline::Grace(RunNo(1)))), "S");
 }
 
 #[test]
-fn a_call_that_was_stopped_before_it_did_anything_says_so() {
+fn stopped_call_without_effects_may_be_repeated() {
     let result = subtend_session::call::CallResult {
         end: CallEnd::Cancelled,
         content: "the call was cancelled".into(),
@@ -192,7 +192,7 @@ fn a_call_that_was_stopped_before_it_did_anything_says_so() {
         .then(Command::ToolFinished { call: call(1, 1), result: Box::new(result), worked_ms: 3 });
     let text = "Interrupted before it was done. Call it again if it is still needed.";
     assert_eq!(results(&heart)[1], (call(1, 1), text.to_owned()));
-    assert_eq!(heart.says(interrupt()), "Done > Hi");
+    assert_eq!(heart.summary(interrupt()), "Done > Hi");
 }
 
 #[test]
@@ -202,34 +202,34 @@ fn interrupted_child_releases_slot_and_requests_it_on_resume() {
         Mode::Background,
         &[(0, 0xB1)],
     ));
-    assert_eq!(slots(&heart.tell(interrupt()).unwrap()), ["release"]);
-    heart.tell(dropped(2)).unwrap();
-    let decision = heart.tell(steer(5, "on")).unwrap();
+    assert_eq!(slots(&heart.decide(interrupt()).unwrap()), ["release"]);
+    heart.decide(dropped(2)).unwrap();
+    let decision = heart.decide(steer(5, "on")).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["accepted", "taken", "parked(slot)"]);
     assert_eq!(slots(&decision), ["request again"]);
-    assert_eq!(slots(&heart.tell(interrupt()).unwrap()), ["release"], "a place in the queue goes back too");
+    assert_eq!(slots(&heart.decide(interrupt()).unwrap()), ["release"], "a queued slot request is released too");
 }
 
 #[test]
 fn interrupt_ends_queued_run_and_finds_no_run_in_new_session() {
     let mut queued = Heart::child();
-    let decision = queued.tell(interrupt()).unwrap();
+    let decision = queued.decide(interrupt()).unwrap();
     assert_eq!(slots(&decision), ["release"]);
     assert!(
         decision.effects.iter().any(|effect| matches!(effect, Effect::DeliverCompletion { .. })),
         "its owner is notified"
     );
-    assert_eq!(Heart::root().says(interrupt()), "NF > E");
+    assert_eq!(Heart::root().summary(interrupt()), "NF > E");
     let mut over = started().then(answers(1, "done"));
     let ended = RunKey { session: session(ME), run: RunNo(1) };
-    assert_eq!(over.tell(interrupt()).unwrap().reply, Reply::AlreadyEnded(ended, Outcome::Completed));
+    assert_eq!(over.decide(interrupt()).unwrap().reply, Reply::AlreadyEnded(ended, Outcome::Completed));
 }
 
 #[test]
 fn new_activation_repeats_cancels_without_second_record() {
     let held = busy().then(interrupt());
     let mut heart = held.refolded();
-    let decision = heart.tell(Command::Reactivated { calls: Vec::new(), owner_over: None }).unwrap();
+    let decision = heart.decide(Command::Reactivated { calls: Vec::new(), owner_ended: None }).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["-2:unknown"]);
     let cancel = Effect::CancelChild {
         run: RunNo(1),
@@ -238,13 +238,13 @@ fn new_activation_repeats_cancels_without_second_record() {
         by: By::Owner { outcome: OutcomeKind::Interrupted },
     };
     assert!(decision.effects.contains(&cancel) && decision.effects.contains(&grace()));
-    heart.tell(cancelled()).unwrap();
-    let quiet = heart.refolded().tell(Command::Reactivated { calls: Vec::new(), owner_over: None }).unwrap();
-    assert_eq!(quiet, Decision::default(), "held for a background child alone it has no grace to wait for");
+    heart.decide(cancelled()).unwrap();
+    let quiet = heart.refolded().decide(Command::Reactivated { calls: Vec::new(), owner_ended: None }).unwrap();
+    assert_eq!(quiet, Decision::default(), "a run held only for a background child has no grace");
 }
 
 #[test]
-fn the_cancel_row_stands_until_the_notice_is_taken() {
+fn cancel_row_is_kept_until_the_notice_is_taken() {
     let mut heart = busy();
     let row = |kind, to, from| Row { to, from, kind, key: RowKey::Call(call(1, 0)) };
     let asks = row(RowKind::Cancel, session(0xB1), session(ME));
@@ -254,13 +254,13 @@ fn the_cancel_row_stands_until_the_notice_is_taken() {
 }
 
 #[test]
-fn a_lost_run_that_was_held_ends_interrupted() {
+fn lost_held_run_ends_interrupted() {
     let held = busy().then(interrupt()).refolded();
     let lost = Outcome::Lost;
     let rows = vec![notice(0xB1, call(1, 0), lost.clone(), ""), notice(0xB2, call(1, 1), lost, "")];
     let mut heart = held.then(Command::OwnedEnded(rows));
     assert_eq!(
-        heart.says(Command::Lost { owner_survives: true, queue_stands: false }),
+        heart.summary(Command::Lost { owner_survives: true, queue_stands: false }),
         "-2:unknown ended(interrupted) > E"
     );
     assert_eq!(heart.state.last.unwrap().outcome, Outcome::Interrupted { by: By::Person });

@@ -1,4 +1,4 @@
-//! Waits for jobs: which runs they mean (S2).
+//! Waits for jobs, and the runs that they cover.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::{Answered, Command, Plan, ResolvedCall, SpawnVerdict};
@@ -9,7 +9,7 @@ use subtend_session::record::{Record, Stop, ToolCall};
 
 use crate::given::*;
 
-/// A call of `spawn_await` for all jobs, or for these.
+/// Returns a call of `spawn_await` for the named jobs, or for all if none is named.
 fn awaits(turn: u32, named: &[u128]) -> Command {
     let runs = named.iter().map(|job| RunKey { session: session(*job), run: RunNo(1) }).collect();
     let ids = named.iter().map(|job| session(*job).to_string()).collect::<Vec<_>>().join(",");
@@ -29,7 +29,7 @@ fn awaits(turn: u32, named: &[u128]) -> Command {
     }))
 }
 
-/// A root that started the job 0xB1 and, by `task`, 0xB2, and has the turn after that.
+/// Returns a root that started the job 0xB1, and 0xB2 by `task`, and is in its next turn.
 fn started() -> Heart {
     let verdict = |ix, n, dialect| SpawnVerdict {
         call: call(1, ix),
@@ -45,7 +45,7 @@ fn started() -> Heart {
         .then(Command::Spawn { turn: TurnNo(1), verdicts })
 }
 
-/// The result of the wait, and whether it has one.
+/// Returns the result of the wait, if it has one.
 fn result(heart: &Heart) -> Option<String> {
     heart.state.transcript.iter().rev().find_map(|message| match message {
         subtend_session::message::Message::Result { call, content, .. } if call.ix == 0 && call.turn.0 > 1 => {
@@ -56,11 +56,11 @@ fn result(heart: &Heart) -> Option<String> {
 }
 
 #[test]
-fn star_awaits_jobs_and_no_children_of_other_dialects() {
+fn star_awaits_only_jobs() {
     let heart = started().then(awaits(2, &[]));
     assert_eq!(result(&heart), None);
     let other = heart.clone().then(ended(0xB2, call(1, 1)));
-    assert_eq!(result(&other), None, "the end of a task is not the end of a job");
+    assert_eq!(result(&other), None, "the end of a task does not end the wait");
     let heart = heart.then(ended(0xB1, call(1, 0)));
     let short = heart.state.children[&session(0xB1)].short.clone();
     assert_eq!(result(&heart), Some(format!("[{short}: OK]\ndone")));
@@ -78,9 +78,9 @@ fn star_awaits_jobs_and_no_children_of_other_dialects() {
 fn jobs_of_a_run_ended_by_restart_are_awaited_and_reported() {
     for named in [&[][..], &[0xB1][..]] {
         let lost = started().then(Command::Lost { owner_survives: true, queue_stands: false });
-        assert_eq!(lost.state.owed.len(), 2, "the run ended, and was notified of neither");
+        assert_eq!(lost.state.owed.len(), 2, "the run ended before both notices");
         let heart = lost.then(send(2, "again")).then(awaits(3, named));
-        assert_eq!(result(&heart), None, "its end is on its way");
+        assert_eq!(result(&heart), None, "the notice has not arrived");
         let heart = heart.then(ended(0xB1, call(1, 0)));
         let short = heart.state.children[&session(0xB1)].short.clone();
         assert_eq!(result(&heart), Some(format!("[{short}: OK]\ndone")));

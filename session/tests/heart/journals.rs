@@ -1,4 +1,4 @@
-//! Which record may follow: an invalid journal is refused with the reason.
+//! Checks of the record order: an invalid journal is refused with the reason.
 
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::Command;
@@ -12,8 +12,8 @@ use crate::asks::{allow, child};
 use crate::given::*;
 use crate::guards::unfit;
 
-const PUT_AWAY: Option<&str> = Some("the session is closed or deleted");
-const WAITS_NOT: Option<&str> = Some("it names an input that does not wait");
+const CLOSED_OR_DELETED: Option<&str> = Some("the session is closed or deleted");
+const NOT_QUEUED: Option<&str> = Some("it names an input that is not queued");
 
 fn closed() -> Heart {
     Heart::root().recorded(Record::SessionClosed { by: By::Person })
@@ -34,15 +34,18 @@ fn opened(inputs: Vec<InputId>) -> Record {
 }
 
 #[test]
-fn what_is_put_away_takes_neither_an_input_nor_a_run() {
+fn closed_or_deleted_session_takes_no_input_or_run() {
     assert_eq!((unfit(&Heart::root(), &accepted(1)), unfit(&Heart::root(), &opened(Vec::new()))), (None, None));
-    for away in [closed(), deleted(Heart::root()), deleted(closed())] {
-        assert_eq!((unfit(&away, &accepted(1)), unfit(&away, &opened(Vec::new()))), (PUT_AWAY, PUT_AWAY));
+    for heart in [closed(), deleted(Heart::root()), deleted(closed())] {
+        assert_eq!(
+            (unfit(&heart, &accepted(1)), unfit(&heart, &opened(Vec::new()))),
+            (CLOSED_OR_DELETED, CLOSED_OR_DELETED)
+        );
     }
 }
 
 #[test]
-fn only_what_is_closed_and_not_deleted_is_reopened() {
+fn only_a_closed_session_is_reopened() {
     let reopened = Record::SessionReopened { by: By::Person };
     assert_eq!(unfit(&closed(), &reopened), None);
     for heart in [Heart::root(), deleted(Heart::root()), deleted(closed())] {
@@ -57,19 +60,19 @@ fn inputs_not_in_the_queue_are_not_taken_or_removed() {
         let ids = ids.iter().map(|n| input_id(*n)).collect();
         unfit(&heart, &Record::InputsTaken { ids, run: RunNo(1), turn: TurnNo(2) })
     };
-    assert_eq!((taken(&[2]), taken(&[]), taken(&[9]), taken(&[2, 9])), (None, WAITS_NOT, WAITS_NOT, WAITS_NOT));
+    assert_eq!((taken(&[2]), taken(&[]), taken(&[9]), taken(&[2, 9])), (None, NOT_QUEUED, NOT_QUEUED, NOT_QUEUED));
     let removed = |n| {
         let change = QueueChange::Removed(vec![input_id(n)]);
         unfit(&heart, &Record::QueueChanged { change, by: By::Person })
     };
-    assert_eq!((removed(2), removed(9)), (None, WAITS_NOT));
+    assert_eq!((removed(2), removed(9)), (None, NOT_QUEUED));
     let queued = Heart::root().recorded(accepted(1));
     assert_eq!(unfit(&queued, &opened(vec![input_id(1)])), None);
-    assert_eq!(unfit(&queued, &opened(vec![input_id(9)])), WAITS_NOT);
+    assert_eq!(unfit(&queued, &opened(vec![input_id(9)])), NOT_QUEUED);
 }
 
 #[test]
-fn a_person_is_asked_for_what_is_due_and_was_not_allowed() {
+fn ask_opens_only_for_a_due_call_without_approval() {
     let ask = |ix| Record::AskOpened {
         call: call(1, ix),
         action: "fs.write".into(),
@@ -81,7 +84,7 @@ fn a_person_is_asked_for_what_is_due_and_was_not_allowed() {
     let works = Heart::root().then(send(1, "go")).then(calls(1, vec![writes(), writes()]));
     assert_eq!((unfit(&works, &ask(0)), unfit(&works, &ask(1))), (not_due, None), "the first has started");
     let allowed = child(vec![(writes(), Some("a"))]).then(allow(0));
-    assert_eq!(unfit(&allowed, &ask(0)), not_due, "it waits for its slot");
+    assert_eq!(unfit(&allowed, &ask(0)), not_due, "the approved call waits for a slot");
 }
 
 fn finished(turn: u32, ix: u32, end: CallEnd) -> Record {
@@ -94,31 +97,31 @@ fn starts(turn: u32, ix: u32, kind: CallKind) -> Record {
 }
 
 #[test]
-fn a_call_starts_once_and_ends_once() {
+fn call_starts_once_and_ends_once() {
     let heart =
         Heart::root().then(send(1, "go")).then(calls(1, vec![reads(), writes(), writes()])).then(tool(1, 0, "x"));
     assert_eq!(unfit(&heart, &starts(1, 2, writes())), None);
     assert_eq!(unfit(&heart, &starts(1, 1, writes())), Some("the call started before"));
     assert_eq!(unfit(&heart, &starts(1, 0, reads())), Some("the call has its result"));
-    assert_eq!(unfit(&heart, &starts(1, 9, reads())), Some("there is no such call"));
+    assert_eq!(unfit(&heart, &starts(1, 9, reads())), Some("the call does not exist"));
     assert_eq!(unfit(&heart, &finished(1, 1, CallEnd::Ok)), None);
     assert_eq!(unfit(&heart, &finished(1, 0, CallEnd::Ok)), Some("the call has its result"));
     let asks = child(vec![(writes(), Some("a"))]);
-    assert_eq!(unfit(&asks, &starts(1, 0, writes())), Some("a person is asked for the call"));
+    assert_eq!(unfit(&asks, &starts(1, 0, writes())), Some("the call awaits approval"));
 }
 
 #[test]
-fn only_a_blocking_call_is_moved_to_the_background() {
+fn only_a_blocking_child_call_moves_to_background() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking(), writes(), blocking()]));
     let heart = heart.then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
     let moved = |ix| unfit(&heart, &finished(1, ix, CallEnd::Backgrounded));
-    let owns_none = Some("the call waits for no owned run");
+    let owns_none = Some("the call does not wait for an owned run");
     assert_eq!((moved(0), moved(1), moved(2)), (None, owns_none, owns_none));
 }
 
 #[test]
-fn a_child_is_asked_to_go_on_while_no_run_of_it_is_owed() {
-    // 0xB1 was reported; the end of 0xB2 is owed by a run that was lost.
+fn child_is_continued_only_without_an_open_run() {
+    // The end of 0xB1 was taken. The end of 0xB2 is owed to a lost run.
     let lost = Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![blocking(), background()]))
@@ -133,7 +136,7 @@ fn a_child_is_asked_to_go_on_while_no_run_of_it_is_owed() {
         let (call, child, input, mode) = (call(3, ix), session(child), "continue".into(), Mode::Blocking);
         Record::ContinueAsked(Box::new(ContinueAsked { turns: None, tools: None, call, child, input, mode }))
     };
-    let in_flight = Some("there is no such child, or its run is owned and in flight");
+    let in_flight = Some("the child does not exist, or its run is owned and in flight");
     assert_eq!((unfit(&lost, &request_record(0, 0xB1)), unfit(&lost, &request_record(0, 0xB2))), (None, in_flight));
     assert_eq!(
         (unfit(&lost, &request_record(0, 0xEE)), unfit(&lost, &request_record(1, 0xB1))),
@@ -164,17 +167,17 @@ fn turns_follow_one_by_one_in_a_run_not_held_or_parked() {
         (unfit(&rests, &starts(3, 1)), unfit(&rests, &starts(3, 2)), unfit(&rests, &starts(4, 1))),
         (None, one_by_one, one_by_one)
     );
-    let not_over = Some("the turn before it is not over");
+    let not_ended = Some("the turn before it has not ended");
     let streams = Heart::root().then(send(1, "go"));
-    assert_eq!(unfit(&streams, &starts(2, 1)), not_over);
-    assert_eq!(unfit(&streams.then(calls(1, vec![writes()])), &starts(2, 1)), not_over);
+    assert_eq!(unfit(&streams, &starts(2, 1)), not_ended);
+    assert_eq!(unfit(&streams.then(calls(1, vec![writes()])), &starts(2, 1)), not_ended);
     let waits = Some("the run is held or waits");
     assert_eq!(unfit(&rests.then(interrupt()), &starts(3, 1)), waits);
-    assert_eq!(unfit(&aside(Heart::child().then(admitted())), &starts(3, 1)), waits, "it gave its slot back");
+    assert_eq!(unfit(&aside(Heart::child().then(admitted())), &starts(3, 1)), waits, "its slot is released");
 }
 
 #[test]
-fn between_the_last_result_and_the_next_turn_a_run_works() {
+fn run_works_between_last_result_and_next_turn() {
     let heart = Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![background(), reads()]))

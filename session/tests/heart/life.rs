@@ -26,8 +26,8 @@ fn last_text(heart: &Heart) -> String {
     }
 }
 
-/// The user messages of a session, in the order of the model's input.
-fn said_so_far(heart: &Heart) -> Vec<String> {
+/// Returns the user messages of a session in order.
+fn user_messages(heart: &Heart) -> Vec<String> {
     let text_of = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
         _ => None,
@@ -35,7 +35,7 @@ fn said_so_far(heart: &Heart) -> Vec<String> {
     heart.state.transcript.iter().filter_map(text_of).collect()
 }
 
-/// A root whose child 0xB1 has ended, and whose turn 2 streams.
+/// Returns a root whose child 0xB1 has ended, and whose turn 2 streams.
 fn with_completion() -> Heart {
     Heart::root()
         .then(send(1, "go"))
@@ -44,12 +44,12 @@ fn with_completion() -> Heart {
         .then(ended(0xB1, call(1, 0)))
 }
 
-/// The same, where 0xB1 continues by call 2.0.
-fn goes_on(mode: Mode) -> Heart {
-    with_completion().then(calls(2, vec![CallKind::Continue(mode)])).then(go_on(2, mode, &[(0, 0xB1)]))
+/// Returns the same root after call 2.0 continued 0xB1.
+fn continuing(mode: Mode) -> Heart {
+    with_completion().then(calls(2, vec![CallKind::Continue(mode)])).then(continue_children(2, mode, &[(0, 0xB1)]))
 }
 
-fn again(run: u32, key: CallId, text: &str) -> Command {
+fn ended_again(run: u32, key: CallId, text: &str) -> Command {
     Command::OwnedEnded(vec![Notice { run: Some(RunNo(run)), ..notice(0xB1, key, Outcome::Completed, text) }])
 }
 
@@ -63,51 +63,51 @@ fn continue_requests(decision: &Decision) -> Vec<&Continue> {
     requests
 }
 
-/// A quiet child after its first run.
+/// Returns a quiet child after its first run.
 fn quiet() -> Heart {
     Heart::child().then(admitted()).then(answers(1, "done"))
 }
 
 #[test]
-fn a_model_asks_an_ended_child_to_go_on_and_waits_for_it() {
+fn blocking_continue_of_an_ended_child_waits_for_it() {
     let mut heart = with_completion().then(calls(2, vec![CallKind::Continue(Mode::Blocking)]));
     let before = Before::of(&heart.state);
-    let decision = heart.tell(go_on(2, Mode::Blocking, &[(0, 0xB1)])).unwrap();
+    let decision = heart.decide(continue_children(2, Mode::Blocking, &[(0, 0xB1)])).unwrap();
     assert_eq!(record_names(&decision), ["+0", "continue_asked"]);
     let Record::ContinueAsked(record) = &decision.records[1] else { panic!("not asked") };
     let opened = heart.state.run.as_ref().unwrap().opened.clone();
     assert_eq!(
         continue_requests(&decision),
         [&continue_from(session(ME), &opened, record)],
-        "delivered live, it equals its row"
+        "the live delivery equals the row"
     );
     let row = Row { to: session(0xB1), from: session(ME), kind: RowKind::Continue, key: RowKey::Call(call(2, 0)) };
     assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).put, [row]);
-    assert_eq!(heart.says(again(2, call(2, 0), "done again")), "result turn > W");
+    assert_eq!(heart.summary(ended_again(2, call(2, 0), "done again")), "result turn > W");
     assert_eq!(last_text(&heart), "done again");
-    assert_eq!(heart.says(again(2, call(2, 0), "done again")), "S");
-    assert_eq!(heart.says(answers(3, "all done")), "answered ended(completed) > E");
+    assert_eq!(heart.summary(ended_again(2, call(2, 0), "done again")), "S");
+    assert_eq!(heart.summary(answers(3, "all done")), "answered ended(completed) > E");
 }
 
 #[test]
-fn an_ended_session_goes_on_as_the_next_run_of_its_owner() {
+fn ended_session_continues_as_the_next_run_of_its_owner() {
     let mut heart = Heart::child_with(Limits::default(), 7).then(admitted()).then(answers(1, "done"));
     let before = Before::of(&heart.state);
-    let decision = heart.tell(continued(call(5, 0), None)).unwrap();
+    let decision = heart.decide(continued(call(5, 0), None)).unwrap();
     assert_eq!(record_names(&decision), ["accepted", "opened"]);
     let owner = Owner::Run { session: session(OWNER), run: RunNo(1), call: call(5, 0) };
     let opened = &heart.state.run.as_ref().unwrap().opened;
     assert_eq!((opened.run, &opened.owner, opened.mode), (RunNo(2), &owner, Mode::Blocking));
-    assert_eq!((opened.max_turns, opened.base_turns), (7, 1), "the allowance of its agent, behind what it had");
-    assert_eq!((opened.wall_cap_at, opened.deadline_ms), (Some(8_000_000), Some(480_000)), "its owner's cap binds it");
+    assert_eq!((opened.max_turns, opened.base_turns), (7, 1), "the allowance of its agent, added to earlier turns");
+    assert_eq!((opened.wall_cap_at, opened.deadline_ms), (Some(8_000_000), Some(480_000)), "its owner's cap applies");
     assert_eq!(slots(&decision), ["request"]);
     let cap = Effect::Arm { deadline: Deadline::WallCap(RunNo(2)), after_ms: 7_000_000 };
     assert!(decision.effects.contains(&cap));
     let row = Row { to: session(ME), from: session(OWNER), kind: RowKind::Continue, key: RowKey::Call(call(5, 0)) };
     assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).take, [row]);
-    let mut heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
-    assert_eq!(said_so_far(&heart), ["task", "continue"]);
-    let decided = heart.tell(answers(2, "more")).unwrap();
+    let mut heart = heart.then(Command::Admitted { run: RunNo(2), owner_ended: None });
+    assert_eq!(user_messages(&heart), ["task", "continue"]);
+    let decided = heart.decide(answers(2, "more")).unwrap();
     let notice = decided.effects.iter().find_map(|effect| match effect {
         Effect::DeliverCompletion { to, notice } => Some((*to, notice.key, notice.run, &*notice.prefix)),
         _ => None,
@@ -116,43 +116,43 @@ fn an_ended_session_goes_on_as_the_next_run_of_its_owner() {
 }
 
 #[test]
-fn any_end_can_be_gone_on_from() {
+fn session_can_be_continued_after_any_end() {
     let ends: [fn() -> Command; 3] = [cancel, interrupt, || attempt_failed(1, 1, ModelFail::Auth)];
     for end in ends {
         let mut heart = Heart::child().then(admitted()).then(end());
         if heart.state.run.is_some() {
-            heart.tell(attempt_failed(1, 1, ModelFail::Dropped)).unwrap();
+            heart.decide(attempt_failed(1, 1, ModelFail::Dropped)).unwrap();
         }
-        assert_eq!(heart.says(continued(call(5, 0), None)), "accepted opened > Q");
+        assert_eq!(heart.summary(continued(call(5, 0), None)), "accepted opened > Q");
     }
 }
 
-/// A run that ends before it has a slot never took its task. A person's message is dropped then.
+/// The task of a run that ends without a slot is kept for a later continue. A person's message is dropped.
 #[test]
-fn b6_continue_keeps_a_task_that_never_began() {
+fn b6_continue_keeps_a_task_whose_run_never_started() {
     let mut heart = Heart::child().then(cancel());
-    heart.tell(continued(call(5, 0), None)).unwrap();
-    let heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
-    assert_eq!(said_so_far(&heart), ["task", "continue"]);
+    heart.decide(continued(call(5, 0), None)).unwrap();
+    let heart = heart.then(Command::Admitted { run: RunNo(2), owner_ended: None });
+    assert_eq!(user_messages(&heart), ["task", "continue"]);
     let heart = Heart::child().then(admitted()).then(cancel()).then(attempt_failed(1, 1, ModelFail::Dropped));
     let mut heart = heart.then(send(2, "dropped")).then(cancel()).then(send(3, "said"));
-    heart.tell(Command::Admitted { run: RunNo(3), owner_over: None }).unwrap();
-    assert_eq!(said_so_far(&heart), ["task", "said"]);
+    heart.decide(Command::Admitted { run: RunNo(3), owner_ended: None }).unwrap();
+    assert_eq!(user_messages(&heart), ["task", "said"]);
 }
 
 #[test]
-fn a_continue_of_an_owner_that_is_over_performs_nothing() {
+fn continue_of_an_ended_owner_starts_no_work() {
     let mut heart = quiet();
-    let decision = heart.tell(continued(call(5, 0), Some(OutcomeKind::TimedOut))).unwrap();
+    let decision = heart.decide(continued(call(5, 0), Some(OutcomeKind::TimedOut))).unwrap();
     let last = heart.state.last.as_ref().unwrap();
     assert_eq!(last.outcome, Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::TimedOut } });
-    let at_work = |effect: &Effect| {
+    let is_work = |effect: &Effect| {
         matches!(
             effect,
             Effect::CallModel { .. } | Effect::RequestSlot { .. } | Effect::Arm { .. } | Effect::RunTool { .. }
         )
     };
-    assert!(!decision.effects.iter().any(at_work), "{:?}", decision.effects);
+    assert!(!decision.effects.iter().any(is_work), "{:?}", decision.effects);
     assert!(
         decision.effects.iter().any(|effect| matches!(effect, Effect::DeliverCompletion { .. })),
         "its owner is notified"
@@ -162,45 +162,49 @@ fn a_continue_of_an_owner_that_is_over_performs_nothing() {
 #[test]
 fn refusal_is_result_of_blocking_call_and_message_otherwise() {
     let refused = |why| Command::OwnedEnded(vec![refusal_from(session(0xB1), call(2, 0), why)]);
-    let mut waits = goes_on(Mode::Blocking);
-    assert_eq!(waits.says(refused(ContinueRefusal::InFlight)), "result turn > W");
+    let mut waits = continuing(Mode::Blocking);
+    assert_eq!(waits.summary(refused(ContinueRefusal::InFlight)), "result turn > W");
     let text = "Task 0000b1 (general) did not continue: it is already running for another owner: try again later.";
     assert_eq!(last_text(&waits), text);
-    let mut aside = goes_on(Mode::Background).then(answers(3, "so far"));
-    assert_eq!(aside.says(refused(ContinueRefusal::Closed)), "message[1] turn > W");
+    let mut aside = continuing(Mode::Background).then(answers(3, "so far"));
+    assert_eq!(aside.summary(refused(ContinueRefusal::Closed)), "message[1] turn > W");
     assert!(last_text(&aside).contains("it did not continue: it is closed: start a new one"), "{}", last_text(&aside));
-    assert_eq!(aside.says(again(2, call(2, 0), "late")), "S", "one notice by key");
+    assert_eq!(aside.summary(ended_again(2, call(2, 0), "late")), "S", "one notice by key");
 }
 
 #[test]
-fn a_child_is_not_asked_while_its_owner_has_not_heard_of_it() {
+fn child_is_not_continued_before_its_end_is_taken() {
     let mut heart = with_completion()
         .then(calls(2, vec![background(), reads()]))
         .then(spawn(2, Mode::Background, &[(0, 0xB2)]))
         .then(tool(2, 1, "read"))
         .then(ended(0xB2, call(2, 0)))
         .then(calls(3, vec![CallKind::Continue(Mode::Blocking)]));
-    assert_eq!(heart.says(go_on(3, Mode::Blocking, &[(0, 0xB2)])), "+0 -0:error message[1] turn > W");
-    let mut lost = goes_on(Mode::Background)
+    assert_eq!(heart.summary(continue_children(3, Mode::Blocking, &[(0, 0xB2)])), "+0 -0:error message[1] turn > W");
+    let mut lost = continuing(Mode::Background)
         .then(Command::Lost { owner_survives: true, queue_stands: false })
         .then(send(2, "and now?"))
         .then(calls(4, vec![CallKind::Continue(Mode::Blocking)]));
-    assert_eq!(lost.says(go_on(4, Mode::Blocking, &[(0, 0xB1)])), "+0 -0:error turn > W");
-    assert_eq!(lost.says(again(2, call(2, 0), "late")), "> W", "a notice of a former run waits for the boundary");
+    assert_eq!(lost.summary(continue_children(4, Mode::Blocking, &[(0, 0xB1)])), "+0 -0:error turn > W");
+    assert_eq!(
+        lost.summary(ended_again(2, call(2, 0), "late")),
+        "> W",
+        "a notice of an earlier run waits for the boundary"
+    );
 }
 
 #[test]
-fn k26_messages_that_stand_open_the_run_behind_a_continue() {
+fn k26_kept_messages_open_the_run_after_a_continue() {
     let mut heart = Heart::child().then(admitted()).then(send(2, "and this")).then(cancel_tree()).then(attempt_failed(
         1,
         1,
         ModelFail::Dropped,
     ));
-    assert_eq!(heart.says(continued(call(5, 0), None)), "accepted opened > Q");
-    assert_eq!(heart.says(Command::Admitted { run: RunNo(2), owner_over: None }), "started taken turn > W");
-    assert_eq!(heart.says(answers(2, "continued")), "answered ended(completed) opened > Q");
-    let heart = heart.then(Command::Admitted { run: RunNo(3), owner_over: None });
-    assert_eq!(said_so_far(&heart), ["task", "continue", "and this"]);
+    assert_eq!(heart.summary(continued(call(5, 0), None)), "accepted opened > Q");
+    assert_eq!(heart.summary(Command::Admitted { run: RunNo(2), owner_ended: None }), "started taken turn > W");
+    assert_eq!(heart.summary(answers(2, "continued")), "answered ended(completed) opened > Q");
+    let heart = heart.then(Command::Admitted { run: RunNo(3), owner_ended: None });
+    assert_eq!(user_messages(&heart), ["task", "continue", "and this"]);
 }
 
 fn cancels(child: u128) -> CallKind {
@@ -208,88 +212,93 @@ fn cancels(child: u128) -> CallKind {
 }
 
 #[test]
-fn a_model_cancels_a_run_that_it_owns_once_and_goes_on() {
-    let mut heart = goes_on(Mode::Background);
-    let decision = heart.tell(calls(3, vec![cancels(0xB1), cancels(0xB1)])).unwrap();
+fn model_cancels_an_owned_run_once_and_continues() {
+    let mut heart = continuing(Mode::Background);
+    let decision = heart.decide(calls(3, vec![cancels(0xB1), cancels(0xB1)])).unwrap();
     assert_eq!(record_names(&decision), ["answered", "+0", "cancel_asked", "-0:ok", "+1", "-1:ok", "turn"]);
     let given = Record::CancelAsked { call: Some(call(3, 0)), child: session(0xB1), key: call(2, 0) };
-    assert!(decision.records.contains(&given), "it names the run in flight by its key");
+    assert!(decision.records.contains(&given), "the record has the key of the run in flight");
     let by = By::Model { call: call(3, 0) };
     let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), key: call(2, 0), by: by.clone() };
     assert_eq!(decision.effects.iter().filter(|effect| **effect == cancel).count(), 1);
     let mut heart = heart.then(answers(4, "so far"));
-    let gone = Notice { run: Some(RunNo(2)), ..notice(0xB1, call(2, 0), Outcome::Cancelled { by }, "half") };
-    assert_eq!(heart.says(Command::OwnedEnded(vec![gone])), "message[1] turn > W", "its own cancel wakes it");
+    let cancelled = Notice { run: Some(RunNo(2)), ..notice(0xB1, call(2, 0), Outcome::Cancelled { by }, "half") };
+    assert_eq!(
+        heart.summary(Command::OwnedEnded(vec![cancelled])),
+        "message[1] turn > W",
+        "an end by its own cancel wakes it"
+    );
     assert!(last_text(&heart).contains("was cancelled by your own call"), "{}", last_text(&heart));
 }
 
 #[test]
-fn a_model_is_told_what_it_cannot_cancel() {
+fn refused_cancel_names_the_reason() {
     let error = |mut heart: Heart, turn, child| {
-        heart.tell(calls(turn, vec![cancels(child)])).unwrap();
+        heart.decide(calls(turn, vec![cancels(child)])).unwrap();
         last_text(&heart)
     };
-    assert_eq!(
-        error(with_completion(), 2, 0xB1),
-        "Not cancelled: no run of task 0000b1 that you started is in flight."
-    );
+    assert_eq!(error(with_completion(), 2, 0xB1), "Not cancelled: task 0000b1 has no active run that you started.");
     let unknown = error(with_completion(), 2, 0xEE);
     assert!(unknown.starts_with("Unknown task "), "{unknown}");
-    let mut after = goes_on(Mode::Background).then(again(2, call(2, 0), "done"));
-    assert_eq!(after.says(calls(3, vec![cancels(0xB1)])), "answered +0 -0:error message[1] turn > W");
+    let mut after = continuing(Mode::Background).then(ended_again(2, call(2, 0), "done"));
+    assert_eq!(after.summary(calls(3, vec![cancels(0xB1)])), "answered +0 -0:error message[1] turn > W");
 }
 
 #[test]
-fn a_cancelled_run_says_who_cancelled_it() {
+fn cancelled_run_records_the_cancelling_call() {
     let mut heart =
-        quiet().then(continued(call(5, 0), None)).then(Command::Admitted { run: RunNo(2), owner_over: None });
-    assert_eq!(heart.says(owner_cancels(call(5, 0))), "closing(cancelled) > Hc");
-    assert_eq!(heart.says(owner_cancels(call(5, 0))), "> Hc", "it comes as often as its row is found");
-    assert_eq!(heart.says(attempt_failed(2, 1, ModelFail::Dropped)), "discarded ended(cancelled) > E");
+        quiet().then(continued(call(5, 0), None)).then(Command::Admitted { run: RunNo(2), owner_ended: None });
+    assert_eq!(heart.summary(owner_cancels(call(5, 0))), "closing(cancelled) > Hc");
+    assert_eq!(heart.summary(owner_cancels(call(5, 0))), "> Hc", "a repeated row changes nothing");
+    assert_eq!(heart.summary(attempt_failed(2, 1, ModelFail::Dropped)), "discarded ended(cancelled) > E");
     assert_eq!(heart.state.last.as_ref().unwrap().outcome, Outcome::Cancelled { by: By::Model { call: call(4, 0) } });
-    assert_eq!(heart.says(owner_cancels(call(5, 0))), "S");
+    assert_eq!(heart.summary(owner_cancels(call(5, 0))), "S");
 }
 
 #[test]
-fn an_interrupt_reaches_a_continued_run_that_is_not_opened_yet() {
-    let mut heart = goes_on(Mode::Blocking);
+fn interrupt_reaches_an_unopened_continued_run() {
+    let mut heart = continuing(Mode::Blocking);
     let before = Before::of(&heart.state);
-    let decision = heart.tell(interrupt()).unwrap();
+    let decision = heart.decide(interrupt()).unwrap();
     let by = By::Owner { outcome: OutcomeKind::Interrupted };
     let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), key: call(2, 0), by };
     assert!(decision.effects.contains(&cancel));
     let row = Row { to: session(0xB1), from: session(ME), kind: RowKind::Cancel, key: RowKey::Call(call(2, 0)) };
     assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).put, [row]);
-    let mut aside = goes_on(Mode::Background);
-    assert_eq!(aside.says(interrupt()), "held(interrupted) Done > Hi", "one in the background continues");
+    let mut aside = continuing(Mode::Background);
+    assert_eq!(aside.summary(interrupt()), "held(interrupted) Done > Hi", "a background run continues");
 }
 
 #[test]
-fn a_name_stands_for_the_owned_run_that_is_heard_of_next() {
+fn child_name_refers_to_the_next_owned_end() {
     let run = |no| RunKey { session: session(0xB1), run: RunNo(no) };
     let check = |no| calls(3, vec![CallKind::Check { run: run(no), wait: true }]);
-    let heart = goes_on(Mode::Background);
+    let heart = continuing(Mode::Background);
     assert_eq!(heart.state.owned_run(session(0xB1)), run(2));
     let mut first = heart.clone();
-    assert_eq!(first.says(check(1)), "answered +0 -0:ok turn > W", "run 1 was reported: run 2 says nothing of it");
+    assert_eq!(
+        first.summary(check(1)),
+        "answered +0 -0:ok turn > W",
+        "run 1 was reported: run 2 message nothing of it"
+    );
     assert_eq!(last_text(&first), "[0000b1] ended; its result was given before\n");
     let mut second = heart.clone().then(check(2));
     assert_eq!(second.state.phase(), Phase::WaitingMidTurn);
     let mut late = second.clone();
-    assert_eq!(late.says(Command::Deadline(Deadline::Call(call(3, 0)))), "-0:timed_out turn > W");
+    assert_eq!(late.summary(Command::Deadline(Deadline::Call(call(3, 0)))), "-0:timed_out turn > W");
     assert!(last_text(&late).ends_with("[0000b1] still running\n"), "{}", last_text(&late));
-    // A person had run 2 of the child in between: the owned one is run 3.
-    assert_eq!(second.says(again(3, call(2, 0), "done again")), "await[1] turn > W");
+    // A person opened run 2 of the child in between, so the owned run is run 3.
+    assert_eq!(second.summary(ended_again(3, call(2, 0), "done again")), "await[1] turn > W");
     assert_eq!(second.state.owned_run(session(0xB1)), run(4));
-    let mut ahead = heart.then(again(2, call(2, 0), "done again"));
-    assert_eq!(ahead.says(check(1)), "answered +0 -0:ok message[1] turn > W", "the end of run 2 is not its result");
+    let mut ahead = heart.then(ended_again(2, call(2, 0), "done again"));
+    assert_eq!(ahead.summary(check(1)), "answered +0 -0:ok message[1] turn > W", "the end of run 2 is not its result");
 }
 
 #[test]
-fn an_await_of_all_lists_what_still_runs_by_its_child() {
+fn await_timeout_lists_children_in_flight() {
     let all = CallKind::Await { all: true, runs: Vec::new() };
-    let mut heart = goes_on(Mode::Background).then(calls(3, vec![all]));
-    assert_eq!(heart.says(Command::Deadline(Deadline::Call(call(3, 0)))), "-0:timed_out turn > W");
+    let mut heart = continuing(Mode::Background).then(calls(3, vec![all]));
+    assert_eq!(heart.summary(Command::Deadline(Deadline::Call(call(3, 0)))), "-0:timed_out turn > W");
     assert!(last_text(&heart).ends_with("[0000b1] still running\n"), "{}", last_text(&heart));
 }
 
@@ -298,14 +307,14 @@ fn with_turns(n: u128, turns: u32, lane: Lane) -> Command {
 }
 
 #[test]
-fn an_input_may_bring_its_own_allowance() {
+fn input_may_set_its_own_turn_allowance() {
     let mut heart = Heart::root_with(Limits { turns: 2, ..Limits::default() }).then(with_turns(1, 1, Lane::Send));
     let run = heart.state.run.as_ref().unwrap();
     assert_eq!((run.opened.max_turns, run.allowance, run.opened.base_turns), (1, 1, 0));
-    assert_eq!(heart.says(calls(1, vec![background()])), "answered > W");
-    assert_eq!(heart.says(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok held(out_of_turns) > Ho");
+    assert_eq!(heart.summary(calls(1, vec![background()])), "answered > W");
+    assert_eq!(heart.summary(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok held(out_of_turns) > Ho");
     // It replaces the allowance, also for later inputs without one.
-    assert_eq!(heart.says(with_turns(2, 3, Lane::Send)), "accepted taken turn > W");
+    assert_eq!(heart.summary(with_turns(2, 3, Lane::Send)), "accepted taken turn > W");
     let run = heart.state.run.as_ref().unwrap();
     assert_eq!((run.allowance, run.spent, run.opened.max_turns), (3, 0, 1));
     let mut heart = heart.then(send(3, "this too")).then(answers(2, "so far"));
@@ -314,8 +323,8 @@ fn an_input_may_bring_its_own_allowance() {
     assert_eq!(heart.state.last.as_ref().unwrap().max_turns, 3);
     let mut next = heart.then(send(4, "more"));
     let opened = next.state.run.as_ref().unwrap().opened.clone();
-    assert_eq!((opened.max_turns, opened.base_turns), (2, 4), "the next run has the session's own again");
-    assert_eq!(next.says(with_turns(5, 9, Lane::Steer)), "accepted > W");
+    assert_eq!((opened.max_turns, opened.base_turns), (2, 4), "the next run has the session's own allowance");
+    assert_eq!(next.summary(with_turns(5, 9, Lane::Steer)), "accepted > W");
 }
 
 fn by_host(n: u128, text: &str) -> Command {
@@ -327,7 +336,7 @@ fn by_agent(n: u128, text: &str) -> Command {
 }
 
 #[test]
-fn persons_are_taken_before_the_host_and_each_in_order() {
+fn persons_inputs_precede_the_hosts_each_in_order() {
     let waiting = |heart: Heart| {
         heart.then(by_agent(2, "agent")).then(by_host(3, "host")).then(send(4, "one")).then(send(5, "two"))
     };
@@ -335,104 +344,112 @@ fn persons_are_taken_before_the_host_and_each_in_order() {
     for turn in 1..=4 {
         heart = heart.then(answers(turn, "said"));
     }
-    assert_eq!(said_so_far(&heart), ["go", "left", "one", "two", "agent", "host"]);
+    assert_eq!(user_messages(&heart), ["go", "left", "one", "two", "agent", "host"]);
     // The same order opens the next run.
-    let stood = waiting(Heart::root().then(send(1, "go"))).then(cancel_tree());
-    let stood = stood.then(attempt_failed(1, 1, ModelFail::Dropped)).then(send(7, "last"));
-    assert_eq!(said_so_far(&stood), ["go", "one"]);
+    let kept = waiting(Heart::root().then(send(1, "go"))).then(cancel_tree());
+    let kept = kept.then(attempt_failed(1, 1, ModelFail::Dropped)).then(send(7, "last"));
+    assert_eq!(user_messages(&kept), ["go", "one"]);
     let mut ended = waiting(Heart::root().then(send(1, "go"))).then(cancel());
     assert_eq!(
-        ended.says(attempt_failed(1, 1, ModelFail::Dropped)),
+        ended.summary(attempt_failed(1, 1, ModelFail::Dropped)),
         "discarded ended(cancelled) opened started taken turn > W"
     );
-    assert_eq!(said_so_far(&ended), ["go", "one"]);
+    assert_eq!(user_messages(&ended), ["go", "one"]);
 }
 
-/// A root that was cancelled with its whole tree, while the inputs 2 and 3 waited.
-fn stands() -> Heart {
+/// Returns a root that was cancelled with its whole tree while inputs 2 and 3 were queued.
+fn kept_queue() -> Heart {
     let waiting = Heart::root().then(send(1, "go")).then(send(2, "second")).then(send(3, "third"));
     waiting.then(cancel_tree()).then(attempt_failed(1, 1, ModelFail::Dropped))
 }
 
 #[test]
-fn a_queue_that_stands_is_opened_by_the_next_input_in_its_order() {
-    let mut heart = stands();
+fn kept_queue_is_opened_in_order_by_the_next_input() {
+    let mut heart = kept_queue();
     assert_eq!((heart.state.phase(), heart.state.queue.len()), (Phase::Quiet, 2));
-    assert_eq!(heart.says(send(4, "fourth")), "accepted opened started taken turn > W");
+    assert_eq!(heart.summary(send(4, "fourth")), "accepted opened started taken turn > W");
     let heart = heart.then(answers(2, "a")).then(answers(3, "b"));
-    assert_eq!(said_so_far(&heart), ["go", "second", "third", "fourth"]);
+    assert_eq!(user_messages(&heart), ["go", "second", "third", "fourth"]);
 }
 
 #[test]
-fn a_full_queue_that_stands_is_no_trap() {
+fn full_kept_queue_still_accepts_an_input() {
     let limits = Limits { queue: 2, ..Limits::default() };
     let mut heart = Heart::root_with(limits).then(send(1, "go")).then(send(2, "second")).then(send(3, "third"));
-    assert!(matches!(heart.tell(send(4, "fourth")), Err(Rejection::Busy { .. })));
+    assert!(matches!(heart.decide(send(4, "fourth")), Err(Rejection::Busy { .. })));
     let mut heart = heart.then(cancel_tree()).then(attempt_failed(1, 1, ModelFail::Dropped));
-    assert_eq!(heart.says(send(4, "fourth")), "accepted opened started taken turn > W");
+    assert_eq!(heart.summary(send(4, "fourth")), "accepted opened started taken turn > W");
     assert_eq!(heart.state.queue.len(), 2);
 }
 
 #[test]
-fn whether_the_queue_stands_is_the_last_word_about_it() {
+fn queue_is_kept_by_the_last_command_about_it() {
     let closing = || Heart::root().then(send(1, "go")).then(send(2, "next")).then(calls(1, vec![writes()]));
-    let end = |mut heart: Heart| heart.says(tool(1, 0, "x"));
-    let (opens, stands) = ("-0:ok ended(cancelled) opened started taken turn > W", "-0:ok ended(cancelled) > E");
-    assert_eq!(end(closing().then(cancel()).then(cancel_tree())), stands, "the tree's cancel comes second");
-    assert_eq!(end(closing().then(cancel_tree()).then(cancel())), stands, "a later plain cancel changes nothing");
-    // An input after the cancel of the tree requests to continue.
+    let end = |mut heart: Heart| heart.summary(tool(1, 0, "x"));
+    let (opens, kept_queue) = ("-0:ok ended(cancelled) opened started taken turn > W", "-0:ok ended(cancelled) > E");
+    assert_eq!(
+        end(closing().then(cancel()).then(cancel_tree())),
+        kept_queue,
+        "a later cancel of the tree keeps the queue"
+    );
+    assert_eq!(end(closing().then(cancel_tree()).then(cancel())), kept_queue, "a later plain cancel changes nothing");
+    // An input after the cancel of the tree is a request to continue.
     assert_eq!(end(closing().then(cancel_tree()).then(send(3, "no, continue"))), opens);
-    assert_eq!(end(closing().then(cancel_tree()).then(send(3, "continue")).then(cancel_tree())), stands);
+    assert_eq!(end(closing().then(cancel_tree()).then(send(3, "continue")).then(cancel_tree())), kept_queue);
     let timed_out = closing().then(Command::Deadline(Deadline::Run(RunNo(1))));
     let mut timed_out = timed_out.then(cancel_tree());
     assert!(matches!(
         timed_out.state.run.as_ref().unwrap().hold,
         Some(Hold::Closing { outcome: Outcome::TimedOut { .. }, queue_stands: true })
     ));
-    assert_eq!(timed_out.says(cancel_tree()), "AE(timed_out) > Hc");
+    assert_eq!(timed_out.summary(cancel_tree()), "AE(timed_out) > Hc");
 }
 
 #[test]
 fn removed_inputs_never_open_a_run_in_any_phase() {
-    let mut heart = stands();
+    let mut heart = kept_queue();
     let removed = Command::ChangeQueue { change: QueueChange::Removed(vec![input_id(2)]), by: By::Person };
-    assert_eq!(heart.says(removed), "queue_changed Done > E");
-    assert_eq!(said_so_far(&heart.clone().then(send(4, "fourth"))), ["go", "third"]);
+    assert_eq!(heart.summary(removed), "queue_changed Done > E");
+    assert_eq!(user_messages(&heart.clone().then(send(4, "fourth"))), ["go", "third"]);
     let cleared = Command::ChangeQueue { change: QueueChange::Cleared, by: By::Host };
-    assert_eq!(said_so_far(&heart.then(cleared).then(send(4, "fourth"))), ["go", "fourth"]);
+    assert_eq!(user_messages(&heart.then(cleared).then(send(4, "fourth"))), ["go", "fourth"]);
     let notices = Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
         .then(ended(0xB1, call(1, 0)))
         .then(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person });
-    assert_eq!(notices.state.arrived.len(), 1, "notices are not inputs (K5)");
+    assert_eq!(notices.state.arrived.len(), 1, "notices are not inputs");
 }
 
 #[test]
-fn a_child_that_was_waited_for_goes_on_in_the_background() {
+fn blocking_child_moves_to_the_background() {
     let waits = Heart::child().then(admitted()).then(calls(1, vec![blocking()]));
     let mut heart = waits.then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
-    let decision = heart.tell(Command::Background { call: call(1, 0) }).unwrap();
+    let decision = heart.decide(Command::Background { call: call(1, 0) }).unwrap();
     assert_eq!(record_names(&decision), ["-0:backgrounded", "parked(slot)"]);
     assert_eq!((slots(&decision), decision.reply), (vec!["request again"], Reply::Done(RunNo(1))));
     assert!(last_text(&heart).contains("\"session_id\":\"0000b1\",\"status\":\"moved_to_background\""));
     assert_eq!(heart.state.run.as_ref().unwrap().owned[&call(1, 0)].mode, Mode::Background);
     let mut heart = heart.then(admitted()).then(answers(2, "meanwhile"));
-    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] parked(slot) > Wr", "its end is a notice now");
-    let mut both = goes_on(Mode::Blocking);
-    assert_eq!(both.says(Command::Background { call: call(2, 0) }), "-0:backgrounded turn Done > W");
-    assert_eq!(both.says(Command::Background { call: call(2, 0) }), "Done > W");
+    assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "message[1] parked(slot) > Wr", "its end arrives as a notice");
+    let mut both = continuing(Mode::Blocking);
+    assert_eq!(both.summary(Command::Background { call: call(2, 0) }), "-0:backgrounded turn Done > W");
+    assert_eq!(both.summary(Command::Background { call: call(2, 0) }), "Done > W");
 }
 
 #[test]
-fn a_deleted_session_takes_nothing_but_what_it_is_owed() {
-    let mut heart = stands();
-    assert_eq!(heart.says(Command::Delete { by: By::Host }), "queue_changed session_deleted Done > E");
-    assert_eq!(heart.tell(send(9, "hello")), Err(Rejection::Deleted));
-    assert_eq!(heart.tell(send(1, "go")), Err(Rejection::Deleted), "also what it took before");
-    assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "message[1] > E", "a row is taken");
-    assert_eq!(heart.says(cancel()), "AE(cancelled) > E");
+fn deleted_session_takes_only_owed_notices() {
+    let mut heart = kept_queue();
+    assert_eq!(heart.summary(Command::Delete { by: By::Host }), "queue_changed session_deleted Done > E");
+    assert_eq!(heart.decide(send(9, "hello")), Err(Rejection::Deleted));
+    assert_eq!(heart.decide(send(1, "go")), Err(Rejection::Deleted), "also an input that was accepted before");
+    assert_eq!(
+        heart.summary(Command::OwnedEnded(vec![persons_end(0xB1, 2)])),
+        "message[1] > E",
+        "an owed notice is taken"
+    );
+    assert_eq!(heart.summary(cancel()), "AE(cancelled) > E");
 }
 
 fn detached(ms: u64) -> Command {
@@ -442,48 +459,48 @@ fn detached(ms: u64) -> Command {
 }
 
 #[test]
-fn a_detached_child_has_no_owner_and_an_end_of_its_own() {
-    // The wall cap of its parent is not its own.
+fn detached_child_has_no_owner_and_its_own_cap() {
+    // The child does not inherit the wall-clock cap of its parent.
     let mut heart = Heart::child().then(admitted()).then(calls(1, vec![blocking()]));
-    let decision = heart.tell(detached(3_600_000)).unwrap();
+    let decision = heart.decide(detached(3_600_000)).unwrap();
     assert_eq!(
         record_names(&decision),
         ["+0", "spawned", "-0:ok", "turn"],
-        "the call answers at once, whatever it asked for"
+        "the call returns at once, also if it was blocking"
     );
     assert!(matches!(&decision.records[1], Record::ChildSpawned(spawned) if spawned.detached));
     assert!(heart.state.run.as_ref().unwrap().owned.is_empty());
-    let child = Heart::born(session(0xB1), decision.births[0].records.clone());
+    let child = Heart::from_records(session(0xB1), decision.new_sessions[0].records.clone());
     let opened = &child.state.run.as_ref().unwrap().opened;
     assert_eq!((&opened.owner, opened.slot), (&Owner::Detached { by_host: false }, true));
-    assert_eq!(opened.wall_cap_at, Some(4_600_000), "an hour from its birth");
-    assert_eq!(heart.says(calls(2, vec![cancels(0xB1)])), "answered +0 -0:error turn > W");
-    assert_eq!(heart.says(answers(3, "done")), "answered ended(completed) > E", "no call waits for it");
+    assert_eq!(opened.wall_cap_at, Some(4_600_000), "an hour after its creation");
+    assert_eq!(heart.summary(calls(2, vec![cancels(0xB1)])), "answered +0 -0:error turn > W");
+    assert_eq!(heart.summary(answers(3, "done")), "answered ended(completed) > E", "no call waits for it");
     let mut child = child.then(admitted());
     assert_eq!(
-        child.says(Command::OwnerOver {
+        child.summary(Command::OwnerEnded {
             owner: RunKey { session: session(ME), run: RunNo(1) },
             outcome: OutcomeKind::Cancelled,
             queue_stands: false
         }),
         "S"
     );
-    let ended = child.tell(Command::Deadline(Deadline::WallCap(RunNo(1)))).unwrap();
+    let ended = child.decide(Command::Deadline(Deadline::WallCap(RunNo(1)))).unwrap();
     assert_eq!(record_names(&ended), ["closing(timed_out)"]);
-    let ended = child.tell(attempt_failed(1, 1, ModelFail::Dropped)).unwrap();
+    let ended = child.decide(attempt_failed(1, 1, ModelFail::Dropped)).unwrap();
     let completion = ended.effects.into_iter().find_map(|effect| match effect {
         Effect::DeliverCompletion { to, notice } => Some((to, notice)),
         _ => None,
     });
     let (to, notice) = completion.expect("its parent is notified");
     assert_eq!((to, notice.key, notice.run, notice.waking), (session(ME), None, Some(RunNo(1)), false));
-    assert_eq!(heart.says(Command::OwnedEnded(vec![*notice])), "message[1] > E", "stored, and wakes nothing");
+    assert_eq!(heart.summary(Command::OwnedEnded(vec![*notice])), "message[1] > E", "stored without waking the run");
 }
 
 #[test]
 fn ended_detached_child_can_be_continued_by_its_parent() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking()])).then(detached(60_000));
     let mut heart = heart.then(calls(2, vec![CallKind::Continue(Mode::Background)]));
-    assert_eq!(heart.says(go_on(2, Mode::Background, &[(0, 0xB1)])), "+0 continue_asked -0:ok turn > W");
+    assert_eq!(heart.summary(continue_children(2, Mode::Background, &[(0, 0xB1)])), "+0 continue_asked -0:ok turn > W");
     assert_eq!(heart.state.run.as_ref().unwrap().owned.len(), 1, "this run is owned");
 }

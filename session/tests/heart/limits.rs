@@ -1,4 +1,4 @@
-//! Runs that are parked at limits of providers: what each command does to one, and when it resumes.
+//! Runs that are parked at limits of providers: the effect of each command, and their resumption.
 
 use subtend_session::command::{AttemptFailed, Clock, Command, Deadline};
 use subtend_session::decide::wake;
@@ -17,7 +17,7 @@ const HOUR: u64 = 3_600_000;
 /// The reset of the limit, an hour after the clock of the tests.
 const RESET: i64 = 4_600_000;
 
-/// A refused attempt whose provider accepts calls again after `after_ms`.
+/// Returns a failed attempt with a retry-after of `after_ms`.
 pub(crate) fn limited(turn: u32, attempt: u32, after_ms: u64) -> Command {
     Command::AttemptFailed(Box::new(AttemptFailed {
         turn: TurnNo(turn),
@@ -39,13 +39,13 @@ fn at_reset() -> Clock {
     Clock { wall_ms: RESET, worked_ms: 100 }
 }
 
-/// A child whose turn 2 streams, with the background child 0xB1 in flight by call 1.0.
+/// Returns a child whose turn 2 streams, with the background child 0xB1 in flight by call 1.0.
 fn streams() -> Heart {
     let heart = Heart::child().then(admitted()).then(calls(1, vec![background()]));
     heart.then(spawn(1, Mode::Background, &[(0, 0xB1)]))
 }
 
-/// The same, parked in turn 2.
+/// Returns the same child, parked in turn 2.
 fn parked() -> Heart {
     streams().then(limited(2, 1, HOUR))
 }
@@ -57,7 +57,7 @@ fn root() -> Heart {
 #[test]
 fn limit_beyond_the_turn_parks_and_gives_the_slot_back() {
     let mut heart = streams();
-    let decision = heart.tell(limited(2, 1, HOUR)).unwrap();
+    let decision = heart.decide(limited(2, 1, HOUR)).unwrap();
     let parks = Record::RunParked { run: RUN, why: Park::Limit { until: RESET }, worked_ms: 100 };
     assert_eq!(decision.records[1..], [parks]);
     assert_eq!(
@@ -74,31 +74,35 @@ fn limit_beyond_the_turn_parks_and_gives_the_slot_back() {
 }
 
 #[test]
-fn only_a_retryable_error_beyond_the_turn_parks() {
-    let says = |command: Command| root().says(command);
-    assert_eq!(says(limited(1, 1, 599_999)), "discarded turn#2 > W");
-    assert_eq!(says(limited(1, 1, 600_000)), "discarded parked(limit) > Wm");
+fn only_a_retryable_error_beyond_the_turn_parks_the_run() {
+    let message = |command: Command| root().summary(command);
+    assert_eq!(message(limited(1, 1, 599_999)), "discarded turn#2 > W");
+    assert_eq!(message(limited(1, 1, 600_000)), "discarded parked(limit) > Wm");
     let Command::AttemptFailed(failed) = limited(1, 1, HOUR) else { unreachable!() };
     let other = |error| Command::AttemptFailed(Box::new(AttemptFailed { error, ..(*failed).clone() }));
-    assert_eq!(says(other(ModelFail::Unavailable)), "discarded parked(limit) > Wm");
-    assert_eq!(says(other(ModelFail::Credit)), "discarded ended(failed) > E");
+    assert_eq!(message(other(ModelFail::Unavailable)), "discarded parked(limit) > Wm");
+    assert_eq!(message(other(ModelFail::Credit)), "discarded ended(failed) > E");
     let pooled = AttemptFailed { next: Some("b".into()), ..(*failed).clone() };
-    assert_eq!(says(Command::AttemptFailed(Box::new(pooled))), "discarded turn#2 > W", "another model is tried first");
+    assert_eq!(
+        message(Command::AttemptFailed(Box::new(pooled))),
+        "discarded turn#2 > W",
+        "another model is tried first"
+    );
 }
 
 #[test]
 fn park_off_fails_at_once_with_the_reason() {
     let off = Limits { park: Parking::Off, ..Limits::default() };
     let mut heart = Heart::root_with(off).then(send(1, "go"));
-    assert_eq!(heart.says(limited(1, 1, HOUR)), "discarded ended(failed) > E");
+    assert_eq!(heart.summary(limited(1, 1, HOUR)), "discarded ended(failed) > E");
     let Some(Outcome::Failed { kind }) = heart.state.outcomes.last() else { panic!("it failed") };
     assert!(format!("{kind:?}").contains("the weekly limit is reached"), "{kind:?}");
 }
 
-/// The column of a parked run: every command of the table, in its order.
+/// Covers every command of the table, in its order.
 #[test]
-fn every_command_to_a_parked_run() {
-    let owner_over = || Command::OwnerOver { owner: owner_run(), outcome: OutcomeKind::Failed, queue_stands: false };
+fn parked_run_handles_every_command() {
+    let owner_ended = || Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Failed, queue_stands: false };
     let deadline = Command::Deadline;
     let cells: Vec<(&str, Command, &str)> = vec![
         ("send", send(9, "more"), "accepted > Wm"),
@@ -112,7 +116,7 @@ fn every_command_to_a_parked_run() {
         ("cancel", cancel(), "closing(cancelled) Done > Hc"),
         ("cancel of the tree", cancel_tree(), "closing(cancelled) Done > Hc"),
         ("interrupt", interrupt(), "held(interrupted) Done > Hi"),
-        ("owner over", owner_over(), "closing(cancelled) > Hc"),
+        ("owner ended", owner_ended(), "closing(cancelled) > Hc"),
         ("owner cancels", owner_cancels(call(1, 0)), "closing(cancelled) > Hc"),
         ("deadline run", deadline(Deadline::Run(RUN)), "S"),
         ("deadline queue", deadline(Deadline::Queue(RUN)), "S"),
@@ -122,10 +126,10 @@ fn every_command_to_a_parked_run() {
         ("deadline grace", deadline(Deadline::Grace(RUN)), "S"),
         ("deadline limit, before the reset", reset(2), "> Wm"),
         ("deadline limit, another turn", reset(1), "S"),
-        ("reactivated", Command::Reactivated { calls: vec![], owner_over: None }, "> Wm"),
+        ("reactivated", Command::Reactivated { calls: vec![], owner_ended: None }, "> Wm"),
         (
-            "reactivated, owner over",
-            Command::Reactivated { calls: vec![], owner_over: Some(OutcomeKind::Lost) },
+            "reactivated, owner ended",
+            Command::Reactivated { calls: vec![], owner_ended: Some(OutcomeKind::Lost) },
             "closing(cancelled) > Hc",
         ),
         ("restarts exhausted", Command::RestartsExhausted { command: None }, "closing(restarts_exhausted) > Hc"),
@@ -135,20 +139,20 @@ fn every_command_to_a_parked_run() {
     ];
     let mut wrong = String::new();
     for (name, command, expected) in cells {
-        let found = parked().says(command);
+        let found = parked().summary(command);
         if found != expected {
             wrong += &format!("\n{name}: expected {expected}\n{:>width$} found {found}", "", width = name.len());
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    let closes = parked().tell(Command::Close { by: By::Person });
+    let closes = parked().decide(Command::Close { by: By::Person });
     assert!(matches!(closes, Err(Rejection::Working { .. })), "{closes:?}");
 }
 
 #[test]
 fn reset_resumes_a_root_at_once_and_once() {
     let mut heart = root().then(limited(1, 1, HOUR));
-    let decision = heart.tell_at(reset(1), at_reset()).unwrap();
+    let decision = heart.decide_at(reset(1), at_reset()).unwrap();
     let names: Vec<String> = decision.records.iter().map(word).collect();
     assert_eq!(names, ["resumed", "turn#2"]);
     assert_eq!(
@@ -158,8 +162,8 @@ fn reset_resumes_a_root_at_once_and_once() {
             Effect::CallModel { turn: TurnNo(1), attempt: AttemptNo(2), after_ms: 0 },
         ]
     );
-    assert_eq!(heart.tell_at(reset(1), at_reset()), Err(Rejection::Stale("a deadline")), "it resumed before");
-    assert_eq!(heart.says(answer(1, 2, Some("done"), vec![], subtend_session::record::Stop::End)), DONE);
+    assert_eq!(heart.decide_at(reset(1), at_reset()), Err(Rejection::Stale("a deadline")), "the run resumed before");
+    assert_eq!(heart.summary(answer(1, 2, Some("done"), vec![], subtend_session::record::Stop::End)), DONE);
 }
 
 const DONE: &str = "answered ended(completed) > E";
@@ -167,14 +171,14 @@ const DONE: &str = "answered ended(completed) > E";
 #[test]
 fn reset_of_an_owned_run_waits_for_a_slot_first() {
     let mut heart = parked();
-    let decision = heart.tell_at(reset(2), at_reset()).unwrap();
+    let decision = heart.decide_at(reset(2), at_reset()).unwrap();
     assert_eq!(
         (short(&heart, &Ok(decision.clone())), slots(&decision)),
         ("parked(slot) > Wm".into(), vec!["request again"])
     );
-    assert_eq!(heart.tell_at(reset(2), at_reset()), Err(Rejection::Stale("a deadline")));
-    assert_eq!(heart.says(steer(9, "left")), "accepted > Wm", "what arrives waits for the boundary");
-    assert_eq!(heart.says(admitted()), "resumed turn#2 > W");
+    assert_eq!(heart.decide_at(reset(2), at_reset()), Err(Rejection::Stale("a deadline")));
+    assert_eq!(heart.summary(steer(9, "left")), "accepted > Wm", "an input waits for the boundary");
+    assert_eq!(heart.summary(admitted()), "resumed turn#2 > W");
 }
 
 #[test]
@@ -182,37 +186,40 @@ fn attempts_are_counted_from_one_after_a_reset() {
     let limits = Limits { attempts: 2, ..Limits::default() };
     let mut heart = Heart::root_with(limits).then(send(1, "go")).then(attempt_failed(1, 1, ModelFail::Unavailable));
     heart = heart.then(limited(1, 2, HOUR));
-    heart.tell_at(reset(1), at_reset()).unwrap();
-    assert_eq!(heart.says(attempt_failed(1, 3, ModelFail::Unavailable)), "discarded turn#4 > W");
-    assert_eq!(heart.says(attempt_failed(1, 4, ModelFail::Unavailable)), "discarded ended(failed) > E");
+    heart.decide_at(reset(1), at_reset()).unwrap();
+    assert_eq!(heart.summary(attempt_failed(1, 3, ModelFail::Unavailable)), "discarded turn#4 > W");
+    assert_eq!(heart.summary(attempt_failed(1, 4, ModelFail::Unavailable)), "discarded ended(failed) > E");
 }
 
 #[test]
-fn limit_that_holds_on_parks_again_until_the_new_reset() {
+fn repeated_limit_parks_until_the_new_reset() {
     let mut heart = root().then(limited(1, 1, HOUR));
-    heart.tell_at(reset(1), at_reset()).unwrap();
-    heart.tell_at(limited(1, 2, HOUR), at_reset()).unwrap();
+    heart.decide_at(reset(1), at_reset()).unwrap();
+    heart.decide_at(limited(1, 2, HOUR), at_reset()).unwrap();
     assert_eq!(heart.state.run.as_ref().unwrap().limited_until(), Some(RESET + 3_600_000));
 }
 
 #[test]
 fn inputs_and_ends_wait_for_the_boundary_after_the_call() {
     let mut heart = parked().then(steer(9, "left")).then(ended(0xB1, call(1, 0)));
-    heart.tell_at(reset(2), at_reset()).unwrap();
+    heart.decide_at(reset(2), at_reset()).unwrap();
     heart = heart.then(admitted());
-    assert_eq!(heart.says(answer(2, 2, None, vec![reads()], subtend_session::record::Stop::Calls)), "answered +0 > W");
-    assert_eq!(heart.says(tool(2, 0, "read")), "-0:ok taken turn > W");
+    assert_eq!(
+        heart.summary(answer(2, 2, None, vec![reads()], subtend_session::record::Stop::Calls)),
+        "answered +0 > W"
+    );
+    assert_eq!(heart.summary(tool(2, 0, "read")), "-0:ok taken turn > W");
 }
 
 #[test]
 fn interrupted_run_continues_with_an_input_before_the_reset() {
     let mut heart = root().then(limited(1, 1, HOUR));
-    let decision = heart.tell(interrupt()).unwrap();
+    let decision = heart.decide(interrupt()).unwrap();
     assert!(decision.effects.contains(&Effect::Disarm { deadline: Deadline::Limit(TurnNo(1)) }), "{decision:?}");
     assert_eq!(short(&heart, &Ok(decision)), "held(interrupted) ended(interrupted) Done > E");
     let mut held = parked().then(interrupt());
-    assert_eq!(held.says(steer(9, "left")), "accepted taken parked(slot) > Wr");
-    assert_eq!(held.says(admitted()), "resumed turn > W");
+    assert_eq!(held.summary(steer(9, "left")), "accepted taken parked(slot) > Wr");
+    assert_eq!(held.summary(admitted()), "resumed turn > W");
 }
 
 #[test]
@@ -242,5 +249,5 @@ fn only_an_unanswered_call_is_parked_at_a_limit() {
         model: "scripted".into(),
         compacts: None,
     };
-    assert_eq!(unfit(&parked(), &started(2)), Some("the run is held or waits"), "it resumes first");
+    assert_eq!(unfit(&parked(), &started(2)), Some("the run is held or waits"), "the run must resume first");
 }

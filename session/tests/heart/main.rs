@@ -1,11 +1,11 @@
-//! The heart, driven from outside: the table cell by cell, the rules that bind every cell, the verbs, and the fold.
+//! Tests of decisions and the fold: every cell of the table, the rules that apply to all cells, and details of commands.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::wildcard_enum_match_arm,
-    reason = "tests say what they expect and fail where it is not so"
+    reason = "a test that cannot continue fails"
 )]
 
 mod alternatives;

@@ -29,7 +29,7 @@ fn message(n: u32, text: &str) -> Command {
     message_of(SIBLING, n, text)
 }
 
-/// A child whose first turn of two streams.
+/// Returns a child with two turns whose first one streams.
 fn child() -> Heart {
     Heart::child_with(Limits::default(), 2).then(admitted())
 }
@@ -45,37 +45,38 @@ fn users(heart: &Heart) -> Vec<String> {
 #[test]
 fn x16_message_enters_before_the_next_turn() {
     let mut heart = child();
-    assert_eq!(heart.says(message(1, "read it there")), "accepted > W");
-    assert_eq!(heart.says(message(1, "read it there")), "again > W", "the call is repeated after a restart");
-    assert_eq!(heart.says(answers(1, "so")), "answered taken turn > W");
+    assert_eq!(heart.summary(message(1, "read it there")), "accepted > W");
+    assert_eq!(heart.summary(message(1, "read it there")), "again > W", "the call is repeated after a restart");
+    assert_eq!(heart.summary(answers(1, "so")), "answered taken turn > W");
     assert_eq!(users(&heart), ["task", "read it there"]);
-    heart.refolds();
+    heart.assert_refolds();
 }
 
 #[test]
-fn x16_message_renews_no_turns() {
+fn x16_message_does_not_renew_turns() {
     let last = |rules| {
-        let mut heart = child().under(rules).then(message(1, "one")).then(answers(1, "so")).then(message(2, "two"));
-        (heart.says(answers(2, "there")), heart.state.queue.len())
+        let mut heart =
+            child().with_rules(rules).then(message(1, "one")).then(answers(1, "so")).then(message(2, "two"));
+        (heart.summary(answers(2, "there")), heart.state.queue.len())
     };
     assert_eq!(last(Rules::ALL), ("answered queue_changed ended(completed) > E".into(), 0));
     assert_eq!(last(Rules::without(Bug::MessageRenewsTurns)), ("answered taken turn > W".into(), 0));
-    // A person's message does.
+    // A person's message renews the turns.
     let mut steered = child().then(message(1, "one")).then(answers(1, "so")).then(steer(2, "two"));
-    assert_eq!(steered.says(answers(2, "there")), "answered taken turn > W");
+    assert_eq!(steered.summary(answers(2, "there")), "answered taken turn > W");
 }
 
 #[test]
-fn x16_message_opens_and_resumes_no_run() {
-    let refused = "message does not fit: its receiver is not running";
+fn x16_message_does_not_open_or_resume_a_run() {
+    let refused = "message does not fit: the receiver is not running";
     let ended = || child().then(answers(1, "so"));
-    assert_eq!(ended().says(message(1, "late")), refused);
-    assert!(ended().under(Rules::without(Bug::MessageOpensRun)).says(message(1, "late")).contains("opened"));
-    assert_eq!(child().then(calls(1, vec![reads()])).then(interrupt()).says(message(1, "late")), refused);
-    assert_eq!(child().then(calls(1, vec![reads()])).then(cancel()).says(message(1, "late")), refused);
-    // One that is queued when a person interrupts the run is read after the input that resumes the run.
+    assert_eq!(ended().summary(message(1, "late")), refused);
+    assert!(ended().with_rules(Rules::without(Bug::MessageOpensRun)).summary(message(1, "late")).contains("opened"));
+    assert_eq!(child().then(calls(1, vec![reads()])).then(interrupt()).summary(message(1, "late")), refused);
+    assert_eq!(child().then(calls(1, vec![reads()])).then(cancel()).summary(message(1, "late")), refused);
+    // A message that is queued during an interrupt is taken after the input that resumes the run.
     let held = child().then(calls(1, vec![reads()])).then(message(1, "now")).then(interrupt());
-    assert_eq!(held.clone().says(tool(1, 0, "x")), "-0:interrupted queue_changed ended(interrupted) > E");
+    assert_eq!(held.clone().summary(tool(1, 0, "x")), "-0:interrupted queue_changed ended(interrupted) > E");
     let resumed = held.then(steer(2, "continue")).then(tool(1, 0, "x")).then(admitted());
     assert_eq!(users(&resumed), ["task", "continue"]);
     assert_eq!(users(&resumed.then(answers(2, "so"))), ["task", "continue", "now"]);
@@ -84,26 +85,26 @@ fn x16_message_opens_and_resumes_no_run() {
 #[test]
 fn x16_untaken_message_is_dropped_with_its_run() {
     let mut heart = child().then(message(1, "now")).then(send(5, "next"));
-    assert_eq!(heart.says(cancel()), "closing(cancelled) Done > Hc");
-    assert_eq!(heart.says(answers(1, "so")), "answered queue_changed ended(cancelled) opened > Q");
+    assert_eq!(heart.summary(cancel()), "closing(cancelled) Done > Hc");
+    assert_eq!(heart.summary(answers(1, "so")), "answered queue_changed ended(cancelled) opened > Q");
     assert_eq!(heart.state.queue.len(), 0);
-    heart.refolds();
-    let mut heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
+    heart.assert_refolds();
+    let mut heart = heart.then(Command::Admitted { run: RunNo(2), owner_ended: None });
     assert_eq!(users(&heart).last().map(String::as_str), Some("next"));
-    assert_eq!(heart.says(answers(2, "so")), "answered ended(completed) > E");
+    assert_eq!(heart.summary(answers(2, "so")), "answered ended(completed) > E");
 }
 
 #[test]
 fn x16_message_joins_the_first_turn_of_a_queued_run() {
     let mut heart = Heart::child();
-    assert_eq!(heart.says(message(1, "read it there")), "accepted > Q");
+    assert_eq!(heart.summary(message(1, "read it there")), "accepted > Q");
     // The fixture's task is a person's, which comes last.
     assert_eq!(users(&heart.then(admitted())), ["read it there", "task"]);
 }
 
 #[test]
-fn k26_persons_runs_exchange_no_messages_upward() {
-    let refused = "message does not fit: a person opened the run of its sender or its receiver";
+fn k26_persons_run_refuses_messages_of_relatives() {
+    let refused = "message does not fit: a person opened the sender's or the receiver's run";
     let parent = || {
         Heart::root().then(send(1, "go")).then(calls(1, vec![background()])).then(spawn(
             1,
@@ -112,14 +113,14 @@ fn k26_persons_runs_exchange_no_messages_upward() {
         ))
     };
     // From the run that the parent's call opened, and from a later one of a person.
-    assert_eq!(parent().says(message_of(0xB1, 1, "found it")), "accepted > W");
+    assert_eq!(parent().summary(message_of(0xB1, 1, "found it")), "accepted > W");
     let ended = notice(0xB1, call(1, 0), Outcome::Completed, "done");
     let mut over = parent().then(Command::OwnedEnded(vec![ended])).then(calls(2, vec![reads()]));
-    assert_eq!(over.says(message_of(0xB1, 1, "found it")), refused);
+    assert_eq!(over.summary(message_of(0xB1, 1, "found it")), refused);
     // To a run that a person opened in a child.
     let mut own = child()
         .then(answers(1, "so"))
         .then(send(5, "explain"))
-        .then(Command::Admitted { run: RunNo(2), owner_over: None });
-    assert_eq!(own.says(message(1, "read it there")), refused);
+        .then(Command::Admitted { run: RunNo(2), owner_ended: None });
+    assert_eq!(own.summary(message(1, "read it there")), refused);
 }

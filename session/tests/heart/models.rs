@@ -10,7 +10,7 @@ use subtend_session::record::{InputAccepted, Lane, Record, Stop};
 
 use crate::given::*;
 
-/// An attempt of turn 1 that failed with the pool's `from`, where the next model is `next`.
+/// Returns a failed attempt of turn 1 with the pool's model `from`; the next model is `next`.
 fn failed(attempt: u32, error: ModelFail, from: &str, next: Option<&str>) -> Command {
     Command::AttemptFailed(Box::new(AttemptFailed {
         turn: TurnNo(1),
@@ -24,14 +24,14 @@ fn failed(attempt: u32, error: ModelFail, from: &str, next: Option<&str>) -> Com
     }))
 }
 
-/// A root with its first turn under way, three attempts, and 500 ms of backoff.
+/// Returns a root whose first turn streams, with three attempts and 500 ms of backoff.
 fn started() -> Heart {
     Heart::root_with(Limits { attempts: 3, backoff_ms: 500, turn_ms: 60_000, ..Limits::default() }).then(send(1, "go"))
 }
 
-/// The decision: models and delays of the next calls.
-fn goes_to(heart: &mut Heart, command: Command) -> Vec<(String, u64)> {
-    let decision = heart.tell(command).unwrap();
+/// Decides a command and returns the models and delays of the next calls.
+fn next_calls(heart: &mut Heart, command: Command) -> Vec<(String, u64)> {
+    let decision = heart.decide(command).unwrap();
     let models = decision.records.iter().filter_map(|record| match record {
         Record::TurnStarted { model, .. } => Some(model.to_string()),
         _ => None,
@@ -44,10 +44,10 @@ fn goes_to(heart: &mut Heart, command: Command) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_pool_goes_to_its_next_model_at_once_whatever_failed() {
+fn pool_tries_its_next_model_at_once_after_any_error() {
     for error in [ModelFail::Auth, ModelFail::Unavailable, ModelFail::ContextOverflow] {
         let mut heart = started();
-        assert_eq!(goes_to(&mut heart, failed(1, error, "a", Some("b"))), [("b".into(), 0)]);
+        assert_eq!(next_calls(&mut heart, failed(1, error, "a", Some("b"))), [("b".into(), 0)]);
         assert_eq!(&*context(&heart.state).model, "b");
     }
 }
@@ -55,31 +55,31 @@ fn a_pool_goes_to_its_next_model_at_once_whatever_failed() {
 #[test]
 fn last_model_of_a_pool_gets_all_attempts_and_own_backoff() {
     let mut heart = started().then(failed(1, ModelFail::Unavailable, "a", Some("b")));
-    assert_eq!(goes_to(&mut heart, failed(2, ModelFail::Unavailable, "b", None)), [("b".into(), 500)]);
-    assert_eq!(goes_to(&mut heart, failed(3, ModelFail::Unavailable, "b", None)), [("b".into(), 1_000)]);
-    assert_eq!(heart.says(failed(4, ModelFail::Unavailable, "b", None)), "discarded ended(failed) > E");
+    assert_eq!(next_calls(&mut heart, failed(2, ModelFail::Unavailable, "b", None)), [("b".into(), 500)]);
+    assert_eq!(next_calls(&mut heart, failed(3, ModelFail::Unavailable, "b", None)), [("b".into(), 1_000)]);
+    assert_eq!(heart.summary(failed(4, ModelFail::Unavailable, "b", None)), "discarded ended(failed) > E");
 }
 
 #[test]
-fn the_next_turn_asks_for_the_sessions_own_model_again() {
+fn next_turn_uses_the_sessions_own_model() {
     let mut heart = started().then(failed(1, ModelFail::Unavailable, "a", Some("b")));
-    heart.tell(answer(1, 2, None, vec![reads()], Stop::Calls)).unwrap();
+    heart.decide(answer(1, 2, None, vec![reads()], Stop::Calls)).unwrap();
     let own = heart.state.created.model.to_string();
-    assert_eq!(goes_to(&mut heart, tool(1, 0, "read")), [(own, 0)]);
+    assert_eq!(next_calls(&mut heart, tool(1, 0, "read")), [(own, 0)]);
 }
 
 #[test]
-fn a_discarded_attempt_says_which_model_it_was() {
+fn discarded_attempt_names_its_model() {
     let mut heart = started();
-    let decision = heart.tell(failed(1, ModelFail::Auth, "a", Some("b"))).unwrap();
+    let decision = heart.decide(failed(1, ModelFail::Auth, "a", Some("b"))).unwrap();
     let Record::AttemptDiscarded(discarded) = &decision.records[0] else { panic!("{decision:?}") };
     assert_eq!((discarded.error, discarded.model.as_deref()), (ModelFail::Auth, Some("a")));
 }
 
 #[test]
-fn a_discarded_attempt_says_when_the_next_is_made() {
+fn discarded_attempt_has_the_delay_of_the_next() {
     let again = |command| {
-        let decision = started().tell(command).unwrap();
+        let decision = started().decide(command).unwrap();
         let Record::AttemptDiscarded(discarded) = &decision.records[0] else { panic!("{decision:?}") };
         discarded.again_ms
     };
@@ -97,25 +97,25 @@ fn format(heart: &Heart) -> Option<String> {
 }
 
 #[test]
-fn the_form_of_an_answer_is_asked_for_until_the_final_one() {
+fn answer_schema_applies_until_the_final_answer() {
     let mut heart = Heart::root().then(formatted(1, Some("{}"), Lane::Send));
     assert_eq!(format(&heart), Some("{}".into()));
-    heart.tell(calls(1, vec![reads()])).unwrap();
+    heart.decide(calls(1, vec![reads()])).unwrap();
     // An input in between without a format leaves the earlier one in force.
-    heart.tell(formatted(2, None, Lane::Steer)).unwrap();
-    heart.tell(tool(1, 0, "read")).unwrap();
+    heart.decide(formatted(2, None, Lane::Steer)).unwrap();
+    heart.decide(tool(1, 0, "read")).unwrap();
     assert_eq!(format(&heart), Some("{}".into()));
-    heart.tell(formatted(3, None, Lane::Send)).unwrap();
-    heart.tell(answers(2, "{\"name\":\"Ada\"}")).unwrap();
-    assert_eq!(format(&heart), None, "the next input asks for none");
+    heart.decide(formatted(3, None, Lane::Send)).unwrap();
+    heart.decide(answers(2, "{\"name\":\"Ada\"}")).unwrap();
+    assert_eq!(format(&heart), None, "the next input has no schema");
 }
 
 #[test]
-fn a_form_that_is_too_large_is_refused() {
+fn too_large_answer_schema_is_refused() {
     let large = "x".repeat((64 << 10) + 1);
     let mut heart = Heart::root();
     let refused = Rejection::BadInput(
         "the schema of its answer has 65537 bytes, the limit is 65536: ask for a smaller type".into(),
     );
-    assert_eq!(heart.tell(formatted(1, Some(&large), Lane::Send)), Err(refused));
+    assert_eq!(heart.decide(formatted(1, Some(&large), Lane::Send)), Err(refused));
 }

@@ -1,4 +1,4 @@
-//! Another agent answers, from the input on that names it (G12).
+//! Agent overrides: another agent answers from the input on that selects it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use subtend_session::record::{AgentOverride, InputAccepted, Lane};
 use crate::given::*;
 
 #[test]
-fn another_agent_answers_from_its_input_on() {
+fn override_applies_from_its_input_on() {
     let plan = Arc::new(AgentOverride {
         agent: "plan".into(),
         agent_hash: Hash::of(b"plan"),
@@ -30,11 +30,11 @@ fn another_agent_answers_from_its_input_on() {
     let heart = Heart::root().then(send(1, "go"));
     assert_eq!(given(&heart), own());
     let heart = heart.then(named(2, Some(&plan)));
-    assert_eq!(given(&heart), own(), "it waits for the rest point");
+    assert_eq!(given(&heart), own(), "the input waits for the rest point");
     let heart = heart.then(answers(1, "done"));
     assert_eq!(given(&heart), other());
     let heart = heart.then(answers(2, "planned")).then(send(3, "go")).refolded();
-    assert_eq!(given(&heart), other(), "it holds from there on");
+    assert_eq!(given(&heart), other(), "the override stays in effect");
     assert_eq!((heart.state.created.agent.as_ref(), heart.state.ceiling.clone()), ("general", authority()));
     let work = AgentOverride {
         agent: "general".into(),

@@ -1,4 +1,4 @@
-//! A planner proposes that another agent continues, and a person decides (G12, K14).
+//! Proposals: a planner proposes that another agent continues, and an approver decides.
 
 use subtend_session::authority::Access;
 use subtend_session::call::CallEnd;
@@ -11,12 +11,12 @@ use subtend_session::state::{CallPhase, OpenAsk, Phase};
 
 use crate::given::*;
 
-fn word(ix: u32, verdict: AskVerdict, by: AskBy) -> Command {
+fn answer_ask(ix: u32, verdict: AskVerdict, by: AskBy) -> Command {
     Command::AskAnswered { call: call(1, ix), verdict, by }
 }
 
 fn allow(ix: u32) -> Command {
-    word(ix, AskVerdict::Allow, AskBy::Person)
+    answer_ask(ix, AskVerdict::Allow, AskBy::Person)
 }
 
 fn planning() -> Heart {
@@ -24,7 +24,7 @@ fn planning() -> Heart {
 }
 
 /// Returns the active agent: its system prompt and its model.
-fn given(heart: &Heart) -> (String, String) {
+fn active_agent(heart: &Heart) -> (String, String) {
     let context = context(&heart.state);
     (context.system.to_string(), context.model.to_string())
 }
@@ -37,7 +37,7 @@ fn builder() -> (String, String) {
     ("You build.".to_owned(), "maker".to_owned())
 }
 
-/// Returns how the call ended, and the text for the model.
+/// Returns the end of the call and the text for the model.
 fn call_result(heart: &Heart) -> (CallEnd, String) {
     let finished = heart.log.iter().find_map(|record| match record {
         Record::CallFinished(finished) => Some((finished.end.clone(), finished.content.to_string())),
@@ -54,7 +54,7 @@ fn proposal_always_requires_approval() {
     let opened =
         Record::AskOpened { call: call(1, 0), action: "tool".into(), resource: "build".into(), root, deadline_at };
     assert!(heart.log.contains(&opened), "{:?}", heart.log);
-    assert_eq!((heart.state.phase(), given(&heart)), (Phase::WaitingMidTurn, planner()));
+    assert_eq!((heart.state.phase(), active_agent(&heart)), (Phase::WaitingMidTurn, planner()));
     let access = Access { action: "tool".into(), resource: "build".into() };
     let phase = CallPhase::Asked(Box::new(OpenAsk { access, deadline_at }));
     assert_eq!(heart.state.call(call(1, 0)).expect("a call").phase, phase);
@@ -63,45 +63,45 @@ fn proposal_always_requires_approval() {
 #[test]
 fn approved_proposal_hands_over_in_the_batch_of_the_approval() {
     let mut heart = planning();
-    let decision = heart.tell(allow(0)).expect("decided");
+    let decision = heart.decide(allow(0)).expect("decided");
     let kinds: Vec<_> = decision.records.iter().map(Record::kind).collect();
     let kinds: Vec<_> = kinds.into_iter().filter(|kind| *kind != "run_resumed").collect();
     assert_eq!(kinds, ["ask_answered", "call_started", "call_finished", "turn_started"]);
-    assert_eq!((given(&heart), call_result(&heart).0), (builder(), CallEnd::Ok));
+    assert_eq!((active_agent(&heart), call_result(&heart).0), (builder(), CallEnd::Ok));
     let heart = heart.then(answers(2, "built")).then(send(2, "more")).refolded();
-    assert_eq!(given(&heart), builder(), "it holds from there on");
-    assert_eq!(&*heart.state.created.agent, "general", "the session stays as it was opened");
+    assert_eq!(active_agent(&heart), builder(), "the override stays in effect");
+    assert_eq!(&*heart.state.created.agent, "general", "the session's own agent does not change");
 }
 
 #[test]
-fn what_is_not_approved_leaves_the_planner_planning() {
-    for (by, says) in
+fn rejected_proposal_keeps_the_planner() {
+    for (by, message) in
         [(AskBy::Person, "the approver rejected it. Continue planning"), (AskBy::NoApprover, "no approver is attached")]
     {
-        let heart = planning().then(word(0, AskVerdict::Deny, by));
+        let heart = planning().then(answer_ask(0, AskVerdict::Deny, by));
         let (end, text) = call_result(&heart);
-        assert_eq!((end, given(&heart)), (CallEnd::Denied, planner()));
-        assert!(text.contains(says), "{text}");
-        assert_eq!(heart.state.phase(), Phase::Working, "the next turn is under way");
+        assert_eq!((end, active_agent(&heart)), (CallEnd::Denied, planner()));
+        assert!(text.contains(message), "{text}");
+        assert_eq!(heart.state.phase(), Phase::Working, "the next turn has started");
     }
     let heart = planning().then(Command::Deadline(Deadline::Ask(call(1, 0))));
     assert!(call_result(&heart).1.contains("no approver answered in time"));
     let mut heart = planning();
-    heart.tell(Command::Cancel { run: None, by: By::Person, queue_stands: false }).expect("decided");
+    heart.decide(Command::Cancel { run: None, by: By::Person, queue_stands: false }).expect("decided");
     assert_eq!(heart.state.last.as_ref().map(|last| last.outcome.clone()), Some(Outcome::Cancelled { by: By::Person }));
     assert_eq!((call_result(&heart).0, heart.state.agent.clone()), (CallEnd::Cancelled, None));
 }
 
 #[test]
-fn a_word_for_good_is_a_word_for_one_plan() {
-    let heart = planning().then(word(0, AskVerdict::Always, AskBy::Person));
+fn always_approval_covers_only_one_proposal() {
+    let heart = planning().then(answer_ask(0, AskVerdict::Always, AskBy::Person));
     let recorded_verdict = heart.log.iter().find_map(|record| match record {
         Record::AskAnswered { verdict, .. } => Some(*verdict),
         _ => None,
     });
     assert_eq!((recorded_verdict, heart.state.always.len()), (Some(AskVerdict::Allow), 0));
     let heart = heart.then(calls(2, vec![proposal()]));
-    assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the next plan is asked for again");
+    assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the next plan needs its own approval");
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn hand_over_precedes_other_calls_and_next_turn_waits_for_them() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![reads(), proposal()])).then(allow(1));
     assert_eq!((heart.state.agent.is_some(), heart.state.last_turn.0), (true, 1));
     let heart = heart.then(tool(1, 0, "read"));
-    assert_eq!((given(&heart), heart.state.last_turn.0), (builder(), 2));
+    assert_eq!((active_agent(&heart), heart.state.last_turn.0), (builder(), 2));
 }
 
 #[test]
-fn who_goes_on_has_an_allowance_of_turns_anew() {
+fn agent_after_a_proposal_has_a_new_turn_allowance() {
     let limits = subtend_session::limits::Limits { turns: 2, ..Default::default() };
     let heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![reads()])).then(tool(1, 0, "read"));
     let heart = heart.then(calls(2, vec![proposal()]));

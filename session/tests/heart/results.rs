@@ -8,7 +8,7 @@ use subtend_session::record::{Record, Stop};
 
 use crate::given::*;
 
-/// A root that has answered, and whose turn 3 was opened by the end of 0xB1; 0xB2 is in flight.
+/// Returns a root that has answered, and whose turn 3 was started by the end of 0xB1. 0xB2 is in flight.
 fn with_results() -> Heart {
     Heart::root()
         .then(send(1, "go"))
@@ -18,43 +18,43 @@ fn with_results() -> Heart {
         .then(ended(0xB1, call(1, 0)))
 }
 
-/// The result so far of the run in flight.
+/// Returns the result so far of the run in flight.
 fn so_far(heart: &Heart) -> Option<String> {
     heart.state.run.as_ref().unwrap().answer.as_ref().map(|answer| answer.text.to_string())
 }
 
-/// The outcome of the last run, and its text.
-fn left(heart: &Heart) -> (Outcome, Option<String>) {
+/// Returns the outcome and text of the last run.
+fn last_result(heart: &Heart) -> (Outcome, Option<String>) {
     let last = heart.state.last.as_ref().unwrap();
     (last.outcome.clone(), last.text.as_ref().map(ToString::to_string))
 }
 
 #[test]
-fn what_is_returned_is_kept_whole_whatever_was_said_beside_it() {
+fn returned_result_is_kept_whole() {
     for text in [None, Some("I return.")] {
         let heart = Heart::root_with(Limits { result_bytes: 3, ..Limits::default() }).then(send(1, "go"));
         let heart = heart.then(answer(1, 1, text, vec![CallKind::Return], Stop::Calls));
-        assert_eq!(left(&heart), (Outcome::Completed, Some("given".into())));
+        assert_eq!(last_result(&heart), (Outcome::Completed, Some("given".into())));
     }
 }
 
 #[test]
 fn answer_remains_when_model_is_silent_about_notices() {
     let mut heart = with_results().then(ended(0xB2, call(1, 1)));
-    assert_eq!(heart.says(answer(3, 1, None, Vec::new(), Stop::End)), "answered message[1] turn > W");
-    assert_eq!(heart.says(answer(4, 1, None, Vec::new(), Stop::End)), "answered ended(completed) > E");
-    assert_eq!(left(&heart), (Outcome::Completed, Some("so far".into())));
+    assert_eq!(heart.summary(answer(3, 1, None, Vec::new(), Stop::End)), "answered message[1] turn > W");
+    assert_eq!(heart.summary(answer(4, 1, None, Vec::new(), Stop::End)), "answered ended(completed) > E");
+    assert_eq!(last_result(&heart), (Outcome::Completed, Some("so far".into())));
 }
 
 #[test]
-fn results_that_came_with_notices_are_to_be_answered() {
+fn tool_results_with_notices_need_an_answer() {
     let mut heart = with_results().then(calls(3, vec![reads()])).then(ended(0xB2, call(1, 1)));
-    assert_eq!(heart.says(tool(3, 0, "read")), "-0:ok message[1] turn > W");
-    assert_eq!(heart.says(answer(4, 1, None, Vec::new(), Stop::End)), "answered turn(nudge) > W");
+    assert_eq!(heart.summary(tool(3, 0, "read")), "-0:ok message[1] turn > W");
+    assert_eq!(heart.summary(answer(4, 1, None, Vec::new(), Stop::End)), "answered turn(nudge) > W");
 }
 
 #[test]
-fn what_is_said_beside_calls_is_no_result() {
+fn text_with_calls_is_not_a_result() {
     for (text, stop) in [(None, Stop::Calls), (Some("a call"), Stop::Calls), (Some("a call"), Stop::Length)] {
         let heart = with_results().then(answer(3, 1, text, vec![reads()], stop));
         assert_eq!(so_far(&heart), Some("so far".into()), "{text:?}, {stop:?}");
@@ -62,7 +62,7 @@ fn what_is_said_beside_calls_is_no_result() {
 }
 
 #[test]
-fn what_continues_an_answer_of_nothing_is_an_answer_of_its_own() {
+fn continuation_of_an_empty_answer_is_a_new_answer() {
     let heart = with_results().then(answer(3, 1, None, Vec::new(), Stop::Length));
     assert_eq!(so_far(&heart), None);
     let heart = heart.then(answer(4, 1, Some("again"), Vec::new(), Stop::End));
@@ -71,14 +71,14 @@ fn what_continues_an_answer_of_nothing_is_an_answer_of_its_own() {
     assert_eq!(so_far(&half.then(answers(4, " more"))), Some("half more".into()));
 }
 
-/// The seed's loop returns the content of its last turn; all that was said is in the transcript.
+/// Only the last text is returned. The transcript has all texts.
 #[test]
 fn b5_out_of_turns_returns_the_last_text() {
     for (second, last) in [(Some("second"), "second"), (None, "first")] {
         let heart = Heart::root_with(Limits { turns: 2, ..Limits::default() }).then(send(1, "go"));
         let heart = heart.then(answer(1, 1, Some("first"), vec![reads()], Stop::Calls)).then(tool(1, 0, "read"));
         let heart = heart.then(answer(2, 1, second, vec![reads()], Stop::Calls)).then(tool(2, 0, "read"));
-        assert_eq!(left(&heart), (Outcome::OutOfTurns, Some(last.into())));
+        assert_eq!(last_result(&heart), (Outcome::OutOfTurns, Some(last.into())));
         let Some(Record::RunEnded(ended)) = heart.log.last() else { panic!("{:?}", heart.log.last()) };
         assert_eq!((ended.text.as_deref(), ended.len), (Some(last), last.len() as u64));
     }

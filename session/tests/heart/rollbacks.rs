@@ -1,4 +1,4 @@
-//! A rollback hides the messages of a failed run from models and from branches, and nothing else.
+//! Rollbacks hide only the messages of a failed run from models and branches.
 
 use proptest::prelude::*;
 use subtend_invariants::bugs::Rules;
@@ -13,7 +13,7 @@ use subtend_session::record::{Record, Stop};
 use subtend_session::state::{State, Stretch};
 
 use crate::alternatives::{completed, regenerate, step, switch};
-use crate::branches::{CHILD, human, inherits, points, refusal, seen, talked};
+use crate::branches::{CHILD, human, inherits, points, refusal, shown_messages, talked};
 use crate::given::*;
 
 fn roll_back(run: Option<u32>) -> Command {
@@ -24,59 +24,59 @@ fn rolled_back(run: u32) -> Record {
     Record::RolledBack { run: RunNo(run), by: By::Person }
 }
 
-/// One run that completed, and one that asked for a tool, was steered, and was cancelled while it was asked again.
+/// Returns a session with a completed run, and a run with a tool call and a steering input that was cancelled.
 fn failed() -> Heart {
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(send(2, "two"));
     let tool_used = heart.then(calls(2, vec![reads()])).then(steer(3, "left")).then(tool(2, 0, "read"));
     tool_used.then(cancel()).then(attempt_failed(3, 1, ModelFail::Dropped))
 }
 
-/// An answer that is truncated; the second in a row fails the run.
+/// Returns a truncated answer. The second in a row fails the run.
 fn cut(turn: u32, text: &str) -> Command {
     answer(turn, 1, Some(text), Vec::new(), Stop::Length)
 }
 
 fn last_text(heart: &Heart) -> String {
-    seen(&visible(&heart.state))
+    shown_messages(&visible(&heart.state))
 }
 
 const ALL: &str = "U:one A:first U:two A+1 R:read U:left";
 
 #[test]
-fn what_a_failed_run_said_is_hidden_and_stays_in_the_journal() {
+fn rollback_hides_messages_and_keeps_the_journal() {
     let mut heart = failed();
     assert_eq!(last_text(&heart), ALL);
-    let decision = heart.tell(roll_back(None)).unwrap();
+    let decision = heart.decide(roll_back(None)).unwrap();
     assert_eq!((decision.records, decision.reply), (vec![rolled_back(2)], Reply::Done(RunNo(2))));
     assert_eq!(last_text(&heart), "U:one A:first");
-    assert_eq!(seen(&heart.state.transcript), ALL, "nothing is deleted");
-    assert_eq!(last_text(&heart.refolded()), "U:one A:first", "nor comes it back over a restart");
+    assert_eq!(shown_messages(&heart.state.transcript), ALL, "nothing is deleted");
+    assert_eq!(last_text(&heart.refolded()), "U:one A:first", "it stays hidden after a restart");
     let heart = heart.then(send(4, "three"));
     assert_eq!(
-        seen(&context(&heart.state).messages),
+        shown_messages(&context(&heart.state).messages),
         "U:one A:first U:three",
-        "a later run continues from what is seen"
+        "a later run continues from the visible messages"
     );
 }
 
 #[test]
-fn a_rollback_that_is_said_again_changes_nothing() {
+fn repeated_rollback_changes_nothing() {
     let mut heart = failed().then(roll_back(Some(2)));
     let before = heart.state.clone();
     for run in [None, Some(2)] {
-        let decision = heart.tell(roll_back(run)).unwrap();
+        let decision = heart.decide(roll_back(run)).unwrap();
         assert_eq!((decision.records, decision.reply), (Vec::new(), Reply::Done(RunNo(2))));
         assert_eq!(heart.state, before);
     }
 }
 
 #[test]
-fn what_is_no_failed_run_is_refused_with_why() {
+fn rollback_of_a_completed_or_unknown_run_is_refused() {
     let mut heart = Heart::root();
-    assert_eq!(refusal(&mut heart, roll_back(None)), "the session has no run yet to roll back");
+    assert_eq!(refusal(&mut heart, roll_back(None)), "the session has no run to roll back");
     let mut heart = failed();
-    let completed = "run 1 completed: only a run that came to another end is rolled back; to continue from before it, branch \
-                     off there, or regenerate its answer";
+    let completed = "run 1 completed: only a run that did not complete can be rolled back; branch off before it, or \
+                     regenerate its answer";
     assert_eq!(refusal(&mut heart, roll_back(Some(1))), completed);
     for none in [0, 3] {
         let why = format!("the session has no run {none}: its runs are 1 to 2");
@@ -84,11 +84,11 @@ fn what_is_no_failed_run_is_refused_with_why() {
     }
     let mut heart = heart.then(send(4, "three"));
     let why = "a run is in flight: wait for its end, or cancel it";
-    assert_eq!(heart.tell(roll_back(Some(2))), Err(Rejection::Working { command: "roll back", why }));
+    assert_eq!(heart.decide(roll_back(Some(2))), Err(Rejection::Working { command: "roll back", why }));
 }
 
 #[test]
-fn an_earlier_run_is_rolled_back_alone_and_each_by_its_own_word() {
+fn rollback_hides_only_its_own_run() {
     let heart = failed().then(send(4, "three")).then(cancel()).then(attempt_failed(4, 1, ModelFail::Dropped));
     let heart = heart.then(send(5, "four")).then(answers(5, "fourth"));
     assert_eq!(last_text(&heart), format!("{ALL} U:three U:four A:fourth"));
@@ -97,36 +97,35 @@ fn an_earlier_run_is_rolled_back_alone_and_each_by_its_own_word() {
     assert_eq!(last_text(&heart.then(roll_back(Some(3)))), "U:one A:first U:four A:fourth");
 }
 
-/// A failed run in a session that continues: what a later branch inherits.
+/// Returns the messages that a branch inherits after a failed run was rolled back.
 fn a_branch_afterwards(rules: Rules) -> String {
-    let mut heart = failed().under(rules).then(roll_back(None)).then(send(4, "three")).then(answers(4, "third"));
+    let mut heart = failed().with_rules(rules).then(roll_back(None)).then(send(4, "three")).then(answers(4, "third"));
     inherits(&mut heart, human(CHILD, None))
 }
 
 #[test]
-fn a_branch_that_is_made_later_inherits_nothing_of_it() {
+fn later_branch_omits_rolled_back_messages() {
     assert_eq!(a_branch_afterwards(Rules::ALL), "U:one A:first U:three A:third");
 }
 
 #[test]
-fn the_seeded_bug_of_rollbacks_shows() {
+fn seeded_bug_of_rollbacks_is_detected() {
     use subtend_invariants::bugs::Bug;
     let rules = Rules::without(Bug::RolledBackSeen);
     assert_eq!(a_branch_afterwards(rules), format!("{ALL} U:three A:third"));
 }
 
 #[test]
-fn no_branch_no_answer_and_no_switch_hangs_on_what_is_hidden() {
+fn hidden_messages_refuse_branch_and_regenerate() {
     let mut heart = failed();
     let [_, _, user, answer, _] = points(&heart)[..] else { panic!() };
-    let mut heart = heart.tell(roll_back(None)).map(|_| heart).unwrap();
-    let why =
-        |at: u64| format!("message {at} is not seen any more, since run 2 was rolled back: name one that is seen");
+    let mut heart = heart.decide(roll_back(None)).map(|_| heart).unwrap();
+    let why = |at: u64| format!("message {at} is hidden, because run 2 was rolled back: choose a visible message");
     for at in [user, answer] {
         assert_eq!(refusal(&mut heart, human(CHILD, Some(at))), why(at));
     }
     assert_eq!(refusal(&mut heart, regenerate(CHILD, Some(answer))), why(answer));
-    assert_eq!(inherits(&mut heart, regenerate(CHILD, None)), "", "the last answer that is seen is regenerated");
+    assert_eq!(inherits(&mut heart, regenerate(CHILD, None)), "", "the last visible answer is regenerated");
 }
 
 #[test]
@@ -141,28 +140,28 @@ fn alternatives_within_a_rolled_back_run_are_hidden_with_it() {
     assert_eq!(last_text(&heart), "U:one A:other U:two A:whole");
     let mut heart = heart.then(roll_back(None));
     assert_eq!(last_text(&heart), "U:one A:other");
-    let why = format!("message {last} is not seen any more, since run 2 was rolled back: name one that is seen");
+    let why = format!("message {last} is hidden, because run 2 was rolled back: choose a visible message");
     let back = |of| Command::Switch { of, to: SwitchTo::Index(0), by: By::Person };
     assert_eq!(refusal(&mut heart, back(Some(Seq(last)))), why);
     assert_eq!(
         last_text(&heart.clone().then(back(None))),
         "U:one A:first",
-        "the last that is seen has its alternatives still"
+        "the last visible answer keeps its alternatives"
     );
     let heart = heart.then(send(3, "three")).then(answers(4, "third"));
     let mut heart = heart.then(regenerate(0xC3, None));
     assert_eq!(last_text(&heart), "U:one A:other U:three A:third");
-    heart.tell(completed(0xC3, "3")).unwrap();
+    heart.decide(completed(0xC3, "3")).unwrap();
     assert_eq!(last_text(&heart), "U:one A:other U:three A:3");
     assert_eq!(last_text(&heart.then(switch(SwitchTo::Previous))), "U:one A:other U:three A:third");
 }
 
 #[test]
-fn the_word_before_a_hidden_run_is_the_last_one_again() {
+fn answer_before_a_hidden_run_is_the_last_again() {
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(send(2, "two")).then(cancel()).then(attempt_failed(2, 1, ModelFail::Dropped));
     let said_later = heart.clone().then(completed(CHILD, "other"));
-    assert_eq!(last_text(&said_later), "U:one A:first U:two", "a message follows it");
+    assert_eq!(last_text(&said_later), "U:one A:first U:two", "a message follows the answer");
     assert_eq!(last_text(&heart.then(roll_back(None)).then(completed(CHILD, "other"))), "U:one A:other");
 }
 
@@ -176,7 +175,7 @@ fn answer_before_a_hidden_run_regenerates_from_its_question() {
 }
 
 #[test]
-fn notices_before_claim_or_after_end_are_not_of_the_run() {
+fn notices_outside_a_run_are_not_rolled_back() {
     let owner = Heart::child().then(admitted()).then(calls(1, vec![background()]));
     let owner = owner.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let owner = owner.then(Command::Lost { owner_survives: true, queue_stands: false }).then(send(2, "two"));
@@ -188,7 +187,7 @@ fn notices_before_claim_or_after_end_are_not_of_the_run() {
     let lost = waiting.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let lost = lost.then(Command::Lost { owner_survives: true, queue_stands: false });
     let heart = lost.then(ended(0xB1, call(1, 0))).then(roll_back(None));
-    assert_eq!(last_text(&heart), "N", "its notice is a message of its own, and answers no call");
+    assert_eq!(last_text(&heart), "N", "the late notice is a message and not a call's result");
 }
 
 #[test]
@@ -197,14 +196,14 @@ fn records_that_no_decision_writes_do_not_fold() {
     let fold = |more: &[Record]| State::fold(heart.state.id, heart.log.iter().chain(more)).map(drop).is_ok();
     assert!(fold(&[rolled_back(2)]));
     assert!(!fold(&[rolled_back(2), rolled_back(2)]), "twice");
-    assert!(!fold(&[rolled_back(1)]), "it completed");
-    assert!(!fold(&[rolled_back(3)]), "no such run");
-    assert!(!fold(&[Record::SessionDeleted { by: By::Person }, rolled_back(2)]), "it is deleted");
+    assert!(!fold(&[rolled_back(1)]), "the run completed");
+    assert!(!fold(&[rolled_back(3)]), "unknown run");
+    assert!(!fold(&[Record::SessionDeleted { by: By::Person }, rolled_back(2)]), "the session is deleted");
     let working = heart.clone().then(send(4, "three"));
-    assert!(State::fold(working.state.id, working.log.iter().chain(&[rolled_back(2)])).is_err(), "it works");
+    assert!(State::fold(working.state.id, working.log.iter().chain(&[rolled_back(2)])).is_err(), "a run is in flight");
 }
 
-/// The visible messages, computed from the journal without the records of rolled-back messages.
+/// Returns the records of visible messages, computed from the journal without those of rolled-back runs.
 fn without_hidden(heart: &Heart) -> Vec<Seq> {
     let hidden: Vec<RunNo> = heart
         .log
@@ -214,33 +213,34 @@ fn without_hidden(heart: &Heart) -> Vec<Seq> {
             _ => None,
         })
         .collect();
-    let mut of = RunNo(0);
-    let mut seen = Vec::new();
+    let mut current = RunNo(0);
+    let mut shown_messages = Vec::new();
     for (seq, record) in (1..).map(Seq).zip(&heart.log) {
         match record {
-            Record::RunStarted { run, .. } => of = *run,
-            Record::RunEnded(_) => of = RunNo(0),
-            Record::InputsTaken { .. } | Record::TurnAnswered(_) if !hidden.contains(&of) => seen.push(seq),
+            Record::RunStarted { run, .. } => current = *run,
+            Record::RunEnded(_) => current = RunNo(0),
+            Record::InputsTaken { .. } | Record::TurnAnswered(_) if !hidden.contains(&current) => {
+                shown_messages.push(seq)
+            }
             _ => {}
         }
     }
-    seen
+    shown_messages
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// In any life, the visible messages are those of runs that are not rolled back; each call has its results, and branches
-    /// inherit the same.
+    /// The visible messages are those of runs that are not rolled back, and each call has its result.
     #[test]
-    fn what_is_rolled_back_is_gone_and_nothing_else_in_any_life(
+    fn rollback_hides_only_its_messages_in_random_lives(
         steps in proptest::collection::vec((any::<(u8, u8, u8)>(), 0_u8..6), 0..60),
     ) {
         let mut heart = Heart::root();
         for (one, run) in steps {
             if run > 0 && heart.state.run.is_none() {
                 let before = heart.state.transcript.clone();
-                drop(heart.tell(roll_back(Some(u32::from(run)))));
+                drop(heart.decide(roll_back(Some(u32::from(run)))));
                 prop_assert_eq!(&before, &heart.state.transcript);
             }
             step(&mut heart, one);
@@ -251,9 +251,9 @@ proptest! {
             };
             let originals = heart.state.alternatives.values().all(|alternatives| alternatives.active == 0);
             if originals {
-                let mut seen: Vec<Seq> = shown.iter().filter_map(point).collect();
-                seen.dedup();
-                prop_assert_eq!(seen, without_hidden(&heart));
+                let mut shown_messages: Vec<Seq> = shown.iter().filter_map(point).collect();
+                shown_messages.dedup();
+                prop_assert_eq!(shown_messages, without_hidden(&heart));
             }
             let mut open = 0_usize;
             for message in shown.iter() {

@@ -1,4 +1,4 @@
-//! The table state × command, every cell, against expectations written by hand.
+//! Every cell of the table state × command, with hand-written expectations.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::Command;
@@ -28,54 +28,54 @@ const COLUMNS: [Phase; 8] = [
     Phase::Quiet,
 ];
 
-/// The activity of a session in columns that allow several.
+/// The activity of a session, for columns that allow several.
 #[derive(Clone, Copy, PartialEq)]
 enum Doing {
     /// Turn 2 streams.
     Stream,
     /// Turn 2 streams, and is the last allowed one.
     LastStream,
-    /// Turn 2 asked for a tool with side effects, which runs.
+    /// Turn 2 runs a tool with side effects.
     Tool,
-    /// Turn 2 asked for a child that is not admitted yet.
+    /// Turn 2 called a child that is not admitted yet.
     Admission,
-    /// Turn 2 waits for a slot after the child that it waited for.
+    /// Turn 2 waits for a slot after its blocking child has ended.
     Slot,
-    /// Turn 2 streams, after the answer before it was cut.
+    /// Turn 2 streams, after a truncated answer.
     Prompted,
-    /// Turn 2 streams, and nothing is owned.
+    /// Turn 2 streams, without owned runs.
     Alone,
-    /// Turn 2 streams, and the end of what is owned has arrived.
-    Told,
-    /// Turn 2 asked for a child and for a tool: the child is active, and so is the tool where it can be.
+    /// Turn 2 streams, and the notice of the owned run has arrived.
+    NoticeArrived,
+    /// Turn 2 called a child and a tool. The child is active, and the tool too if the column allows it.
     Both,
     /// Turn 2 awaits the background child.
     Await,
-    /// Turn 2 asked the ended child 0xB1 to continue, which is not admitted yet.
-    GoesOn,
-    /// An input of a person waits wherever one can; the end before Quiet, and the one that Closing awaits, leave it so.
-    Waits,
-    /// Turn 2 asked for a tool that a person is asked for, and for one that reads: that is active where it can be.
+    /// Turn 2 continues the ended child 0xB1; the call is not admitted yet.
+    Continue,
+    /// A person's input is queued, in every column that allows it. Quiet and Closing follow a cancel of the whole tree.
+    QueuedInput,
+    /// Turn 2 called a tool that awaits approval and a reading tool, which is active if the column allows it.
     Asks,
-    /// As a stream; a quiet session is closed.
+    /// Like `Stream`, but a quiet session is closed.
     Closed,
-    /// As a stream; a quiet session is deleted.
+    /// Like `Stream`, but a quiet session is deleted.
     Deleted,
 }
 
-/// A child session in the column. In W, Wm, Wr and the holds it owns the background child 0xB1 by call 1.0.
+/// Returns a child session in the column. In W, Wm, Wr and the holds it owns the background child 0xB1 by call 1.0.
 fn given(column: Phase, doing: Doing) -> Heart {
-    // Turn 2 of 2 is the last in Ho; elsewhere none is, unless it is asked for.
+    // Turn 2 is the last in Ho and for `LastStream`; else more turns are allowed.
     let last = column == Phase::HeldOutOfTurns || doing == Doing::LastStream;
     let queued = Heart::child_with(Limits::default(), if last { 2 } else { 50 });
     if column == Phase::Queued {
-        return if doing == Doing::Waits { queued.then(send(70, "later")) } else { queued };
+        return if doing == Doing::QueuedInput { queued.then(send(70, "later")) } else { queued };
     }
     let first = queued.then(admitted());
     if column == Phase::Quiet {
         return quiet(first, doing);
     }
-    if column == Phase::Working && matches!(doing, Doing::Prompted | Doing::Alone | Doing::GoesOn) {
+    if column == Phase::Working && matches!(doing, Doing::Prompted | Doing::Alone | Doing::Continue) {
         return alone(first, doing);
     }
     let streams = first.then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]));
@@ -85,22 +85,22 @@ fn given(column: Phase, doing: Doing) -> Heart {
         let streams_and_asks = streams.clone().then(calls(2, vec![blocking(), writes()]));
         streams_and_asks.then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))
     };
-    let waits = |heart: Heart| if doing == Doing::Waits { heart.then(send(70, "later")) } else { heart };
+    let waits = |heart: Heart| if doing == Doing::QueuedInput { heart.then(send(70, "later")) } else { heart };
     let awaits = CallKind::Check { run: RunKey { session: session(0xB1), run: RunNo(1) }, wait: true };
     let works = match doing {
         Doing::Tool => tool_runs(),
         Doing::Admission => asks(),
         Doing::Both => both(),
-        Doing::Told => streams.clone().then(ended(0xB1, call(1, 0))),
+        Doing::NoticeArrived => streams.clone().then(ended(0xB1, call(1, 0))),
         Doing::Await => streams.clone().then(calls(2, vec![awaits.clone(), writes()])),
-        Doing::Waits => waits(streams.clone()),
+        Doing::QueuedInput => waits(streams.clone()),
         Doing::Asks => words::asks(streams.clone()),
         Doing::Stream
         | Doing::LastStream
         | Doing::Slot
         | Doing::Prompted
         | Doing::Alone
-        | Doing::GoesOn
+        | Doing::Continue
         | Doing::Closed
         | Doing::Deleted => streams.clone(),
     };
@@ -113,7 +113,7 @@ fn given(column: Phase, doing: Doing) -> Heart {
         Phase::WaitingMidTurn if doing == Doing::Await => streams.then(calls(2, vec![awaits])),
         Phase::WaitingMidTurn => waits(asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))),
         // A run at rest takes steering inputs at once; a message waits for the end of an owned run.
-        Phase::WaitingAtRest if matches!(doing, Doing::Slot | Doing::Waits) => {
+        Phase::WaitingAtRest if matches!(doing, Doing::Slot | Doing::QueuedInput) => {
             waits(streams.then(answers(2, "so far")).then(steer(77, "and?")))
         }
         Phase::WaitingAtRest => streams.then(answers(2, "so far")),
@@ -123,18 +123,18 @@ fn given(column: Phase, doing: Doing) -> Heart {
         Phase::HeldOutOfTurns => tool_runs().then(tool(2, 0, "written")),
         Phase::Closing if doing == Doing::Tool => tool_runs().then(cancel()),
         Phase::Closing if doing == Doing::Both => both().then(cancel()),
-        Phase::Closing if doing == Doing::Waits => waits(streams).then(cancel_tree()),
+        Phase::Closing if doing == Doing::QueuedInput => waits(streams).then(cancel_tree()),
         Phase::Closing => streams.then(cancel()),
         Phase::Queued | Phase::Quiet => unreachable!("built above"),
     };
-    assert_eq!(heart.state.phase(), column, "the builder builds its column");
+    assert_eq!(heart.state.phase(), column, "the session is in its column");
     heart
 }
 
 fn quiet(first: Heart, doing: Doing) -> Heart {
     let by = By::Person;
     match doing {
-        Doing::Waits => {
+        Doing::QueuedInput => {
             first.then(send(70, "later")).then(cancel_tree()).then(attempt_failed(1, 1, ModelFail::Dropped))
         }
         Doing::Closed => first.then(answers(1, "all done")).then(Command::Close { by }),
@@ -146,22 +146,22 @@ fn quiet(first: Heart, doing: Doing) -> Heart {
         | Doing::Slot
         | Doing::Prompted
         | Doing::Alone
-        | Doing::Told
+        | Doing::NoticeArrived
         | Doing::Both
         | Doing::Await
         | Doing::Asks
-        | Doing::GoesOn => first.then(answers(1, "all done")),
+        | Doing::Continue => first.then(answers(1, "all done")),
     }
 }
 
-/// At work in turn 2, with nothing owned in flight.
+/// Returns a session in turn 2 without owned runs in flight.
 fn alone(first: Heart, doing: Doing) -> Heart {
     if doing == Doing::Prompted {
         return first.then(answer(1, 1, Some("half"), Vec::new(), Stop::Length));
     }
     let child = first.then(calls(1, vec![blocking()])).then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
     let streams = child.then(ended(0xB1, call(1, 0))).then(admitted());
-    if doing == Doing::GoesOn { streams.then(calls(2, vec![CallKind::Continue(Mode::Blocking)])) } else { streams }
+    if doing == Doing::Continue { streams.then(calls(2, vec![CallKind::Continue(Mode::Blocking)])) } else { streams }
 }
 
 struct Row {
@@ -172,12 +172,12 @@ struct Row {
     cells: [&'static str; 8],
 }
 
-fn walk(rows: &[Row]) {
+fn check_rows(rows: &[Row]) {
     let mut wrong = String::new();
     for row in rows {
         for (column, expected) in COLUMNS.into_iter().zip(row.cells) {
             let mut heart = given(column, row.doing);
-            let decided = heart.tell((row.command)());
+            let decided = heart.decide((row.command)());
             let found = short(&heart, &decided);
             if found != expected {
                 wrong +=
@@ -192,7 +192,7 @@ const STALE: [&str; 8] = ["S"; 8];
 
 #[test]
 fn inputs() {
-    walk(&[
+    check_rows(&[
         Row {
             name: "send",
             doing: Doing::Stream,
@@ -242,13 +242,13 @@ fn inputs() {
     ]);
 }
 
-/// The second run of a child, which a person opened, in the column; as in [`given`], it owns 0xB1 by call 2.0.
+/// Returns a child in the column, in a second run that a person opened. As in [`given`], it owns 0xB1, by call 2.0.
 fn persons_run(column: Phase) -> Heart {
     let turns = if column == Phase::HeldOutOfTurns { 2 } else { 50 };
     let first = Heart::child_with(Limits::default(), turns).then(admitted()).then(answers(1, "all done"));
     let queued = first.clone().then(send(60, "and this?"));
     let streams = || {
-        let started = queued.clone().then(Command::Admitted { run: RunNo(2), owner_over: None });
+        let started = queued.clone().then(Command::Admitted { run: RunNo(2), owner_ended: None });
         started.then(calls(2, vec![background()])).then(spawn(2, Mode::Background, &[(0, 0xB1)]))
     };
     let heart = match column {
@@ -263,12 +263,12 @@ fn persons_run(column: Phase) -> Heart {
         Phase::Closing => streams().then(cancel()),
         Phase::Quiet => first,
     };
-    assert_eq!(heart.state.phase(), column, "the builder builds its column");
+    assert_eq!(heart.state.phase(), column, "the session is in its column");
     heart
 }
 
 #[test]
-fn k26_inputs_to_a_run_that_a_person_opened() {
+fn k26_inputs_to_a_persons_run() {
     let message = [
         "accepted > Q",
         "accepted > W",
@@ -282,14 +282,14 @@ fn k26_inputs_to_a_run_that_a_person_opened() {
     for command in [send, steer] {
         for (column, expected) in COLUMNS.into_iter().zip(message) {
             let mut heart = persons_run(column);
-            assert_eq!(heart.says(command(9, "more")), expected, "{}", self::column(column));
+            assert_eq!(heart.summary(command(9, "more")), expected, "{}", self::column(column));
         }
     }
 }
 
 #[test]
-fn slots_given() {
-    walk(&[
+fn slots_granted() {
+    check_rows(&[
         Row {
             name: "admitted",
             doing: Doing::Stream,
@@ -303,9 +303,9 @@ fn slots_given() {
             cells: ["started taken turn > W", "S", "resumed turn > W", "resumed turn > W", "S", "S", "S", "S"],
         },
         Row {
-            name: "admitted, owner over",
+            name: "admitted, owner ended",
             doing: Doing::Slot,
-            command: || Command::Admitted { run: RunNo(1), owner_over: Some(OutcomeKind::TimedOut) },
+            command: || Command::Admitted { run: RunNo(1), owner_ended: Some(OutcomeKind::TimedOut) },
             cells: [
                 "ended(cancelled) > E",
                 "S",
@@ -320,7 +320,7 @@ fn slots_given() {
         Row {
             name: "admitted, another run",
             doing: Doing::Slot,
-            command: || Command::Admitted { run: RunNo(2), owner_over: None },
+            command: || Command::Admitted { run: RunNo(2), owner_ended: None },
             cells: STALE,
         },
     ]);

@@ -1,4 +1,4 @@
-//! Deadlines that are armed and disarmed, and those that a new activation arms again.
+//! Deadlines: arming, disarming, and arming again by a new activation.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};
@@ -21,7 +21,7 @@ fn disarm(deadline: Deadline) -> Effect {
     Effect::Disarm { deadline }
 }
 
-/// The wall-clock cap of the child's run, which is armed in every column.
+/// Returns the effect for the wall-clock cap of the child's run, which is armed in every phase.
 fn cap() -> Effect {
     arm(Deadline::WallCap(RUN), 8_000_000)
 }
@@ -34,12 +34,12 @@ fn works() -> Heart {
     Heart::child().then(admitted())
 }
 
-/// Waits mid-turn for its blocking child 0xB1.
+/// Returns a child that waits mid-turn for its blocking child 0xB1.
 fn waits() -> Heart {
     works().then(calls(1, vec![blocking()])).then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
 }
 
-/// Turn 2 streams, and the background child 0xB1 is in flight.
+/// Returns a child whose turn 2 streams, with the background child 0xB1 in flight.
 fn aside() -> Heart {
     works().then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]))
 }
@@ -51,7 +51,7 @@ fn grace() -> Effect {
 #[test]
 fn fresh_activation_arms_only_the_deadlines_of_its_phase() {
     let limits = Limits::default();
-    // 100 ms of its working time are over.
+    // 100 ms of its working time are used.
     let run = arm(Deadline::Run(RUN), 479_900);
     let turn = arm(Deadline::Turn(TurnNo(1)), limits.turn_ms);
     let out = Heart::child_with(Limits::default(), 2).then(admitted()).then(calls(1, vec![background()]));
@@ -77,15 +77,15 @@ fn fresh_activation_arms_only_the_deadlines_of_its_phase() {
 }
 
 #[test]
-fn the_end_of_a_run_disarms_what_was_armed_for_it_and_no_more() {
+fn end_of_a_run_disarms_only_its_own_deadlines() {
     let mut root = Heart::root().then(send(1, "go"));
     let ended = Effect::Ended { run: RUN, outcome: Outcome::Completed };
-    let effects = root.tell(answers(1, "done")).unwrap().effects;
+    let effects = root.decide(answers(1, "done")).unwrap().effects;
     assert_eq!(effects, [disarm(Deadline::Turn(TurnNo(1))), ended, Effect::Unload], "a root has no other deadline");
-    let untold = |effect: &Effect| !matches!(effect, Effect::DeliverCompletion { .. });
+    let is_not_completion = |effect: &Effect| !matches!(effect, Effect::DeliverCompletion { .. });
     let mut child = works();
-    let mut effects = child.tell(answers(1, "done")).unwrap().effects;
-    effects.retain(untold);
+    let mut effects = child.decide(answers(1, "done")).unwrap().effects;
+    effects.retain(is_not_completion);
     assert_eq!(
         effects,
         [
@@ -97,17 +97,17 @@ fn the_end_of_a_run_disarms_what_was_armed_for_it_and_no_more() {
             Effect::Unload,
         ]
     );
-    // Its clock is already stopped while it waits.
-    let effects = waits().tell(cancel()).unwrap().effects;
+    // The clock of a waiting run is already stopped.
+    let effects = waits().decide(cancel()).unwrap().effects;
     let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, queue_stands: false };
     assert_eq!(effects, [owned, grace(), Effect::Unload]);
 }
 
 #[test]
-fn a_run_whose_child_is_to_be_admitted_is_not_folded_away() {
+fn run_with_a_pending_admission_is_not_unloaded() {
     let mut root = Heart::root().then(send(1, "go"));
     let admit = Effect::Admit { turn: TurnNo(1), calls: vec![0] };
-    let effects = root.tell(calls(1, vec![blocking()])).unwrap().effects;
+    let effects = root.decide(calls(1, vec![blocking()])).unwrap().effects;
     assert_eq!(effects, [disarm(Deadline::Turn(TurnNo(1))), admit]);
 }
 
@@ -119,19 +119,19 @@ fn interrupt_has_a_grace_only_while_something_has_to_stop() {
         key: call(1, 0),
         by: By::Owner { outcome: OutcomeKind::Interrupted },
     };
-    assert_eq!(waits().tell(interrupt()).unwrap().effects, [cancel, grace(), Effect::Unload]);
-    assert_eq!(aside().then(answers(2, "so far")).tell(interrupt()).unwrap().effects, [Effect::Unload]);
+    assert_eq!(waits().decide(interrupt()).unwrap().effects, [cancel, grace(), Effect::Unload]);
+    assert_eq!(aside().then(answers(2, "so far")).decide(interrupt()).unwrap().effects, [Effect::Unload]);
 }
 
 #[test]
-fn a_call_that_closes_disarms_its_deadline_where_it_has_one() {
+fn closed_call_disarms_its_deadline() {
     let check = CallKind::Check { run: RunKey { session: session(0xB1), run: RunNo(1) }, wait: true };
     let mut checks = aside().then(calls(2, vec![check]));
-    let effects = checks.tell(cancel()).unwrap().effects;
+    let effects = checks.decide(cancel()).unwrap().effects;
     let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, queue_stands: false };
     assert_eq!(effects, [disarm(Deadline::Call(call(2, 0))), owned, grace(), Effect::Unload]);
     // A child's call has no deadline: its run has deadlines of its own.
     let root = || Heart::root().then(send(1, "go")).then(calls(1, vec![blocking(), writes()]));
     let mut root = root().then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
-    assert_eq!(root.tell(Command::Background { call: call(1, 0) }).unwrap().effects, []);
+    assert_eq!(root.decide(Command::Background { call: call(1, 0) }).unwrap().effects, []);
 }

@@ -11,7 +11,7 @@ use crate::given::*;
 const KINDS: [(From, Lane); 4] =
     [(From::Person, Lane::Send), (From::Person, Lane::Steer), (From::Host, Lane::Send), (From::Host, Lane::Steer)];
 
-/// Queues entries of the kinds that `picks` names; each has its place as its text.
+/// Queues entries of the picked kinds. The text of each is its number.
 fn queued(heart: Heart, picks: &[usize]) -> Heart {
     (10_u128..).zip(picks).fold(heart, |heart, (n, pick)| {
         let (from, lane) = KINDS[*pick].clone();
@@ -27,7 +27,7 @@ fn listed(heart: &Heart, run: bool) -> Vec<(String, Boundary)> {
     heart.state.waiting(run).into_iter().map(|(waiting, at)| (word(waiting), at)).collect()
 }
 
-/// The transcript after its first `from` messages: texts of inputs, and ends.
+/// Returns the inputs and ends in the transcript after its first `from` messages.
 fn taken(heart: &Heart, from: usize) -> Vec<String> {
     let word = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -37,14 +37,14 @@ fn taken(heart: &Heart, from: usize) -> Vec<String> {
     heart.state.transcript.iter().skip(from).filter_map(word).collect()
 }
 
-/// Lets every model call answer without a call, and every run have its slot, until nothing is left to do.
+/// Answers every model call without calls and grants every slot, until the session is quiet.
 fn answered(mut heart: Heart) -> Heart {
     for _ in 0..20 {
         heart = match heart.state.phase() {
             Phase::Quiet => return heart,
             Phase::Queued => {
                 let run = heart.state.last_run;
-                heart.then(Command::Admitted { run, owner_over: None })
+                heart.then(Command::Admitted { run, owner_ended: None })
             }
             _ => {
                 let turn = heart.state.last_turn.0;
@@ -52,7 +52,7 @@ fn answered(mut heart: Heart) -> Heart {
             }
         };
     }
-    panic!("the queue is not taken");
+    panic!("the queue was not processed");
 }
 
 #[test]
@@ -87,22 +87,22 @@ fn listed_order_is_the_order_of_taking() {
 }
 
 #[test]
-fn listed_entries_say_which_boundary_takes_them() {
+fn listed_entries_name_the_boundary_that_takes_them() {
     let both = |heart: Heart| heart.then(send(2, "A")).then(send(3, "B")).then(steer(4, "now"));
     let at = |text: &str, boundary| (text.to_owned(), boundary);
     let working = both(Heart::root().then(send(1, "go")));
     let order = [at("now", Boundary::Turn), at("A", Boundary::Rest), at("B", Boundary::Rest)];
     assert_eq!(listed(&working, true), order);
-    // Behind a run that does not continue, the oldest message opens the next run together with what steers.
+    // After a run that does not continue, the oldest message and the steering inputs open the next run.
     let order = [at("A", Boundary::Run), at("now", Boundary::Run), at("B", Boundary::Rest)];
     assert_eq!(listed(&working, false), order);
-    // A run that answers a model is not extended (K26).
+    // A message does not extend a run that answers a model.
     let order = [at("now", Boundary::Turn), at("A", Boundary::Run), at("B", Boundary::Rest)];
     assert_eq!(listed(&both(Heart::child().then(admitted())), true), order);
 }
 
 #[test]
-fn listed_ends_stand_where_they_are_given() {
+fn listed_ends_are_at_their_delivery_position() {
     let one = || {
         let root = Heart::root().then(send(1, "go")).then(calls(1, vec![background()]));
         root.then(spawn(1, Mode::Background, &[(0, 0xB1)]))
@@ -114,7 +114,7 @@ fn listed_ends_stand_where_they_are_given() {
     assert_eq!(taken(&answered(host(streams.clone())), 2), ["10", "end"]);
     assert_eq!(texts(&queued(streams.clone(), &[2, 0])), ["11", "10", "end"]);
     assert_eq!(taken(&answered(queued(streams, &[2, 0])), 2), ["11", "10", "end"]);
-    // A busy run is given it at its next boundary.
+    // A run with open calls takes the end at its next boundary.
     let busy = host(one().then(calls(2, vec![reads()])).then(ended(0xB1, call(1, 0))));
     assert_eq!(texts(&busy), ["end", "10"]);
     assert_eq!(taken(&answered(busy.then(tool(2, 0, "x"))), 2), ["end", "10"]);

@@ -253,7 +253,7 @@ impl System {
             | Message::Asked { .. }
             | Message::TreeCancel { .. }
             | Message::Ask { .. }
-            | Message::OwnerOver { .. }
+            | Message::OwnerEnded { .. }
             | Message::Restart(_)
             | Message::Append(_) => vec![FakeReply::Plain],
         };

@@ -51,8 +51,8 @@ impl System {
                     queue_stands: false,
                 };
             }
-            let owner_over = self.owner_over(RunKey { session, run: run.no });
-            Command::Reactivated { calls: plan::found(&state), owner_over }
+            let owner_ended = self.owner_ended(RunKey { session, run: run.no });
+            Command::Reactivated { calls: plan::found(&state), owner_ended }
         });
         let owed = if owed.is_empty() { None } else { Some(owed) };
         let run = state.run.as_ref().filter(|_| !lost).map(|run| RunKey { session, run: run.no });

@@ -166,7 +166,7 @@ impl System {
             | Message::Notice { .. }
             | Message::Asked { .. }
             | Message::TreeCancel { .. }
-            | Message::OwnerOver { .. }
+            | Message::OwnerEnded { .. }
             | Message::Restart(_)
             | Message::Append(_) => true,
         });
@@ -198,7 +198,7 @@ impl Message {
             | Self::Tool { session, .. }
             | Self::Admit { session, .. }
             | Self::Ask { session, .. } => *session,
-            Self::Granted { to } | Self::OwnerOver { to, .. } | Self::TreeCancel { to } => to.session,
+            Self::Granted { to } | Self::OwnerEnded { to, .. } | Self::TreeCancel { to } => to.session,
             Self::Notice { to, .. } | Self::Asked { to, .. } | Self::Restart(to) => *to,
             Self::Append(batch) => batch.session,
         }

@@ -90,7 +90,7 @@ impl System {
                 | Message::Asked { .. }
                 | Message::TreeCancel { .. }
                 | Message::Ask { .. }
-                | Message::OwnerOver { .. }
+                | Message::OwnerEnded { .. }
                 | Message::Restart(_)
                 | Message::Append(_) => {}
             }
@@ -163,7 +163,7 @@ impl System {
                 | Message::Asked { .. }
                 | Message::TreeCancel { .. }
                 | Message::Ask { .. }
-                | Message::OwnerOver { .. }
+                | Message::OwnerEnded { .. }
                 | Message::Restart(_)
                 | Message::Append(_) => return None,
             };
@@ -187,7 +187,7 @@ impl System {
             | Message::Notice { .. }
             | Message::Asked { .. }
             | Message::TreeCancel { .. }
-            | Message::OwnerOver { .. }
+            | Message::OwnerEnded { .. }
             | Message::Restart(_)
             | Message::Append(_) => false,
         };

@@ -135,9 +135,9 @@ impl System {
             return false;
         };
         let epoch = self.active.get(&session).map_or(Epoch(0), |active| active.epoch);
-        let Decided { records, births, effects, changes, .. } = decided;
+        let Decided { records, new_sessions, effects, changes, .. } = decided;
         self.send(Message::Append(Box::new(Batch { session, epoch, records, changes })));
-        self.be_born_all(session, &births);
+        self.be_born_all(session, &new_sessions);
         self.perform(whole, session, effects);
         true
     }

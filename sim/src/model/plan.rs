@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
-use subtend_session::birth;
 use subtend_session::call::{CallKind, Invalid, ToolEffect, ToolErrorKind};
 use subtend_session::command::{
     BranchPlan, ChildPlan, ContinuePlan, Description, FoundCall, Plan, Refusal, RegeneratePlan, ResolvedCall,
     SpawnVerdict,
 };
 use subtend_session::context;
-use subtend_session::effect::Birth;
+use subtend_session::creation;
+use subtend_session::effect::NewSession;
 use subtend_session::ids::{AttemptNo, CallId, Hash, InputId, Interned, RunKey, Seq, SessionId, Text, TurnNo};
 use subtend_session::index::message_input;
 use subtend_session::limits::Limits;
@@ -87,8 +87,8 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
     }
 }
 
-pub(super) fn root(whole: &Whole) -> Birth {
-    birth::root(ROOT, created(whole, Place::Root, ROOT))
+pub(super) fn root(whole: &Whole) -> NewSession {
+    creation::root(ROOT, created(whole, Place::Root, ROOT))
 }
 
 /// Returns an input to the root. Where a provider may report an overflow, it is larger than its summary.

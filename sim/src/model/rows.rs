@@ -63,7 +63,7 @@ impl System {
             {
                 let mut ask = index::continue_from(from, opened?, request);
                 // Computed at delivery: the owner may have closed since.
-                ask.owner_over = self.owner_outcome_of(RunKey { session: from, run: ask.run });
+                ask.owner_ended = self.owner_outcome_of(RunKey { session: from, run: ask.run });
                 return Some(Command::Continue(Box::new(ask)));
             }
         }
@@ -108,7 +108,7 @@ impl System {
             | Message::Granted { .. }
             | Message::TreeCancel { .. }
             | Message::Ask { .. }
-            | Message::OwnerOver { .. }
+            | Message::OwnerEnded { .. }
             | Message::Restart(_)
             | Message::Append(_) => return None,
         };

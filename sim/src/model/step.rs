@@ -11,7 +11,7 @@ use subtend_session::command::{
     Unsummarised,
 };
 use subtend_session::compaction;
-use subtend_session::effect::{Birth, Effect, Rejection, Reply as Answered};
+use subtend_session::effect::{Effect, NewSession, Rejection, Reply as Answered};
 use subtend_session::ids::{AttemptNo, CallId, RunKey, SessionId, TurnNo};
 use subtend_session::index::{self, Changes};
 use subtend_session::outcome::{By, ModelFail, TimeLimit};
@@ -37,7 +37,7 @@ pub(super) enum SessionCommand {
 #[derive(Default)]
 pub(super) struct Decided {
     pub(super) records: Vec<Record>,
-    pub(super) births: Vec<Birth>,
+    pub(super) new_sessions: Vec<NewSession>,
     pub(super) effects: Vec<Effect>,
     pub(super) changes: Changes,
     /// A slot arrived for a run that no longer needs it.
@@ -181,8 +181,8 @@ impl System {
                 };
                 self.tell(whole, session, vec![Command::AskAnswered { call, verdict, by }])
             }
-            Message::OwnerOver { to, owner, outcome, queue_stands } => {
-                self.tell(whole, to.session, vec![Command::OwnerOver { owner, outcome, queue_stands }])
+            Message::OwnerEnded { to, owner, outcome, queue_stands } => {
+                self.tell(whole, to.session, vec![Command::OwnerEnded { owner, outcome, queue_stands }])
             }
             Message::Restart(session) => self.tell(whole, session, Vec::new()),
             Message::Append(batch) => {
@@ -296,14 +296,14 @@ impl System {
         if !self.wake_up(whole, to.session) {
             return true;
         }
-        let owner_over = self.owner_over(to);
+        let owner_ended = self.owner_ended(to);
         let stands = self.queue_kept_cancel(to);
         // An owner that cancels this run alone is the cause; its command may still be on its way.
         let alone = self.single.get(&to).and_then(|_| self.cancel_by_owner(whole, to.session));
-        let admitted = Command::Admitted { run: to.run, owner_over };
+        let admitted = Command::Admitted { run: to.run, owner_ended };
         self.tell(whole, to.session, alone.into_iter().chain(stands).chain([admitted]).collect());
         let works = self.active.get(&to.session).and_then(|active| active.state.run.as_ref());
-        if owner_over.is_some() && works.is_some_and(|run| run.no == to.run && run.slot) {
+        if owner_ended.is_some() && works.is_some_and(|run| run.no == to.run && run.slot) {
             // It starts work although it was notified of its owner's end.
             self.late.insert(to);
         }
@@ -331,12 +331,12 @@ impl System {
             Some(RunKey { session, run: *run })
         });
         let Some(decided) = self.decide(whole.fault.rules(), session, commands) else { return };
-        let Decided { records, births, effects, changes, slot_refused } = decided;
+        let Decided { records, new_sessions, effects, changes, slot_refused } = decided;
         if let (true, Some(key)) = (slot_refused, wanted) {
             self.release(whole, key);
         }
         self.append(session, &records, &changes);
-        self.be_born_all(session, &births);
+        self.be_born_all(session, &new_sessions);
         self.perform(whole, session, effects);
     }
 
@@ -359,7 +359,7 @@ impl System {
             match decided {
                 Ok(decision) => {
                     all.records.extend(decision.records);
-                    all.births.extend(decision.births);
+                    all.new_sessions.extend(decision.new_sessions);
                     all.effects.extend(decision.effects);
                     self.answered = decision.reply;
                 }
@@ -409,8 +409,8 @@ impl System {
         }
     }
 
-    pub(super) fn be_born_all(&mut self, parent: SessionId, births: &[Birth]) {
-        for birth in births {
+    pub(super) fn be_born_all(&mut self, parent: SessionId, new_sessions: &[NewSession]) {
+        for birth in new_sessions {
             if self.journals.contains_key(&birth.session) {
                 self.wrong = Some(format!("{parent} made {} a second time", birth.session));
                 continue;
@@ -462,7 +462,7 @@ impl System {
             | Message::Asked { .. }
             | Message::TreeCancel { .. }
             | Message::Ask { .. }
-            | Message::OwnerOver { .. }
+            | Message::OwnerEnded { .. }
             | Message::Restart(_)
             | Message::Append(_) => return false,
         };

@@ -81,7 +81,7 @@ pub enum Message {
         call: CallId,
     },
     /// The end of an owner.
-    OwnerOver {
+    OwnerEnded {
         to: RunKey,
         owner: RunKey,
         outcome: OutcomeKind,

@@ -15,7 +15,7 @@ impl System {
         let stood = self.closing.get(&key).is_some_and(|(_, stands)| *stands);
         self.closing.insert(key, (outcome, queue_stands || stood));
         for to in self.owned_by(key) {
-            self.send(Message::OwnerOver { to, owner: key, outcome, queue_stands });
+            self.send(Message::OwnerEnded { to, owner: key, outcome, queue_stands });
             self.cut_off(to);
         }
     }
@@ -64,7 +64,7 @@ impl System {
         runs.collect()
     }
 
-    pub(super) fn owner_over(&self, key: RunKey) -> Option<OutcomeKind> {
+    pub(super) fn owner_ended(&self, key: RunKey) -> Option<OutcomeKind> {
         let (opened, ended) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened).filter(|_| !ended)?;
         let over = journal::ended(self.journals.get(&owner.session)?, owner.run);
@@ -87,7 +87,7 @@ impl System {
             Some((key, call)) => Command::OwnerCancels { owner: owner.session, key: *key, by: index::cancel_by(*call) },
             None => {
                 let queue_stands = self.stands_below(owner);
-                Command::OwnerOver { owner, outcome: self.closing_kind(owner, owned), queue_stands }
+                Command::OwnerEnded { owner, outcome: self.closing_kind(owner, owned), queue_stands }
             }
         }
     }
@@ -107,10 +107,10 @@ impl System {
 
     /// Returns the end of the owner of `key`, where queued inputs remain.
     pub(super) fn queue_kept_cancel(&self, key: RunKey) -> Option<Command> {
-        let outcome = self.owner_over(key)?;
+        let outcome = self.owner_ended(key)?;
         let (opened, _) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened)?;
-        self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
+        self.stands_below(owner).then_some(Command::OwnerEnded { owner, outcome, queue_stands: true })
     }
 
     /// Returns the outcome of an owner that continues a child, if it is over or closes.

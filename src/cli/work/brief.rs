@@ -26,7 +26,7 @@ const TELLING: [(&str, bool); 9] = [
 /// Returns the call in a few words, by the display of its tool (M13), without control characters.
 pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
     let ShownCall { tool, display, input, .. } = tools.shown(named, args, None);
-    let used = discovery::used(named, args);
+    let used = discovery::resolve(named, args);
     let args = used.as_ref().map_or(args, |(_, args)| args);
     let tool = if display.name.is_empty() { tool } else { display.name };
     let icon = if display.icon.is_empty() { String::new() } else { format!("{} ", clip(&display.icon, 4)) };

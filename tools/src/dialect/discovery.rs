@@ -80,7 +80,7 @@ struct Used {
 /// If the arguments do not fit or the tool cannot be called.
 pub fn parse_use(args: &str) -> Result<(String, String), ToolError> {
     let _: Used = super::arguments(USE, args, "tool and args")?;
-    let (tool, nested) = discovery::used(USE, args)
+    let (tool, nested) = discovery::resolve(USE, args)
         .ok_or_else(|| ToolError::bad_args("the tool is empty: name one that get_tools lists"))?;
     if super::is_locked(&tool) {
         let shown = bounded::shown(&tool, 60);

@@ -142,6 +142,6 @@ struct Awaited {
 /// If they do not fit.
 pub fn parse_await(args: &str) -> Result<Jobs, ToolError> {
     let arguments: Awaited = super::arguments(AWAIT, args, "job_ids")?;
-    Jobs::asked(&json!({"job_ids": arguments.job_ids}).to_string())
+    Jobs::parse(&json!({"job_ids": arguments.job_ids}).to_string())
         .ok_or_else(|| ToolError::bad_args("job_ids must be a text: ids with commas between them, or `*`"))
 }

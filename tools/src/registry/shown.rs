@@ -20,7 +20,7 @@ impl Registry {
     /// The wording is a host's code: one that panics yields nothing, and long texts are truncated. They may contain terminal control
     /// characters.
     pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> ShownCall {
-        let used = discovery::used(tool, args);
+        let used = discovery::resolve(tool, args);
         let (tool, args) = used.as_ref().map_or((tool, args), |(tool, args)| (tool, args));
         let parsed = arguments::parse(tool, args).ok();
         let bounded_text = |render: &dyn Fn() -> Option<Text>| {

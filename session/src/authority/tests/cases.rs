@@ -4,25 +4,25 @@ use super::*;
 
 #[test]
 fn path_without_span_is_more_specific_than_one_with_span() {
-    let say = |allowed, denied| {
+    let verdict_of = |allowed, denied| {
         let rules = set(Verdict::Ask, &[("fs.*", allowed, Verdict::Allow), ("fs.*", denied, Verdict::Deny)]);
         Authority::of(rules).verdict(&access("fs.read", "src/a.rs"))
     };
-    assert_eq!(say("src/a.rs", "src/**/a.rs"), Verdict::Allow);
-    assert_eq!(say("src/**/a.rs", "src/a.rs"), Verdict::Deny);
-    assert_eq!(say("src/**/a.rs", "src/**/**/a.rs"), Verdict::Deny, "of equals the lower one");
-    assert_eq!(say("src/**/**/a.rs", "src/**/a.rs"), Verdict::Deny);
+    assert_eq!(verdict_of("src/a.rs", "src/**/a.rs"), Verdict::Allow);
+    assert_eq!(verdict_of("src/**/a.rs", "src/a.rs"), Verdict::Deny);
+    assert_eq!(verdict_of("src/**/a.rs", "src/**/**/a.rs"), Verdict::Deny, "ties take the lower verdict");
+    assert_eq!(verdict_of("src/**/**/a.rs", "src/**/a.rs"), Verdict::Deny);
 }
 
 #[test]
-fn a_rule_that_stands_twice_stands_once() {
+fn duplicate_rules_are_merged() {
     let read = ("fs.read", "src/**", Verdict::Allow);
     let (once, twice) = (set(Verdict::Deny, &[read]), set(Verdict::Deny, &[read, read]));
     assert_eq!(Authority::of(twice), Authority::of(once));
 }
 
 #[test]
-fn a_tool_whose_every_resource_is_denied_is_not_offered() {
+fn tool_is_not_offered_when_all_resources_are_denied() {
     let reader = set(
         Verdict::Deny,
         &[("fs.*", "*", Verdict::Allow), ("fs.write", "**", Verdict::Deny), ("shell.run", "ls*", Verdict::Ask)],
@@ -37,7 +37,7 @@ fn a_tool_whose_every_resource_is_denied_is_not_offered() {
 }
 
 #[test]
-fn a_deny_of_any_file_or_address_takes_the_shell() {
+fn deny_of_any_file_or_address_removes_the_shell() {
     let needs = ["fs.*", "net.*"];
     let all = || Authority::of(RuleSet::only(Verdict::Allow));
     assert!(all().unrestricted(&needs));
@@ -53,7 +53,7 @@ fn a_deny_of_any_file_or_address_takes_the_shell() {
 }
 
 #[test]
-fn equal_sets_are_one_set_and_sharing_is_kept() {
+fn equal_sets_are_merged_and_stay_shared() {
     let host = Authority::of(set(Verdict::Ask, &[("fs.*", "*", Verdict::Allow), ("*", "*", Verdict::Deny)]));
     let again = Authority::of(set(Verdict::Ask, &[("*", "*", Verdict::Deny), ("fs.*", "*", Verdict::Allow)]));
     assert_eq!(host, again);
@@ -65,7 +65,7 @@ fn equal_sets_are_one_set_and_sharing_is_kept() {
 }
 
 #[test]
-fn an_authority_out_of_order_in_json_is_read_in_order() {
+fn authority_from_unsorted_json_is_sorted() {
     let json = r#"[
         {"default":"allow"},
         {"default":"deny","rules":[{"action":"fs.*","verdict":"allow"},{"action":"*","resource":"x","verdict":"ask"}]},
@@ -80,7 +80,7 @@ fn an_authority_out_of_order_in_json_is_read_in_order() {
 }
 
 #[test]
-fn of_two_rules_for_the_same_the_deny_decides_in_any_order() {
+fn deny_overrides_equal_allow_in_any_order() {
     let (allow, deny) = (("fs.write", "*", Verdict::Allow), ("fs.write", "*", Verdict::Deny));
     for rules in [[allow, deny], [deny, allow]] {
         assert!(!Authority::of(set(Verdict::Deny, &rules)).unrestricted(&["fs.write"]));

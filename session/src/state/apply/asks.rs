@@ -18,7 +18,7 @@ impl State {
         turn.asked = turn.asked.saturating_add(1);
     }
 
-    /// Resets the call to its state before the ask: the next record starts or closes it.
+    /// Resets the call to its state before the ask. The next record starts or closes it.
     pub(super) fn ask_answered(&mut self, id: CallId, verdict: AskVerdict) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };

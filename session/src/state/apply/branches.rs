@@ -19,7 +19,7 @@ impl State {
             call: None,
             detached: false,
             key: None,
-            heard: Default::default(),
+            last_taken: Default::default(),
             dialect: Dialect::default(),
             label: None,
             inspectable: false,
@@ -40,7 +40,7 @@ impl State {
         self.revise();
     }
 
-    /// Keeps the text of an alternative whose first run completed. Later runs of the branch answer something else.
+    /// Stores the text of an alternative whose first run completed. Later runs of the branch answer other messages.
     pub(super) fn alternative_ended(&mut self, notice: &Notice) {
         if notice.run != Some(RunNo(1)) || notice.outcome != Outcome::Completed {
             return;
@@ -59,8 +59,8 @@ impl Alternatives {
         self.branches.get(at)?.text.as_ref()
     }
 
-    /// Returns the text that replaces the original, if one does.
-    pub fn seen(&self) -> Option<&Text> {
+    /// Returns the text of the selected alternative; `None` for the original.
+    pub fn selected(&self) -> Option<&Text> {
         self.text(self.active)
     }
 }

@@ -8,7 +8,7 @@ use crate::state::{Compaction, State};
 
 impl State {
     pub(super) fn compacted(&mut self, compacted: &Compacted) {
-        self.compactions.push(Compaction::of(compacted, self.next_seq));
+        self.compactions.push(Compaction::from_record(compacted, self.next_seq));
         self.revise();
         self.measured = Some((compacted.after, self.transcript.len()));
         if let Some(child) = self.children.get_mut(&compacted.of) {
@@ -35,13 +35,13 @@ impl State {
         self.revise();
     }
 
-    /// Notes that earlier messages became visible or hidden: what the provider counted does not apply any more.
+    /// Records that earlier messages became visible or hidden, which invalidates the provider's token count.
     pub(super) fn revise(&mut self) {
         self.revised = self.next_seq;
         self.measured = None;
     }
 
-    /// Returns the messages of this session that a compaction hides, by their records.
+    /// Returns the records of the messages of this session that a compaction hides.
     pub fn compacted_records(&self) -> BTreeSet<Seq> {
         let own = self.transcript.iter().enumerate().skip(self.created.inherited.len());
         own.filter(|(at, _)| self.is_compacted(*at)).filter_map(|(_, message)| message.record()).collect()

@@ -24,7 +24,7 @@ impl State {
         }
     }
 
-    /// Returns the session's metadata as JSON text: after the last merge, else that of its birth.
+    /// Returns the session's metadata as JSON text: after the last merge, else the initial one.
     pub fn metadata(&self) -> Option<&Text> {
         self.metadata.as_ref().or(self.created.metadata.as_ref())
     }
@@ -34,7 +34,7 @@ impl State {
         self.title.is_some() || self.created.title.is_some()
     }
 
-    /// Returns whether the answer of the service session `child` was taken; `None` if it is not a service of this one.
+    /// Returns whether the answer of the service session `child` was taken; `None` if it is not a service of this session.
     pub(crate) fn service(&self, child: SessionId) -> Option<bool> {
         let child = self.children.get(&child)?;
         (child.kind == BranchKind::Service).then_some(child.described)

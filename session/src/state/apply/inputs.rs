@@ -13,20 +13,20 @@ impl State {
         if let Some(key) = &input.key {
             self.seen.insert(Arc::clone(key), input.id);
         }
-        self.know(input.id);
-        // An input after a cancel of the whole tree is a request to continue: it opens the next run.
+        self.remember(input.id);
+        // An input after a cancel of the whole tree is a request to continue, so it may open the next run.
         if let Some(Hold::Closing { queue_stands, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
             *queue_stands = false;
         }
         self.queue.push_back(Queued { input: Arc::new(input.clone()), seq: self.next_seq });
     }
 
-    /// Remembers a refused row, so that a repeated delivery finds it answered.
+    /// Records a refused row, so that a repeated delivery is recognised.
     pub(super) fn continue_refused(&mut self, owner: SessionId, key: CallId) {
-        self.know(index::continue_input(owner, key));
+        self.remember(index::continue_input(owner, key));
     }
 
-    fn know(&mut self, id: InputId) {
+    fn remember(&mut self, id: InputId) {
         if let Err(at) = self.accepted.binary_search(&id) {
             self.accepted.insert(at, id);
         }
@@ -37,13 +37,13 @@ impl State {
         let mut was_asked = false;
         for id in ids {
             let Some(input) = self.take_queued(*id) else { continue };
-            self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
-            // A relative's message asks for no answer and renews no allowance.
+            self.push_message(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
+            // A relative's message does not request an answer and does not renew the allowance.
             if input.is_from_relative() {
                 continue;
             }
             was_asked = true;
-            // Of inputs that one record takes, an answer belongs to the last.
+            // If one record takes several inputs, the answer belongs to the last.
             if input.format.is_some() || input.metadata.is_some() || input.turns.is_some() {
                 self.asked.insert(self.next_seq, Arc::clone(&input));
             } else {

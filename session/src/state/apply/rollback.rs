@@ -7,7 +7,7 @@ impl State {
     pub(super) fn rolled_back(&mut self, run: RunNo) {
         let Some(stretch) = self.stretches.get_mut(&run) else { return };
         stretch.hidden = true;
-        // A summary of these messages would keep what they said.
+        // A summary of these messages would keep their content.
         let (from, empty) = (stretch.from, stretch.from == stretch.to);
         self.compactions.retain(|compaction| empty || compaction.upto <= from);
         self.revise();

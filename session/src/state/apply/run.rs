@@ -12,7 +12,7 @@ use crate::state::{Ended, Queued, Run, State, Stretch};
 
 impl State {
     pub(super) fn run_opened(&mut self, opened: &RunOpened) {
-        // Consumed here, so that only later inputs can open the next run, however this one ends.
+        // Removes them from the queue, so that only later inputs can open the next run.
         let mut waiting = Vec::with_capacity(opened.inputs.len());
         for id in &opened.inputs {
             if let Some(queued) = self.unqueue(|queued| queued.input.id == *id) {
@@ -75,7 +75,7 @@ impl State {
             run.worked_ms = worked_ms;
             if let (Park::Limit { until }, Some(turn)) = (why, &mut run.turn) {
                 turn.limited = Some(until);
-                // The attempts after the reset are counted from one.
+                // Attempts after the reset are counted again from one.
                 turn.tries = 0;
             }
         }
@@ -99,11 +99,11 @@ impl State {
         }
     }
 
-    /// Keeps the request of a model's call for a run that ended before it began: a continue adds to it (B6).
+    /// Adds the request of a model's call to the transcript if the run ended before it started, for a later `continue`.
     fn keep_task(&mut self, run: &Run) {
         let untaken = run.waiting.iter().filter(|_| run.opened.owner.answers_a_model());
         for queued in untaken {
-            self.say(Message::User { seq: self.next_seq, text: Arc::clone(&queued.input.text) });
+            self.push_message(Message::User { seq: self.next_seq, text: Arc::clone(&queued.input.text) });
         }
     }
 
@@ -113,13 +113,13 @@ impl State {
         self.turns = self.turns.saturating_add(ended.turns);
         let Some(run) = self.run.take() else { return };
         if ended.outcome != Outcome::Completed {
-            // Notices stored while a run is queued are not among its messages.
+            // Notices that were stored while the run was queued are not its messages.
             let from = if run.started { run.from } else { self.transcript.len() };
             self.keep_task(&run);
             let stretch = Stretch { from, to: self.transcript.len(), hidden: false };
             self.stretches.insert(ended.run, stretch);
         }
-        // The whole text, if the journal has it: the record's own is truncated to what an owner receives.
+        // The whole text, if the journal has it. The text of the record is truncated for the owner.
         let whole = match (&ended.outcome, ended.returned) {
             (Outcome::Completed, None) if !self.created.joins => {
                 run.answer.as_ref().map(|answer| Arc::clone(&answer.text))
@@ -130,7 +130,7 @@ impl State {
                 .filter(|turn| turn.no == call.turn)
                 .and_then(|turn| turn.calls.get(call.ix as usize))
                 .map(|call| render::returned(&call.args)),
-            (Outcome::OutOfTurns, _) if !self.created.joins => self.last_said(&run),
+            (Outcome::OutOfTurns, _) if !self.created.joins => self.last_text(&run),
             _ => Some(Arc::clone(&run.partial)).filter(|text| !text.is_empty()),
         };
         for (key, owned) in run.owned {

@@ -23,7 +23,7 @@ impl State {
                 call: Some(spawned.call),
                 detached: spawned.detached,
                 key,
-                heard: RunNo::default(),
+                last_taken: RunNo::default(),
                 dialect: spawned.dialect,
                 label: spawned.label.clone(),
                 inspectable: spawned.inspectable,
@@ -58,11 +58,11 @@ impl State {
         self.arrived.remove(&taken.items);
         for item in &taken.items {
             match (item.key, item.run) {
-                (Some(key), _) => self.settle_owned(key, item),
+                (Some(key), _) => self.close_owned(key, item),
                 (None, Some(run)) => {
                     self.noticed.insert((item.child, run));
                     if self.reaches_model(item) {
-                        self.give(item);
+                        self.cache_end(item);
                     }
                 }
                 (None, None) => {}
@@ -85,12 +85,12 @@ impl State {
         }
     }
 
-    fn settle_owned(&mut self, key: CallId, item: &Notice) {
+    fn close_owned(&mut self, key: CallId, item: &Notice) {
         if let Some(child) = self.children.get_mut(&item.child) {
             child.key = child.key.filter(|open| *open != key);
-            child.heard = child.heard.max(item.run.unwrap_or_default());
+            child.last_taken = child.last_taken.max(item.run.unwrap_or_default());
         }
-        self.give(item);
+        self.cache_end(item);
         if self.owed.remove(&key).is_some() {
             return;
         }
@@ -101,8 +101,8 @@ impl State {
         }
     }
 
-    /// Keeps an end that may be read again.
-    fn give(&mut self, item: &Notice) {
+    /// Caches an end that the model may read again.
+    fn cache_end(&mut self, item: &Notice) {
         if self.is_pulled(item.child) {
             self.kept.keep(&mut self.children, item);
         }
@@ -122,7 +122,7 @@ impl State {
             render::notices(self, &shown)
         };
         let message = Message::Notice { seq: self.next_seq, text };
-        let Some(run) = &mut self.run else { return self.say(message) };
+        let Some(run) = &mut self.run else { return self.push_message(message) };
         let (busy, at_rest) = match &run.turn {
             None => (false, false),
             Some(turn) => (turn.streaming || turn.open > 0, turn.calls.is_empty() && turn.answered.is_some()),
@@ -132,6 +132,6 @@ impl State {
             return;
         }
         run.by_notices = at_rest && run.unanswered.is_empty();
-        self.say(message);
+        self.push_message(message);
     }
 }

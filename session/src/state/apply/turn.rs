@@ -32,7 +32,7 @@ impl State {
         self.due.clear();
         self.last_turn = no;
         if let Some(text) = render::prompt(prompt) {
-            self.say(Message::Prompt { text });
+            self.push_message(Message::Prompt { text });
         }
         if let Some(run) = &mut self.run {
             run.turn = Some(Box::new(Turn {
@@ -78,7 +78,7 @@ impl State {
     pub(super) fn turn_answered(&mut self, answered: &TurnAnswered) {
         let seq = self.next_seq;
         self.usage.add(&answered.usage);
-        self.say(Message::Assistant {
+        self.push_message(Message::Assistant {
             seq,
             text: answered.text.clone(),
             reasoning: answered.reasoning.clone(),
@@ -119,7 +119,7 @@ impl State {
         }
         let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
         if text.is_none() && open == 0 && answered.stop == Stop::Length {
-            // The continuation of an empty answer is an answer of its own.
+            // The continuation of an empty answer counts as a separate answer.
             run.answer = None;
         }
         if let Some(text) = text {
@@ -127,8 +127,8 @@ impl State {
             let between = if continued && run.answer.is_some() { "" } else { "\n\n" };
             run.partial = if run.partial.is_empty() { Arc::clone(text) } else { joined(&run.partial, between, text) };
             if answered.calls.is_empty() && answered.stop != Stop::Refused {
-                let before = run.answer.take().filter(|_| continued);
-                let text = before.map_or_else(|| Arc::clone(text), |before| joined(&before.text, "", text));
+                let previous = run.answer.take().filter(|_| continued);
+                let text = previous.map_or_else(|| Arc::clone(text), |previous| joined(&previous.text, "", text));
                 run.answer = Some(Answer { seq, text });
             }
         }
@@ -168,7 +168,7 @@ impl State {
             owned.mode = Mode::Background;
         }
         if finished.end == CallEnd::Ok {
-            self.handed_over(finished.call);
+            self.apply_proposal(finished.call);
         }
         let result = CallResult {
             end: finished.end.clone(),
@@ -179,7 +179,7 @@ impl State {
     }
 
     /// Applies an approved proposal: the other agent continues with a new turn allowance, as after a person's message.
-    fn handed_over(&mut self, id: CallId) {
+    fn apply_proposal(&mut self, id: CallId) {
         let Some(Some(CallKind::Propose(other))) = self.call(id).map(|call| call.kind.clone()) else { return };
         self.agent = Some(other);
         if let Some(run) = &mut self.run {
@@ -187,7 +187,7 @@ impl State {
         }
     }
 
-    /// Gives a call its one result; the last of an answer puts all of them into the transcript in call order.
+    /// Sets the result of a call. After the last call of an answer, all results enter the transcript in call order.
     pub(super) fn close_call(&mut self, id: CallId, result: CallResult) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
@@ -221,7 +221,7 @@ impl State {
         }
     }
 
-    /// Adds messages that arrived while calls were open or a stream was active, after both.
+    /// Adds the messages that arrived while calls were open or a stream was active.
     pub(super) fn flush_deferred(&mut self) {
         let Some(run) = self.run.as_mut().filter(|run| !run.deferred.is_empty()) else { return };
         let deferred = std::mem::take(&mut run.deferred);

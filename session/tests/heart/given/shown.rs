@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A decision in short: records, then what was answered, then the column.
+/// Returns a decision in short: the records, the reply and the column.
 pub(crate) fn short(heart: &Heart, decided: &Result<Decision, Rejection>) -> String {
     let decision = match decided {
         Err(Rejection::Stale(_)) => return "S".into(),
@@ -87,7 +87,7 @@ fn end(end: &CallEnd) -> &'static str {
     }
 }
 
-/// The effects that hold or give back a slot.
+/// Returns the effects that request or release a slot.
 pub(crate) fn slots(decision: &Decision) -> Vec<&'static str> {
     decision
         .effects

@@ -1,4 +1,4 @@
-//! Branches and alternatives: born in any column, regenerated and switched in a quiet session only.
+//! Branches are created in every column. Regenerate and switch need a quiet session.
 
 use subtend_session::command::{
     BranchPlan, Command, Description, RegeneratePlan, SummarisedHistory, SwitchTo, Unsummarised,
@@ -10,7 +10,7 @@ use subtend_session::outcome::By;
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::{CompactionFailure, SummarySet, TitleSet};
 
-use super::{COLUMNS, Doing, Row, STALE, walk};
+use super::{COLUMNS, Doing, Row, STALE, check_rows};
 use crate::given::*;
 
 fn branch(kind: BranchKind) -> Command {
@@ -51,7 +51,7 @@ fn branches() {
     human[0] = NO_MESSAGE;
     let mut deleted = human;
     deleted[7] = "the session is deleted";
-    walk(&[
+    check_rows(&[
         row("branch, human", Doing::Stream, || branch(BranchKind::Human), human),
         row("branch, subagent", Doing::Stream, || branch(BranchKind::Subagent), each),
         row("branch, service", Doing::Stream, || branch(BranchKind::Service), each),
@@ -80,23 +80,23 @@ fn descriptions() {
     let each = COLUMNS.map(|at| -> &'static str { format!("title_set Done > {}", column(at)).leak() });
     let mut deleted = each;
     deleted[7] = "the session is deleted";
-    let of_nobody = [NO_SERVICE; 8];
+    let no_service = [NO_SERVICE; 8];
     let set = COLUMNS.map(|at| -> &'static str { format!("metadata_set Done > {}", column(at)).leak() });
-    let mut gone = set;
-    gone[7] = "the session is deleted";
-    walk(&[
+    let mut deleted_set = set;
+    deleted_set[7] = "the session is deleted";
+    check_rows(&[
         row("title", Doing::Stream, titled, each),
         row("title of a closed session", Doing::Closed, titled, each),
         row("title of a deleted session", Doing::Deleted, titled, deleted),
-        row("summary of no service", Doing::Stream, summed_up, of_nobody),
+        row("summary of no service", Doing::Stream, summed_up, no_service),
         row("metadata", Doing::Stream, merged, set),
         row("metadata of a closed session", Doing::Closed, merged, set),
-        row("metadata of a deleted session", Doing::Deleted, merged, gone),
+        row("metadata of a deleted session", Doing::Deleted, merged, deleted_set),
     ]);
 }
 
 const NO_SERVICE: &str = "session 00000000-0000-0000-0000-0000000000c1 is not a service session of this session";
-const NO_MESSAGE: &str = "the session has no message yet to branch off from: send one";
+const NO_MESSAGE: &str = "the session has no message to branch off from: send one first";
 const NO_ALTERNATIVE: &str = "no answer of this session has alternatives: regenerate one";
 
 fn roll_back() -> Command {
@@ -106,12 +106,12 @@ fn roll_back() -> Command {
 #[test]
 fn rollbacks() {
     const BUSY: &str = "cannot roll back: a run is in flight: wait for its end, or cancel it";
-    const COMPLETED: &str = "run 1 completed: only a run that came to another end is rolled back; to continue from before \
-                             it, branch off there, or regenerate its answer";
+    const COMPLETED: &str = "run 1 completed: only a run that did not complete can be rolled back; branch off before it, or \
+                     regenerate its answer";
     let quiet = |cell| [BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, cell];
-    walk(&[
+    check_rows(&[
         row("roll back", Doing::Stream, roll_back, quiet(COMPLETED)),
-        row("roll back a cancelled run", Doing::Waits, roll_back, quiet("rolled_back Done > E")),
+        row("roll back a cancelled run", Doing::QueuedInput, roll_back, quiet("rolled_back Done > E")),
         row("roll back in a closed session", Doing::Closed, roll_back, quiet(COMPLETED)),
         row("roll back in a deleted session", Doing::Deleted, roll_back, quiet("the session is deleted")),
     ]);
@@ -128,11 +128,11 @@ fn failed_for(turn: Option<(u32, u32)>) -> Command {
 #[test]
 fn g14_compactions() {
     const BUSY: &str = "cannot undo a compaction: a run is in flight: wait for its end, or cancel it";
-    const NOTHING: &str = "nothing is compacted: all messages are seen";
+    const NOTHING: &str = "no compaction to undo: all messages are visible";
     const NO_SUMMARY: &str = "not compacted: no summary";
     let quiet = |cell| [BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, cell];
     let undo = || Command::UndoCompaction { by: By::Person };
-    walk(&[
+    check_rows(&[
         row("undo a compaction", Doing::Stream, undo, quiet(NOTHING)),
         row("undo in a deleted session", Doing::Deleted, undo, quiet("the session is deleted")),
         row("a summary that no attempt awaits", Doing::Stream, || failed_for(Some((2, 1))), STALE),
@@ -147,7 +147,7 @@ fn alternatives() {
         [cell, cell, cell, cell, cell, cell, cell, quiet]
     };
     let deleted = |command: &str| working(command, "the session is deleted");
-    walk(&[
+    check_rows(&[
         row("regenerate", Doing::Stream, regenerate, working("regenerate", "branch_created Branched > E")),
         row("regenerate in a deleted session", Doing::Deleted, regenerate, deleted("regenerate")),
         row("switch, no alternatives", Doing::Stream, switch, working("switch", NO_ALTERNATIVE)),

@@ -4,12 +4,12 @@ use subtend_session::command::{Command, Deadline, FoundCall};
 use subtend_session::ids::{RunKey, RunNo, TurnNo};
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 
-use super::{Doing, Row, STALE, walk};
+use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;
 
 #[test]
 fn ends_of_owned_runs() {
-    walk(&[
+    check_rows(&[
         Row {
             name: "owned ended, its call open",
             doing: Doing::Stream,
@@ -71,11 +71,11 @@ fn ends_of_owned_runs() {
 }
 
 #[test]
-fn ends_of_runs_that_are_not_owned() {
-    walk(&[Row {
+fn ends_of_other_runs_of_children() {
+    check_rows(&[Row {
         name: "a person's run of a child ended",
         doing: Doing::Stream,
-        command: || Command::OwnedEnded(vec![persons(0xB1, 2)]),
+        command: || Command::OwnedEnded(vec![persons_end(0xB1, 2)]),
         cells: [
             "message[1] > Q",
             "> W",
@@ -109,30 +109,34 @@ fn cancels() {
         "AE(completed) > E" => cell,
         other => done(other),
     });
-    walk(&[
+    check_rows(&[
         Row { name: "cancel", doing: Doing::Stream, command: cancel, cells: cancel_cells },
         Row {
-            name: "cancel of a run that is not there",
+            name: "cancel of an unknown run",
             doing: Doing::Stream,
             command: || Command::Cancel { run: Some(RunNo(9)), by: By::Host, queue_stands: false },
             cells: ["NF > Q", "NF > W", "NF > Wm", "NF > Wr", "NF > Hi", "NF > Ho", "NF > Hc", "NF > E"],
         },
         Row {
-            name: "owner over",
+            name: "owner ended",
             doing: Doing::Stream,
-            command: || Command::OwnerOver { owner: owner_run(), outcome: OutcomeKind::Cancelled, queue_stands: false },
+            command: || Command::OwnerEnded {
+                owner: owner_run(),
+                outcome: OutcomeKind::Cancelled,
+                queue_stands: false,
+            },
             cells: end("S"),
         },
         Row {
-            name: "owner over, with its whole tree",
+            name: "owner ended, with its whole tree",
             doing: Doing::Stream,
-            command: || Command::OwnerOver { owner: owner_run(), outcome: OutcomeKind::Cancelled, queue_stands: true },
+            command: || Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Cancelled, queue_stands: true },
             cells: end("S").map(|cell| if cell == "> Hc" { "closing(cancelled) > Hc" } else { cell }),
         },
         Row {
-            name: "owner of another run over",
+            name: "owner of another run ended",
             doing: Doing::Stream,
-            command: || Command::OwnerOver {
+            command: || Command::OwnerEnded {
                 owner: RunKey { run: RunNo(2), ..owner_run() },
                 outcome: OutcomeKind::Cancelled,
                 queue_stands: false,
@@ -158,7 +162,7 @@ fn interrupts() {
     };
     let (held, reached) = ("held(interrupted) Done > Hi", "held(interrupted) cancel_asked Done > Hi");
     let row = |name, doing, cells| Row { name, doing, command: interrupt, cells };
-    walk(&[
+    check_rows(&[
         row("interrupt", Doing::Stream, cells(held, reached)),
         row("interrupt, a tool active", Doing::Tool, cells(held, reached)),
         row(
@@ -176,7 +180,7 @@ fn deadlines() {
         let end = "closing(timed_out) > Hc";
         [q, end, end, end, end, end, over, "S"]
     };
-    walk(&[
+    check_rows(&[
         Row {
             name: "deadline run",
             doing: Doing::Stream,
@@ -230,7 +234,7 @@ fn deadlines() {
 
 #[test]
 fn deadlines_of_calls() {
-    walk(&[
+    check_rows(&[
         Row {
             name: "deadline call",
             doing: Doing::Tool,
@@ -253,12 +257,12 @@ fn deadlines_of_calls() {
 }
 
 fn reactivated() -> Command {
-    Command::Reactivated { calls: vec![FoundCall::plain(call(2, 0), blocking())], owner_over: None }
+    Command::Reactivated { calls: vec![FoundCall::plain(call(2, 0), blocking())], owner_ended: None }
 }
 
 #[test]
 fn activations() {
-    walk(&[
+    check_rows(&[
         Row {
             name: "reactivated, a stream",
             doing: Doing::Stream,
@@ -278,9 +282,9 @@ fn activations() {
             cells: ["> Q", "> W", "> Wm", "> Wr", "discarded > Hi", "> Ho", "discarded > Hc", "> E"],
         },
         Row {
-            name: "reactivated, owner over",
+            name: "reactivated, owner ended",
             doing: Doing::Stream,
-            command: || Command::Reactivated { calls: Vec::new(), owner_over: Some(OutcomeKind::Failed) },
+            command: || Command::Reactivated { calls: Vec::new(), owner_ended: Some(OutcomeKind::Failed) },
             cells: [
                 "ended(cancelled) > E",
                 "discarded closing(cancelled) > Hc",
@@ -296,8 +300,8 @@ fn activations() {
 }
 
 #[test]
-fn activations_that_end_runs() {
-    walk(&[
+fn activations_ending_runs() {
+    check_rows(&[
         Row {
             name: "restarts exhausted",
             doing: Doing::Stream,

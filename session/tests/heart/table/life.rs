@@ -8,7 +8,7 @@ use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::place::Mode;
 use subtend_session::record::{ContinueRefusal, From, InputAccepted, Lane, QueueChange};
 
-use super::{Doing, Row, STALE, walk};
+use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;
 
 const REFUSED: [&str; 7] = [
@@ -21,34 +21,34 @@ const REFUSED: [&str; 7] = [
     "continue_refused > Hc",
 ];
 
-/// The same in every column with a run in flight.
-fn and(in_flight: [&'static str; 7], quiet: &'static str) -> [&'static str; 8] {
+/// Appends the cell for a quiet session.
+fn with_quiet(in_flight: [&'static str; 7], quiet: &'static str) -> [&'static str; 8] {
     let [q, w, wm, wr, hi, ho, hc] = in_flight;
     [q, w, wm, wr, hi, ho, hc, quiet]
 }
 
-fn goes_on() -> Command {
+fn continue_row() -> Command {
     continued(call(9, 0), None)
 }
 
 #[test]
-fn rows_that_ask_to_go_on() {
-    let row = |name, doing, command, quiet| Row { name, doing, command, cells: and(REFUSED, quiet) };
-    walk(&[
-        row("continue", Doing::Stream, goes_on, "accepted opened > Q"),
-        row("continue, an input waits", Doing::Waits, goes_on, "accepted opened > Q"),
-        row("continue of a closed session", Doing::Closed, goes_on, "continue_refused > E"),
-        row("continue of a deleted session", Doing::Deleted, goes_on, "continue_refused > E"),
+fn continue_rows() {
+    let row = |name, doing, command, quiet| Row { name, doing, command, cells: with_quiet(REFUSED, quiet) };
+    check_rows(&[
+        row("continue", Doing::Stream, continue_row, "accepted opened > Q"),
+        row("continue, an input is queued", Doing::QueuedInput, continue_row, "accepted opened > Q"),
+        row("continue of a closed session", Doing::Closed, continue_row, "continue_refused > E"),
+        row("continue of a deleted session", Doing::Deleted, continue_row, "continue_refused > E"),
         row(
-            "continue, its owner over",
+            "continue, its owner ended",
             Doing::Stream,
             || continued(call(9, 0), Some(OutcomeKind::Cancelled)),
             "accepted opened ended(cancelled) > E",
         ),
-        // It opens nothing in passing: what a cancel of the tree left queued stays queued.
+        // Inputs that a cancel of the tree left queued stay queued.
         row(
-            "continue, its owner over, an input waits",
-            Doing::Waits,
+            "continue, its owner ended, an input is queued",
+            Doing::QueuedInput,
             || continued(call(9, 0), Some(OutcomeKind::Cancelled)),
             "accepted opened ended(cancelled) > E",
         ),
@@ -59,20 +59,20 @@ fn rows_that_ask_to_go_on() {
 fn admissions_of_continues() {
     let only = |w| ["S", w, "S", "S", "S", "S", "S", "S"];
     let row = |name, doing, command, w| Row { name, doing, command, cells: only(w) };
-    walk(&[
-        row("continue, blocking", Doing::GoesOn, || go_on(2, Mode::Blocking, &[(0, 0xB1)]), {
+    check_rows(&[
+        row("continue, blocking", Doing::Continue, || continue_children(2, Mode::Blocking, &[(0, 0xB1)]), {
             "+0 continue_asked parked(midturn) > Wm"
         }),
-        row("continue, background", Doing::GoesOn, || go_on(2, Mode::Background, &[(0, 0xB1)]), {
+        row("continue, background", Doing::Continue, || continue_children(2, Mode::Background, &[(0, 0xB1)]), {
             "+0 continue_asked -0:ok turn > W"
         }),
-        row("continue of an unknown child", Doing::GoesOn, || go_on(2, Mode::Blocking, &[(0, 0xEE)]), {
+        row("continue of an unknown child", Doing::Continue, || continue_children(2, Mode::Blocking, &[(0, 0xEE)]), {
             "+0 -0:error turn > W"
         }),
-        row("continue of a child active", Doing::Admission, || go_on(2, Mode::Blocking, &[(0, 0xB1)]), {
+        row("continue of a child active", Doing::Admission, || continue_children(2, Mode::Blocking, &[(0, 0xB1)]), {
             "+0 -0:error turn > W"
         }),
-        row("continue, refused by the ledger", Doing::GoesOn, refused, "+0 -0:error turn > W"),
+        row("continue, refused by the ledger", Doing::Continue, refused, "+0 -0:error turn > W"),
         row("spawn, detached", Doing::Admission, detached, "+0 spawned -0:ok turn > W"),
     ]);
 }
@@ -89,8 +89,8 @@ fn detached() -> Command {
 }
 
 #[test]
-fn rows_that_cancel_one_run() {
-    walk(&[
+fn cancel_rows() {
+    check_rows(&[
         Row {
             name: "owner cancels",
             doing: Doing::Stream,
@@ -107,8 +107,8 @@ fn rows_that_cancel_one_run() {
             ],
         },
         Row {
-            name: "owner cancels, an input waits",
-            doing: Doing::Waits,
+            name: "owner cancels, an input is queued",
+            doing: Doing::QueuedInput,
             command: || owner_cancels(call(1, 0)),
             cells: [
                 "ended(cancelled) opened > Q",
@@ -140,17 +140,17 @@ fn rows_that_cancel_one_run() {
 fn cancels_of_the_tree() {
     let done = "closing(cancelled) Done > Hc";
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
-    walk(&[
+    check_rows(&[
         row("cancel tree", Doing::Stream, cancel_tree, {
             ["ended(cancelled) Done > E", done, done, done, done, done, done, "AE(completed) > E"]
         }),
-        row("cancel tree, an input waits", Doing::Waits, cancel_tree, {
+        row("cancel tree, an input is queued", Doing::QueuedInput, cancel_tree, {
             ["ended(cancelled) Done > E", done, done, done, done, done, "Done > Hc", "AE(cancelled) > E"]
         }),
-        row("cancel, an input waits", Doing::Waits, cancel, {
+        row("cancel, an input is queued", Doing::QueuedInput, cancel, {
             ["ended(cancelled) opened Done > Q", done, done, done, done, done, "Done > Hc", "AE(cancelled) > E"]
         }),
-        row("send, an input waits", Doing::Waits, || send(9, "more"), {
+        row("send, an input is queued", Doing::QueuedInput, || send(9, "more"), {
             [
                 "accepted > Q",
                 "accepted > W",
@@ -176,8 +176,8 @@ fn moves_to_the_background() {
     };
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
     let (hc, e) = ("AE(cancelled) > Hc", "AE(completed) > E");
-    let only = "background does not fit: only a call that waits for a task can be moved";
-    walk(&[
+    let only = "background does not fit: only a call that waits for a task can be moved to the background";
+    check_rows(&[
         row("background, the only call", Doing::Stream, at(0, 2), {
             ["NF > Q", "NF > W", "-0:backgrounded parked(slot) Done > Wm", "NF > Wr", "NF > Hi", "NF > Ho", hc, e]
         }),
@@ -193,7 +193,7 @@ fn moves_to_the_background() {
                 e,
             ]
         }),
-        row("background, what is there already", Doing::Stream, at(0, 1), {
+        row("background, already in the background", Doing::Stream, at(0, 1), {
             ["NF > Q", "Done > W", "Done > Wm", "Done > Wr", "Done > Hi", "Done > Ho", hc, e]
         }),
         row("background, a tool", Doing::Both, at(1, 2), {
@@ -221,7 +221,7 @@ fn change(change: QueueChange) -> Command {
 #[test]
 fn changes_of_the_queue() {
     let each = |word: &str| super::COLUMNS.map(|at| -> &'static str { format!("{word} > {}", column(at)).leak() });
-    // Out of turns and quiet, an input is taken at once: none waits there but what was left standing.
+    // A run out of turns takes an input at once, so its queue is empty.
     let changed = {
         let mut cells = each("queue_changed Done");
         cells[5] = "Done > Ho";
@@ -239,13 +239,13 @@ fn changes_of_the_queue() {
     };
     let clear = || change(QueueChange::Cleared);
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
-    walk(&[
-        row("clear", Doing::Waits, clear, changed),
-        row("clear, nothing waits", Doing::Stream, clear, each("Done")),
+    check_rows(&[
+        row("clear", Doing::QueuedInput, clear, changed),
+        row("clear, empty queue", Doing::Stream, clear, each("Done")),
         row("clear in a deleted session", Doing::Deleted, clear, deleted(each("Done"))),
-        row("remove", Doing::Waits, || change(QueueChange::Removed(vec![input_id(70)])), removed),
-        row("remove what was taken", Doing::Waits, || change(QueueChange::Removed(vec![input_id(1)])), each("NF")),
-        row("remove one that waits and one that is unknown", Doing::Waits, both, each("NF")),
+        row("remove", Doing::QueuedInput, || change(QueueChange::Removed(vec![input_id(70)])), removed),
+        row("remove a taken input", Doing::QueuedInput, || change(QueueChange::Removed(vec![input_id(1)])), each("NF")),
+        row("remove a queued and an unknown input", Doing::QueuedInput, both, each("NF")),
     ]);
 }
 
@@ -257,19 +257,19 @@ fn both() -> Command {
 fn closing_and_deleting() {
     let working = |command: &str, quiet: &'static str| {
         let cell: &'static str = format!("cannot {command}: a run is in flight: wait for its end, or cancel it").leak();
-        and([cell; 7], quiet)
+        with_quiet([cell; 7], quiet)
     };
     let close = || Command::Close { by: By::Person };
     let delete = || Command::Delete { by: By::Person };
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
-    let waits = "busy: inputs wait in its queue (1): let it take them, or clear them";
-    walk(&[
+    let waits = "busy: inputs are queued (1): wait until they are processed, or clear the queue";
+    check_rows(&[
         row("close", Doing::Stream, close, working("close", "session_closed Done > E")),
-        row("close, an input waits", Doing::Waits, close, working("close", waits)),
+        row("close, an input is queued", Doing::QueuedInput, close, working("close", waits)),
         row("close again", Doing::Closed, close, working("close", "Done > E")),
         row("close of a deleted session", Doing::Deleted, close, working("close", "the session is deleted")),
         row("delete", Doing::Stream, delete, working("delete", "session_deleted Done > E")),
-        row("delete, an input waits", Doing::Waits, delete, {
+        row("delete, an input is queued", Doing::QueuedInput, delete, {
             working("delete", "queue_changed session_deleted Done > E")
         }),
         row("delete of a closed session", Doing::Closed, delete, working("delete", "session_deleted Done > E")),
@@ -278,7 +278,7 @@ fn closing_and_deleting() {
 }
 
 #[test]
-fn inputs_of_the_host_and_to_sessions_that_are_put_away() {
+fn inputs_of_the_host_and_to_closed_or_deleted_sessions() {
     let sends = |quiet| {
         [
             "accepted > Q",
@@ -294,7 +294,7 @@ fn inputs_of_the_host_and_to_sessions_that_are_put_away() {
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
     let host: fn() -> Command =
         || Command::Submit(Box::new(InputAccepted { from: From::Host, ..input(9, "the build is done", Lane::Send) }));
-    walk(&[
+    check_rows(&[
         row("send of the host", Doing::Stream, host, sends("accepted opened > Q")),
         row("send to a closed session", Doing::Closed, || send(9, "more"), {
             sends("session_reopened accepted opened > Q")
@@ -310,7 +310,7 @@ fn inputs_of_the_host_and_to_sessions_that_are_put_away() {
 
 #[test]
 fn refusals_of_owned_sessions() {
-    walk(&[Row {
+    check_rows(&[Row {
         name: "refused, its call closed",
         doing: Doing::Stream,
         command: || completion_command(call(1, 0)),

@@ -1,43 +1,43 @@
-//! Approvals of calls, and a budget that refuses one.
+//! Approvals of calls, and refused budget reservations.
 
 use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::{AttemptNo, TurnNo};
 use subtend_session::outcome::Budget;
 use subtend_session::record::{AskBy, AskVerdict};
 
-use super::{Doing, Row, STALE, walk};
+use super::{Doing, Row, STALE, check_rows};
 use crate::asks::asking;
 use crate::given::*;
 
-/// Turn 2 asks for a call that may write, for which a person is asked, and for one that reads.
+/// Returns the session after turn 2 called a writing tool, which awaits approval, and a reading tool.
 pub(super) fn asks(streams: Heart) -> Heart {
     streams.then(asking(2, vec![(writes(), Some("a")), (reads(), None)]))
 }
 
-fn word(verdict: AskVerdict) -> Command {
+fn answer_ask(verdict: AskVerdict) -> Command {
     Command::AskAnswered { call: call(2, 0), verdict, by: AskBy::Person }
 }
 
 #[test]
-fn words_of_a_person() {
+fn approvals() {
     let row =
         |name, command, w, wm| Row { name, doing: Doing::Asks, command, cells: ["S", w, wm, "S", "S", "S", "S", "S"] };
-    walk(&[
+    check_rows(&[
         row(
             "ask allowed",
-            || word(AskVerdict::Allow),
+            || answer_ask(AskVerdict::Allow),
             "ask_answered +0 Done > W",
             "ask_answered parked(slot) Done > Wm",
         ),
         row(
             "ask always",
-            || word(AskVerdict::Always),
+            || answer_ask(AskVerdict::Always),
             "ask_answered +0 Done > W",
             "ask_answered parked(slot) Done > Wm",
         ),
         row(
             "ask denied",
-            || word(AskVerdict::Deny),
+            || answer_ask(AskVerdict::Deny),
             "ask_answered -0:denied Done > W",
             "ask_answered -0:denied parked(slot) Done > Wm",
         ),
@@ -48,14 +48,19 @@ fn words_of_a_person() {
             "ask_answered -0:denied parked(slot) > Wm",
         ),
         row("deadline ask, another call", || Command::Deadline(Deadline::Ask(call(2, 1))), "S", "S"),
-        Row { name: "a word for nothing", doing: Doing::Stream, command: || word(AskVerdict::Allow), cells: STALE },
+        Row {
+            name: "approval without an ask",
+            doing: Doing::Stream,
+            command: || answer_ask(AskVerdict::Allow),
+            cells: STALE,
+        },
     ]);
 }
 
 /// A command that closes a call with an open ask closes the ask first.
 #[test]
-fn ends_and_holds_of_a_run_that_asks() {
-    walk(&[
+fn ends_and_holds_of_an_asking_run() {
+    check_rows(&[
         Row {
             name: "cancel",
             doing: Doing::Asks,
@@ -125,7 +130,7 @@ fn refused(turn: u32, attempt: u32) -> Command {
 
 #[test]
 fn budgets() {
-    walk(&[
+    check_rows(&[
         Row {
             name: "budget refused",
             doing: Doing::Stream,
@@ -135,7 +140,7 @@ fn budgets() {
                 "discarded closing(out_of_budget) > Hc",
                 "S",
                 "S",
-                // This is the report of the stream that the hold dropped.
+                // The stream that the hold dropped reports with this command.
                 "discarded > Hi",
                 "S",
                 "discarded > Hc",

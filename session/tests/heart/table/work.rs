@@ -7,12 +7,12 @@ use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::place::Mode;
 use subtend_session::record::Stop;
 
-use super::{Doing, Row, STALE, walk};
+use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;
 
 #[test]
 fn answers_of_the_model() {
-    walk(&[
+    check_rows(&[
         Row {
             name: "answered, calls of all kinds",
             doing: Doing::Stream,
@@ -50,7 +50,7 @@ fn answers_of_the_model() {
             cells: ["S", "answered parked(atrest) > Wr", "S", "S", "answered > Hi", "S", "answered > Hc", "S"],
         },
         Row {
-            name: "answered, cut",
+            name: "answered, truncated",
             doing: Doing::Stream,
             command: || answer(2, 1, Some("half"), Vec::new(), Stop::Length),
             cells: ["S", "answered turn(continuation) > W", "S", "S", "answered > Hi", "S", "answered > Hc", "S"],
@@ -71,8 +71,8 @@ fn answers_of_the_model() {
 }
 
 #[test]
-fn answers_that_are_refused_or_not_awaited() {
-    walk(&[
+fn refused_or_unawaited_answers() {
+    check_rows(&[
         Row {
             name: "answered, return while a child is in flight",
             doing: Doing::Stream,
@@ -98,19 +98,19 @@ fn answers_that_are_refused_or_not_awaited() {
     ]);
 }
 
-/// A row of what an answer leads to while its turn streams; elsewhere nothing awaits it.
+/// Returns a row for an answer, which only columns with a streaming turn await.
 fn streamed(name: &'static str, doing: Doing, command: fn() -> Command, cells: [&'static str; 3]) -> Row {
     let [w, hi, hc] = cells;
     Row { name, doing, command, cells: ["S", w, "S", "S", hi, "S", hc, "S"] }
 }
 
 #[test]
-fn answers_that_end_or_go_on() {
+fn final_truncated_and_empty_answers() {
     let (held, closing) = ("answered > Hi", "answered > Hc");
     let texts: fn() -> Command = || answers(2, "done");
     let cut: fn() -> Command = || answer(2, 1, Some("half"), Vec::new(), Stop::Length);
     let empty: fn() -> Command = || answer(2, 1, None, Vec::new(), Stop::End);
-    walk(&[
+    check_rows(&[
         streamed(
             "answered, final, nothing owned",
             Doing::Alone,
@@ -118,14 +118,14 @@ fn answers_that_end_or_go_on() {
             ["answered ended(completed) > E", held, closing],
         ),
         streamed(
-            "answered, final, an input waits",
-            Doing::Waits,
+            "answered, final, an input is queued",
+            Doing::QueuedInput,
             texts,
             ["answered parked(atrest) > Wr", held, closing],
         ),
         streamed(
             "answered, final, an end has arrived",
-            Doing::Told,
+            Doing::NoticeArrived,
             texts,
             ["answered message[1] turn > W", held, closing],
         ),
@@ -135,16 +135,16 @@ fn answers_that_end_or_go_on() {
             texts,
             ["answered parked(atrest) > Wr", held, closing],
         ),
-        streamed("answered, cut again", Doing::Prompted, cut, ["answered ended(failed) > E", held, closing]),
+        streamed("answered, truncated again", Doing::Prompted, cut, ["answered ended(failed) > E", held, closing]),
         streamed(
-            "answered, cut in the last turn",
+            "answered, truncated in the last turn",
             Doing::LastStream,
             cut,
             ["answered held(out_of_turns) > Ho", held, closing],
         ),
         streamed("answered, empty again", Doing::Prompted, empty, ["answered ended(failed) > E", held, closing]),
         streamed(
-            "answered, cut, with whole calls",
+            "answered, truncated, with whole calls",
             Doing::Stream,
             || answer(2, 1, Some("half"), vec![reads()], Stop::Length),
             ["answered +0 > W", "answered -0:interrupted > Hi", "answered -0:cancelled > Hc"],
@@ -153,21 +153,21 @@ fn answers_that_end_or_go_on() {
 }
 
 #[test]
-fn answers_that_call_for_tasks() {
+fn answers_with_task_calls() {
     let stopped = ["answered -0:interrupted > Hi", "answered -0:cancelled > Hc"];
     let row = |name, doing, command, w| streamed(name, doing, command, [w, stopped[0], stopped[1]]);
-    walk(&[
+    check_rows(&[
         row("answered, return", Doing::Alone, || calls(2, vec![CallKind::Return]), {
             "answered +0 -0:ok ended(completed) > E"
         }),
-        row("answered, return, an end has arrived", Doing::Told, || calls(2, vec![CallKind::Return]), {
+        row("answered, return, an end has arrived", Doing::NoticeArrived, || calls(2, vec![CallKind::Return]), {
             "answered +0 -0:error message[1] turn > W"
         }),
         row("answered, continue", Doing::Alone, || calls(2, vec![CallKind::Continue(Mode::Blocking)]), "answered > W"),
         row("answered, cancel", Doing::Stream, || calls(2, vec![cancels(0xB1)]), {
             "answered +0 cancel_asked -0:ok turn > W"
         }),
-        row("answered, cancel of what has ended", Doing::Told, || calls(2, vec![cancels(0xB1)]), {
+        row("answered, cancel of an ended task", Doing::NoticeArrived, || calls(2, vec![cancels(0xB1)]), {
             "answered +0 -0:error message[1] turn > W"
         }),
         row("answered, cancel of an unknown task", Doing::Stream, || calls(2, vec![cancels(0xEE)]), {
@@ -177,7 +177,7 @@ fn answers_that_call_for_tasks() {
         row("answered, check that does not wait", Doing::Stream, || calls(2, vec![checks(false)]), {
             "answered +0 -0:ok turn > W"
         }),
-        row("answered, check of what has arrived", Doing::Told, || calls(2, vec![checks(true)]), {
+        row("answered, check of an arrived end", Doing::NoticeArrived, || calls(2, vec![checks(true)]), {
             "answered +0 await[1] turn > W"
         }),
     ]);
@@ -194,7 +194,7 @@ fn checks(wait: bool) -> CallKind {
 #[test]
 fn attempts_and_panics_of_the_turn() {
     let discards = ["S", "discarded turn#2 > W", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"];
-    walk(&[
+    check_rows(&[
         Row {
             name: "attempt failed, retryable",
             doing: Doing::Stream,
@@ -202,13 +202,13 @@ fn attempts_and_panics_of_the_turn() {
             cells: discards,
         },
         Row {
-            name: "attempt failed for good",
+            name: "attempt failed permanently",
             doing: Doing::Stream,
             command: || attempt_failed(2, 1, ModelFail::Auth),
             cells: ["S", "discarded closing(failed) > Hc", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"],
         },
         streamed(
-            "attempt failed for good, nothing owned",
+            "attempt failed permanently, nothing owned",
             Doing::Alone,
             || attempt_failed(2, 1, ModelFail::Auth),
             ["discarded ended(failed) > E", "discarded > Hi", "discarded > Hc"],
@@ -235,7 +235,7 @@ fn attempts_and_panics_of_the_turn() {
 
 #[test]
 fn tools() {
-    walk(&[
+    check_rows(&[
         Row {
             name: "tool finished",
             doing: Doing::Tool,
@@ -271,7 +271,7 @@ fn refused() -> Command {
 
 #[test]
 fn admissions() {
-    walk(&[
+    check_rows(&[
         Row {
             name: "spawn, blocking",
             doing: Doing::Admission,

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use crate::authority::Authority;
 use crate::command::ChildPlan;
-use crate::effect::Birth;
+use crate::effect::NewSession;
 use crate::ids::{CallId, Interned, MsgRef, RunNo, Seq, SessionId, Short};
 use crate::place::{BranchKind, Mode, Owner, Place, Worktree};
 use crate::record::{From, InputAccepted, Lane, Record, RunOpened, SessionCreated};
 use crate::state::State;
 
-/// Returns the birth of a root. It has no run until its first input opens run 1.
-pub fn root(session: SessionId, created: SessionCreated) -> Birth {
-    Birth { session, records: vec![Record::SessionCreated(Box::new(created))] }
+/// Returns a new root session. It has no run until its first input opens run 1.
+pub fn root(session: SessionId, created: SessionCreated) -> NewSession {
+    NewSession { session, records: vec![Record::SessionCreated(Box::new(created))] }
 }
 
-/// Returns the birth of a child, owned by the run in flight of `parent` through `call`, or detached at wall-clock time
-/// `wall_ms`. Its run is queued until it gets a slot.
+/// Returns a new child session. Its first run is queued for a slot. That run is owned by the run in flight of `parent`
+/// through `call`, or detached with a cap that is counted from wall-clock time `wall_ms`.
 pub(crate) fn child(
     parent: &State,
     call: CallId,
@@ -24,11 +24,11 @@ pub(crate) fn child(
     short: Short,
     ceiling: Interned<Authority>,
     wall_ms: i64,
-) -> Birth {
-    let (run, above) = parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
+) -> NewSession {
+    let (run, owner_cap) = parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
     let (owner, wall_cap_at) = match plan.detached_ms {
         // A wall-clock cap applies to all owned runs too (E-4).
-        None => (Owner::Run { session: parent.id, run, call }, above),
+        None => (Owner::Run { session: parent.id, run, call }, owner_cap),
         // A detached run has no owner that could end it, so it gets a cap of its own.
         Some(ms) => (Owner::Detached { by_host: false }, Some(wall_ms.saturating_add_unsigned(ms))),
     };
@@ -43,8 +43,8 @@ pub(crate) fn child(
         call: Some(call),
         depth: parent.created.place.depth().saturating_add(1),
     };
-    let above = parent.created.worktree;
-    created.worktree = created.worktree.map(|_| Worktree::own(plan.child, above)).or(above);
+    let parent_worktree = parent.created.worktree;
+    created.worktree = created.worktree.map(|_| Worktree::own(plan.child, parent_worktree)).or(parent_worktree);
     created.short = short;
     created.ceiling = ceiling;
     let input = InputAccepted {
@@ -72,7 +72,7 @@ pub(crate) fn child(
         on_restart: plan.on_restart,
         slot: true,
     };
-    Birth {
+    NewSession {
         session: plan.child,
         records: vec![
             Record::SessionCreated(Box::new(created)),
