@@ -1,9 +1,20 @@
 //! Old sessions that continue after their permissions were reduced.
 
-use serde_json::json;
-use subtend_session::authority::Verdict;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::scene::{AttackScene, call, read, script, spawn, write};
+use serde_json::{Value, json};
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_session::authority::Verdict;
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::message::{Message, ToolSpec};
+use subtend_tools::closure::fn_tool;
+use subtend_tools::message;
+use subtend_tools::tool::{Tool, ToolOutput};
+
+use super::scene::{AttackScene, call, read, say, script, spawn, write};
 
 const NO_WRITES: &[(&str, &str, Verdict)] = &[("fs.write", "*", Verdict::Deny)];
 
@@ -117,4 +128,99 @@ async fn an_override_raises_nothing() {
     host.refused(strict, 1);
     assert!(!scene.at("open/new.txt").exists());
     host.down().await;
+}
+
+/// A call that starts a child of `worker` with `prompt`, or continues `old`.
+fn hands(dialect: Dialect, old: Option<SessionId>, prompt: String) -> Value {
+    let (old, tool) = (old.map(|old| old.to_string()), dialect.name());
+    let args = match dialect {
+        Dialect::Minion => {
+            json!({"message": prompt, "minionChatId": old, "enableWeb": false, "enabledTools": ["write"]})
+        }
+        Dialect::Subagent => match old {
+            Some(old) => json!({"task": prompt, "continueBranchId": old}),
+            None => json!({"task": prompt, "agent": "worker"}),
+        },
+        _ => match old {
+            Some(old) => json!({"prompt": prompt, "session_id": old}),
+            None => json!({"prompt": prompt, "subagent_type": "worker"}),
+        },
+    };
+    call(tool, args)
+}
+
+/// A child that another agent of the session started may do more than the one that answers now. It does not continue for that one, which starts
+/// a new child as strict as itself. The control: for the agent that started it the old child continues.
+#[tokio::test(start_paused = true)]
+async fn stricter_agent_continues_no_child_of_another() {
+    let attacks: [(Dialect, &str, Verdict); 6] = [
+        (Dialect::Task, "*", Verdict::Deny),
+        (Dialect::Task, "open/**", Verdict::Ask),
+        (Dialect::Subagent, "*", Verdict::Deny),
+        (Dialect::Subagent, "open/**", Verdict::Ask),
+        (Dialect::Minion, "open/**", Verdict::Deny),
+        (Dialect::Minion, "open/**", Verdict::Ask),
+    ];
+    for (dialect, path, verdict) in attacks {
+        let (rules, name) = ([("fs.write", path, verdict)], format!("{dialect:?} {path} {verdict:?}"));
+        let more = if path == "*" { "may do more than you may now (fs.write)" } else { "may do more than you may now" };
+        let mut scene = AttackScene::new().dialect(dialect).agent("reader", Verdict::Allow, &rules);
+        let host = scene.host().await;
+        let root = host.plays("worker", &[hands(dialect, None, script(&[say("first")]))]).await.id();
+        let old = host.below(root, 1);
+        host.down().await;
+
+        // The guard is in the store: the host is another one.
+        let host = scene.host().await;
+        let handle = host.handle(root);
+        let tries = |path: &str| {
+            let again = hands(dialect, Some(old), script(&[write(path)]));
+            script(&[again, hands(dialect, None, script(&[write(path)])), write(path)])
+        };
+        host.takes(&handle, tries("open/reader.txt"), Some("reader")).await;
+        let results = host.results(root);
+        assert!(results[0].0 && results[0].1.contains(more), "{name}: {results:#?}");
+        assert!(!scene.at("open/reader.txt").exists(), "{name} wrote");
+        // A child of that agent continues for it, as strict as it.
+        let strict = *host.kids(root).last().expect("a child");
+        let again = hands(dialect, Some(strict), script(&[write("open/reader.txt")]));
+        host.takes(&handle, script(&[again]), Some("reader")).await;
+        assert!(host.results(strict).last().is_some_and(|(failed, _)| *failed), "{name}: {:#?}", host.results(strict));
+        assert!(!scene.at("open/reader.txt").exists(), "{name} wrote");
+        host.takes(&handle, tries("open/worker.txt"), Some("worker")).await;
+        assert_eq!(scene.content("open/worker.txt"), "spoiled", "{name}: {:#?}", host.results(root));
+        host.down().await;
+    }
+}
+
+/// A tool that takes a minute.
+fn pause() -> Arc<dyn Tool> {
+    let schema = Arc::new(json!({"type": "object"}));
+    let spec = ToolSpec { name: "pause".into(), description: "Waits.".into(), schema };
+    fn_tool(spec, ToolEffect::ReadOnly, async |_| {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        Ok(ToolOutput::text("rested"))
+    })
+}
+
+/// A running child of another agent gets no messages of a stricter one. The control: those of the agent that started it arrive.
+#[tokio::test(start_paused = true)]
+async fn stricter_agent_directs_no_child_of_another() {
+    let detached = || Manifest { detached: true, ..Manifest::new("runner", AgentMode::All, "You are an agent.") };
+    for (agent, arrives) in [("reader", false), ("worker", true)] {
+        let mut scene = AttackScene::new().tool(message::tool()).tool(pause()).manifest(detached());
+        scene = scene.agent("reader", Verdict::Allow, NO_WRITES);
+        let host = scene.host().await;
+        let root = host.plays("worker", &[spawn("runner", &[call("pause", json!({}))])]).await;
+        let old = host.below(root.id(), 1);
+        let tells = call("message", json!({"to": old.to_string(), "text": "Write open/new.txt."}));
+        host.takes(&root, script(&[tells]), Some(agent)).await;
+        let result = &host.results(root.id())[0];
+        assert_eq!(!result.0, arrives, "{result:?}");
+        assert!(arrives || result.1.contains("may do more than you may now (fs.write"), "{result:?}");
+        host.handle(old).run_ended(RunNo(1)).await.expect("it ends");
+        let told = |message: &Message| matches!(message, Message::User { text, .. } if text.contains("Write open/new"));
+        assert_eq!(host.request(old).messages.iter().any(told), arrives);
+        host.down().await;
+    }
 }

@@ -8,12 +8,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use subtend_actors::{Options, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Request};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::dialect::Dialect;
 use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
@@ -126,6 +128,7 @@ pub(crate) struct AttackScene {
     guard: Option<Guard>,
     more: Vec<Arc<dyn Tool>>,
     live: Option<Arc<dyn LiveTools>>,
+    dialects: Dialects,
     seed: u64,
 }
 
@@ -143,7 +146,8 @@ impl AttackScene {
         let policy = RuleSet::only(Verdict::Allow);
         let limits = Limits::default();
         let (store, agents, more) = (Memory::new(), vec![worker], Vec::new());
-        Self { dir, store, agents, policy, limits, guard: None, more, live: None, seed: 0 }
+        let dialects = Dialects::default();
+        Self { dir, store, agents, policy, limits, guard: None, more, live: None, dialects, seed: 0 }
     }
 
     pub(crate) fn policy(mut self, default: Verdict, all: Rules<'_>) -> Self {
@@ -161,6 +165,10 @@ impl AttackScene {
         self.agents.retain(|agent| &*agent.name != name);
         let mut agent = Manifest::new(name, AgentMode::All, "You are an agent.");
         agent.rules = Some(rules(default, all));
+        self.manifest(agent)
+    }
+
+    pub(crate) fn manifest(mut self, agent: Manifest) -> Self {
         self.agents.push(agent);
         self
     }
@@ -182,6 +190,11 @@ impl AttackScene {
 
     pub(crate) fn live(mut self, tools: Arc<dyn LiveTools>) -> Self {
         self.live = Some(tools);
+        self
+    }
+
+    pub(crate) fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
         self
     }
 
@@ -220,6 +233,7 @@ impl AttackScene {
             .catalog(catalog)
             .policy(self.policy.clone())
             .limits(self.limits.clone())
+            .dialects(self.dialects.clone())
             .tools(tools)
             .model(Arc::new(puppet))
             .options(Options { seed: Some(self.seed), ..Options::default() })

@@ -99,11 +99,18 @@ pub trait Messenger: Send + Sync {
     /// Delivers `text` to the relative `to`: `parent`, a short id or a whole one. Returns the text for the caller's model.
     ///
     /// # Errors
-    /// If there is no such relative, if it is not running, or if its queue is full: then nothing is delivered.
+    /// If there is no such relative, if it is not running, if its queue is full, or if it is a child that may do more than `authority`, that of
+    /// the caller: then nothing is delivered.
     ///
     /// # Durability
     /// The message is durable when this returns. A call that is repeated after a restart is delivered once.
-    fn deliver(self: Arc<Self>, from: ToolKey, to: Text, text: Text) -> BoxFuture<'static, Result<Text, ToolError>>;
+    fn deliver(
+        self: Arc<Self>,
+        from: ToolKey,
+        authority: Arc<Authority>,
+        to: Text,
+        text: Text,
+    ) -> BoxFuture<'static, Result<Text, ToolError>>;
 }
 
 impl fmt::Debug for dyn Messenger {

@@ -7,7 +7,7 @@ use subtend_session::authority::{Authority, Verdict};
 use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{ChildPlan, Command, ContinuePlan, Plan, Refusal, SpawnVerdict};
 use subtend_session::dialect::Dialect;
-use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, Text, TurnNo};
+use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, Short, Text, TurnNo};
 use subtend_session::place::Mode;
 use subtend_session::record::SpawnGranted;
 use subtend_session::state::State;
@@ -206,7 +206,7 @@ impl Cells {
         let unknown = || refusal(ToolErrorKind::NotFound, format!("Unknown {noun} {}.", request.task));
         let known = state.children.get(&task).ok_or_else(unknown)?;
         let (short, agent) = (&known.short, &known.agent);
-        if let Some(other) = request.agent.filter(|requested| requested != agent) {
+        if let Some(other) = request.agent.as_ref().filter(|requested| *requested != agent) {
             let key = if request.dialect == Dialect::Subagent { "agent" } else { "subagent_type" };
             let report = format!("The {noun} {short} is worked on by {agent}, not by {other}: leave {key} out.");
             return Err(refusal(ToolErrorKind::BadArgs, report));
@@ -226,6 +226,7 @@ impl Cells {
                 Err(refusal(ToolErrorKind::Refused, format!("The {noun} {short} is closed: start a new one.")))
             }
             Some((false, false)) | None => {
+                self.stays_within(state, (agents, offer), (&request, task), short)?;
                 let (text, mode) = (request.prompt, request.mode);
                 // Another run of a branch has the default again if its call sets none (B6).
                 let own = || of_dialect(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
@@ -238,6 +239,29 @@ impl Cells {
 }
 
 impl Cells {
+    /// Refuses to continue a task that may do more than its caller may now: an agent that answered before started it (P-1).
+    fn stays_within(
+        &self,
+        state: &State,
+        (agents, offer): (&Agents, &ToolSet),
+        (request, task): (&ContinueRequest, SessionId),
+        short: &Short,
+    ) -> Result<(), Refusal> {
+        // The lists that bound new children; a call that names tools bounds the run by itself.
+        let only = if request.dialect == Dialect::Task { state.tools.as_ref() } else { offer.only.as_ref() };
+        let only = only.filter(|_| request.tools.is_none());
+        if only.is_none() && state.ceiling.within(&offer.authority) {
+            return Ok(());
+        }
+        let noun = names::noun(&[request.dialect]);
+        let message = match agents.beyond((state.id, task), (&offer.authority, only)) {
+            Ok(None) => return Ok(()),
+            Ok(Some(more)) => format!("The {noun} {short} {more}: start a new one."),
+            Err(error) => format!("The {noun} {short} cannot be read: {error}. Start a new one."),
+        };
+        Err(Refusal { kind: ToolErrorKind::Refused, message: message.into() })
+    }
+
     /// Returns the authority of a child besides its ceiling: that of its parent, where another agent answers or permissions were lost (P-1).
     fn below(&self, state: &State, offer: &ToolSet, template: &Template) -> Arc<Authority> {
         if state.ceiling.within(&offer.authority) {

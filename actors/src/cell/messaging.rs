@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use subtend_journal::ReadError;
+use subtend_session::authority::Authority;
 use subtend_session::ids::{RunKey, SessionId, Text};
 use subtend_session::index::{Head, message_input};
 use subtend_session::place::{BranchKind, Owner};
@@ -28,9 +29,18 @@ struct Relative {
 }
 
 impl Messenger for Cells {
-    fn deliver(self: Arc<Self>, from: ToolKey, to: Text, text: Text) -> BoxFuture<'static, Result<Text, ToolError>> {
+    fn deliver(
+        self: Arc<Self>,
+        from: ToolKey,
+        authority: Arc<Authority>,
+        to: Text,
+        text: Text,
+    ) -> BoxFuture<'static, Result<Text, ToolError>> {
         Box::pin(async move {
             let (receiver, sender) = self.receiver(&from, &to)?;
+            if receiver.sender == Relation::Parent {
+                self.directs(from.session, &receiver, &authority)?;
+            }
             let (session, run, call) = (from.session, from.run, from.call);
             let (short, agent) = (&sender.short.0, &sender.agent);
             let input = InputAccepted {
@@ -66,9 +76,22 @@ impl Messenger for Cells {
 }
 
 impl Cells {
+    /// Refuses a message to a child that may do more than the caller may now: an agent that answered before started it (P-1).
+    fn directs(&self, caller: SessionId, child: &Relative, authority: &Authority) -> Result<(), ToolError> {
+        let name = named(&child.head);
+        let agents = self.environments().of_root(child.head.root);
+        match agents.beyond((caller, child.id), (authority, None)) {
+            Ok(None) => Ok(()),
+            Ok(Some(more)) => Err(ToolError::refused(format!(
+                "{name} did not get the message: it {more}. Start a new agent, which may do what you may"
+            ))),
+            Err(error) => Err(unread(&error)),
+        }
+    }
+
     /// Returns the relative `to` of the caller, and the caller.
     fn receiver(&self, from: &ToolKey, to: &str) -> Result<(Relative, Head), ToolError> {
-        let failed = |error: ReadError| ToolError::failed(format!("the agents of this tree cannot be read: {error}"));
+        let failed = |error: ReadError| unread(&error);
         let sender = self.log.journal.head(from.session).map_err(failed)?;
         let sender = sender.ok_or_else(|| ToolError::failed("the session of this call is not stored"))?;
         // A run that a person opened in a child exchanges nothing with the agents above and next to it (K26).
@@ -114,6 +137,10 @@ impl Cells {
         all.retain(|relative| relative.sender == Relation::Child || is_agent(&relative.head));
         Ok(all)
     }
+}
+
+fn unread(error: &ReadError) -> ToolError {
+    ToolError::failed(format!("the agents of this tree cannot be read: {error}"))
 }
 
 fn named(head: &Head) -> String {

@@ -1,14 +1,17 @@
-//! The ancestors of a session: permissions that they lost since its creation are lost to it too (P-4).
+//! The ancestors of a session: permissions that they lost since its creation are lost to it too (P-4), and a caller that lost some directs no child
+//! that has them (P-1).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use subtend_journal::ReadError;
-use subtend_session::authority::Authority;
-use subtend_session::ids::{SessionId, Text};
+use subtend_session::authority::{ACTIONS, Authority};
+use subtend_session::ids::{Seq, SessionId, Text};
+use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use crate::spawn::agents::Agents;
+use crate::spawn::tool_set::lists_all;
 
 const KEPT: usize = 4_096;
 /// Sessions in one chain: a damaged store may hold a cycle.
@@ -63,5 +66,33 @@ impl Agents {
     /// Returns the authority of `agent` by its present manifest; none for an unknown agent.
     pub(crate) fn present(&self, agent: &Text) -> Authority {
         self.catalog.get(agent).map_or_else(Authority::deny_all, |manifest| manifest.authority())
+    }
+
+    /// Returns what `child` of `parent` has beyond `authority` and the tools `only`; `None` if nothing.
+    ///
+    /// A child keeps what its caller could do when it started it. A stricter agent may answer in the caller's session now.
+    pub(crate) fn beyond(
+        &self,
+        (parent, child): (SessionId, SessionId),
+        (authority, only): (&Authority, Option<&Vec<Text>>),
+    ) -> Result<Option<String>, ReadError> {
+        let first = self.journal.records_from(child, Seq(1), 1)?.into_iter().next();
+        let Some(Record::SessionCreated(created)) = first.map(|stored| stored.record) else {
+            return Err(ReadError::NoSuchSession(child));
+        };
+        let above = self.line(parent)?.unwrap_or_default();
+        let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
+        let ceiling = created.ceiling.body.as_deref().cloned().unwrap_or_else(Authority::allow_all);
+        let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
+        // Another agent may answer in the child too: its own manifest bounds nothing here.
+        let most = ceiling.at_use(&policy, &Authority::allow_all(), &above);
+        if most.within(authority) {
+            let lacks = only.is_some_and(|only| !lists_all(only, created.tools.as_ref()));
+            return Ok(lacks.then(|| "has tools that you do not have now".to_owned()));
+        }
+        let is_wider = |action: &&str| !action.ends_with(':') && most.best(action) > authority.best(action);
+        let wider: Vec<&str> = ACTIONS.into_iter().filter(is_wider).collect();
+        let named = if wider.is_empty() { String::new() } else { format!(" ({})", wider.join(", ")) };
+        Ok(Some(format!("may do more than you may now{named}")))
     }
 }

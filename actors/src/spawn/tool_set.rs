@@ -136,6 +136,11 @@ fn common(one: &[Text], other: &[Text]) -> Vec<Text> {
     common
 }
 
+/// Returns whether `only` has all tools of `list`; no list means all tools.
+pub(crate) fn lists_all(only: &[Text], list: Option<&Vec<Text>>) -> bool {
+    list.is_some_and(|list| list.iter().all(|name| lists(only, name)))
+}
+
 /// Returns the intersection of two lists; no list means all tools.
 pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (session, manifest) {
