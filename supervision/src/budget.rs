@@ -1,4 +1,4 @@
-//! Spending of a root run: reserved before a call, settled after it.
+//! Budgets of root runs. A call reserves its estimated cost first and is then charged its actual cost.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,7 +25,7 @@ pub use waiting::WaitingClaim;
 use account::{Account, RequestResult};
 use waiting::RequestKey;
 
-/// Default time that a reservation waits for others to settle.
+/// Default time that a request waits for other reservations to close.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tokens and money.
@@ -37,7 +37,7 @@ pub struct Spend {
     pub cost_micro: u64,
 }
 
-/// Limit of all spending; `None` is unlimited, and 0 is 0.
+/// Limit of all spending. `None` is unlimited; 0 allows nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendLimit {
     pub tokens: Option<u64>,
@@ -55,18 +55,19 @@ pub enum Currency {
 /// Answer to a request.
 #[derive(Debug)]
 pub enum BudgetAnswer<K: Copy + Eq + Hash> {
-    /// It fits: the call may be made.
+    /// The request fits, and the call may be made.
     Granted(Reservation<K>),
-    /// It fits only if others settle for less than they reserved.
+    /// The request fits only if other calls cost less than they reserved.
     Waits(WaitingClaim<K>),
-    /// It cannot fit, whatever the others settle for.
+    /// The request cannot fit, even if other calls cost nothing.
     Refused(Currency),
 }
 
 /// Accounts of all root runs (cheap clone, shared state).
 ///
-/// The sum of settled and reserved spending exceeds the limit only by what calls cost beyond their reservation. A request that does not
-/// fit waits for reservations of others, in FIFO order. It is refused when the settled spending leaves no room for it, or at its timeout.
+/// The sum of settled and reserved spending exceeds the limit only by the cost of calls beyond their reservations. A
+/// request that does not fit waits for other reservations, in FIFO order. It is refused when the settled spending is too
+/// high for it, or at its timeout.
 ///
 /// Operations take logarithmic time in the waiting requests, [`Budgets::forget`] and [`Budgets::restore`] linear.
 pub struct Budgets<K> {
@@ -74,13 +75,13 @@ pub struct Budgets<K> {
 }
 
 struct BudgetShared<K> {
-    book: Locked<BudgetState<K>>,
+    state: Locked<BudgetState<K>>,
     patience: Duration,
 }
 
 struct BudgetState<K> {
     accounts: HashMap<K, Account, FixedState>,
-    /// Number of the next account or request; tells a reopened account from the one of an old reservation.
+    /// Last assigned number of an account or request. It distinguishes a reopened account from its predecessor.
     next: u64,
     #[cfg(test)]
     bug: Option<tests::BudgetBug>,
@@ -100,49 +101,50 @@ impl<K> Default for Budgets<K> {
 
 impl<K> fmt::Debug for Budgets<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budgets").field("roots", &self.shared.book.lock().accounts.len()).finish()
+        f.debug_struct("Budgets").field("roots", &self.shared.state.lock().accounts.len()).finish()
     }
 }
 
 impl<K> Budgets<K> {
     /// Creates accounts whose requests wait for `patience` at most.
     pub fn new(patience: Duration) -> Self {
-        let book = BudgetState {
+        let state = BudgetState {
             accounts: HashMap::default(),
             next: 0,
             #[cfg(test)]
             bug: None,
         };
-        Self { shared: Arc::new(BudgetShared { book: Locked::new(book), patience }) }
+        Self { shared: Arc::new(BudgetShared { state: Locked::new(state), patience }) }
     }
 }
 
 impl<K: Copy + Eq + Hash> Budgets<K> {
     /// Opens the account of `root`, unless it is open.
     pub fn open(&self, root: K) {
-        let mut book = self.shared.book.lock();
-        let number = book.number();
+        let mut state = self.shared.state.lock();
+        let number = state.next_number();
         let fresh = Account::new(number, Spend::NOTHING);
         #[cfg(test)]
-        let fresh = fresh.with_bug(book.bug);
-        book.accounts.entry(root).or_insert(fresh);
+        let fresh = fresh.with_bug(state.bug);
+        state.accounts.entry(root).or_insert(fresh);
     }
 
-    /// Requests `want` from what `limit` leaves to `root`.
+    /// Requests the spending `want` for `root` under `limit`.
     ///
-    /// `limit` replaces that of the account, for waiting requests too. Without an account (the root run ended) everything is refused.
+    /// `limit` replaces the limit of the account, also for waiting requests. If the account is closed, because the root run
+    /// ended, every request is refused.
     pub fn ask(&self, root: K, want: Spend, limit: SpendLimit) -> BudgetAnswer<K> {
-        let closed = limit.first();
-        let mut book = self.shared.book.lock();
-        let ticket = book.number();
-        // Under the lock, so that timeouts follow the order of requests.
+        let closed = limit.limited_currency();
+        let mut state = self.shared.state.lock();
+        let ticket = state.next_number();
+        // Read under the lock, so that timeouts follow the order of requests.
         let until = Instant::now().checked_add(self.shared.patience);
-        let Some(account) = book.accounts.get_mut(&root) else { return BudgetAnswer::Refused(closed) };
+        let Some(account) = state.accounts.get_mut(&root) else { return BudgetAnswer::Refused(closed) };
         let verdict = account.ask(ticket, want, limit, until);
         let at = RequestKey { account: account.number, ticket, until };
-        let called = account.take_called();
-        drop(book);
-        wake(called);
+        let wakers = account.take_wakers();
+        drop(state);
+        wake(wakers);
         match verdict {
             Some(RequestResult::Granted) => {
                 BudgetAnswer::Granted(Reservation::new(&self.shared, root, at.account, want))
@@ -165,39 +167,39 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         }
     }
 
-    /// Sets what `root` has spent, as recounted from records after a start.
+    /// Sets the spending of `root`, recounted from records after a start.
     ///
-    /// Older reservations belong to the account before it: they change nothing here, and waiting requests are refused.
+    /// Older reservations belong to the previous account and do not change the new one. Waiting requests are refused.
     pub fn restore(&self, root: K, settled: Spend) {
-        let mut book = self.shared.book.lock();
-        let number = book.number();
-        let old = book.accounts.insert(root, Account::new(number, settled));
-        drop(book);
-        wake(old.map(Account::into_called).unwrap_or_default());
+        let mut state = self.shared.state.lock();
+        let number = state.next_number();
+        let old = state.accounts.insert(root, Account::new(number, settled));
+        drop(state);
+        wake(old.map(Account::into_wakers).unwrap_or_default());
     }
 
     /// Closes the account of a root run that ended, and refuses its waiting requests.
     pub fn forget(&self, root: K) {
-        let old = self.shared.book.lock().accounts.remove(&root);
-        wake(old.map(Account::into_called).unwrap_or_default());
+        let old = self.shared.state.lock().accounts.remove(&root);
+        wake(old.map(Account::into_wakers).unwrap_or_default());
     }
 
     pub fn settled(&self, root: K) -> Spend {
-        self.shared.book.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.settled)
+        self.shared.state.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.settled)
     }
 
     /// Returns the reserved spending of `root`.
     pub fn outstanding(&self, root: K) -> Spend {
-        self.shared.book.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.outstanding)
+        self.shared.state.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.outstanding)
     }
 
     /// Returns the number of waiting requests of `root`.
     pub fn waiting(&self, root: K) -> usize {
-        self.shared.book.lock().accounts.get(&root).map_or(0, Account::waiting)
+        self.shared.state.lock().accounts.get(&root).map_or(0, Account::waiting)
     }
 
     pub fn len(&self) -> usize {
-        self.shared.book.lock().accounts.len()
+        self.shared.state.lock().accounts.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -206,27 +208,27 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
 }
 
 impl<K: Copy + Eq + Hash> BudgetShared<K> {
-    /// Runs `act` on the account with that number, then wakes the returned wakers without the lock.
-    fn at<T>(&self, root: K, number: u64, act: impl FnOnce(&mut Account) -> T) -> Option<T> {
-        let mut book = self.book.lock();
-        let account = book.accounts.get_mut(&root).filter(|account| account.number == number)?;
+    /// Runs `act` on the account with that number, then wakes the resolved requests outside the lock.
+    fn with_account<T>(&self, root: K, number: u64, act: impl FnOnce(&mut Account) -> T) -> Option<T> {
+        let mut state = self.state.lock();
+        let account = state.accounts.get_mut(&root).filter(|account| account.number == number)?;
         let result = act(account);
-        let called = account.take_called();
-        drop(book);
-        wake(called);
+        let wakers = account.take_wakers();
+        drop(state);
+        wake(wakers);
         Some(result)
     }
 }
 
 impl<K> BudgetState<K> {
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         self.next
     }
 }
 
 impl Spend {
-    /// Zero.
+    /// No spending.
     pub const NOTHING: Self = Self { tokens: 0, cost_micro: 0 };
 
     #[must_use]
@@ -247,25 +249,25 @@ impl Spend {
 }
 
 impl SpendLimit {
-    /// Returns whether nothing is limited, so that no request is needed.
+    /// Returns whether neither tokens nor money are limited, so that no request is needed.
     pub fn is_none(&self) -> bool {
         self.tokens.is_none() && self.cost_micro.is_none()
     }
 
     fn exceeded_by(self, spend: Spend) -> Option<Currency> {
-        let over = |limit: Option<u64>, spent: u64| limit.is_some_and(|limit| spent > limit);
-        if over(self.tokens, spend.tokens) {
+        let exceeds = |limit: Option<u64>, spent: u64| limit.is_some_and(|limit| spent > limit);
+        if exceeds(self.tokens, spend.tokens) {
             return Some(Currency::Tokens);
         }
-        over(self.cost_micro, spend.cost_micro).then_some(Currency::Money)
+        exceeds(self.cost_micro, spend.cost_micro).then_some(Currency::Money)
     }
 
-    fn first(self) -> Currency {
+    fn limited_currency(self) -> Currency {
         if self.tokens.is_none() && self.cost_micro.is_some() { Currency::Money } else { Currency::Tokens }
     }
 }
 
-/// Outside the lock: wakers are foreign code.
-fn wake(called: Vec<Waker>) {
-    called.into_iter().for_each(Waker::wake);
+/// Wakes tasks. Call it outside the lock, because wakers are foreign code.
+fn wake(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
 }

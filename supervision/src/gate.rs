@@ -1,4 +1,4 @@
-//! Gate: counts open work, refuses new work once closed, and waits for the rest.
+//! A gate that counts open work, refuses new work once it is closed, and waits for open work to end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,23 +10,23 @@ use tokio::sync::Notify;
 const CLOSED: usize = 1;
 const PASS: usize = 2;
 
-/// Gate for work: open, then closed, then drained (cheap clone, shared state).
+/// A gate for work: first open, then closed, then drained (cheap clone, shared state).
 #[derive(Debug, Clone, Default)]
 pub struct Gate {
-    hinge: Arc<Hinge>,
+    state: Arc<GateState>,
 }
 
 #[derive(Debug, Default)]
-struct Hinge {
-    state: AtomicUsize,
+struct GateState {
+    bits: AtomicUsize,
     empty: Notify,
 }
 
-/// One piece of open work; a drop ends it.
+/// One piece of open work. Dropping it ends the work.
 #[must_use = "dropping the pass ends the work that it stands for"]
 #[derive(Debug)]
 pub struct GatePass {
-    hinge: Arc<Hinge>,
+    state: Arc<GateState>,
 }
 
 impl Gate {
@@ -36,36 +36,36 @@ impl Gate {
 
     /// Admits one piece of work, unless the gate is closed.
     pub fn enter(&self) -> Option<GatePass> {
-        // One compare-and-swap sees both bit and count: no pass after `close` returned, and `drained` misses none.
+        // One compare-and-swap reads both bit and count: no pass is given after `close` returned, and `drained` counts all.
         let add = |state: usize| (state & CLOSED == 0).then(|| state + PASS);
-        self.hinge.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
-        Some(GatePass { hinge: Arc::clone(&self.hinge) })
+        self.state.bits.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
+        Some(GatePass { state: Arc::clone(&self.state) })
     }
 
-    /// Closes the gate for good; idempotent. Open work continues.
+    /// Closes the gate permanently; idempotent. Open work continues.
     pub fn close(&self) {
-        self.hinge.state.fetch_or(CLOSED, Ordering::AcqRel);
+        self.state.bits.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
     pub fn is_closed(&self) -> bool {
-        self.hinge.state.load(Ordering::Acquire) & CLOSED != 0
+        self.state.bits.load(Ordering::Acquire) & CLOSED != 0
     }
 
     pub fn open(&self) -> usize {
-        self.hinge.state.load(Ordering::Acquire) / PASS
+        self.state.bits.load(Ordering::Acquire) / PASS
     }
 
-    /// Waits until no pass is open, `grace` at most; true if so. Close the gate first, or the answer holds only for the moment.
+    /// Waits at most `grace` until no pass is open, and returns whether none is. Close the gate first, or new passes may open.
     /// # Cancel safety
-    /// Changes nothing; call it again.
+    /// Dropping the future has no effect; call it again.
     pub async fn drained(&self, grace: Duration) -> bool {
-        tokio::time::timeout(grace, self.emptied()).await.is_ok() || self.open() == 0
+        tokio::time::timeout(grace, self.wait_empty()).await.is_ok() || self.open() == 0
     }
 
-    async fn emptied(&self) {
+    async fn wait_empty(&self) {
         loop {
-            // Subscribe before the check: the last pass may be dropped between check and wait.
-            let emptied = self.hinge.empty.notified();
+            // Subscribes before the check, because the last pass may be dropped between check and wait.
+            let emptied = self.state.empty.notified();
             if self.open() == 0 {
                 return;
             }
@@ -76,9 +76,9 @@ impl Gate {
 
 impl Drop for GatePass {
     fn drop(&mut self) {
-        let before = self.hinge.state.fetch_sub(PASS, Ordering::AcqRel);
+        let before = self.state.bits.fetch_sub(PASS, Ordering::AcqRel);
         if before / PASS == 1 {
-            self.hinge.empty.notify_waiters();
+            self.state.empty.notify_waiters();
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn a_closed_gate_refuses_and_waits_for_what_is_open() {
+    async fn closed_gate_refuses_and_waits_for_open_passes() {
         let gate = Gate::new();
         let (one, two) = (gate.enter(), gate.enter());
         gate.close();
@@ -105,18 +105,18 @@ mod tests {
         let dropped_at = tokio::time::Instant::now();
         drop(two);
         assert_eq!((waiting.await.unwrap(), gate.open()), (true, 0));
-        assert_eq!(dropped_at.elapsed(), Duration::ZERO, "the last pass wakes who waits");
+        assert_eq!(dropped_at.elapsed(), Duration::ZERO, "the last pass wakes the waiter");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_empty_gate_is_drained_even_without_grace() {
+    async fn empty_gate_is_drained_without_grace() {
         let gate = Gate::new();
         gate.close();
         assert!(gate.drained(Duration::ZERO).await);
     }
 
     #[test]
-    fn no_pass_is_given_after_close_in_real_threads() {
+    fn no_pass_is_given_after_close_on_threads() {
         for _ in 0..200 {
             let gate = Gate::new();
             std::thread::scope(|scope| {

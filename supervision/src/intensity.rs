@@ -8,13 +8,13 @@ use tokio::time::Instant;
 /// Restart limit and backoff of one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intensity {
-    /// Most restarts in one window.
+    /// Maximum number of restarts in one window.
     pub max: u32,
     /// Length of the sliding window.
     pub within: Duration,
-    /// Ceiling of the first delay; it doubles with each restart.
+    /// Upper bound of the first delay, doubled with each restart.
     pub first: Duration,
-    /// Ceiling of every delay.
+    /// Upper bound of every delay.
     pub cap: Duration,
 }
 
@@ -42,9 +42,9 @@ pub enum RestartDecision {
 #[derive(Debug, Clone)]
 pub struct RestartBudget {
     intensity: Intensity,
-    /// Admitted restarts in the window, oldest first.
+    /// Times of the admitted restarts in the window, oldest first.
     admitted: VecDeque<Instant>,
-    /// Doublings of the delay since the child was last healthy for a whole window.
+    /// Number of doublings of the delay since the child was last healthy for a whole window.
     doublings: u32,
 }
 
@@ -55,10 +55,10 @@ impl RestartBudget {
 
     /// Admits a restart at `now`, unless the window is full. A refused restart is not counted.
     ///
-    /// The delay is the current ceiling times `jitter` (0 to 1, drawn by the caller; not a number counts as 1). A clock that steps back
-    /// ages nothing, and so grants nothing.
+    /// The delay is the current upper bound times `jitter`, which the caller draws from 0 to 1; NaN counts as 1. If the clock
+    /// steps back, restarts do not leave the window.
     pub fn admit(&mut self, now: Instant, jitter: f64) -> RestartDecision {
-        forget_older(&mut self.admitted, now, self.intensity.within);
+        drop_expired(&mut self.admitted, now, self.intensity.within);
         if self.admitted.is_empty() {
             self.doublings = 0;
         }
@@ -72,9 +72,9 @@ impl RestartBudget {
         RestartDecision::After(ceiling.mul_f64(share))
     }
 
-    /// Returns how many more restarts the window at `now` would admit.
+    /// Returns the number of restarts that the window at `now` would still admit.
     pub fn left(&mut self, now: Instant) -> u32 {
-        forget_older(&mut self.admitted, now, self.intensity.within);
+        drop_expired(&mut self.admitted, now, self.intensity.within);
         let used = u32::try_from(self.admitted.len()).unwrap_or(u32::MAX);
         self.intensity.max.saturating_sub(used)
     }
@@ -85,10 +85,10 @@ impl RestartBudget {
     }
 }
 
-/// Failures of one supervisor that are not a storm.
+/// Limit of a supervisor's failures, above which they are a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StormLimit {
-    /// Most failures in one window.
+    /// Maximum number of failures in one window.
     pub max: u32,
     /// Length of the sliding window.
     pub within: Duration,
@@ -100,7 +100,7 @@ impl Default for StormLimit {
     }
 }
 
-/// Detector of mass failures under one supervisor.
+/// A detector of mass failures under one supervisor.
 #[derive(Debug, Clone, Default)]
 pub struct Storm {
     limit: StormLimit,
@@ -112,9 +112,9 @@ impl Storm {
         Self { limit, failures: VecDeque::new() }
     }
 
-    /// Records a failure at `now`; true if the window holds more than `max`.
+    /// Records a failure at `now`. Returns whether the window has more than `max` failures.
     pub fn note(&mut self, now: Instant) -> bool {
-        forget_older(&mut self.failures, now, self.limit.within);
+        drop_expired(&mut self.failures, now, self.limit.within);
         let full = self.failures.len() as u64 >= u64::from(self.limit.max);
         if full {
             self.failures.pop_front();
@@ -126,7 +126,7 @@ impl Storm {
     }
 }
 
-fn forget_older(times: &mut VecDeque<Instant>, now: Instant, within: Duration) {
+fn drop_expired(times: &mut VecDeque<Instant>, now: Instant, within: Duration) {
     while times.front().is_some_and(|first| now.saturating_duration_since(*first) >= within) {
         times.pop_front();
     }

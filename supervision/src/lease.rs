@@ -1,4 +1,4 @@
-//! Lease: permission to start work that its holder must renew.
+//! A lease: a permission to start work, which its holder must renew.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// Permission to start work, for some time after the last renewal (cheap clone, shared state). One that ended stays ended.
+/// A permission to start work, for some time after the last renewal (cheap clone, shared state). An ended lease stays
+/// ended.
 ///
-/// The default never ends: it is for a process that shares its work with none.
+/// The default lease never ends. It is for a process that does not share its work with others.
 #[derive(Clone, Default)]
 pub struct Lease {
     term: Option<Arc<Term>>,
@@ -17,7 +18,7 @@ pub struct Lease {
 struct Term {
     clock: Box<dyn Fn() -> Duration + Send + Sync>,
     length: Duration,
-    /// Milliseconds of the clock until which it runs; 0 before the first renewal.
+    /// Time of the clock in milliseconds at which the lease expires; 0 before the first renewal.
     until: AtomicU64,
     ended: CancellationToken,
 }
@@ -29,19 +30,19 @@ impl std::fmt::Debug for Lease {
 }
 
 impl Lease {
-    /// Makes a lease that runs for `length` after each renewal, by a clock that never goes back, and that also runs while the process
-    /// is stopped. It begins with its first renewal.
+    /// Creates a lease that lasts for `length` after each renewal. It begins with the first renewal. The clock must never
+    /// step back, and must also advance while the process is stopped.
     pub fn new(length: Duration, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         let (until, ended) = (AtomicU64::new(0), CancellationToken::new());
         Self { term: Some(Arc::new(Term { clock: Box::new(clock), length, until, ended })) }
     }
 
-    /// Returns the time by its clock, to be read before a renewal is sent.
+    /// Returns the time of its clock. Read it before a renewal is sent.
     pub fn now(&self) -> Duration {
         self.term.as_ref().map_or(Duration::ZERO, |term| (term.clock)())
     }
 
-    /// Extends it after a renewal that was sent at `sent`. Returns whether it runs: a renewal that came too late revives nothing.
+    /// Extends the lease after a renewal that was sent at `sent`. Returns whether it is valid: a late renewal has no effect.
     pub fn renewed(&self, sent: Duration) -> bool {
         let Some(term) = &self.term else { return true };
         let before = term.until.load(Ordering::Acquire);
@@ -52,7 +53,7 @@ impl Lease {
         term.runs()
     }
 
-    /// Ends it for good.
+    /// Ends the lease permanently.
     pub fn end(&self) {
         if let Some(term) = &self.term {
             term.ended.cancel();
@@ -64,23 +65,23 @@ impl Lease {
         self.term.as_ref().is_none_or(|term| term.runs())
     }
 
-    /// Waits until it has ended. Never returns for the default lease.
+    /// Waits until the lease has ended. Never returns for the default lease.
     /// # Cancel safety
-    /// Changes nothing; call it again.
+    /// Dropping the future has no effect; call it again.
     pub async fn ended(&self) {
         let Some(term) = &self.term else { return std::future::pending().await };
         while !term.ended.is_cancelled() {
             let until = term.until.load(Ordering::Acquire);
-            let left = match until {
+            let remaining = match until {
                 0 => term.length,
                 until => Duration::from_millis(until.saturating_sub(ms((term.clock)()))),
             };
-            if left.is_zero() {
+            if remaining.is_zero() {
                 return term.ended.cancel();
             }
             tokio::select! {
                 () = term.ended.cancelled() => {}
-                () = tokio::time::sleep(left) => {}
+                () = tokio::time::sleep(remaining) => {}
             }
         }
     }
@@ -90,7 +91,7 @@ impl Term {
     fn runs(&self) -> bool {
         let runs = !self.ended.is_cancelled() && ms((self.clock)()) < self.until.load(Ordering::Acquire);
         if !runs && self.until.load(Ordering::Acquire) > 0 {
-            // Work was refused: no later renewal may hide that.
+            // Work was refused, so a later renewal must not revive the lease.
             self.ended.cancel();
         }
         runs
@@ -117,7 +118,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lease_runs_from_when_a_renewal_was_sent() {
         let lease = lease();
-        assert!(!lease.runs(), "not before its first renewal");
+        assert!(!lease.runs(), "it is not valid before its first renewal");
         let sent = lease.now();
         tokio::time::advance(Duration::from_secs(4)).await;
         assert!(lease.renewed(sent));
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn late_renewal_revives_nothing() {
+    async fn late_renewal_does_not_revive_the_lease() {
         let lease = lease();
         assert!(lease.renewed(lease.now()));
         tokio::time::advance(LENGTH).await;
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn its_end_is_awaited_across_renewals() {
+    async fn lease_end_is_awaited_across_renewals() {
         let lease = lease();
         let start = Instant::now();
         lease.renewed(lease.now());
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lease_that_was_ended_ends_for_every_clone() {
+    async fn ended_lease_ends_for_every_clone() {
         let (lease, forever) = (lease(), Lease::default());
         lease.renewed(lease.now());
         let other = lease.clone();

@@ -11,14 +11,14 @@ use crate::locked::Locked;
 
 /// Spawn accounts of all root runs (cheap clone, shared state).
 ///
-/// The caller records its grants; after a crash it recounts its records and calls [`Ledger::restore`].
+/// The caller records its grants. After a crash it recounts its records and calls [`Ledger::restore`].
 pub struct Ledger<R> {
-    book: Arc<Locked<LedgerState<R>>>,
+    state: Arc<Locked<LedgerState<R>>>,
 }
 
 struct LedgerState<R> {
     accounts: HashMap<R, SpawnAccount, FixedState>,
-    /// Number of the next account; tells a reopened account from the one of an old grant.
+    /// Last assigned number of an account. It distinguishes a reopened account from its predecessor.
     next: u64,
 }
 
@@ -29,10 +29,10 @@ struct SpawnAccount {
     reserved: u32,
 }
 
-/// Spawns that were granted together; a drop returns them.
-#[must_use = "dropping the grants gives them back"]
+/// Spawns that were granted together. Dropping them returns them.
+#[must_use = "dropping the grants returns them"]
 pub struct SpawnGrants<R: Copy + Eq + Hash> {
-    book: Arc<Locked<LedgerState<R>>>,
+    state: Arc<Locked<LedgerState<R>>>,
     root: R,
     account: u64,
     granted: u32,
@@ -42,19 +42,19 @@ pub struct SpawnGrants<R: Copy + Eq + Hash> {
 
 impl<R> Clone for Ledger<R> {
     fn clone(&self) -> Self {
-        Self { book: Arc::clone(&self.book) }
+        Self { state: Arc::clone(&self.state) }
     }
 }
 
 impl<R> Default for Ledger<R> {
     fn default() -> Self {
-        Self { book: Arc::new(Locked::new(LedgerState { accounts: HashMap::default(), next: 0 })) }
+        Self { state: Arc::new(Locked::new(LedgerState { accounts: HashMap::default(), next: 0 })) }
     }
 }
 
 impl<R> fmt::Debug for Ledger<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").field("roots", &self.book.lock().accounts.len()).finish()
+        f.debug_struct("Ledger").field("roots", &self.state.lock().accounts.len()).finish()
     }
 }
 
@@ -64,49 +64,49 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
         Self::default()
     }
 
-    /// Reserves up to `n` spawns for `root`, whose `limit` counts used and reserved ones. The rest is refused at once, never queued.
+    /// Reserves up to `n` spawns for `root`. `limit` bounds used and reserved spawns. The rest is refused at once, not queued.
     pub fn reserve_spawns(&self, root: R, n: u32, limit: u32) -> SpawnGrants<R> {
-        let mut book = self.book.lock();
-        let account = book.account(root);
-        let left = limit.saturating_sub(account.used.saturating_add(account.reserved));
-        let granted = n.min(left);
+        let mut state = self.state.lock();
+        let account = state.account(root);
+        let available = limit.saturating_sub(account.used.saturating_add(account.reserved));
+        let granted = n.min(available);
         account.reserved = account.reserved.saturating_add(granted);
         let number = account.number;
-        drop(book);
+        drop(state);
         SpawnGrants {
-            book: Arc::clone(&self.book),
+            state: Arc::clone(&self.state),
             root,
             account: number,
             granted,
             refused: n - granted,
-            remaining: left - granted,
+            remaining: available - granted,
         }
     }
 
-    /// Sets what `root` has used, as recounted from records after a start. Older grants belong to the account before it.
+    /// Sets the used spawns of `root`, recounted from records after a start. Older grants belong to the previous account.
     pub fn restore(&self, root: R, used: u32) {
-        let mut book = self.book.lock();
-        let number = book.number();
-        book.accounts.insert(root, SpawnAccount { number, used, reserved: 0 });
+        let mut state = self.state.lock();
+        let number = state.next_number();
+        state.accounts.insert(root, SpawnAccount { number, used, reserved: 0 });
     }
 
     /// Closes the account of a root run that ended.
     pub fn forget(&self, root: R) {
-        self.book.lock().accounts.remove(&root);
+        self.state.lock().accounts.remove(&root);
     }
 
     /// Returns the committed spawns of `root`.
     pub fn used(&self, root: R) -> u32 {
-        self.book.lock().accounts.get(&root).map_or(0, |account| account.used)
+        self.state.lock().accounts.get(&root).map_or(0, |account| account.used)
     }
 
     /// Returns the spawns that `root` has reserved and not committed.
     pub fn reserved(&self, root: R) -> u32 {
-        self.book.lock().accounts.get(&root).map_or(0, |account| account.reserved)
+        self.state.lock().accounts.get(&root).map_or(0, |account| account.reserved)
     }
 
     pub fn len(&self) -> usize {
-        self.book.lock().accounts.len()
+        self.state.lock().accounts.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -115,13 +115,13 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
 }
 
 impl<R: Copy + Eq + Hash> LedgerState<R> {
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         self.next
     }
 
     fn account(&mut self, root: R) -> &mut SpawnAccount {
-        let number = self.number();
+        let number = self.next_number();
         self.accounts.entry(root).or_insert(SpawnAccount { number, used: 0, reserved: 0 })
     }
 }
@@ -135,27 +135,27 @@ impl<R: Copy + Eq + Hash> SpawnGrants<R> {
         self.refused
     }
 
-    /// Returns how many spawns remained after this grant.
+    /// Returns the number of spawns that remained after this grant.
     pub fn remaining(&self) -> u32 {
         self.remaining
     }
 
     /// Counts all granted spawns as used.
     pub fn commit(self) {
-        let kept = self.granted;
-        self.commit_some(kept);
+        let all = self.granted;
+        self.commit_some(all);
     }
 
     /// Counts `kept` of the granted spawns as used and returns the rest.
     pub fn commit_some(mut self, kept: u32) {
         let kept = kept.min(self.granted);
-        self.settle(kept);
+        self.close(kept);
         self.granted = 0;
     }
 
-    fn settle(&self, kept: u32) {
-        let mut book = self.book.lock();
-        if let Some(account) = book.accounts.get_mut(&self.root).filter(|account| account.number == self.account) {
+    fn close(&self, kept: u32) {
+        let mut state = self.state.lock();
+        if let Some(account) = state.accounts.get_mut(&self.root).filter(|account| account.number == self.account) {
             account.reserved = account.reserved.saturating_sub(self.granted);
             account.used = account.used.saturating_add(kept);
         }
@@ -165,7 +165,7 @@ impl<R: Copy + Eq + Hash> SpawnGrants<R> {
 impl<R: Copy + Eq + Hash> Drop for SpawnGrants<R> {
     fn drop(&mut self) {
         if self.granted > 0 {
-            self.settle(0);
+            self.close(0);
         }
     }
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_what_remains() {
+    fn excess_spawns_are_refused_with_the_rest() {
         let ledger = Ledger::new();
         let first = ledger.reserve_spawns(1, 3, 5);
         let second = ledger.reserve_spawns(1, 3, 5);
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_of_some_gives_the_rest_back() {
+    fn partial_commit_returns_the_rest() {
         let ledger = Ledger::new();
         ledger.reserve_spawns(1, 5, 5).commit_some(2);
         assert_eq!((ledger.used(1), ledger.reserved(1)), (2, 0));
     }
 
     #[test]
-    fn a_recount_is_not_changed_by_grants_from_before_it() {
+    fn recount_ignores_older_grants() {
         let ledger = Ledger::new();
         let (kept, undone) = (ledger.reserve_spawns(1, 2, 9), ledger.reserve_spawns(1, 2, 9));
         ledger.restore(1, 4);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_root_does_not_come_back_by_an_old_grant() {
+    fn old_grant_does_not_reopen_a_forgotten_root() {
         let ledger = Ledger::new();
         let grants = ledger.reserve_spawns(1, 2, 9);
         ledger.forget(1);

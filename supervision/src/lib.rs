@@ -1,7 +1,7 @@
 //! Supervision: restart budgets, slots, spending, timers and cancellation.
 //!
-//! Everything is generic over key types and knows no sessions. Nothing restarts by itself: the owner receives each [`Exit`], asks its
-//! [`RestartBudget`], and may detect a mass failure ([`Storm`]).
+//! Everything is generic over key types and independent of sessions. Actors are not restarted automatically: the owner
+//! receives each [`Exit`], asks its [`RestartBudget`], and may detect a mass failure ([`Storm`]).
 //! - [`Supervisors`]: sharded supervisors of ractor actors; one child's end never ends another.
 //! - [`Slots`]: run slots, bounded globally and per root, fair between roots; [`SlotPools`]: separate pools for interactive runs.
 //! - [`Ledger`]: spawn limits. [`Budgets`]: limits of tokens and money.

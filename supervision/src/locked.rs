@@ -1,11 +1,11 @@
-//! Mutex that ignores poison.
+//! A mutex that ignores poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Value behind a mutex that ignores poison.
+/// A value behind a mutex that ignores poisoning.
 ///
-/// Critical sections call no foreign code but `Eq`, `Ord` and `Hash` of plain ids. Refusing every later release would turn one panic into
-/// a stuck runtime.
+/// Critical sections call no foreign code except `Eq`, `Ord` and `Hash` of plain ids, so a panic leaves consistent state.
+/// If every later release failed, one panic would block the runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Locked<T>(Mutex<T>);
 

@@ -1,4 +1,4 @@
-//! Run slots: a global bound, a bound per root, and a queue that is fair between roots.
+//! Run slots with a global bound, a bound per root, and a queue that is fair between roots.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,29 +18,29 @@ pub use pools::{PoolKind, SlotPools};
 
 use queue::Queue;
 
-/// Reason for a request; the order is the order of service.
+/// The reason for a request, in the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A run that returned its slot while it waited, and resumes.
     Resume,
-    /// A run that has not run yet.
+    /// A run that has not started yet.
     Start,
 }
 
 /// Slots of one runtime (cheap clone, shared state): `R` names a root, `T` a ticket in the queue.
 ///
-/// Resumed runs come first. Within a class, roots take turns, the root served longest ago first; within a root, the order of request. A
-/// root at its bound keeps its turn. The queue is unbounded: the caller bounds its work. Operations take logarithmic time,
-/// [`Slots::queue_position`] nearly so.
+/// Resumed runs come first. Within a class, roots take turns: the root that was served longest ago is next. Within a root,
+/// tickets keep the order of request. A root at its bound keeps its turn. The queue is unbounded: the caller bounds its
+/// work. Operations take logarithmic time; [`Slots::queue_position`] takes slightly more.
 pub struct Slots<R: Root, T: Ticket> {
     inner: Arc<SlotsState<R, T>>,
 }
 
-/// Bounds of a root key.
+/// Trait bounds of a root key.
 pub trait Root: Copy + Eq + Hash + Ord + Send + Sync + 'static {}
 impl<R: Copy + Eq + Hash + Ord + Send + Sync + 'static> Root for R {}
 
-/// Bounds of a ticket.
+/// Trait bounds of a ticket.
 pub trait Ticket: Copy + Eq + Hash + Ord + Send + 'static {}
 impl<T: Copy + Eq + Hash + Ord + Send + 'static> Ticket for T {}
 
@@ -54,16 +54,17 @@ struct SlotsState<R: Root, T: Ticket> {
 struct Pool<R: Root, T: Ticket> {
     queue: Queue<R, T>,
     outgoing: VecDeque<(R, T)>,
-    /// A hand-over is running. Releases meanwhile only add to `outgoing`, so that a callback that drops its slot does not recurse.
-    handing_over: bool,
+    /// True while grants are being delivered. Releases then only add to `outgoing`, so that a callback that drops its slot
+    /// does not recurse.
+    delivering: bool,
 }
 
-/// Right to run; a drop returns it, and hands it to the next ticket.
+/// The right to run. Dropping it returns it and grants it to the next ticket.
 ///
-/// Never drop one while holding a lock that `on_grant` takes: the drop may call it.
+/// Never drop a slot while holding a lock that `on_grant` takes, because the drop may call `on_grant`.
 #[must_use = "dropping the slot returns it at once"]
 pub struct Slot {
-    /// Taken by the drop. A trait object, so that holders need not name the keys.
+    /// `None` only during the drop. A trait object, so that holders do not name the key types.
     returns: Option<Box<dyn Return>>,
 }
 
@@ -97,33 +98,33 @@ impl fmt::Debug for Slot {
 impl<R: Root, T: Ticket> Slots<R, T> {
     /// Creates a pool of `global` slots.
     ///
-    /// `on_grant` receives each slot that was not given at once: in order, one at a time, outside the lock, on the releasing thread. It
-    /// must not block. It may drop the slot and call everything here. A panic in it is logged and returns the slot.
+    /// `on_grant` receives each slot that was not granted at once: in order, one at a time, outside the lock, on the releasing
+    /// thread. It must not block. It may drop the slot and call any method. A panic in it is logged and returns the slot.
     pub fn new(global: usize, on_grant: Arc<dyn Fn(T, Slot) + Send + Sync>) -> Self {
-        let pool = Pool { queue: Queue::new(global), outgoing: VecDeque::new(), handing_over: false };
+        let pool = Pool { queue: Queue::new(global), outgoing: VecDeque::new(), delivering: false };
         Self { inner: Arc::new(SlotsState { pool: Locked::new(pool), on_grant }) }
     }
 
-    /// Returns a slot at once, or queues the ticket and later calls `on_grant(ticket, slot)`.
+    /// Returns a slot if one is free. Otherwise queues the ticket and later calls `on_grant(ticket, slot)`.
     ///
-    /// `per_root` replaces the bound of this root, for its queued tickets too; a lower one takes no slot back, and zero blocks until
-    /// raised. A queued ticket keeps its position and its class.
+    /// `per_root` replaces the bound of this root, also for its queued tickets. A lower bound does not revoke slots; zero blocks
+    /// the root until it is raised. A ticket that is queued already keeps its position and class.
     pub fn request(&self, root: R, ticket: T, class: Class, per_root: u32) -> Option<Slot> {
         let mut pool = self.inner.pool.lock();
         let mut granted = pool.queue.request(root, ticket, class, per_root, Instant::now());
-        // A raised bound may admit older tickets of this root first; they take the usual path.
+        // A raised bound may admit older tickets of this root first. They are delivered to `on_grant`.
         let mine = granted.iter().position(|(_, other)| *other == ticket);
         if let Some(mine) = mine {
             granted.remove(mine);
         }
         pool.outgoing.extend(granted);
-        self.inner.hand_over(pool);
+        self.inner.deliver(pool);
         mine.map(|_| SlotsState::slot(&self.inner, root))
     }
 
-    /// Removes a ticket from the queue; true if it was queued, and then it is never granted.
+    /// Removes a ticket from the queue. Returns whether it was queued; if so, it is never granted.
     ///
-    /// False: its slot was granted, and `on_grant` has it or receives it; or it was never queued.
+    /// If not, its slot was granted and `on_grant` has it or receives it, or the ticket was never queued.
     pub fn withdraw(&self, ticket: T) -> bool {
         self.inner.pool.lock().queue.withdraw(ticket)
     }
@@ -140,17 +141,17 @@ impl<R: Root, T: Ticket> Slots<R, T> {
         self.inner.pool.lock().queue.in_use_of(root)
     }
 
-    /// Returns how many tickets of its root precede this one; `None` if it is not queued.
+    /// Returns the number of tickets of its root that precede this one; `None` if it is not queued.
     pub fn queue_position(&self, ticket: T) -> Option<usize> {
         self.inner.pool.lock().queue.position(ticket)
     }
 
-    /// Returns since when its root received no slot while this ticket was queued; `None` if it is not queued.
+    /// Returns the time since which its root has not received a slot while this ticket was queued; `None` if it is not queued.
     pub fn unserved_since(&self, ticket: T) -> Option<Instant> {
         self.inner.pool.lock().queue.unserved_since(ticket)
     }
 
-    /// Returns when `root` last received a slot; known while it uses a slot or has a queued ticket.
+    /// Returns the time at which `root` last received a slot. `None` if it has neither a slot nor a queued ticket.
     pub fn last_grant(&self, root: R) -> Option<Instant> {
         self.inner.pool.lock().queue.last_grant(root)
     }
@@ -161,22 +162,22 @@ impl<R: Root, T: Ticket> SlotsState<R, T> {
         Slot { returns: Some(Box::new(PoolSlot { inner: Arc::clone(inner), root })) }
     }
 
-    /// Hands over outgoing slots, unless a hand-over is running.
-    fn hand_over<'a>(self: &'a Arc<Self>, mut pool: MutexGuard<'a, Pool<R, T>>) {
-        if pool.handing_over {
+    /// Delivers outgoing slots, unless a delivery is running.
+    fn deliver<'a>(self: &'a Arc<Self>, mut pool: MutexGuard<'a, Pool<R, T>>) {
+        if pool.delivering {
             return;
         }
         while let Some((root, ticket)) = pool.outgoing.pop_front() {
-            pool.handing_over = true;
+            pool.delivering = true;
             drop(pool);
             let slot = Self::slot(self, root);
-            // A panic may drop a slot; a second panic inside that drop would abort the process.
+            // Catches the panic, because it may drop a slot: a second panic inside that drop would abort the process.
             if catch_unwind(AssertUnwindSafe(|| (self.on_grant)(ticket, slot))).is_err() {
                 tracing::error!("the grant callback panicked; its slot is returned");
             }
             pool = self.pool.lock();
         }
-        pool.handing_over = false;
+        pool.delivering = false;
     }
 }
 
@@ -185,7 +186,7 @@ impl<R: Root, T: Ticket> Return for PoolSlot<R, T> {
         let mut pool = self.inner.pool.lock();
         let granted = pool.queue.release(self.root, Instant::now());
         pool.outgoing.extend(granted);
-        self.inner.hand_over(pool);
+        self.inner.deliver(pool);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sharded supervisors of ractor actors: every end is reported once, and one child's end never ends another.
+//! Sharded supervisors of ractor actors. Every end is reported once, and the end of one child never ends another.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +15,14 @@ mod shard;
 use roster::{Roster, Seat, Seating};
 use shard::Shard;
 
-/// Most children of one shard: ractor detaches the children of a dying parent under one process-wide lock, about 50 ns each.
+/// Maximum number of children of one shard. ractor detaches the children of a dying parent under one process-wide lock,
+/// which takes about 50 ns each.
 pub const SHARD_MAX: usize = 2_000;
 
-/// End of one actor, reported once.
+/// The end of one actor, reported once.
 ///
-/// It may arrive before the last message that the actor cast: ractor handles supervision before messages. Never conclude from it that no
-/// result follows. The actor's state has been dropped, except after `Failed`, where the actor's task drops it concurrently.
+/// It may arrive before the last message that the actor cast, because ractor handles supervision before messages. So a
+/// result may still follow. The actor's state has been dropped; only after `Failed` the actor's task drops it concurrently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
     pub actor: ActorId,
@@ -33,13 +34,13 @@ pub struct Exit {
 pub enum ExitReason {
     /// A stop or a drain.
     Stopped,
-    /// A kill. Do not stop with the reason `killed`: ractor reports it the same.
+    /// A kill. Do not stop an actor with the reason `killed`: ractor reports that as a kill too.
     Killed,
-    /// A panic, an error, or the loss of its task; with the message.
+    /// A panic, an error or the loss of its task, with the message.
     Failed(String),
 }
 
-/// Shard whose children fail faster than its storm limit; reported once when the storm begins.
+/// A shard whose children fail faster than its storm limit. Reported once when the storm begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StormSeen {
     pub shard: usize,
@@ -50,18 +51,18 @@ pub struct StormSeen {
 /// Error of [`Supervisors::start`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    #[error("a shard of {0} children is not possible; use 1 to {SHARD_MAX}")]
+    #[error("invalid shard size {0}; use 1 to {SHARD_MAX}")]
     Shard(usize),
 }
 
 /// Error of [`Supervisors::spawn`]. No [`Exit`] follows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
-    #[error("the supervisors are shutting down; nothing is started any more")]
+    #[error("the supervisors are shutting down; no actor is started")]
     Closing,
     #[error("the actor did not start: {0}")]
     Start(String),
-    #[error("no supervisor had room and another one did not start: {0}")]
+    #[error("all supervisors are full and another one did not start: {0}")]
     Shard(String),
 }
 
@@ -72,8 +73,8 @@ pub type StormSink = Arc<dyn Fn(StormSeen) + Send + Sync>;
 
 /// Supervisors of actors (cheap clone, shared state).
 ///
-/// They restart nothing: the receiver of ends decides. Dropping the last clone kills all actors without reports; use
-/// [`Supervisors::shutdown`] first.
+/// They do not restart actors: the receiver of ends decides. Dropping the last clone kills all actors without reports, so
+/// call [`Supervisors::shutdown`] first.
 #[derive(Clone)]
 pub struct Supervisors {
     shared: Arc<SupervisorState>,
@@ -84,9 +85,9 @@ struct SupervisorState {
     sink: ExitSink,
     on_storm: StormSink,
     limit: StormLimit,
-    /// One caller adds a shard at a time: a burst of spawns must not open one each.
+    /// Held while a shard is added, so that a burst of spawns does not open a shard for each.
     adding: tokio::sync::Mutex<()>,
-    /// The grace period is over: starting actors are not awaited.
+    /// Cancelled after the grace period, so that starting actors are not awaited.
     killing: CancellationToken,
 }
 
@@ -97,9 +98,10 @@ impl fmt::Debug for Supervisors {
 }
 
 impl Supervisors {
-    /// Creates supervisors with at most `shard` children each; shards start on demand.
+    /// Creates supervisors with at most `shard` children each. Shards start on demand.
     ///
-    /// `sink` runs inside the shard and must not block; a panic in it is logged. Storms are only logged: see [`Supervisors::start_with`].
+    /// `sink` runs inside the shard and must not block. A panic in it is logged. Storms are only logged; see
+    /// [`Supervisors::start_with`].
     /// # Errors
     /// If `shard` is zero or above [`SHARD_MAX`].
     pub fn start(shard: usize, sink: ExitSink) -> Result<Self, StartError> {
@@ -120,15 +122,15 @@ impl Supervisors {
         if shard == 0 || shard > SHARD_MAX {
             return Err(StartError::Shard(shard));
         }
-        Ok(Self::of(shard, sink, limit, on_storm))
+        Ok(Self::with_shards_of(shard, sink, limit, on_storm))
     }
 
-    /// Creates supervisors of [`SHARD_MAX`] children each, as [`Supervisors::start_with`] does, with nothing to refuse.
+    /// Creates supervisors of [`SHARD_MAX`] children each. Like [`Supervisors::start_with`], but cannot fail.
     pub fn start_full(sink: ExitSink, limit: StormLimit, on_storm: StormSink) -> Self {
-        Self::of(SHARD_MAX, sink, limit, on_storm)
+        Self::with_shards_of(SHARD_MAX, sink, limit, on_storm)
     }
 
-    fn of(shard: usize, sink: ExitSink, limit: StormLimit, on_storm: StormSink) -> Self {
+    fn with_shards_of(shard: usize, sink: ExitSink, limit: StormLimit, on_storm: StormSink) -> Self {
         let shared = SupervisorState {
             roster: Arc::new(Roster::new(shard)),
             sink,
@@ -140,15 +142,15 @@ impl Supervisors {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Starts an actor under a shard with room; its `pre_start` runs inside this call.
+    /// Starts an actor under a shard with free capacity. Its `pre_start` runs inside this call.
     ///
     /// After `Ok` exactly one [`Exit`] follows, possibly before this returns. If a shutdown began meanwhile, the actor stops at once.
     /// # Errors
-    /// See [`SpawnError`]; no actor is left and no [`Exit`] follows.
+    /// See [`SpawnError`]. No actor remains and no [`Exit`] follows.
     /// # Cancel safety
     /// Dropping the future during `pre_start` drops the actor; no [`Exit`] follows.
     pub async fn spawn<A: Actor>(&self, actor: A, args: A::Arguments) -> Result<ActorRef<A::Msg>, SpawnError> {
-        let seat = self.shared.seat().await?;
+        let seat = self.shared.take_seat().await?;
         let started = tokio::select! {
             biased;
             started = seat.cell.spawn_linked(None, actor, args) => started,
@@ -165,7 +167,7 @@ impl Supervisors {
         Ok(actor)
     }
 
-    /// Returns the number of actors that are starting, or running and not reported yet.
+    /// Returns the number of actors that are starting or whose end is not reported yet.
     pub fn live(&self) -> usize {
         self.shared.roster.live()
     }
@@ -174,11 +176,11 @@ impl Supervisors {
         self.shared.roster.shards().len()
     }
 
-    /// Refuses new actors, drains the others, kills the rest after `grace`, then ends the shards; idempotent.
+    /// Refuses new actors, drains the others, kills the remaining ones after `grace`, then ends the shards; idempotent.
     ///
-    /// It returns when every actor has ended and every [`Exit`] was reported. A drain handles queued messages and runs `post_stop`. The
-    /// order among children is undefined: to end owned actors before owners, end them first. A kill takes effect at the actor's next
-    /// await; an actor that never awaits blocks this call.
+    /// It returns when every actor has ended and every [`Exit`] was reported. A drain handles queued messages and runs
+    /// `post_stop`. The order among children is undefined: end owned actors first if they must end before their owners. A
+    /// kill takes effect at the actor's next await, so an actor that never awaits blocks this call.
     /// # Cancel safety
     /// Completed steps remain; call it again.
     pub async fn shutdown(&self, grace: Duration) {
@@ -192,26 +194,26 @@ impl Supervisors {
             children.iter().for_each(ActorCell::kill);
             roster.emptied().await;
         }
-        // The last instructions of an actor run just after its report.
+        // An actor still runs a few instructions after its report.
         for actor in children {
-            stopped(&actor).await;
+            wait_stopped(&actor).await;
         }
         for shard in roster.shards() {
             shard.stop(None);
-            stopped(&shard).await;
+            wait_stopped(&shard).await;
         }
     }
 
     fn children(&self) -> Vec<ActorCell> {
         let mut children: Vec<_> = self.shared.roster.shards().iter().flat_map(ActorCell::get_children).collect();
-        // Sorted by start, so that a repeated run is the same: ractor has no order.
+        // Sorted by start for reproducible runs: ractor does not order them.
         children.sort_unstable_by_key(ActorCell::get_id);
         children
     }
 }
 
 impl SupervisorState {
-    async fn seat(&self) -> Result<Seat, SpawnError> {
+    async fn take_seat(&self) -> Result<Seat, SpawnError> {
         loop {
             match self.roster.seat() {
                 Seating::Seat(seat) => return Ok(seat),
@@ -244,14 +246,14 @@ impl Drop for SupervisorState {
 }
 
 fn drain(actor: &ActorCell) {
-    // Only an actor that is already ending refuses.
+    // A drain fails only if the actor is already ending.
     if actor.drain().is_err() {
         tracing::trace!("an actor was ending before it was drained");
     }
 }
 
-async fn stopped(actor: &ActorCell) {
-    // Without a timeout the wait ends only when the actor has.
+async fn wait_stopped(actor: &ActorCell) {
+    // Without a timeout the wait ends only when the actor has ended.
     if actor.wait(None).await.is_err() {
         tracing::warn!("ractor gave up waiting for an actor");
     }

@@ -1,4 +1,4 @@
-//! Many deadlines in one task: armed and disarmed on every run, fired rarely.
+//! Many deadlines in one task. They are armed and disarmed often, and fire rarely.
 
 use std::fmt;
 use std::hash::Hash;
@@ -17,12 +17,12 @@ mod wheel;
 use wheel::{Tick, Wheel};
 
 /// Longest single sleep, within the range of the clock.
-const LONGEST_SLEEP: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_SLEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Keyed deadlines with one task that calls `on_due` (cheap clone; dropping the last one ends the task).
+/// Keyed deadlines with one task that calls `on_due` (cheap clone). Dropping the last clone ends the task.
 ///
-/// A key never fires early, and at most one tick (5 ms) late, plus tokio's rounding to a millisecond and the callbacks before it. Keys
-/// due together fire in the order of their deadlines, then of the keys.
+/// A key never fires early. It fires at most one tick (5 ms) late, plus tokio's rounding to a millisecond and the time of
+/// earlier callbacks. Keys that are due together fire in the order of their deadlines, then of the keys.
 pub struct Timers<K> {
     shared: Arc<TimerState<K>>,
     ended: CancellationToken,
@@ -31,14 +31,14 @@ pub struct Timers<K> {
 
 struct TimerState<K> {
     origin: Instant,
-    bed: Locked<Bed<K>>,
+    state: Locked<TimerQueue<K>>,
     earlier: Notify,
 }
 
-struct Bed<K> {
+struct TimerQueue<K> {
     wheel: Wheel<K>,
-    /// The tick that the task sleeps for; only an earlier one wakes it. While awake it is the first tick of all: the task checks again
-    /// before it sleeps.
+    /// The tick that the task sleeps until. Only an earlier deadline wakes it. While the task is awake this is the first
+    /// tick, because the task checks again before it sleeps.
     asleep_until: Tick,
     ended: bool,
 }
@@ -56,56 +56,56 @@ impl<K> fmt::Debug for Timers<K> {
 }
 
 impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
-    /// Starts the task; call it inside a tokio runtime.
+    /// Starts the task. Must be called inside a tokio runtime.
     ///
     /// `on_due` runs in that task, one key at a time: it must not block. It may arm and disarm. A panic in it is logged.
     pub fn start(on_due: Arc<dyn Fn(K) + Send + Sync>) -> Self {
-        let bed = Bed { wheel: Wheel::new(), asleep_until: Tick::FIRST, ended: false };
-        let shared = Arc::new(TimerState { origin: Instant::now(), bed: Locked::new(bed), earlier: Notify::new() });
+        let state = TimerQueue { wheel: Wheel::new(), asleep_until: Tick::FIRST, ended: false };
+        let shared = Arc::new(TimerState { origin: Instant::now(), state: Locked::new(state), earlier: Notify::new() });
         let ended = CancellationToken::new();
         tokio::spawn(run(Arc::clone(&shared), on_due, ended.clone()));
         Self { shared, _end: Arc::new(ended.clone().drop_guard()), ended }
     }
 
-    /// Arms `key` to fire `after` from now; an armed key moves there.
+    /// Arms `key` to fire `after` from now. An armed key gets the new deadline.
     pub fn arm(&self, key: K, after: Duration) {
         let due = nanos(self.shared.origin.elapsed().saturating_add(after));
-        let mut bed = self.shared.bed.lock();
-        if bed.ended {
+        let mut state = self.shared.state.lock();
+        if state.ended {
             return;
         }
-        let tick = bed.wheel.arm(key, due);
-        // Wakes the task once: the next caller compares with this tick already.
-        let wake = tick < bed.asleep_until;
+        let tick = state.wheel.arm(key, due);
+        // Wakes the task once: the next caller compares with this tick.
+        let wake = tick < state.asleep_until;
         if wake {
-            bed.asleep_until = tick;
+            state.asleep_until = tick;
         }
-        drop(bed);
+        drop(state);
         if wake {
             self.shared.earlier.notify_one();
         }
     }
 
-    /// Disarms `key`; true if it was armed, and then it does not fire. False: it fired or is firing.
+    /// Disarms `key`. Returns whether it was armed, in which case it does not fire. Otherwise it fired or is firing.
     pub fn disarm(&self, key: &K) -> bool {
-        self.shared.bed.lock().wheel.disarm(key)
+        self.shared.state.lock().wheel.disarm(key)
     }
 
     /// Returns whether `key` is armed and has not fired.
     pub fn is_armed(&self, key: &K) -> bool {
-        self.shared.bed.lock().wheel.contains(key)
+        self.shared.state.lock().wheel.contains(key)
     }
 
     pub fn armed(&self) -> usize {
-        self.shared.bed.lock().wheel.len()
+        self.shared.state.lock().wheel.len()
     }
 
-    /// Disarms everything and ends the task; idempotent. Afterwards nothing fires, except a callback that is running.
+    /// Disarms all keys and ends the task; idempotent. Afterwards no key fires, but a running callback finishes.
     pub fn shutdown(&self) {
-        let mut bed = self.shared.bed.lock();
-        bed.ended = true;
-        bed.wheel = Wheel::new();
-        drop(bed);
+        let mut state = self.shared.state.lock();
+        state.ended = true;
+        state.wheel = Wheel::new();
+        drop(state);
         self.ended.cancel();
     }
 }
@@ -128,13 +128,13 @@ impl<K: Copy + Eq + Hash + Ord + Send> TimerState<K> {
     /// Sleeps until the earliest deadline, or until an earlier one is armed.
     async fn sleep(&self) {
         let first = {
-            let mut bed = self.bed.lock();
-            let first = bed.wheel.first();
-            bed.asleep_until = first.unwrap_or(Tick::LAST);
+            let mut state = self.state.lock();
+            let first = state.wheel.first();
+            state.asleep_until = first.unwrap_or(Tick::LAST);
             first
         };
         let Some(first) = first else { return self.earlier.notified().await };
-        let longest = Instant::now() + LONGEST_SLEEP;
+        let longest = Instant::now() + MAX_SLEEP;
         let until = self.origin.checked_add(first.starts()).map_or(longest, |at| at.min(longest));
         tokio::select! {
             () = self.earlier.notified() => {}
@@ -145,14 +145,14 @@ impl<K: Copy + Eq + Hash + Ord + Send> TimerState<K> {
     fn fire(&self, on_due: &(dyn Fn(K) + Send + Sync)) {
         let now = Tick::begun(nanos(self.origin.elapsed()));
         let due = {
-            let mut bed = self.bed.lock();
-            bed.asleep_until = Tick::FIRST;
-            bed.wheel.due(now)
+            let mut state = self.state.lock();
+            state.asleep_until = Tick::FIRST;
+            state.wheel.due(now)
         };
         for key in due {
-            // A callback before this one, or another thread, may have disarmed or moved it.
-            let still = self.bed.lock().wheel.take_due(&key, now);
-            if still && catch_unwind(AssertUnwindSafe(|| on_due(key))).is_err() {
+            // An earlier callback or another thread may have disarmed or moved the key.
+            let is_due = self.state.lock().wheel.take_due(&key, now);
+            if is_due && catch_unwind(AssertUnwindSafe(|| on_due(key))).is_err() {
                 tracing::error!("the callback of a timer panicked: the other timers continue");
             }
         }

@@ -1,4 +1,4 @@
-//! Cancellation tokens along ownership: firing one fires all that it owns.
+//! Cancellation tokens along ownership. Firing a token fires the tokens of everything that its key owns.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,8 +13,8 @@ use crate::locked::Locked;
 
 /// Tokens of all open keys (cheap clone, shared state).
 ///
-/// Every key has its own token: only that can fire one subtree and no sibling. The cause of a cancellation travels with the token: it
-/// is there when the token fires, and removed when the key closes.
+/// Every key has its own token, so that one subtree can be fired without siblings. The cause of a cancellation is stored
+/// before the token fires, and removed when the key closes.
 pub struct TokenTree<K, C> {
     tokens: Arc<Locked<OpenTokens<K, C>>>,
 }
@@ -25,7 +25,7 @@ struct OpenToken<K, C> {
     token: CancellationToken,
     owner: Option<K>,
     root: K,
-    /// Why it was fired, if it was fired itself.
+    /// The cause, if this token itself was fired.
     cause: Option<Box<C>>,
 }
 
@@ -52,22 +52,22 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         Self::default()
     }
 
-    /// Opens `key` below `owner` and returns its token; an open key keeps its token.
+    /// Opens `key` below `owner` and returns its token. An open key keeps its token.
     ///
-    /// If the owner is unknown (closed meanwhile) or has fired, the token starts cancelled: a run that is born while its owner is
-    /// cancelled ends without effects.
+    /// If the owner is unknown (closed in the meantime) or has fired, the token starts cancelled. So a run that is created while
+    /// its owner is cancelled ends without effects.
     pub fn open(&self, key: K, owner: Option<K>) -> CancellationToken {
         let mut tokens = self.tokens.lock();
         let (token, root) = match owner.map(|owner| (owner, tokens.get(&owner))) {
             None => (CancellationToken::new(), key),
-            // The child registers under the owner's lock: a concurrent fire either sees the child, or leaves the owner cancelled and so
-            // the child.
+            // The child registers under the lock: a concurrent fire either includes the child, or has cancelled the owner and
+            // so the child.
             Some((_, Some(owner))) => (owner.token.child_token(), owner.root),
             Some((owner, None)) => (cancelled(), owner),
         };
         match tokens.entry(key) {
             Entry::Occupied(present) => present.get().token.clone(),
-            Entry::Vacant(place) => place.insert(OpenToken { token, owner, root, cause: None }).token.clone(),
+            Entry::Vacant(vacant) => vacant.insert(OpenToken { token, owner, root, cause: None }).token.clone(),
         }
     }
 
@@ -81,7 +81,7 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.tokens.lock().get(key).and_then(|open| open.owner)
     }
 
-    /// Opens `key` without an owner: only firing itself cancels it.
+    /// Opens `key` without an owner. Only firing `key` itself cancels it.
     pub fn open_detached(&self, key: K) -> CancellationToken {
         self.open(key, None)
     }
@@ -90,33 +90,35 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.tokens.lock().get(key).map(|open| open.token.clone())
     }
 
-    /// Cancels `key` and everything that it owns, after `because` has set the cause; false if it is not open. Idempotent.
+    /// Cancels `key` and everything that it owns, after `because` has set the cause. Returns false if it is not open.
+    /// Idempotent.
     ///
-    /// A caller that finds the token cancelled finds the cause.
+    /// The cause is always set when the token is seen as cancelled.
     pub fn fire(&self, key: &K, because: impl FnOnce(&mut C)) -> bool {
         let mut tokens = self.tokens.lock();
         let Some(open) = tokens.get_mut(key) else { return false };
         because(open.cause.get_or_insert_default());
         let token = open.token.clone();
-        // Outside the lock: cancelling wakes waiters, which may open or close keys.
+        // Cancels outside the lock, because it wakes waiters that may open or close keys.
         drop(tokens);
         token.cancel();
         true
     }
 
-    /// Reads the cause of an open key; `None` where it is not open, or was not fired itself.
+    /// Reads the cause of an open key; `None` if it is not open, or was not fired itself.
     pub fn cause<T>(&self, key: &K, read: impl FnOnce(&C) -> T) -> Option<T> {
         self.tokens.lock().get(key)?.cause.as_deref().map(read)
     }
 
-    /// Returns whether `key` may start nothing: it has fired, or it is not open.
+    /// Returns whether `key` has fired or is not open, so that it must not start work.
     pub fn fired(&self, key: &K) -> bool {
         self.tokens.lock().get(key).is_none_or(|open| open.token.is_cancelled())
     }
 
-    /// Forgets a key that ended; true if it was open. It cancels nothing: the next owner above fires what the key still owns.
+    /// Removes a key that ended. Returns whether it was open. It does not cancel: firing an ancestor still reaches the keys
+    /// below.
     pub fn close(&self, key: &K) -> bool {
-        // Dropped outside the lock: the last handle of a token moves its children up, one by one.
+        // Drops the token outside the lock: its last handle moves its children up one by one.
         let token = self.tokens.lock().remove(key);
         token.is_some()
     }
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_below_a_key_has_it_as_its_root() {
+    fn descendants_have_the_topmost_key_as_root() {
         let tree = Tree::new();
         tree.open(1, None);
         tree.open(2, Some(1));
@@ -188,18 +190,18 @@ mod tests {
     }
 
     #[test]
-    fn born_in_the_window_is_born_cancelled() {
+    fn key_of_a_fired_or_closed_owner_starts_cancelled() {
         let tree = family();
         tree.fire(&2, |_| ());
         assert!(tree.open(20, Some(2)).is_cancelled(), "the owner has fired");
         tree.close(&3);
         assert!(tree.open(30, Some(3)).is_cancelled(), "the owner has been closed");
-        assert!(tree.open(31, Some(30)).is_cancelled(), "so does everything below");
+        assert!(tree.open(31, Some(30)).is_cancelled(), "keys below start cancelled too");
         assert!(!tree.open(10, Some(1)).is_cancelled());
     }
 
     #[test]
-    fn a_key_that_is_opened_again_keeps_its_token() {
+    fn reopened_key_keeps_its_token() {
         let tree = family();
         let token = tree.token(&4).unwrap();
         assert!(!tree.open(4, Some(99)).is_cancelled());
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_has_fired_and_cannot_fire() {
+    fn unknown_key_counts_as_fired_and_cannot_fire() {
         let tree = Tree::new();
         assert_eq!(
             (tree.fired(&1), tree.fire(&1, |_| ()), tree.close(&1), tree.is_empty()),
@@ -227,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn no_child_escapes_a_fire_that_runs_meanwhile() {
+    fn no_child_escapes_a_concurrent_fire() {
         for _ in 0..100 {
             let tree = Tree::new();
             tree.open(0, None);
             std::thread::scope(|scope| {
-                let births = scope.spawn(|| (1..200).map(|key| tree.open(key, Some(0))).collect::<Vec<_>>());
+                let opened = scope.spawn(|| (1..200).map(|key| tree.open(key, Some(0))).collect::<Vec<_>>());
                 tree.fire(&0, |_| ());
-                assert!(births.join().unwrap().iter().all(CancellationToken::is_cancelled));
+                assert!(opened.join().unwrap().iter().all(CancellationToken::is_cancelled));
             });
         }
     }

@@ -15,26 +15,26 @@ pub(super) enum RequestResult {
 
 struct Claim {
     want: Spend,
-    /// Timeout; later for later requests.
+    /// Timeout. It is never earlier than that of an older request.
     until: Option<Instant>,
     waker: Option<Waker>,
 }
 
 /// Account of one root run.
 ///
-/// Between two operations no waiting request could be granted or refused. So while one waits, a reservation is open, and its end checks
-/// the queue again.
+/// Between two operations no waiting request could be granted or refused. So while one waits, a reservation is open, and
+/// closing it checks the queue again.
 pub(super) struct Account {
     pub(super) number: u64,
     pub(super) settled: Spend,
     pub(super) outstanding: Spend,
     limit: SpendLimit,
-    line: BTreeMap<u64, Claim>,
+    queue: BTreeMap<u64, Claim>,
     by_tokens: BTreeSet<(u64, u64)>,
     by_cost: BTreeSet<(u64, u64)>,
-    /// Verdicts of requests that have not polled since.
+    /// Results of requests that have not polled since they were resolved.
     results: BTreeMap<u64, RequestResult>,
-    called: Vec<Waker>,
+    wakers: Vec<Waker>,
     #[cfg(test)]
     bug: Option<super::tests::BudgetBug>,
 }
@@ -46,17 +46,17 @@ impl Account {
             settled,
             outstanding: Spend::NOTHING,
             limit: SpendLimit::default(),
-            line: BTreeMap::new(),
+            queue: BTreeMap::new(),
             by_tokens: BTreeSet::new(),
             by_cost: BTreeSet::new(),
             results: BTreeMap::new(),
-            called: Vec::new(),
+            wakers: Vec::new(),
             #[cfg(test)]
             bug: None,
         }
     }
 
-    /// Queues a request and checks the queue; returns the verdict if it has one already.
+    /// Queues a request and checks the queue. Returns the result if the request is resolved already.
     pub(super) fn ask(
         &mut self,
         ticket: u64,
@@ -65,7 +65,7 @@ impl Account {
         until: Option<Instant>,
     ) -> Option<RequestResult> {
         self.limit = limit;
-        self.line.insert(ticket, Claim { want, until, waker: None });
+        self.queue.insert(ticket, Claim { want, until, waker: None });
         self.by_tokens.insert((want.tokens, ticket));
         self.by_cost.insert((want.cost_micro, ticket));
         #[cfg(test)]
@@ -87,25 +87,26 @@ impl Account {
         self.advance();
     }
 
-    /// Returns the verdict of a request, or stores its waker. The caller drops the old waker outside the lock: it is foreign code.
+    /// Returns the result of a request, or stores its waker. The caller drops the old waker outside the lock, because it is
+    /// foreign code.
     pub(super) fn poll(&mut self, ticket: u64, waker: &Waker) -> (Option<RequestResult>, Option<Waker>) {
         if let Some(verdict) = self.results.remove(&ticket) {
             return (Some(verdict), None);
         }
-        let Some(claim) = self.line.get_mut(&ticket) else { return (None, None) };
-        let kept = claim.waker.as_ref().is_some_and(|kept| kept.will_wake(waker));
-        (None, if kept { None } else { claim.waker.replace(waker.clone()) })
+        let Some(claim) = self.queue.get_mut(&ticket) else { return (None, None) };
+        let is_same = claim.waker.as_ref().is_some_and(|stored| stored.will_wake(waker));
+        (None, if is_same { None } else { claim.waker.replace(waker.clone()) })
     }
 
-    /// Refuses all requests past their timeout, in the order of request: each one makes room for the next.
+    /// Refuses all requests past their timeout, in the order of request. Each refusal may let later requests fit.
     pub(super) fn expire(&mut self, now: Instant) {
-        while let Some((ticket, claim)) = self.line.first_key_value() {
+        while let Some((ticket, claim)) = self.queue.first_key_value() {
             if claim.until.is_none_or(|until| until > now) {
                 return;
             }
             let (ticket, total) = (*ticket, self.settled.plus(self.outstanding).plus(claim.want));
-            let which = self.limit.exceeded_by(total).unwrap_or_else(|| self.limit.first());
-            self.tell(ticket, RequestResult::Refused(which));
+            let which = self.limit.exceeded_by(total).unwrap_or_else(|| self.limit.limited_currency());
+            self.resolve(ticket, RequestResult::Refused(which));
             self.advance();
         }
     }
@@ -130,7 +131,7 @@ impl Account {
                 if self.has_bug(super::tests::BudgetBug::WakeLost) {
                     return None;
                 }
-                // It may have been the first: the next one may want less.
+                // The next request may be smaller and fit.
                 self.advance();
                 claim.and_then(|claim| claim.waker)
             }
@@ -138,24 +139,24 @@ impl Account {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.line.len()
+        self.queue.len()
     }
 
-    pub(super) fn take_called(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.called)
+    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers)
     }
 
     /// Returns the wakers of all waiting requests, which then find the account closed.
-    pub(super) fn into_called(mut self) -> Vec<Waker> {
-        let waiting = std::mem::take(&mut self.line).into_values().filter_map(|claim| claim.waker);
-        self.called.extend(waiting);
-        self.called
+    pub(super) fn into_wakers(mut self) -> Vec<Waker> {
+        let waiting = std::mem::take(&mut self.queue).into_values().filter_map(|claim| claim.waker);
+        self.wakers.extend(waiting);
+        self.wakers
     }
 
     /// Refuses requests that can no longer fit, then grants in the order of request.
     fn advance(&mut self) {
-        self.refuse();
-        while let Some((ticket, claim)) = self.line.first_key_value() {
+        self.refuse_hopeless();
+        while let Some((ticket, claim)) = self.queue.first_key_value() {
             if !self.fits(claim.want) {
                 return;
             }
@@ -163,20 +164,20 @@ impl Account {
         }
     }
 
-    fn refuse(&mut self) {
+    fn refuse_hopeless(&mut self) {
         while let Some((tokens, ticket)) = self.by_tokens.last().copied() {
             let total = Spend { tokens, cost_micro: 0 }.plus(self.settled);
             if self.limit.tokens.is_none_or(|limit| total.tokens <= limit) {
                 break;
             }
-            self.tell(ticket, RequestResult::Refused(Currency::Tokens));
+            self.resolve(ticket, RequestResult::Refused(Currency::Tokens));
         }
         while let Some((cost_micro, ticket)) = self.by_cost.last().copied() {
             let total = Spend { tokens: 0, cost_micro }.plus(self.settled);
             if self.limit.cost_micro.is_none_or(|limit| total.cost_micro <= limit) {
                 break;
             }
-            self.tell(ticket, RequestResult::Refused(Currency::Money));
+            self.resolve(ticket, RequestResult::Refused(Currency::Money));
         }
     }
 
@@ -189,20 +190,20 @@ impl Account {
     }
 
     fn grant(&mut self, ticket: u64) {
-        if let Some(want) = self.tell(ticket, RequestResult::Granted) {
+        if let Some(want) = self.resolve(ticket, RequestResult::Granted) {
             self.outstanding = self.outstanding.plus(want);
         }
     }
 
-    fn tell(&mut self, ticket: u64, verdict: RequestResult) -> Option<Spend> {
+    fn resolve(&mut self, ticket: u64, verdict: RequestResult) -> Option<Spend> {
         let claim = self.remove(ticket)?;
         self.results.insert(ticket, verdict);
-        self.called.extend(claim.waker);
+        self.wakers.extend(claim.waker);
         Some(claim.want)
     }
 
     fn remove(&mut self, ticket: u64) -> Option<Claim> {
-        let claim = self.line.remove(&ticket)?;
+        let claim = self.queue.remove(&ticket)?;
         self.by_tokens.remove(&(claim.want.tokens, ticket));
         self.by_cost.remove(&(claim.want.cost_micro, ticket));
         Some(claim)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::{BudgetShared, Spend};
 
-/// Reserved spending of one call. A drop counts it in full: the cost is unknown.
-#[must_use = "dropping the reservation counts it in full"]
+/// Reserved spending of one call. Dropping it charges it in full, because the cost is unknown.
+#[must_use = "dropping the reservation charges it in full"]
 pub struct Reservation<K: Copy + Eq + Hash> {
     shared: Arc<BudgetShared<K>>,
     root: K,
@@ -25,39 +25,41 @@ impl<K: Copy + Eq + Hash> Reservation<K> {
         self.want
     }
 
-    /// Replaces the reservation by the actual cost.
+    /// Replaces the reservation with the actual cost.
     pub fn settle(mut self, actual: Spend) {
-        self.end(actual);
+        self.close(actual);
     }
 
-    /// Counts the reservation in full, because the cost is unknown.
+    /// Charges the reservation in full, because the cost is unknown.
     pub fn settle_unknown(mut self) {
-        self.end(self.want);
+        self.close(self.want);
     }
 
     /// Returns the reservation, because no call was made.
     pub fn give_back(mut self) {
-        self.end(Spend::NOTHING);
+        self.close(Spend::NOTHING);
     }
 
-    fn end(&mut self, actual: Spend) {
+    fn close(&mut self, actual: Spend) {
         if !std::mem::take(&mut self.open) {
             return;
         }
         let want = self.want;
-        self.shared.at(self.root, self.account, |account| account.finish(want, actual));
+        self.shared.with_account(self.root, self.account, |account| account.finish(want, actual));
     }
 }
 
 impl<K: Copy + Eq + Hash> Drop for Reservation<K> {
     fn drop(&mut self) {
         #[cfg(test)]
-        if self.shared.at(self.root, self.account, |account| account.has_bug(super::tests::BudgetBug::DropGivesBack))
+        if self
+            .shared
+            .with_account(self.root, self.account, |account| account.has_bug(super::tests::BudgetBug::DropGivesBack))
             == Some(true)
         {
-            return self.end(Spend::NOTHING);
+            return self.close(Spend::NOTHING);
         }
-        self.end(self.want);
+        self.close(self.want);
     }
 }
 

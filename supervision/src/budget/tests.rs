@@ -1,16 +1,16 @@
-//! Under virtual time; requests are polled by hand.
+//! Tests under virtual time. Requests are polled by hand.
 
 mod callers;
 mod life;
 mod random;
 mod threads;
 
-/// Seeded bugs, which the checks must find.
+/// Seeded bugs that the tests must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BudgetBug {
     /// An actual cost counts twice.
     SettledTwice,
-    /// A dropped reservation counts nothing.
+    /// A dropped reservation is not charged.
     DropGivesBack,
     /// The queue is not checked after a request leaves it.
     WakeLost,

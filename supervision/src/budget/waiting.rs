@@ -18,13 +18,13 @@ pub(super) struct RequestKey {
     pub(super) until: Option<Instant>,
 }
 
-/// Future of a request: resolves to the reservation or to the exceeded limit.
+/// Future of a request. It resolves to the reservation or the exceeded limit.
 ///
-/// A drop at any point leaves the account unchanged. A grant that crosses the drop returns to the account, and the queue is checked
+/// Dropping it leaves the account unchanged. A grant that was not received returns to the account, and the queue is checked
 /// again.
 /// # Panics
 /// If it is polled outside a tokio runtime.
-#[must_use = "dropping it takes the request back"]
+#[must_use = "dropping it withdraws the request"]
 pub struct WaitingClaim<K: Copy + Eq + Hash> {
     shared: Arc<BudgetShared<K>>,
     root: K,
@@ -36,26 +36,26 @@ pub struct WaitingClaim<K: Copy + Eq + Hash> {
     /// Created by the first poll, inside the runtime.
     alarm: Option<Pin<Box<Sleep>>>,
     until: Option<Instant>,
-    over: bool,
+    resolved: bool,
 }
 
 impl<K: Copy + Eq + Hash> WaitingClaim<K> {
     pub(super) fn new(shared: &Arc<BudgetShared<K>>, root: K, at: RequestKey, want: Spend, closed: Currency) -> Self {
         let RequestKey { account, ticket, until } = at;
-        Self { shared: Arc::clone(shared), root, account, ticket, want, closed, alarm: None, until, over: false }
+        Self { shared: Arc::clone(shared), root, account, ticket, want, closed, alarm: None, until, resolved: false }
     }
 
     fn resolve(&mut self, verdict: RequestResult) -> Result<Reservation<K>, Currency> {
-        self.over = true;
+        self.resolved = true;
         match verdict {
             RequestResult::Granted => Ok(Reservation::new(&self.shared, self.root, self.account, self.want)),
             RequestResult::Refused(which) => Err(which),
         }
     }
 
-    /// Returns the verdict, `None` while it waits. Without an account it is a refusal.
+    /// Returns the result, or `None` while the request waits. If the account is closed, the request is refused.
     fn advance(&self, cx: &Context<'_>, now: Option<Instant>) -> Option<RequestResult> {
-        let result = self.shared.at(self.root, self.account, |account| {
+        let result = self.shared.with_account(self.root, self.account, |account| {
             if let Some(now) = now {
                 account.expire(now);
             }
@@ -92,8 +92,8 @@ impl<K: Copy + Eq + Hash> Future for WaitingClaim<K> {
 
 impl<K: Copy + Eq + Hash> Drop for WaitingClaim<K> {
     fn drop(&mut self) {
-        if !self.over {
-            drop(self.shared.at(self.root, self.account, |account| account.leave(self.ticket, self.want)));
+        if !self.resolved {
+            drop(self.shared.with_account(self.root, self.account, |account| account.leave(self.ticket, self.want)));
         }
     }
 }

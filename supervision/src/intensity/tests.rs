@@ -6,7 +6,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-fn verdicts(intensity: Intensity, at_ms: &[u64]) -> Vec<RestartDecision> {
+fn decisions(intensity: Intensity, at_ms: &[u64]) -> Vec<RestartDecision> {
     let start = Instant::now();
     let mut budget = RestartBudget::new(intensity);
     at_ms.iter().map(|at| budget.admit(start + ms(*at), 1.0)).collect()
@@ -20,11 +20,11 @@ fn restart_is_refused_when_the_window_holds_max() {
         RestartDecision::After(ms(400)),
         RestartDecision::Exhausted,
     ];
-    assert_eq!(verdicts(Intensity::default(), &[0, 1, 2, 59_999]), expected);
+    assert_eq!(decisions(Intensity::default(), &[0, 1, 2, 59_999]), expected);
 }
 
 #[test]
-fn the_window_slides() {
+fn restart_window_slides() {
     let at = [0, 30_000, 59_999, 60_000, 60_001, 90_000];
     let expected = [
         RestartDecision::After(ms(100)),
@@ -34,33 +34,33 @@ fn the_window_slides() {
         RestartDecision::Exhausted,
         RestartDecision::After(ms(1_600)),
     ];
-    assert_eq!(verdicts(Intensity::default(), &at), expected);
+    assert_eq!(decisions(Intensity::default(), &at), expected);
 }
 
 #[test]
-fn a_whole_healthy_window_resets_the_delay() {
+fn healthy_window_resets_the_delay() {
     let expected = [RestartDecision::After(ms(100)), RestartDecision::After(ms(200)), RestartDecision::After(ms(100))];
-    assert_eq!(verdicts(Intensity::default(), &[0, 10, 60_010]), expected);
+    assert_eq!(decisions(Intensity::default(), &[0, 10, 60_010]), expected);
 }
 
 #[test]
-fn the_delay_doubles_up_to_the_cap() {
+fn delay_doubles_up_to_the_cap() {
     let patient = Intensity { max: 100, ..Intensity::default() };
     let expected: Vec<_> =
         [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000].map(ms).map(RestartDecision::After).into();
-    assert_eq!(verdicts(patient, &[0; 9]), expected);
-    assert_eq!(verdicts(patient, &[0; 100]).last(), Some(&RestartDecision::After(ms(10_000))));
+    assert_eq!(decisions(patient, &[0; 9]), expected);
+    assert_eq!(decisions(patient, &[0; 100]).last(), Some(&RestartDecision::After(ms(10_000))));
 }
 
 #[test]
-fn jitter_takes_a_share_of_the_delay_and_nonsense_takes_all() {
+fn jitter_scales_the_delay_and_invalid_jitter_does_not() {
     let delay = |jitter| RestartBudget::new(Intensity::default()).admit(Instant::now(), jitter);
     let delays = [0.0, 0.25, 1.0, -3.0, 7.0, f64::NAN, f64::INFINITY].map(delay);
     assert_eq!(delays, [0, 25, 100, 0, 100, 100, 100].map(ms).map(RestartDecision::After));
 }
 
 #[test]
-fn a_clock_that_steps_back_grants_nothing() {
+fn clock_stepping_back_does_not_admit_restarts() {
     let late = Instant::now() + ms(100_000);
     let mut budget = RestartBudget::new(Intensity::default());
     for _ in 0..3 {
@@ -70,23 +70,23 @@ fn a_clock_that_steps_back_grants_nothing() {
 }
 
 #[test]
-fn a_budget_of_nothing_is_exhausted_from_the_start() {
-    assert_eq!(verdicts(Intensity { max: 0, ..Intensity::default() }, &[0]), [RestartDecision::Exhausted]);
+fn zero_restart_budget_is_exhausted_at_once() {
+    assert_eq!(decisions(Intensity { max: 0, ..Intensity::default() }, &[0]), [RestartDecision::Exhausted]);
 }
 
 #[test]
-fn a_storm_is_more_than_the_limit_within_the_window() {
+fn storm_is_more_failures_than_the_limit_in_the_window() {
     let start = Instant::now();
     let mut storm = Storm::default();
     let within = (0..100).map(|n| storm.note(start + ms(n))).filter(|storm| *storm).count();
     assert_eq!((within, storm.note(start + ms(9_999))), (0, true));
-    assert!(storm.note(start + ms(10_000)), "the window holds the failures from 1 ms on");
-    assert_eq!(storm.failures.len(), 100, "however long it lasts, it holds no more than the limit");
+    assert!(storm.note(start + ms(10_000)), "the window has the failures from 1 ms on");
+    assert_eq!(storm.failures.len(), 100, "a storm never stores more failures than the limit");
     assert!(!storm.note(start + ms(30_000)), "a calm window ends the storm");
 }
 
 #[test]
-fn without_a_limit_left_every_failure_is_a_storm() {
+fn zero_storm_limit_makes_every_failure_a_storm() {
     assert!(Storm::new(StormLimit { max: 0, within: ms(1) }).note(Instant::now()));
 }
 
@@ -102,7 +102,7 @@ proptest! {
         let mut at = 0;
         let times: Vec<u64> = gaps.iter().map(|gap| { at += gap; at }).collect();
         let mut admitted: Vec<u64> = Vec::new();
-        for (time, verdict) in times.iter().zip(verdicts(intensity, &times)) {
+        for (time, verdict) in times.iter().zip(decisions(intensity, &times)) {
             let in_window = admitted.iter().filter(|before| time - **before < within).count();
             prop_assert_eq!(verdict != RestartDecision::Exhausted, in_window < max as usize);
             if verdict != RestartDecision::Exhausted {

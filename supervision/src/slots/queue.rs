@@ -1,4 +1,4 @@
-//! Order of grants, without locks, callbacks or a clock.
+//! The order of grants, without locks, callbacks or a clock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use super::root_queue::RootQueue;
 use super::{Class, Root, Ticket};
 
-/// State of the pool.
+/// The state of a pool.
 ///
-/// Between two operations no queued ticket could be granted: all slots are in use, or every root with tickets is at its bound. So a
-/// request that finds room overtakes no ticket.
+/// Between two operations no queued ticket could be granted: all slots are in use, or every root with tickets is at its
+/// bound. So a request that is granted at once does not overtake a ticket.
 pub(super) struct Queue<R, T> {
     global: usize,
     in_use: usize,
@@ -71,19 +71,19 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     }
 
     pub(super) fn request(&mut self, root: R, ticket: T, class: Class, per_root: u32, now: Instant) -> Vec<(R, T)> {
-        let number = self.number();
+        let number = self.next_number();
         let account = self.accounts.entry(root).or_insert_with(RootAccount::new);
         account.bound = usize::try_from(per_root).unwrap_or(usize::MAX);
-        if let Entry::Vacant(place) = self.positions.entry(ticket) {
-            place.insert(QueuePosition { root, class, number, since: now });
+        if let Entry::Vacant(vacant) = self.positions.entry(ticket) {
+            vacant.insert(QueuePosition { root, class, number, since: now });
             let queue = account.queue(class);
             if queue.is_empty() {
                 queue.turn = number;
             }
             queue.push(number, ticket);
         }
-        self.list(root);
-        self.pump(now)
+        self.update_ready(root);
+        self.grant_ready(now)
     }
 
     pub(super) fn release(&mut self, root: R, now: Instant) -> Vec<(R, T)> {
@@ -91,8 +91,8 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         if let Some(account) = self.accounts.get_mut(&root) {
             account.in_use = account.in_use.saturating_sub(1);
         }
-        self.list(root);
-        self.pump(now)
+        self.update_ready(root);
+        self.grant_ready(now)
     }
 
     pub(super) fn withdraw(&mut self, ticket: T) -> bool {
@@ -100,7 +100,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         if let Some(account) = self.accounts.get_mut(&root) {
             account.queue(class).remove(number);
         }
-        self.list(root);
+        self.update_ready(root);
         true
     }
 
@@ -121,9 +121,9 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     }
 
     pub(super) fn unserved_since(&self, ticket: T) -> Option<Instant> {
-        let place = self.positions.get(&ticket)?;
-        let last_grant = self.last_grant(place.root);
-        Some(last_grant.map_or(place.since, |at| at.max(place.since)))
+        let position = self.positions.get(&ticket)?;
+        let last_grant = self.last_grant(position.root);
+        Some(last_grant.map_or(position.since, |at| at.max(position.since)))
     }
 
     pub(super) fn position(&self, ticket: T) -> Option<usize> {
@@ -135,12 +135,12 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         })
     }
 
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         self.next
     }
 
-    fn pump(&mut self, now: Instant) -> Vec<(R, T)> {
+    fn grant_ready(&mut self, now: Instant) -> Vec<(R, T)> {
         let mut granted = Vec::new();
         while self.in_use < self.global {
             let next = self.ready_again.first().map(|(_, root)| (*root, Class::Resume));
@@ -154,8 +154,8 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     }
 
     fn grant(&mut self, root: R, class: Class, now: Instant) -> Option<T> {
-        self.unlist(root);
-        let turn = self.number();
+        self.remove_ready(root);
+        let turn = self.next_number();
         let account = self.accounts.get_mut(&root)?;
         let queue = account.queue(class);
         let ticket = queue.pop()?;
@@ -164,13 +164,13 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         account.last_grant = Some(now);
         self.in_use += 1;
         self.positions.remove(&ticket);
-        self.list(root);
+        self.update_ready(root);
         Some(ticket)
     }
 
-    /// Lists the servable queues of `root`, and removes a root without tickets and slots.
-    fn list(&mut self, root: R) {
-        self.unlist(root);
+    /// Marks the grantable queues of `root` as ready, and removes a root without tickets and slots.
+    fn update_ready(&mut self, root: R) {
+        self.remove_ready(root);
         let Some(account) = self.accounts.get_mut(&root) else { return };
         if account.is_idle() {
             self.accounts.remove(&root);
@@ -185,7 +185,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         }
     }
 
-    fn unlist(&mut self, root: R) {
+    fn remove_ready(&mut self, root: R) {
         let Some(account) = self.accounts.get_mut(&root) else { return };
         for (queue, ready) in [(&mut account.again, &mut self.ready_again), (&mut account.start, &mut self.ready_start)]
         {

@@ -1,14 +1,15 @@
-//! Queued tickets of one root in one class.
+//! Queued tickets of one root and class.
 
 use std::collections::BTreeMap;
 
+/// Number of tickets that one count covers, so that a position is found without a scan of all tickets.
 const BLOCK: u64 = 256;
 
 /// Tickets in the order of request, with a turn in the rotation.
 pub(super) struct RootQueue<T> {
     tickets: BTreeMap<u64, T>,
     blocks: BTreeMap<u64, usize>,
-    /// The lowest turn is served first; a new one is drawn when it is served or starts to queue.
+    /// The queue with the lowest turn is served first. It gets a new turn when it is served or starts to queue.
     pub(super) turn: u64,
     pub(super) ready: bool,
 }

@@ -15,7 +15,7 @@ fn pool(global: usize) -> (Slots<u8, u32>, Grants) {
     (slots, grants)
 }
 
-/// Takes one slot out, so that it is dropped without the list's lock.
+/// Removes one slot and drops it outside the list's lock.
 fn release(grants: &Grants, ticket: u32) {
     let mut kept = grants.lock().unwrap();
     let at = kept.iter().position(|(other, _)| *other == ticket).unwrap();
@@ -39,7 +39,7 @@ fn serve_all(grants: &Grants) -> Vec<u32> {
 }
 
 #[test]
-fn a_free_slot_is_given_at_once_and_a_taken_one_on_return() {
+fn free_slot_is_granted_at_once_and_a_used_one_on_return() {
     let (slots, grants) = pool(1);
     let first = slots.request(1, 10, Class::Start, 3).unwrap();
     assert!(slots.request(1, 11, Class::Start, 3).is_none());
@@ -49,7 +49,7 @@ fn a_free_slot_is_given_at_once_and_a_taken_one_on_return() {
 }
 
 #[test]
-fn a_root_at_its_bound_does_not_hold_up_the_others() {
+fn root_at_its_bound_does_not_block_others() {
     let (slots, grants) = pool(2);
     let held = slots.request(1, 10, Class::Start, 1).unwrap();
     assert!(slots.request(1, 11, Class::Start, 1).is_none());
@@ -62,7 +62,7 @@ fn a_root_at_its_bound_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn roots_take_turns_and_a_burst_of_one_does_not_starve_another() {
+fn roots_take_turns_under_a_burst() {
     let (slots, grants) = pool(1);
     let held = slots.request(9, 0, Class::Start, 1).unwrap();
     for ticket in 10..15 {
@@ -76,7 +76,7 @@ fn roots_take_turns_and_a_burst_of_one_does_not_starve_another() {
 }
 
 #[test]
-fn started_runs_precede_new_ones() {
+fn resumed_runs_precede_new_ones() {
     let (slots, grants) = pool(1);
     let held = slots.request(9, 0, Class::Start, 1).unwrap();
     for (root, ticket, class) in [(1, 10, Class::Start), (2, 20, Class::Resume), (1, 11, Class::Resume)] {
@@ -88,7 +88,7 @@ fn started_runs_precede_new_ones() {
 }
 
 #[test]
-fn a_withdrawn_ticket_is_never_granted() {
+fn withdrawn_ticket_is_never_granted() {
     let (slots, grants) = pool(1);
     let held = slots.request(1, 10, Class::Start, 9);
     assert!(slots.request(1, 11, Class::Start, 9).is_none());
@@ -99,7 +99,7 @@ fn a_withdrawn_ticket_is_never_granted() {
 }
 
 #[test]
-fn a_ticket_that_asks_twice_keeps_its_place() {
+fn repeated_request_keeps_its_position() {
     let (slots, grants) = pool(1);
     let held = slots.request(1, 10, Class::Start, 9);
     for ticket in [11, 12, 11] {
@@ -110,16 +110,16 @@ fn a_ticket_that_asks_twice_keeps_its_place() {
 }
 
 #[test]
-fn a_raised_bound_admits_the_older_tickets_first() {
+fn raised_bound_admits_older_tickets_first() {
     let (slots, grants) = pool(5);
     let _held = slots.request(1, 10, Class::Start, 1).unwrap();
     assert!(slots.request(1, 11, Class::Start, 1).is_none());
-    assert!(slots.request(1, 12, Class::Start, 2).is_none(), "11 was there before");
+    assert!(slots.request(1, 12, Class::Start, 2).is_none(), "11 was queued before");
     let slot = slots.request(1, 13, Class::Start, 4);
     assert!(slot.is_some());
     let granted: Vec<u32> = grants.lock().unwrap().iter().map(|(ticket, _)| *ticket).collect();
     assert_eq!((granted, slots.in_use_of(1)), (vec![11, 12], 4));
-    assert!(slots.request(1, 14, Class::Start, 2).is_none(), "a lower bound takes nothing back");
+    assert!(slots.request(1, 14, Class::Start, 2).is_none(), "a lower bound does not revoke slots");
     release(&grants, 11);
     release(&grants, 12);
     assert_eq!((slots.in_use_of(1), slots.queue_position(14)), (2, Some(0)));
@@ -155,7 +155,7 @@ fn callback_may_request_again_and_panic_keeps_the_slot() {
         Arc::new(move |ticket, slot| {
             seen_too.lock().unwrap().push(ticket);
             let slots = kept.lock().unwrap().clone().unwrap();
-            assert!(ticket != 1, "ticket 1 panics with the slot in its hands");
+            assert!(ticket != 1, "ticket 1 panics while it owns the slot");
             if ticket == 2 {
                 assert!(slots.request(1, 4, Class::Resume, 9).is_none());
             }
@@ -173,7 +173,7 @@ fn callback_may_request_again_and_panic_keeps_the_slot() {
 }
 
 #[test]
-fn a_long_queue_counts_down_as_it_is_served_and_thinned_out() {
+fn queue_positions_follow_grants_and_withdrawals() {
     let (slots, grants) = pool(1);
     let held = slots.request(1, 0, Class::Start, 1);
     for ticket in 1..=2_000 {
@@ -191,7 +191,7 @@ fn a_long_queue_counts_down_as_it_is_served_and_thinned_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_grant_of_a_root_is_known_while_it_has_business() {
+async fn last_grant_is_known_while_the_root_is_active() {
     let (slots, grants) = pool(1);
     let held = slots.request(1, 10, Class::Start, 9);
     let asked_at = Instant::now();
@@ -220,7 +220,7 @@ async fn unserved_since_counts_from_last_grant_or_request() {
     );
     drop(held);
     let served = [11, 12, 20].map(|ticket| slots.unserved_since(ticket));
-    assert_eq!(served, [None, Some(asked_at + second), Some(asked_at)], "11 was served, for 1");
+    assert_eq!(served, [None, Some(asked_at + second), Some(asked_at)], "root 1 was served by 11");
     tokio::time::advance(second).await;
     assert!(slots.request(1, 13, Class::Start, 9).is_none());
     assert_eq!(slots.unserved_since(13), Some(asked_at + second * 2));
@@ -228,7 +228,7 @@ async fn unserved_since_counts_from_last_grant_or_request() {
 }
 
 #[test]
-fn the_bounds_hold_and_nothing_is_lost_in_real_threads() {
+fn bounds_hold_and_no_slot_is_lost_on_threads() {
     const THREADS: u32 = 4;
     const EACH: u32 = 3_000;
     let running: Arc<[AtomicUsize; 3]> = Arc::default();
@@ -284,7 +284,7 @@ pub(super) struct Naive {
 }
 
 impl Naive {
-    pub(super) fn of(global: usize) -> Self {
+    pub(super) fn new(global: usize) -> Self {
         Self { global, ..Self::default() }
     }
 
@@ -358,7 +358,7 @@ struct Pair {
 impl Pair {
     fn new(global: usize) -> Self {
         let (slots, grants) = pool(global);
-        let naive = Naive::of(global);
+        let naive = Naive::new(global);
         Self { slots, grants, held: BTreeMap::new(), naive }
     }
 
@@ -392,7 +392,7 @@ impl Pair {
         }
     }
 
-    fn agree(&self) {
+    fn assert_equal(&self) {
         let held: BTreeSet<u32> = self.held.keys().copied().collect();
         assert_eq!(held, self.naive.running.keys().copied().collect());
         assert_eq!((self.slots.in_use(), self.slots.queued()), (held.len(), self.naive.waiting.len()));
@@ -410,12 +410,12 @@ impl Pair {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
-    fn the_pool_agrees_with_the_naive_one(global in 0_usize..5, steps in steps()) {
+    fn pool_matches_its_naive_model(global in 0_usize..5, steps in steps()) {
         let mut pair = Pair::new(global);
         for (ticket, step) in (0..).zip(&steps) {
             let before = pair.held.len();
             pair.step(ticket, step);
-            pair.agree();
+            pair.assert_equal();
             prop_assert!(pair.held.len() <= global.max(before));
         }
         while let Some((ticket, slot)) = pair.held.pop_first() {
@@ -425,11 +425,11 @@ proptest! {
         }
         let stuck = |(_, root, ..): &(Class, u8, u32, u32)| pair.naive.bounds[root] == 0 || global == 0;
         let left: Vec<_> = pair.naive.waiting.iter().filter(|waiting| stuck(waiting)).collect();
-        prop_assert_eq!((pair.slots.in_use(), pair.slots.queued()), (0, left.len()), "what can run has run");
+        prop_assert_eq!((pair.slots.in_use(), pair.slots.queued()), (0, left.len()), "every ticket that can run has run");
     }
 
     #[test]
-    fn every_round_serves_every_root_that_waits(per_root in prop::collection::vec(1_usize..12, 1..6)) {
+    fn every_round_serves_every_waiting_root(per_root in prop::collection::vec(1_usize..12, 1..6)) {
         let (slots, grants) = pool(1);
         let held = slots.request(99, 9_999, Class::Start, 1);
         for (root, tickets) in (0_u8..).zip(&per_root) {

@@ -1,4 +1,4 @@
-//! Free capacity of shards, and the number of live actors.
+//! The free capacity of shards and the number of live actors.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use crate::locked::Locked;
 
 pub(super) struct Roster {
     capacity: usize,
-    book: Locked<RosterState>,
+    state: Locked<RosterState>,
     emptied: Notify,
 }
 
 #[derive(Default)]
 struct RosterState {
-    posts: Vec<Post>,
-    roomy: Vec<usize>,
+    shards: Vec<ShardEntry>,
+    with_capacity: Vec<usize>,
     live: usize,
     closing: bool,
 }
 
 #[derive(Default)]
-struct Post {
+struct ShardEntry {
     /// `None` before the shard starts and after it ends.
     cell: Option<ActorCell>,
     taken: usize,
@@ -34,7 +34,7 @@ pub(super) enum Seating {
     Closing,
 }
 
-/// Reserved capacity of a shard; a drop frees it, unless the actor was linked and will be reported.
+/// Reserved capacity for one actor in a shard. Dropping it frees it, unless the actor was linked and will be reported.
 pub(super) struct Seat {
     roster: Arc<Roster>,
     shard: usize,
@@ -44,87 +44,87 @@ pub(super) struct Seat {
 
 impl Roster {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, book: Locked::new(RosterState::default()), emptied: Notify::new() }
+        Self { capacity, state: Locked::new(RosterState::default()), emptied: Notify::new() }
     }
 
     pub(super) fn seat(self: &Arc<Self>) -> Seating {
-        let mut book = self.book.lock();
-        let RosterState { posts, roomy, live, closing } = &mut *book;
+        let mut state = self.state.lock();
+        let RosterState { shards, with_capacity, live, closing } = &mut *state;
         if *closing {
             return Seating::Closing;
         }
-        let Some(shard) = roomy.last().copied() else { return Seating::Full };
-        let Some((post, cell)) = posts.get_mut(shard).and_then(|post| post.cell.clone().map(|cell| (post, cell)))
+        let Some(shard) = with_capacity.last().copied() else { return Seating::Full };
+        let Some((entry, cell)) = shards.get_mut(shard).and_then(|entry| entry.cell.clone().map(|cell| (entry, cell)))
         else {
             return Seating::Full;
         };
-        post.taken += 1;
+        entry.taken += 1;
         *live += 1;
-        if post.taken == self.capacity {
-            roomy.pop();
+        if entry.taken == self.capacity {
+            with_capacity.pop();
         }
         Seating::Seat(Seat { roster: Arc::clone(self), shard, cell, kept: false })
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.book.lock().roomy.is_empty()
+        self.state.lock().with_capacity.is_empty()
     }
 
     pub(super) fn close(&self) {
-        self.book.lock().closing = true;
+        self.state.lock().closing = true;
     }
 
     pub(super) fn is_closing(&self) -> bool {
-        self.book.lock().closing
+        self.state.lock().closing
     }
 
     pub(super) fn live(&self) -> usize {
-        self.book.lock().live
+        self.state.lock().live
     }
 
     pub(super) fn shards(&self) -> Vec<ActorCell> {
-        self.book.lock().posts.iter().filter_map(|post| post.cell.clone()).collect()
+        self.state.lock().shards.iter().filter_map(|entry| entry.cell.clone()).collect()
     }
 
-    pub(super) fn number(&self) -> usize {
-        let mut book = self.book.lock();
-        book.posts.push(Post::default());
-        book.posts.len() - 1
+    pub(super) fn reserve_number(&self) -> usize {
+        let mut state = self.state.lock();
+        state.shards.push(ShardEntry::default());
+        state.shards.len() - 1
     }
 
     pub(super) fn opened(&self, shard: usize, cell: ActorCell) {
-        let mut book = self.book.lock();
-        if let Some(post) = book.posts.get_mut(shard) {
-            post.cell = Some(cell);
-            book.roomy.push(shard);
+        let mut state = self.state.lock();
+        if let Some(entry) = state.shards.get_mut(shard) {
+            entry.cell = Some(cell);
+            state.with_capacity.push(shard);
         }
     }
 
     pub(super) fn vacate(&self, shard: usize) {
-        let mut book = self.book.lock();
-        let Some(post) = book.posts.get_mut(shard).filter(|post| post.cell.is_some()) else { return };
-        let was_full = post.taken == self.capacity;
-        post.taken = post.taken.saturating_sub(1);
+        let mut state = self.state.lock();
+        let Some(entry) = state.shards.get_mut(shard).filter(|entry| entry.cell.is_some()) else { return };
+        let was_full = entry.taken == self.capacity;
+        entry.taken = entry.taken.saturating_sub(1);
         if was_full {
-            book.roomy.push(shard);
+            state.with_capacity.push(shard);
         }
-        self.left(&mut book, 1);
+        self.count_ended(&mut state, 1);
     }
 
-    /// Removes an ended shard, and returns how many of its actors were not reported.
+    /// Removes an ended shard. Returns the number of its actors that were not reported.
     pub(super) fn retire(&self, shard: usize) -> usize {
-        let mut book = self.book.lock();
-        let Some(post) = book.posts.get_mut(shard) else { return 0 };
-        let lost = std::mem::take(&mut post.taken);
-        post.cell = None;
-        book.roomy.retain(|roomy| *roomy != shard);
-        self.left(&mut book, lost);
+        let mut state = self.state.lock();
+        let Some(entry) = state.shards.get_mut(shard) else { return 0 };
+        let lost = std::mem::take(&mut entry.taken);
+        entry.cell = None;
+        state.with_capacity.retain(|with_capacity| *with_capacity != shard);
+        self.count_ended(&mut state, lost);
         lost
     }
 
     pub(super) async fn emptied(&self) {
         loop {
-            // Subscribe before the check: the last actor may be reported between check and wait.
+            // Subscribes before the check, because the last actor may be reported between check and wait.
             let emptied = self.emptied.notified();
             if self.live() == 0 {
                 return;
@@ -133,16 +133,16 @@ impl Roster {
         }
     }
 
-    fn left(&self, book: &mut RosterState, actors: usize) {
-        book.live = book.live.saturating_sub(actors);
-        if book.live == 0 {
+    fn count_ended(&self, state: &mut RosterState, actors: usize) {
+        state.live = state.live.saturating_sub(actors);
+        if state.live == 0 {
             self.emptied.notify_waiters();
         }
     }
 }
 
 impl Seat {
-    /// Leaves the seat to the linked actor; its report frees it.
+    /// Passes the seat to the linked actor, whose report frees it.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }

@@ -1,4 +1,4 @@
-//! One supervisor: turns ractor's events into reports, never waits, and survives its children.
+//! One supervisor. It turns ractor's events into reports, never waits, and survives the end of its children.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct Shard;
 
 pub(super) enum NoMessage {}
 
-/// State of a shard; its drop is the shard's end.
+/// The state of a shard. It is dropped when the shard ends.
 pub(super) struct ShardState {
     number: usize,
     roster: Arc<Roster>,
@@ -34,8 +34,8 @@ impl Actor for Shard {
     type State = ShardState;
     type Arguments = ShardState;
 
-    async fn pre_start(&self, _: ActorRef<NoMessage>, watch: ShardState) -> Result<ShardState, ActorProcessingErr> {
-        Ok(watch)
+    async fn pre_start(&self, _: ActorRef<NoMessage>, state: ShardState) -> Result<ShardState, ActorProcessingErr> {
+        Ok(state)
     }
 
     /// Overrides ractor's default, which stops the supervisor and all children when one child ends.
@@ -43,9 +43,9 @@ impl Actor for Shard {
         &self,
         _: ActorRef<NoMessage>,
         event: SupervisionEvent,
-        watch: &mut ShardState,
+        state: &mut ShardState,
     ) -> Result<(), ActorProcessingErr> {
-        watch.see(event);
+        state.report(event);
         Ok(())
     }
 }
@@ -53,7 +53,7 @@ impl Actor for Shard {
 impl ShardState {
     pub(super) fn new(roster: Arc<Roster>, sink: &ExitSink, on_storm: &StormSink, limit: StormLimit) -> Self {
         Self {
-            number: roster.number(),
+            number: roster.reserve_number(),
             roster,
             sink: Arc::clone(sink),
             on_storm: Arc::clone(on_storm),
@@ -67,7 +67,7 @@ impl ShardState {
         self.number
     }
 
-    fn see(&mut self, event: SupervisionEvent) {
+    fn report(&mut self, event: SupervisionEvent) {
         let (actor, state, how) = match event {
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return,
             SupervisionEvent::ActorTerminated(actor, state, reason) => (actor, state, ended(reason)),
@@ -75,13 +75,13 @@ impl ShardState {
                 (actor, None, ExitReason::Failed(guarded(|| error.to_string()).unwrap_or_default()))
             }
         };
-        // The dropped state aborts what the actor owned: before the report, and guarded, since a panic here would end the shard and all
-        // siblings.
+        // Dropping the state aborts the actor's tasks before the report. It is guarded, because a panic here would end the
+        // shard and all siblings.
         guarded(|| drop(state));
         let exit = Exit { actor: actor.get_id(), how };
         self.note(&exit.how);
         guarded(|| (self.sink)(exit));
-        // Last: a waiter for the last actor must find it reported.
+        // This comes last, so that a waiter for the last actor finds it reported.
         self.roster.vacate(self.number);
     }
 
@@ -103,7 +103,7 @@ impl Drop for ShardState {
     fn drop(&mut self) {
         let lost = self.roster.retire(self.number);
         if lost > 0 {
-            tracing::error!(shard = self.number, lost, "a supervisor ended and took its children with it");
+            tracing::error!(shard = self.number, lost, "a supervisor ended with its children");
         }
     }
 }

@@ -37,7 +37,7 @@ const STOPPED_IN_ORDER: u32 = 1_000;
 
 impl Drop for Script {
     fn drop(&mut self) {
-        assert!(!self.panic_on_drop, "a state that panics when it is dropped");
+        assert!(!self.panic_on_drop, "the state panics when it is dropped");
     }
 }
 
@@ -104,7 +104,7 @@ fn failed(why: &str) -> ExitReason {
 }
 
 #[tokio::test]
-async fn every_way_to_end_is_reported_once_and_no_sibling_ends() {
+async fn every_kind_of_end_is_reported_once_without_siblings() {
     let (supervisors, mut exits) = supervisors(10);
     let sibling = supervisors.spawn(Toy, fine()).await.unwrap();
     type End = fn(&ActorRef<TestOrder>);
@@ -135,7 +135,7 @@ async fn every_way_to_end_is_reported_once_and_no_sibling_ends() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_is_an_error_and_no_exit() {
+async fn failed_start_returns_an_error() {
     let (supervisors, mut exits) = supervisors(10);
     let why = |error| SpawnError::Start(String::from(error));
     assert_eq!(supervisors.spawn(Toy, script(Start::Panic)).await.unwrap_err(), why("no start"));
@@ -146,14 +146,14 @@ async fn a_start_that_fails_is_an_error_and_no_exit() {
 }
 
 #[tokio::test]
-async fn a_panic_right_after_the_start_is_an_exit() {
+async fn panic_after_the_start_is_reported() {
     let (supervisors, mut exits) = supervisors(10);
     let toy = supervisors.spawn(Toy, script(Start::PanicAfter)).await.unwrap();
     assert_eq!(exits.recv().await, Some(Exit { actor: toy.get_id(), how: failed("just started") }));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_is_given_up_leaves_no_seat_taken() {
+async fn abandoned_start_frees_its_seat() {
     let (supervisors, mut exits) = supervisors(1);
     let given_up = tokio::time::timeout(GRACE, supervisors.spawn(Toy, script(Start::Hang))).await;
     assert!(given_up.is_err());
@@ -164,7 +164,7 @@ async fn a_start_that_is_given_up_leaves_no_seat_taken() {
 }
 
 #[tokio::test]
-async fn a_state_or_a_sink_that_panics_ends_no_supervisor() {
+async fn supervisor_survives_panics_of_state_and_sink() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&seen);
     let sink = move |exit: Exit| {
@@ -183,7 +183,7 @@ async fn a_state_or_a_sink_that_panics_ends_no_supervisor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_lets_queued_work_finish_and_kills_what_hangs() {
+async fn shutdown_finishes_queued_work_and_kills_hanging_actors() {
     let (supervisors, mut exits) = supervisors(2);
     let notes: Arc<Mutex<Vec<u32>>> = Arc::default();
     let orderly = Script { start: Start::Fine, panic_on_drop: false, notes: Arc::clone(&notes) };
@@ -191,10 +191,10 @@ async fn a_shutdown_lets_queued_work_finish_and_kills_what_hangs() {
     let hanging = supervisors.spawn(Toy, fine()).await.unwrap();
     hanging.cast(TestOrder::Hang).unwrap();
     (1..=3).for_each(|note| orderly.cast(TestOrder::Note(note)).unwrap());
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     supervisors.shutdown(GRACE).await;
     assert_eq!((*notes.lock().unwrap()).as_slice(), [1, 2, 3, STOPPED_IN_ORDER]);
-    assert_eq!((begun.elapsed(), supervisors.live()), (GRACE, 0));
+    assert_eq!((started_at.elapsed(), supervisors.live()), (GRACE, 0));
     let ends = [exits.recv().await.unwrap(), exits.recv().await.unwrap()];
     let expected = [(orderly.get_id(), ExitReason::Stopped), (hanging.get_id(), ExitReason::Killed)];
     assert_eq!(ends, expected.map(|(actor, how)| Exit { actor, how }));
@@ -204,7 +204,7 @@ async fn a_shutdown_lets_queued_work_finish_and_kills_what_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_ever_for_a_start() {
+async fn shutdown_does_not_wait_forever_for_a_start() {
     let (supervisors, mut exits) = supervisors(2);
     let starting = tokio::spawn({
         let supervisors = supervisors.clone();
@@ -225,10 +225,10 @@ async fn actor_started_during_shutdown_is_drained_not_killed() {
         async move { supervisors.spawn(Toy, script(Start::Slow)).await.map(|toy| toy.get_id()) }
     });
     tokio::task::yield_now().await;
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     supervisors.shutdown(GRACE).await;
     let actor = starting.await.unwrap().unwrap();
-    assert!((SLOW..GRACE).contains(&begun.elapsed()));
+    assert!((SLOW..GRACE).contains(&started_at.elapsed()));
     assert_eq!(exits.recv().await, Some(Exit { actor, how: ExitReason::Stopped }));
 }
 
@@ -251,7 +251,7 @@ async fn five_thousand_children_end_with_their_shards() {
     for _ in 0..500 {
         supervisors.spawn(Toy, fine()).await.unwrap();
     }
-    assert_eq!(supervisors.shards(), 3, "freed seats are used again");
+    assert_eq!(supervisors.shards(), 3, "freed seats are reused");
     supervisors.shutdown(GRACE).await;
     assert!(toys.iter().all(|toy| toy.get_status() == ActorStatus::Stopped));
     let rest = std::iter::from_fn(|| exits.try_recv().ok()).filter(|exit| exit.how == ExitReason::Stopped).count();
@@ -259,7 +259,7 @@ async fn five_thousand_children_end_with_their_shards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spawns_that_race_a_shutdown_end_with_it() {
+async fn spawns_racing_a_shutdown_end_with_it() {
     for _ in 0..20 {
         let (supervisors, mut exits) = supervisors(7);
         let spawning: Vec<_> = (0..4)
@@ -330,7 +330,7 @@ async fn killed_supervisor_removes_its_children_from_the_count() {
 }
 
 #[tokio::test]
-async fn dropping_the_last_clone_kills_what_is_left() {
+async fn dropping_the_last_clone_kills_all_actors() {
     let (supervisors, mut exits) = supervisors(2);
     let toy = supervisors.spawn(Toy, fine()).await.unwrap();
     drop(supervisors);
@@ -339,7 +339,7 @@ async fn dropping_the_last_clone_kills_what_is_left() {
 }
 
 #[test]
-fn a_shard_has_one_to_two_thousand_children() {
+fn shard_size_is_one_to_two_thousand() {
     let start = |shard| Supervisors::start(shard, Arc::new(|_| {})).map(|_| ());
     let expected = [Err(StartError::Shard(0)), Ok(()), Ok(()), Err(StartError::Shard(2_001))];
     assert_eq!([0, 1, 2_000, 2_001].map(start), expected);

@@ -20,7 +20,7 @@ fn timers() -> (Timers<u32>, Fired) {
     (Timers::start(Arc::new(note)), fired)
 }
 
-/// Advances the clock while the task of the timers works.
+/// Advances the clock while the timer task runs.
 async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
@@ -30,7 +30,7 @@ fn keys(fired: &Fired) -> Vec<u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_fire_in_order_whatever_the_order_of_arming() {
+async fn deadlines_fire_in_order_of_time() {
     let (timers, fired) = timers();
     for (key, after) in [(1, 300), (2, 100), (3, 200), (5, 100), (4, 100)] {
         timers.arm(key, ms(after));
@@ -41,7 +41,7 @@ async fn deadlines_fire_in_order_whatever_the_order_of_arming() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_earlier_deadline_wakes_a_task_that_sleeps_for_a_later_one() {
+async fn earlier_deadline_wakes_the_sleeping_task() {
     let (timers, fired) = timers();
     timers.arm(1, ms(10_000));
     pass(ms(1_000)).await;
@@ -51,7 +51,7 @@ async fn an_earlier_deadline_wakes_a_task_that_sleeps_for_a_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arming_again_replaces_and_disarming_prevents() {
+async fn rearming_replaces_and_disarming_prevents() {
     let (timers, fired) = timers();
     timers.arm(1, ms(50));
     timers.arm(1, ms(500));
@@ -66,7 +66,7 @@ async fn arming_again_replaces_and_disarming_prevents() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_callback_may_arm_itself_again_and_disarm_its_neighbour() {
+async fn callback_may_rearm_itself_and_disarm_others() {
     let cell = Arc::new(Mutex::new(None::<Timers<u32>>));
     let (fired, inner) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&cell));
     let kept = Arc::clone(&fired);
@@ -109,7 +109,7 @@ async fn key_moved_by_a_callback_does_not_fire_with_its_tick() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_callback_costs_no_other_key() {
+async fn callback_panic_does_not_affect_other_keys() {
     let (fired, seen) = (Arc::new(Mutex::new(Vec::new())), tokio::sync::Notify::new());
     let (kept, seen) = (Arc::clone(&fired), Arc::new(seen));
     let last = Arc::clone(&seen);
@@ -125,7 +125,7 @@ async fn a_panic_in_a_callback_costs_no_other_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_fires_after_a_shutdown() {
+async fn no_key_fires_after_a_shutdown() {
     let (timers, fired) = timers();
     timers.arm(1, ms(10));
     timers.shutdown();
@@ -151,7 +151,7 @@ async fn dropping_the_last_clone_ends_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_beyond_all_clocks_is_simply_far() {
+async fn deadline_beyond_the_clock_range_does_not_fire() {
     let (timers, fired) = timers();
     timers.arm(1, Duration::MAX);
     timers.arm(2, ms(3 * 24 * 60 * 60 * 1_000));
@@ -159,8 +159,8 @@ async fn a_deadline_beyond_all_clocks_is_simply_far() {
     assert_eq!((keys(&fired), timers.armed()), (vec![2], 1));
 }
 
-/// Arms, moves and disarms on a paused clock; returns actual and expected firings.
-async fn play(steps: Vec<(u32, u64, u64, bool)>) -> (Vec<(u32, u64)>, Vec<(u32, u64)>) {
+/// Arms, moves and disarms keys on a paused clock. Returns the actual and expected firings.
+async fn run_steps(steps: Vec<(u32, u64, u64, bool)>) -> (Vec<(u32, u64)>, Vec<(u32, u64)>) {
     let (timers, fired) = timers();
     let start = Instant::now();
     let mut armed = std::collections::BTreeMap::new();
@@ -176,9 +176,9 @@ async fn play(steps: Vec<(u32, u64, u64, bool)>) -> (Vec<(u32, u64)>, Vec<(u32, 
             armed.insert(key, now + after);
         }
         pass(ms(pause)).await;
-        let still: std::collections::BTreeSet<u32> = armed.keys().copied().collect();
+        let armed_keys: std::collections::BTreeSet<u32> = armed.keys().copied().collect();
         let seen = fired.lock().unwrap().len();
-        for key in still {
+        for key in armed_keys {
             // A fired key is counted once, with its last deadline.
             let times = fired.lock().unwrap().iter().filter(|(other, _)| *other == key).count();
             let counted = expected.iter().filter(|(other, _)| *other == key).count();
@@ -197,11 +197,11 @@ async fn play(steps: Vec<(u32, u64, u64, bool)>) -> (Vec<(u32, u64)>, Vec<(u32, 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
-    fn nothing_fires_early_late_twice_or_out_of_order(
+    fn keys_fire_once_on_time_and_in_order(
         steps in prop::collection::vec((0_u32..8, 0_u64..200, 0_u64..60, prop::bool::weighted(0.3)), 1..40),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let (mut fired, mut expected) = runtime.block_on(play(steps));
+        let (mut fired, mut expected) = runtime.block_on(run_steps(steps));
         prop_assert!(fired.is_sorted_by_key(|(_, at)| *at));
         fired.sort_unstable();
         expected.sort_unstable();
@@ -213,9 +213,9 @@ proptest! {
     }
 }
 
-/// Prints the cost of arming and disarming among many keys; fails only if a count is wrong.
+/// Prints the cost of arming and disarming among many keys. Fails only if a count is wrong.
 #[tokio::test]
-async fn the_price_of_arming_and_disarming() {
+async fn cost_of_arming_and_disarming() {
     const ARMED: u32 = 100_000;
     let timers = Timers::start(Arc::new(|_: (u64, u32)| {}));
     let key = |n: u32| (u64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15), n);

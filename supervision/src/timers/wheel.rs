@@ -1,4 +1,4 @@
-//! Deadlines in coarse ticks, with a linked list of timers per tick.
+//! Deadlines in coarse ticks, with a linked list of timers for each tick.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -19,12 +19,12 @@ impl Tick {
     pub(super) const FIRST: Self = Self(0);
     pub(super) const LAST: Self = Self(u64::MAX);
 
-    /// Returns the first tick at or after `due`: rounding up is why nothing fires early.
+    /// Returns the first tick at or after the deadline. It rounds up, so that no key fires early.
     fn covering(due_nanos: u64) -> Self {
         Self(due_nanos.div_ceil(TICK_NANOS))
     }
 
-    /// Returns the last tick that has started at `now`.
+    /// Returns the last tick that has started at this time.
     pub(super) fn begun(now_nanos: u64) -> Self {
         Self(now_nanos / TICK_NANOS)
     }
@@ -35,7 +35,7 @@ impl Tick {
     }
 }
 
-/// Armed keys by tick. Every timer is a slab node in the list of its tick: a disarm unlinks it without a search and leaves nothing stale.
+/// Armed keys by tick. Each timer is a slab node in the list of its tick, so that a disarm unlinks it without a search.
 pub(super) struct Wheel<K> {
     index: HashMap<K, u32, FixedState>,
     nodes: Vec<WheelNode<K>>,
@@ -69,7 +69,7 @@ impl<K: Copy + Eq + Hash + Ord> Wheel<K> {
         self.ticks.first_key_value().map(|(tick, _)| *tick)
     }
 
-    /// Arms or moves a key; returns its tick.
+    /// Arms or moves a key. Returns its tick.
     pub(super) fn arm(&mut self, key: K, due_nanos: u64) -> Tick {
         let tick = Tick::covering(due_nanos);
         let node = WheelNode { key, due_nanos, tick, before: NONE, next: NONE };
@@ -79,9 +79,9 @@ impl<K: Copy + Eq + Hash + Ord> Wheel<K> {
                 self.unlink(at);
                 at
             }
-            Entry::Vacant(place) => {
+            Entry::Vacant(vacant) => {
                 let at = self.free.pop().unwrap_or_else(|| u32::try_from(self.nodes.len()).unwrap_or(NONE));
-                *place.insert(at)
+                *vacant.insert(at)
             }
         };
         match self.nodes.get_mut(at as usize) {

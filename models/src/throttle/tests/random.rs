@@ -221,7 +221,7 @@ fn finds(bug: Bug) -> bool {
 }
 
 #[test]
-fn seeded_bugs_are_found() {
+fn seeded_bugs_are_detected() {
     assert_eq!([Bug::Unfair, Bug::TicketLost, Bug::TooEarly].map(finds), [true, true, true]);
 }
 

@@ -1,4 +1,4 @@
-//! Calls that are polled by hand, only when woken and in that order.
+//! Calls that are polled by hand, only when woken and in the order of their wakes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -50,7 +50,7 @@ pub(super) struct Callers {
 impl Callers {
     pub(super) fn new(bug: Option<BudgetBug>) -> Self {
         let budgets = Budgets::default();
-        budgets.shared.book.lock().bug = bug;
+        budgets.shared.state.lock().bug = bug;
         Self {
             budgets,
             woken: Arc::default(),
@@ -61,7 +61,7 @@ impl Callers {
         }
     }
 
-    pub(super) fn come(&mut self, call: usize, root: u8, want: Spend, limit: SpendLimit) {
+    pub(super) fn request(&mut self, call: usize, root: u8, want: Spend, limit: SpendLimit) {
         match self.budgets.ask(root, want, limit) {
             BudgetAnswer::Granted(reservation) => self.started(call, reservation),
             BudgetAnswer::Waits(waiting) => {
@@ -110,7 +110,7 @@ impl Callers {
                 () = sleep_until(end) => break,
             }
         }
-        // The alarm may be due at the very end.
+        // A timeout may be due exactly at the end.
         for _ in 0..3 {
             tokio::task::yield_now().await;
             self.poll_woken();
@@ -126,11 +126,11 @@ impl Callers {
         drop(self.waiting.remove(&call).unwrap_or_else(|| panic!("{call} does not wait")));
     }
 
-    pub(super) fn who_waits(&self) -> Vec<usize> {
+    pub(super) fn waiting_calls(&self) -> Vec<usize> {
         self.waiting.keys().copied().collect()
     }
 
-    pub(super) fn who_runs(&self) -> Vec<usize> {
+    pub(super) fn running_calls(&self) -> Vec<usize> {
         self.running.keys().copied().collect()
     }
 }

@@ -21,8 +21,8 @@ enum BudgetStep {
     Pass(u64),
 }
 
-fn spend(most: u64) -> impl Strategy<Value = Spend> {
-    (0..most, 0..most).prop_map(|(tokens, cost_micro)| Spend { tokens, cost_micro })
+fn spend(max: u64) -> impl Strategy<Value = Spend> {
+    (0..max, 0..max).prop_map(|(tokens, cost_micro)| Spend { tokens, cost_micro })
 }
 
 fn step() -> impl Strategy<Value = BudgetStep> {
@@ -38,21 +38,21 @@ fn step() -> impl Strategy<Value = BudgetStep> {
     ]
 }
 
-fn scene() -> impl Strategy<Value = (SpendLimit, Vec<BudgetStep>)> {
+fn scenarios() -> impl Strategy<Value = (SpendLimit, Vec<BudgetStep>)> {
     let limit = (prop::option::weighted(0.9, 0..300_u64), prop::option::weighted(0.5, 0..300_u64))
         .prop_map(|(tokens, cost_micro)| SpendLimit { tokens, cost_micro });
     (limit, prop::collection::vec(step(), 1..80))
 }
 
 #[derive(Default)]
-struct Plain {
+struct Model {
     limit: SpendLimit,
     now: u64,
     settled: Spend,
     out: BTreeMap<usize, Spend>,
-    line: Vec<(usize, Spend, u64)>,
+    queue: Vec<(usize, Spend, u64)>,
     refused: BTreeMap<usize, Currency>,
-    over: Spend,
+    excess: Spend,
 }
 
 fn sum(spends: impl IntoIterator<Item = Spend>) -> Spend {
@@ -61,7 +61,7 @@ fn sum(spends: impl IntoIterator<Item = Spend>) -> Spend {
         .fold(Spend::NOTHING, |a, b| Spend { tokens: a.tokens + b.tokens, cost_micro: a.cost_micro + b.cost_micro })
 }
 
-impl Plain {
+impl Model {
     fn exceeded(&self, spend: Spend) -> Option<Currency> {
         if self.limit.tokens.is_some_and(|limit| spend.tokens > limit) {
             return Some(Currency::Tokens);
@@ -73,25 +73,25 @@ impl Plain {
         sum(self.out.values().copied())
     }
 
-    fn come(&mut self, call: usize, want: Spend) {
-        self.line.push((call, want, self.now + PATIENCE.as_millis() as u64));
+    fn request(&mut self, call: usize, want: Spend) {
+        self.queue.push((call, want, self.now + PATIENCE.as_millis() as u64));
         self.serve();
     }
 
     fn serve(&mut self) {
         loop {
-            let hopeless =
-                self.line.iter().position(|(_, want, _)| self.exceeded(sum([self.settled, *want])).is_some());
-            if let Some(at) = hopeless {
-                let (call, want, _) = self.line.remove(at);
+            let refused =
+                self.queue.iter().position(|(_, want, _)| self.exceeded(sum([self.settled, *want])).is_some());
+            if let Some(at) = refused {
+                let (call, want, _) = self.queue.remove(at);
                 self.refused.insert(call, self.exceeded(sum([self.settled, want])).unwrap());
                 continue;
             }
-            let Some((call, want, _)) = self.line.first().copied() else { return };
+            let Some((call, want, _)) = self.queue.first().copied() else { return };
             if self.exceeded(sum([self.settled, self.outstanding(), want])).is_some() {
                 return;
             }
-            self.line.remove(0);
+            self.queue.remove(0);
             self.out.insert(call, want);
         }
     }
@@ -100,15 +100,15 @@ impl Plain {
         let want = self.out.remove(&call).unwrap();
         let actual = actual.unwrap_or(want);
         self.settled = sum([self.settled, actual]);
-        self.over.tokens += actual.tokens.saturating_sub(want.tokens);
-        self.over.cost_micro += actual.cost_micro.saturating_sub(want.cost_micro);
+        self.excess.tokens += actual.tokens.saturating_sub(want.tokens);
+        self.excess.cost_micro += actual.cost_micro.saturating_sub(want.cost_micro);
         self.serve();
     }
 
     fn pass(&mut self, ms: u64) {
         self.now += ms;
-        while let Some((call, want, _)) = self.line.first().copied().filter(|(_, _, until)| *until <= self.now) {
-            self.line.remove(0);
+        while let Some((call, want, _)) = self.queue.first().copied().filter(|(_, _, until)| *until <= self.now) {
+            self.queue.remove(0);
             self.refused.insert(call, self.exceeded(sum([self.settled, self.outstanding(), want])).unwrap());
             self.serve();
         }
@@ -119,7 +119,7 @@ type CheckResult = Result<(), TestCaseError>;
 
 struct Pair {
     callers: Callers,
-    plain: [Plain; 2],
+    model: [Model; 2],
     roots: BTreeMap<usize, u8>,
     limit: SpendLimit,
 }
@@ -129,29 +129,29 @@ impl Pair {
         let callers = Callers::new(bug);
         callers.budgets.open(0);
         callers.budgets.open(1);
-        let plain = || Plain { limit, ..Plain::default() };
-        Self { callers, plain: [plain(), plain()], roots: BTreeMap::new(), limit }
+        let model = || Model { limit, ..Model::default() };
+        Self { callers, model: [model(), model()], roots: BTreeMap::new(), limit }
     }
 
-    fn plain_of(&mut self, call: usize) -> &mut Plain {
-        &mut self.plain[usize::from(self.roots[&call])]
+    fn model_of(&mut self, call: usize) -> &mut Model {
+        &mut self.model[usize::from(self.roots[&call])]
     }
 
     fn end(&mut self, call: usize, actual: Option<Spend>) {
-        // A call that the account does not run is not ended here; `agree` reports it.
-        if self.plain_of(call).out.contains_key(&call) {
-            self.plain_of(call).end(call, actual);
+        // A call that does not run in the model is reported by `assert_equal`.
+        if self.model_of(call).out.contains_key(&call) {
+            self.model_of(call).end(call, actual);
         }
     }
 
     async fn step(&mut self, call: usize, step: &BudgetStep) {
-        let (waiting, running) = (self.callers.who_waits(), self.callers.who_runs());
+        let (waiting, running) = (self.callers.waiting_calls(), self.callers.running_calls());
         let runs = |ix: &prop::sample::Index| (!running.is_empty()).then(|| *ix.get::<usize>(&running));
         match step {
             BudgetStep::Come { root, want } => {
                 self.roots.insert(call, *root);
-                self.callers.come(call, *root, *want, self.limit);
-                self.plain_of(call).come(call, *want);
+                self.callers.request(call, *root, *want, self.limit);
+                self.model_of(call).request(call, *want);
             }
             BudgetStep::Settle(ix, actual) => {
                 if let Some(call) = runs(ix) {
@@ -181,73 +181,73 @@ impl Pair {
             BudgetStep::GiveUp(_) => {}
             BudgetStep::Pass(ms) => {
                 self.callers.pass(*ms).await;
-                self.plain.iter_mut().for_each(|plain| plain.pass(*ms));
+                self.model.iter_mut().for_each(|model| model.pass(*ms));
             }
         }
     }
 
-    /// The drop may cross the wake: a grant then returns, and a refusal is lost.
+    /// Drops a waiting call. If it was resolved but not polled, a grant returns and a refusal is lost.
     fn give_up(&mut self, call: usize) {
         self.callers.give_up(call);
-        let plain = self.plain_of(call);
-        plain.line.retain(|(waits, ..)| *waits != call);
-        plain.refused.remove(&call);
-        if plain.out.contains_key(&call) {
-            plain.end(call, Some(Spend::NOTHING));
+        let model = self.model_of(call);
+        model.queue.retain(|(waits, ..)| *waits != call);
+        model.refused.remove(&call);
+        if model.out.contains_key(&call) {
+            model.end(call, Some(Spend::NOTHING));
         }
-        plain.serve();
+        model.serve();
     }
 
-    fn agree(&mut self) -> CheckResult {
+    fn assert_equal(&mut self) -> CheckResult {
         self.callers.poll_woken();
         let (mut out, mut waits, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for (root, plain) in (0_u8..).zip(&self.plain) {
+        for (root, model) in (0_u8..).zip(&self.model) {
             let budgets = &self.callers.budgets;
-            prop_assert_eq!((budgets.settled(root), budgets.outstanding(root)), (plain.settled, plain.outstanding()));
-            prop_assert_eq!(budgets.waiting(root), plain.line.len());
-            let used = sum([plain.settled, plain.outstanding()]);
-            let within = |used: u64, over: u64, limit: Option<u64>| limit.is_none_or(|limit| used <= limit + over);
-            prop_assert!(within(used.tokens, plain.over.tokens, self.limit.tokens), "{used:?}");
-            prop_assert!(within(used.cost_micro, plain.over.cost_micro, self.limit.cost_micro), "{used:?}");
-            out.extend(plain.out.keys().copied());
-            waits.extend(plain.line.iter().map(|(call, ..)| *call));
-            refused.extend(&plain.refused);
+            prop_assert_eq!((budgets.settled(root), budgets.outstanding(root)), (model.settled, model.outstanding()));
+            prop_assert_eq!(budgets.waiting(root), model.queue.len());
+            let used = sum([model.settled, model.outstanding()]);
+            let within = |used: u64, excess: u64, limit: Option<u64>| limit.is_none_or(|limit| used <= limit + excess);
+            prop_assert!(within(used.tokens, model.excess.tokens, self.limit.tokens), "{used:?}");
+            prop_assert!(within(used.cost_micro, model.excess.cost_micro, self.limit.cost_micro), "{used:?}");
+            out.extend(model.out.keys().copied());
+            waits.extend(model.queue.iter().map(|(call, ..)| *call));
+            refused.extend(&model.refused);
         }
         out.sort_unstable();
         waits.sort_unstable();
-        prop_assert_eq!(self.callers.who_runs(), out);
-        prop_assert_eq!(self.callers.who_waits(), waits);
+        prop_assert_eq!(self.callers.running_calls(), out);
+        prop_assert_eq!(self.callers.waiting_calls(), waits);
         prop_assert_eq!(&self.callers.refused, &refused);
         Ok(())
     }
 
-    /// Every waiting call starts when all others return their reservations, and nothing stays reserved.
-    fn run_out(&mut self) -> CheckResult {
-        while let Some(call) = self.callers.who_runs().first().copied() {
+    /// Checks that every waiting call starts when the others return their reservations, and that nothing stays reserved.
+    fn drain(&mut self) -> CheckResult {
+        while let Some(call) = self.callers.running_calls().first().copied() {
             self.callers.take(call).give_back();
             self.end(call, Some(Spend::NOTHING));
-            self.agree()?;
+            self.assert_equal()?;
         }
-        prop_assert_eq!(self.callers.who_waits(), Vec::<usize>::new());
+        prop_assert_eq!(self.callers.waiting_calls(), Vec::<usize>::new());
         let out = [0, 1].map(|root| self.callers.budgets.outstanding(root));
         prop_assert_eq!(out, [Spend::NOTHING; 2]);
         Ok(())
     }
 }
 
-/// `polls` says after which steps woken calls are polled, so that wakes and drops cross.
-fn always_holds(limit: SpendLimit, steps: &[BudgetStep], polls: &[bool], bug: Option<BudgetBug>) -> CheckResult {
+/// Checks all steps. `polls` selects the steps after which woken calls are polled, so that wakes and drops interleave.
+fn check_steps(limit: SpendLimit, steps: &[BudgetStep], polls: &[bool], bug: Option<BudgetBug>) -> CheckResult {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut pair = Pair::new(limit, bug);
         for (call, step) in steps.iter().enumerate() {
             pair.step(call, step).await;
             if polls.get(call).copied().unwrap_or(true) {
-                pair.agree()?;
+                pair.assert_equal()?;
             }
         }
-        pair.agree()?;
-        pair.run_out()
+        pair.assert_equal()?;
+        pair.drain()
     })
 }
 
@@ -255,15 +255,17 @@ fn polls() -> impl Strategy<Value = Vec<bool>> {
     prop::collection::vec(prop::bool::weighted(0.6), 80)
 }
 
-/// Returns whether the check finds a seeded bug within the cases of the property.
-fn finds(bug: BudgetBug) -> bool {
+/// Returns whether the check is_detected a seeded bug within the cases of the property.
+fn is_detected(bug: BudgetBug) -> bool {
     let config = Config { cases: 1_000, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    runner.run(&(scene(), polls()), |((limit, steps), polls)| always_holds(limit, &steps, &polls, Some(bug))).is_err()
+    runner
+        .run(&(scenarios(), polls()), |((limit, steps), polls)| check_steps(limit, &steps, &polls, Some(bug)))
+        .is_err()
 }
 
 #[test]
-fn seeded_bugs_are_found() {
+fn seeded_bugs_are_detected() {
     let bugs = [
         BudgetBug::SettledTwice,
         BudgetBug::DropGivesBack,
@@ -272,14 +274,14 @@ fn seeded_bugs_are_found() {
         BudgetBug::Overtaken,
         BudgetBug::OutstandingIgnored,
     ];
-    assert_eq!(bugs.map(finds), [true; 6]);
+    assert_eq!(bugs.map(is_detected), [true; 6]);
 }
 
 proptest! {
     #![proptest_config(Config { cases: 1_000, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn the_accounts_agree_with_plain_ones((limit, steps) in scene(), polls in polls()) {
-        always_holds(limit, &steps, &polls, None)?;
+    fn accounts_match_the_naive_model((limit, steps) in scenarios(), polls in polls()) {
+        check_steps(limit, &steps, &polls, None)?;
     }
 }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::{BudgetAnswer, Budgets, Reservation, Spend};
 use super::callers::{tokens, up_to};
 
-const AT_ONCE: u64 = 100;
+const LIMIT: u64 = 100;
 
 async fn granted(budgets: &Budgets<u8>, n: u64, want: Spend) -> Option<Reservation<u8>> {
-    match budgets.ask(1, want, up_to(AT_ONCE)) {
+    match budgets.ask(1, want, up_to(LIMIT)) {
         BudgetAnswer::Granted(reservation) => Some(reservation),
         BudgetAnswer::Waits(waiting) if n.is_multiple_of(7) => tokio::select! {
             biased;
@@ -17,7 +17,7 @@ async fn granted(budgets: &Budgets<u8>, n: u64, want: Spend) -> Option<Reservati
             reservation = waiting => Some(reservation.unwrap()),
         },
         BudgetAnswer::Waits(waiting) => Some(waiting.await.unwrap()),
-        BudgetAnswer::Refused(which) => panic!("refused for want of {which:?}"),
+        BudgetAnswer::Refused(which) => panic!("refused by the limit of {which:?}"),
     }
 }
 
@@ -25,7 +25,7 @@ async fn call(budgets: Budgets<u8>, n: u64, out: Arc<AtomicU64>) -> u64 {
     let want = tokens(1 + n % 40);
     let Some(reservation) = granted(&budgets, n, want).await else { return 0 };
     let all = out.fetch_add(want.tokens, Ordering::SeqCst) + want.tokens;
-    assert!(all <= AT_ONCE, "{all} tokens are out");
+    assert!(all <= LIMIT, "{all} tokens are reserved");
     if n.is_multiple_of(3) {
         tokio::task::yield_now().await;
     }
@@ -39,7 +39,7 @@ async fn call(budgets: Budgets<u8>, n: u64, out: Arc<AtomicU64>) -> u64 {
 }
 
 #[test]
-fn the_limit_holds_and_nothing_is_lost_in_real_threads() {
+fn limit_holds_and_no_reservation_is_lost_on_threads() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
     runtime.block_on(async {
         let budgets = Budgets::default();
@@ -50,7 +50,7 @@ fn the_limit_holds_and_nothing_is_lost_in_real_threads() {
         for call in calls {
             cost_micro += call.await.unwrap();
         }
-        let left = (budgets.settled(1), budgets.outstanding(1), budgets.waiting(1));
-        assert_eq!(left, (Spend { tokens: 0, cost_micro }, Spend::NOTHING, 0));
+        let remaining = (budgets.settled(1), budgets.outstanding(1), budgets.waiting(1));
+        assert_eq!(remaining, (Spend { tokens: 0, cost_micro }, Spend::NOTHING, 0));
     });
 }

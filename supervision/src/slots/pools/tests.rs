@@ -18,7 +18,7 @@ fn pools(global: usize) -> (SlotPools<u8, u32>, Grants) {
 }
 
 #[test]
-fn a_person_is_never_behind_owned_runs_of_its_root_or_of_others() {
+fn interactive_run_never_waits_for_background_runs() {
     let (pools, _grants) = pools(2);
     let (owned, person) = (pools.of(PoolKind::Background), pools.of(PoolKind::Interactive));
     let held: Vec<_> = (0..2).filter_map(|ticket| owned.request(1, ticket, Class::Start, 9)).collect();
@@ -32,7 +32,7 @@ fn a_person_is_never_behind_owned_runs_of_its_root_or_of_others() {
 }
 
 #[test]
-fn a_slot_goes_back_to_the_pool_that_it_is_of() {
+fn slot_returns_to_its_own_pool() {
     let (pools, grants) = pools(1);
     let held = pools.of(PoolKind::Background).request(1, 0, Class::Start, 1).unwrap();
     let person = pools.of(PoolKind::Interactive).request(1, 100, Class::Start, 1).unwrap();
@@ -46,7 +46,7 @@ fn a_slot_goes_back_to_the_pool_that_it_is_of() {
 }
 
 #[test]
-fn a_ticket_is_withdrawn_from_whichever_pool_it_waits_for() {
+fn ticket_is_withdrawn_from_its_pool() {
     let (pools, grants) = pools(1);
     let held = [PoolKind::Background, PoolKind::Interactive].map(|kind| pools.of(kind).request(1, 0, Class::Start, 1));
     assert!(pools.of(PoolKind::Background).request(1, 1, Class::Start, 1).is_none());
@@ -58,7 +58,7 @@ fn a_ticket_is_withdrawn_from_whichever_pool_it_waits_for() {
 }
 
 #[test]
-fn both_bounds_hold_and_nothing_is_lost_in_real_threads() {
+fn both_bounds_hold_and_no_slot_is_lost_on_threads() {
     const THREADS: u32 = 4;
     const EACH: u32 = 3_000;
     let kind = |ticket: u32| if ticket.is_multiple_of(2) { PoolKind::Interactive } else { PoolKind::Background };
@@ -126,28 +126,28 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn each_pool_agrees_with_a_naive_one_of_its_own(global in 0_usize..5, steps in steps()) {
+    fn each_pool_matches_its_naive_model(global in 0_usize..5, steps in steps()) {
         let (pools, grants) = pools(global);
-        let mut naive = BTreeMap::from(BOUNDS.map(|(kind, _)| (kind, Naive::of(global))));
-        let (mut held, mut whose_is) = (BTreeMap::new(), BTreeMap::new());
+        let mut naive = BTreeMap::from(BOUNDS.map(|(kind, _)| (kind, Naive::new(global))));
+        let (mut held, mut pool_of) = (BTreeMap::new(), BTreeMap::new());
         for (ticket, step) in (0_u32..).zip(&steps) {
             match step {
                 PoolStep::Request { kind, root, again } => {
                     let class = if *again { Class::Resume } else { Class::Start };
                     let bound = BOUNDS[usize::from(*kind == PoolKind::Interactive)].1;
-                    whose_is.insert(ticket, *kind);
+                    pool_of.insert(ticket, *kind);
                     naive.get_mut(kind).unwrap().request(*root, ticket, class, bound);
                     held.extend(pools.of(*kind).request(*root, ticket, class, bound).map(|slot| (ticket, slot)));
                 }
                 PoolStep::Return(nth) if !held.is_empty() => {
                     let ticket = *held.keys().nth(nth % held.len()).unwrap();
-                    naive.get_mut(&whose_is[&ticket]).unwrap().give_back(ticket);
+                    naive.get_mut(&pool_of[&ticket]).unwrap().give_back(ticket);
                     held.remove(&ticket);
                 }
                 PoolStep::Withdraw(nth) => {
                     let waiting: Vec<u32> = naive.values().flat_map(Naive::waiting).collect();
                     if let Some(ticket) = waiting.get(nth % waiting.len().max(1)) {
-                        naive.get_mut(&whose_is[ticket]).unwrap().withdraw(*ticket);
+                        naive.get_mut(&pool_of[ticket]).unwrap().withdraw(*ticket);
                         prop_assert!(pools.withdraw(*ticket));
                     }
                 }
