@@ -14,6 +14,8 @@ mod files;
 #[cfg(unix)]
 mod flood;
 #[cfg(target_os = "linux")]
+mod guarded;
+#[cfg(target_os = "linux")]
 mod held;
 #[cfg(unix)]
 mod hosts;

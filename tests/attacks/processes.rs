@@ -11,7 +11,7 @@ use subtend_tools::guard::Guard;
 
 use super::scene::{AttackScene, RunningHost, call, script, spawn};
 
-fn guard() -> Guard {
+pub(super) fn guard() -> Guard {
     Guard { program: PathBuf::from(env!("CARGO_BIN_EXE_subtend")), args: vec!["guard".into(), "--".into()] }
 }
 
@@ -20,7 +20,7 @@ fn start(command: &str) -> Value {
 }
 
 /// The processes that have `mark` as an argument.
-fn marked(mark: &str) -> Vec<String> {
+pub(super) fn marked(mark: &str) -> Vec<String> {
     let numbers = std::fs::read_dir("/proc").expect("processes").filter_map(Result::ok);
     let marked = numbers.filter(|entry| {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -37,7 +37,7 @@ fn has_left(mark: &str) -> bool {
     })
 }
 
-async fn until(wanted: impl Fn() -> bool) -> bool {
+pub(super) async fn until(wanted: impl Fn() -> bool) -> bool {
     for _ in 0..600 {
         if wanted() {
             return true;

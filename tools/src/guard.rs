@@ -18,9 +18,14 @@ mod piped;
 #[cfg(unix)]
 mod reap;
 
+#[cfg(unix)]
+pub(crate) use reap::end_in_place_of;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
+#[cfg(unix)]
+use std::process::Stdio;
 
 #[cfg(unix)]
 use crate::sandbox::{self, HELD, NOT_RUN, SandboxedCommand, WHY};
@@ -66,7 +71,6 @@ impl Guard {
 #[cfg(unix)]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     use std::io::Read as _;
-    use std::process::Stdio;
 
     let mut args = args.into_iter().peekable();
     let held = args.next_if(|first| first == HELD).is_some();
@@ -87,10 +91,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     close_fds::set_fds_cloexec(3, &[]);
     // Before the command exists, so that no descendant escapes.
     reap::adopt();
-    let mut command = Command::new(&program);
-    let input = if piped || lined { Stdio::piped() } else { Stdio::null() };
-    std::os::unix::process::CommandExt::process_group(command.args(args).stdin(input).env_remove(LIMITS), 0);
-    let started = if held { hold(command) } else { free(command) };
+    let reads = piped || lined;
+    let started = if held { hold(program, args, reads) } else { free(program, args, reads) };
+    let opens: &'static [u8] = if held { b"\n" } else { b"" };
     let (id, input, held) = match started {
         Ok(started) => started,
         Err((code, why)) => {
@@ -104,9 +107,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let left = std::sync::Arc::clone(&held);
     std::thread::spawn(move || {
         match input {
-            Some(input) if piped => piped::pass(input, leader),
+            Some(input) if piped => piped::pass(input, opens, leader),
             input => {
-                input.into_iter().for_each(piped::feed);
+                input.into_iter().for_each(|input| piped::feed(input, opens, lined));
                 let mut byte = [0];
                 // Nothing more is written: the read ends at the end of the pipe or with an error, which counts the same.
                 while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
@@ -133,16 +136,25 @@ type Leftovers = (Option<SandboxedCommand>, Option<limits::Counted>);
 type Started = Result<(u32, Option<std::process::ChildStdin>, Option<SandboxedCommand>), (i32, String)>;
 
 #[cfg(unix)]
-fn free(mut command: Command) -> Started {
-    match command.spawn() {
+fn free(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Started {
+    let mut command = Command::new(program);
+    command.args(args).stdin(if reads { Stdio::piped() } else { Stdio::null() });
+    match in_group(&mut command).spawn() {
         Ok(mut child) => Ok((child.id(), child.stdin.take(), None)),
         Err(error) => Err((127, format!("guard: cannot start {}: {error}", command.get_program().display()))),
     }
 }
 
-/// Starts a command under the authority on standard input.
 #[cfg(unix)]
-fn hold(command: Command) -> Started {
+fn in_group(command: &mut Command) -> &mut Command {
+    std::os::unix::process::CommandExt::process_group(command.env_remove(LIMITS), 0)
+}
+
+/// Starts a command under the authority on standard input; it waits for a line of its input.
+#[cfg(unix)]
+fn hold(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Started {
+    let mut command = sandbox::behind_gate(program, args, reads);
+    in_group(&mut command);
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line).map_err(|error| error.to_string());
     let authority = read.and_then(|_| serde_json::from_str(&line).map_err(|error| error.to_string()));

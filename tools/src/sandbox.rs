@@ -25,8 +25,8 @@
 //! Names, sizes and times of files are visible. Times and modes (except setuid) can be changed where the system's user may: a filter sees
 //! no paths, Landlock has no right for modes, and linkers and archivers need `chmod`. Names and arguments of other processes are visible;
 //! their environment, memory and files are not. In a partly allowed directory names are listed unless a directory below it is denied, and
-//! inotify reveals names in any directory as they are used. Before Linux 6.12 other processes can be signalled. Scheduling calls that name
-//! the caller's own thread by number are refused too.
+//! inotify reveals names in any directory as they are used. Before Linux 6.12 other processes can be signalled, the guard among them.
+//! Scheduling calls that name the caller's own thread by number are refused too.
 
 #[cfg(target_os = "linux")]
 mod domain;
@@ -45,9 +45,13 @@ mod syscalls;
 #[cfg(target_os = "linux")]
 pub(crate) use survey::unread;
 
+#[cfg(unix)]
+use std::ffi::OsString;
 use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
+#[cfg(unix)]
+use std::process::Stdio;
 use std::process::{Child, Command};
 #[cfg(target_os = "linux")]
 use std::sync::mpsc;
@@ -136,6 +140,8 @@ impl SandboxedCommand {
 
 /// Starts a command restricted to `authority`, with the current directory as its workspace.
 ///
+/// The command must wait as [`behind_gate`] says.
+///
 /// # Errors
 /// If the sandbox is incomplete; then nothing was started.
 #[cfg(target_os = "linux")]
@@ -150,9 +156,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     let (start, started) = mpsc::channel();
     let (killer, stop_requests) = mpsc::channel::<mpsc::Sender<()>>();
     std::thread::spawn(move || {
-        let child = domain::enter(&authority, &path, &places).and_then(|()| {
-            command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
-        });
+        let child = domain::enter(&authority, &path, &places).and_then(|()| spawn_within(command));
         if start.send(child).is_err() {
             return;
         }
@@ -164,6 +168,29 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     });
     let child = started.recv().map_err(|_| "the sandbox panicked".to_owned())??;
     Ok(SandboxedCommand { child, killer, _scratch: scratch })
+}
+
+/// Starts a command in a domain within that of this thread, so that it signals no thread of the guard.
+#[cfg(target_os = "linux")]
+fn spawn_within(mut command: Command) -> Result<Child, String> {
+    let started = std::thread::spawn(move || {
+        domain::enter_inner()?;
+        command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
+    });
+    // No thread is left in the command's own domain when this returns.
+    started.join().map_err(|_| "the sandbox panicked".to_owned())?
+}
+
+/// Returns a command that waits for a line of its input before it becomes `program`: until then the thread that started it may exist,
+/// which takes its signals. Without `reads` the program has no input.
+#[cfg(unix)]
+pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Command {
+    let input = if reads { "" } else { " < /dev/null" };
+    // By its path, not by `PATH`: a session may write in a directory of that.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &format!("read -r SUBTEND_GATE && exec \"$@\"{input}"), "sh"]).arg(program).args(args);
+    command.stdin(Stdio::piped());
+    command
 }
 
 /// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to what commands of the system need. As a command it

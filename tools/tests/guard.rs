@@ -160,3 +160,37 @@ async fn codes_and_signals_pass_through_the_guard() {
 fn command_that_cannot_start_is_an_error() {
     assert_eq!(guard::main(Vec::<std::ffi::OsString>::new()), 127);
 }
+
+/// A plain command can stop its guard, which then ends nothing; what it started is ended in its place.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn command_of_a_stopped_guard_is_ended_with_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::new(dir.path());
+    let (path, cancel) = (dir.path().to_path_buf(), CancellationToken::new());
+    let fire = cancel.clone();
+    let command = TREE.replace("echo leader", "kill -STOP $PPID; echo leader");
+    let call = tokio::spawn(async move { shell(&path, guard(), json!({"command": command}), cancel).await });
+    let watch = tokio::task::spawn_blocking(move || {
+        watch.wait_there();
+        watch
+    });
+    let watch = watch.await.unwrap();
+    // The time that a slow guard gets passes at once.
+    tokio::time::pause();
+    fire.cancel();
+    assert_eq!(call.await.unwrap(), Err(ToolError::cancelled()));
+    tokio::time::resume();
+    tokio::task::spawn_blocking(move || watch.wait_gone()).await.unwrap();
+}
+
+/// Nothing is known of what a killed guard guarded, and the result says so.
+#[tokio::test]
+async fn killed_guard_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = json!({"command": "echo text; kill -KILL $PPID"});
+    let error = shell(dir.path(), guard(), command, CancellationToken::new()).await.unwrap_err();
+    assert!(error.message.contains("the guard of the command was killed (signal: 9"), "{error}");
+    assert!(error.message.contains("what it started may still run; its output until then:"), "{error}");
+    assert!(error.message.ends_with("text"), "{error}");
+}

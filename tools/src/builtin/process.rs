@@ -34,8 +34,17 @@ const UNPACED: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) enum CommandEnd {
     Exited(ExitStatus),
-    TimedOut,
-    Cancelled,
+    TimedOut(LeftBehind),
+    Cancelled(LeftBehind),
+    /// The guard of the command was killed, by this signal or so.
+    GuardKilled(ExitStatus),
+}
+
+/// Whether a command that was stopped has left something running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeftBehind {
+    Nothing,
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -139,8 +148,8 @@ impl RunningCommand {
             loop {
                 tokio::select! {
                     biased;
-                    () = cancel.cancelled() => break CommandEnd::Cancelled,
-                    () = &mut timer => break CommandEnd::TimedOut,
+                    () = cancel.cancelled() => break CommandEnd::Cancelled(LeftBehind::Nothing),
+                    () = &mut timer => break CommandEnd::TimedOut(LeftBehind::Nothing),
                     status = child.wait() => break CommandEnd::Exited(status?),
                     _ = &mut reading, if !read => read = true,
                     never = &mut typing => match never {},
@@ -149,9 +158,13 @@ impl RunningCommand {
         };
         let is_guarded = leash.group.is_none();
         drop(leash);
-        if !matches!(end, CommandEnd::Exited(_)) {
-            reap(&mut child, is_guarded).await;
-        }
+        let end = match end {
+            // A guard tells a signal of its command by its own exit code.
+            CommandEnd::Exited(status) if is_guarded && status.code().is_none() => CommandEnd::GuardKilled(status),
+            CommandEnd::TimedOut(_) => CommandEnd::TimedOut(reap(&mut child, is_guarded).await),
+            CommandEnd::Cancelled(_) => CommandEnd::Cancelled(reap(&mut child, is_guarded).await),
+            CommandEnd::Exited(_) | CommandEnd::GuardKilled(_) => end,
+        };
         if !read {
             // Without a guard, a process that left the group may hold the pipe forever.
             drop(tokio::time::timeout(GRACE, reading).await);
@@ -171,13 +184,34 @@ async fn type_in(mut pipe: Option<ChildStdin>, typed: Option<mpsc::Receiver<Type
     std::future::pending().await
 }
 
-async fn reap(child: &mut Child, is_guard: bool) {
-    // A guard is never killed: on a busy machine it is slow, and processes that it has not found yet would stay alive.
+async fn reap(child: &mut Child, is_guard: bool) -> LeftBehind {
+    // A guard is not killed early: on a busy machine it is slow, and processes that it has not found yet would stay alive.
     let grace = if is_guard { SLOW } else { GRACE };
-    if tokio::time::timeout(grace, child.wait()).await.is_err() && !is_guard {
-        drop(child.start_kill());
-        drop(tokio::time::timeout(GRACE, child.wait()).await);
+    match tokio::time::timeout(grace, child.wait()).await {
+        // Killed: it could not end what it guards.
+        Ok(Ok(status)) if is_guard && status.code().is_none() => return LeftBehind::Unknown,
+        Ok(_) => return LeftBehind::Nothing,
+        Err(_) => {}
     }
+    let rest = if is_guard { end_in_place_of(child).await } else { LeftBehind::Nothing };
+    drop(child.start_kill());
+    drop(tokio::time::timeout(GRACE, child.wait()).await);
+    rest
+}
+
+/// Does what a guard should do that does not answer: a command that nothing holds can stop it.
+#[cfg(unix)]
+async fn end_in_place_of(guard: &Child) -> LeftBehind {
+    let Some(id) = guard.id() else { return LeftBehind::Unknown };
+    match tokio::task::spawn_blocking(move || crate::guard::end_in_place_of(id)).await {
+        Ok(true) => LeftBehind::Nothing,
+        Ok(false) | Err(_) => LeftBehind::Unknown,
+    }
+}
+
+#[cfg(not(unix))]
+async fn end_in_place_of(_: &Child) -> LeftBehind {
+    LeftBehind::Unknown
 }
 
 fn command(script: &str, workspace: &Workspace, (over, commands): (Over<'_>, &Commands), typed: bool) -> Command {

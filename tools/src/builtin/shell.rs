@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::background::attended;
 use super::confined;
-use super::process::{self, CommandEnd, Over, RunningCommand};
+use super::process::{self, CommandEnd, LeftBehind, Over, RunningCommand};
 use crate::bounded::head;
 use crate::commands::Commands;
 use crate::guard::Guard;
@@ -177,7 +177,8 @@ async fn start(
         let (out, err) = (|bytes: &[u8]| written.push(0, bytes), |bytes: &[u8]| written.push(1, bytes));
         match running.finish([&out, &err], None, written.token()).await {
             Ok(CommandEnd::Exited(status)) => ended(status, held),
-            Ok(CommandEnd::Cancelled | CommandEnd::TimedOut) => "stopped, with all that it started".to_owned(),
+            Ok(CommandEnd::Cancelled(rest) | CommandEnd::TimedOut(rest)) => stopped("stopped", rest),
+            Ok(CommandEnd::GuardKilled(status)) => guard_killed(status),
             Err(error) => format!("its end is not known: {error}"),
         }
     });
@@ -204,14 +205,16 @@ async fn run(
     let kept = head(text, usize::try_from(room.saturating_add(MARK)).unwrap_or(usize::MAX));
     let truncated_from = (cut > 0 || kept.len() < text.len()).then_some(total);
     match finished.end {
-        CommandEnd::Cancelled => Err(ToolError::cancelled()),
-        CommandEnd::TimedOut => {
+        CommandEnd::Cancelled(LeftBehind::Nothing) => Err(ToolError::cancelled()),
+        CommandEnd::Cancelled(LeftBehind::Unknown) => {
+            let cancelled = ToolError::cancelled();
+            Err(ToolError { message: format!("{}; {LEFT}", cancelled.message), ..cancelled })
+        }
+        CommandEnd::GuardKilled(status) => Err(ToolError::failed(format!("{}; {}", guard_killed(status), until(kept)))),
+        CommandEnd::TimedOut(rest) => {
             let limit = args.timeout_ms.unwrap_or_default();
-            let until =
-                if kept.is_empty() { "it had no output".into() } else { format!("its output until then:\n{kept}") };
-            Err(ToolError::limit(format!(
-                "the command was stopped after {limit} ms, with all that it started; {until}"
-            )))
+            let end = stopped(&format!("the command was stopped after {limit} ms"), rest);
+            Err(ToolError::limit(format!("{end}; {}", until(kept))))
         }
         CommandEnd::Exited(status) => {
             let held = matches!(over, Over::Sandbox(..));
@@ -231,6 +234,24 @@ async fn run(
             Ok(ToolOutput { content: kept.into(), truncated_from })
         }
     }
+}
+
+const LEFT: &str =
+    "its guard did not answer, and something that it started may still run: the system's list of processes tells";
+
+fn stopped(what: &str, rest: LeftBehind) -> String {
+    match rest {
+        LeftBehind::Nothing => format!("{what}, with all that it started"),
+        LeftBehind::Unknown => format!("{what}, but {LEFT}"),
+    }
+}
+
+fn guard_killed(status: std::process::ExitStatus) -> String {
+    format!("the guard of the command was killed ({status}): what it started may still run")
+}
+
+fn until(kept: &str) -> String {
+    if kept.is_empty() { "it had no output".into() } else { format!("its output until then:\n{kept}") }
 }
 
 fn ended(status: std::process::ExitStatus, held: bool) -> String {

@@ -53,20 +53,41 @@ pub(super) fn end(leader: Option<Pid>) {
                 Err(_) => return,
             }
         }
-        kill_descendants();
+        kill_descendants(std::process::id());
         std::thread::sleep(PAUSE);
     }
 }
 
+/// Kills all that the guard `id`, which does not answer, has left to end, and then the guard. Returns whether nothing of it is left.
+///
+/// A guard that is stopped still adopts: what it guards can be found.
+pub(crate) fn end_in_place_of(id: u32) -> bool {
+    let mut empty_rounds = 0;
+    for _ in 0..ROUNDS {
+        // A process that is started while the others are read may be missed once.
+        empty_rounds = if kill_descendants(id) { empty_rounds + 1 } else { 0 };
+        if empty_rounds == 2 {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    if let Some(guard) = pid(id) {
+        // It may have ended meanwhile.
+        let _ = rustix::process::kill_process(guard, Signal::KILL);
+    }
+    empty_rounds == 2
+}
+
+/// Kills the descendants of `root`; returns whether none was found.
 #[cfg(target_os = "linux")]
-fn kill_descendants() {
+fn kill_descendants(root: u32) -> bool {
     let mut parents = processes();
-    let mut known = vec![std::process::id()];
+    let mut known = vec![root];
     // Each pass finds one more generation.
     loop {
         let (found, rest): (Vec<_>, Vec<_>) = parents.into_iter().partition(|(_, parent)| known.contains(parent));
         if found.is_empty() {
-            return;
+            return known == [root];
         }
         for (id, _) in &found {
             if let Some(pid) = pid(*id) {
@@ -79,8 +100,11 @@ fn kill_descendants() {
     }
 }
 
+/// Finds none: this system tells no parents.
 #[cfg(not(target_os = "linux"))]
-fn kill_descendants() {}
+fn kill_descendants(_: u32) -> bool {
+    false
+}
 
 #[cfg(target_os = "linux")]
 fn processes() -> Vec<(u32, u32)> {
@@ -89,11 +113,14 @@ fn processes() -> Vec<(u32, u32)> {
     numbers.filter_map(|id| Some((id, parent(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?))).collect()
 }
 
-/// Returns the parent in a line of `/proc/<pid>/stat`; the name before it may contain anything, even parentheses.
+/// Returns the parent in a line of `/proc/<pid>/stat`, unless the process is dead and waits to be reaped; the name before it may contain
+/// anything, even parentheses.
 #[cfg(target_os = "linux")]
 fn parent(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;
-    after.split_ascii_whitespace().nth(1)?.parse().ok()
+    let mut fields = after.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") { None } else { fields.next()?.parse().ok() }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -103,6 +130,6 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_hides_no_parent() {
         assert_eq!(parent("12 (a) S 1) R 34 12 12 0"), Some(34));
-        assert_eq!(parent("12"), None);
+        assert_eq!((parent("12"), parent("12 (a) Z 34 12 12 0")), (None, None));
     }
 }

@@ -87,6 +87,22 @@ pub(super) fn enter_within(within: &[PathBuf], program: &Path, places: &Places) 
     syscalls::apply(&filter)
 }
 
+/// Enters a domain within that of this thread: what is started here signals nothing of the outer one, which is where the guard's
+/// threads are. A signal to one thread ends or stops its whole process.
+pub(super) fn enter_inner() -> Result<(), String> {
+    // Before Linux 6.12 no domain holds signals.
+    let Ok(rules) = signals() else { return Ok(()) };
+    // Each domain denies moves between directories, unless a rule grants them.
+    let mut rules = rules.handle_access(AccessFs::Refer).and_then(Ruleset::create).map_err(describe)?;
+    allow(&mut rules, Path::new("/"), AccessFs::Refer.into())?;
+    restrict(rules)
+}
+
+/// Rules that hold signals, where the system has them.
+fn signals() -> Result<Ruleset, landlock::RulesetError> {
+    Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal)
+}
+
 /// Kills all processes of this thread's domain, except its own, in one step: none of them can fork meanwhile. Returns whether it did.
 pub(super) fn kill() -> bool {
     // The group of this number means all processes that can be signalled. None may be left.
@@ -96,8 +112,7 @@ pub(super) fn kill() -> bool {
 /// Returns whether signals of this thread surely reach its own domain alone: elsewhere they would reach every process of the user.
 fn is_confined() -> bool {
     // Linux 6.12 and later. There the parent, which is outside, is out of reach too.
-    let scope = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal);
-    scope.and_then(Ruleset::create).is_ok()
+    signals().and_then(Ruleset::create).is_ok()
         && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
 }
 
@@ -233,11 +248,7 @@ mod tests {
             drop_capabilities(CapabilitySet::empty()).unwrap();
             restrict(files.unwrap().add_rule(root).unwrap()).unwrap();
         }));
-        let is_new = Ruleset::default()
-            .set_compatibility(CompatLevel::HardRequirement)
-            .scope(Scope::Signal)
-            .and_then(Ruleset::create)
-            .is_ok();
+        let is_new = signals().and_then(Ruleset::create).is_ok();
         assert_eq!(is_new, confined(|| restrict(ruleset(false).unwrap().create().unwrap()).unwrap()));
     }
 
