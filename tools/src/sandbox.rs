@@ -7,7 +7,7 @@
 //!
 //! * **Workspace files.** A directory is granted whole if the authority allows all paths in it, including future ones. A partly allowed
 //!   directory is surveyed, and its existing allowed files and directories are granted; nothing in it can be created, renamed or
-//!   removed. A file with several names (hard links) is granted only if none of them is denied. `Ask` counts as denied, because the
+//!   removed, also where only reading is denied in part: under another name a denied file could be read by the next command. A file with several names (hard links) is granted only if none of them is denied. `Ask` counts as denied, because the
 //!   system cannot ask.
 //! * **Other files** ([`places()`]). Commands can read and execute system programs, libraries and settings (`/usr`, and world-readable
 //!   files of `/etc`), directories on `PATH` with neighbouring libraries, and toolchains (rustup, pyenv, nvm, the cargo registry and

@@ -384,6 +384,52 @@ async fn files_of_the_sandbox_are_removed_with_it() {
     assert!(path.contains("subtend-") && !Path::new(path).exists(), "{text}");
 }
 
+/// The next command is held to the rules of the names that it finds. The control is a plain shell.
+#[tokio::test]
+async fn a_file_denied_to_read_gets_no_other_name() {
+    const ATTACKS: [&str; 9] = [
+        "mv secret pub",
+        "mv open/.env open/env",
+        "mv secret/key open/env",
+        "mkdir open/d && mv secret open/d",
+        "ln open/.env open/env",
+        "ln secret/key open/env",
+        "cp -al secret pub",
+        "mv open pub && mv pub/.env pub/env",
+        "rm -f open/.env; ln secret/key top.txt; mv -f secret/key top.txt",
+    ];
+    const READS: &str = "cat pub/* open/env open/d/secret/key top.txt pub/.env";
+    let denied =
+        |verdict| rules(Verdict::Allow, &[("fs.read", "secret/**", verdict), ("fs.read", "open/.env", verdict)]);
+    let file = |bench: &Bench| std::fs::write(bench.at("open/.env"), "hidden").unwrap();
+    for authority in [denied(Verdict::Deny), denied(Verdict::Ask)] {
+        for command in ATTACKS {
+            let bench = Bench::new(authority.clone());
+            file(&bench);
+            bench.keeps(command).await;
+            bench.keeps(READS).await;
+            assert_eq!(bench.content("open/.env"), "hidden", "{command}");
+        }
+        // Where all may be read, files are made, moved between directories and removed.
+        let bench = Bench::new(authority);
+        for path in ["free/a", "free/deep/b", "more/c"] {
+            std::fs::create_dir_all(bench.at(path).parent().unwrap()).unwrap();
+            std::fs::write(bench.at(path), "plain").unwrap();
+        }
+        let works =
+            "mv free/a more/a && mv free/deep more && ln more/c free/c && rm more/c && cat more/a more/deep/b free/c";
+        if let Some(text) = bench.held(works).await {
+            assert_eq!(text, "plainplainplain\n[exit code 0]");
+        }
+    }
+    for command in &ATTACKS[..2] {
+        let bench = Bench::new(Authority::allow_all());
+        file(&bench);
+        bench.shell(command).await.unwrap();
+        assert!(bench.shell(READS).await.unwrap().contains("hidden"), "{command}");
+    }
+}
+
 /// The negative control: without the sandbox the same commands reach everything.
 #[tokio::test]
 async fn without_limits_the_same_commands_reach_everything() {

@@ -71,7 +71,8 @@ fn granted(places: &Places) -> Finding {
     let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let mut found = format!(
         "a command of a limited session reads and executes {} (of /etc what everybody may read); it writes {} and a temporary directory of \
-         its own (HOME, TMPDIR); where a workspace has a protected path, such as subtend.yaml, it makes nothing directly in the top directory",
+         its own (HOME, TMPDIR); where a workspace has a protected path, such as subtend.yaml, it makes nothing directly in the top directory, nor in one that holds \
+         something denied",
         list(&places.readable),
         list(&places.devices),
     );
@@ -121,7 +122,7 @@ mod tests {
         };
         let found = "a command of a limited session reads and executes /usr, /home/a/.cargo/bin (of /etc what everybody may read); \
                      it writes /dev/null and a temporary directory of its own (HOME, TMPDIR); where a workspace has a protected path, \
-                     such as subtend.yaml, it makes nothing directly in the top directory";
+                     such as subtend.yaml, it makes nothing directly in the top directory, nor in one that holds something denied";
         assert_eq!(granted(&places), Finding::good(DoctorArea::Installation, "sandbox grants", found));
         let left_out = vec![("/home/a".into(), "it contains the home directory".to_owned())];
         let noted = granted(&Places { left_out, with_network: vec!["/run/resolvconf".into()], ..places });

@@ -259,7 +259,7 @@ fn ended(status: std::process::ExitStatus, held: bool) -> String {
         Some(code) if code != 0 && held => {
             format!(
                 "exit code {code}; it ran in a sandbox: what the session's rules do not allow is out of reach, and no command lists a \
-                 directory that holds something denied: the tool list does"
+                 directory that holds something denied (the tool list does), or makes, renames and removes anything directly in it"
             )
         }
         Some(code) => format!("exit code {code}"),

@@ -26,8 +26,20 @@ pub(super) struct Grant {
     pub(super) read: bool,
     pub(super) list: bool,
     pub(super) write: bool,
-    /// Create, rename and remove.
+    /// Create, rename and remove. Only where all may be read as well: what rules deny to read could get a name that they allow, for the
+    /// next command.
     pub(super) change: bool,
+}
+
+impl Grant {
+    fn beyond(self, had: Self) -> Self {
+        Self {
+            read: self.read && !had.read,
+            list: self.list && !had.list,
+            write: self.write && !had.write,
+            change: self.change && !had.change,
+        }
+    }
 }
 
 /// Receives the grant for an open handle.
@@ -78,7 +90,7 @@ impl<'a> WorkspaceSurvey<'a> {
         let granted = |action: &str| !self.authority.denies_below(action, ".");
         let actions = (granted(READ), granted(WRITE));
         self.find_second_names(root.as_fd(), ".", 0, actions)?;
-        self.dir(root.as_fd(), ".", (false, false), 0, sink).map(drop)
+        self.dir(root.as_fd(), ".", Grant::default(), 0, sink).map(drop)
     }
 
     fn verdict(&self, action: &str, path: &str) -> Verdict {
@@ -123,21 +135,21 @@ impl<'a> WorkspaceSurvey<'a> {
         })
     }
 
-    /// Grants the allowed parts of one directory beyond `had` (read, write), which apply to all of it. Returns whether the names in it and
-    /// below may be listed.
+    /// Grants the allowed parts of one directory beyond what it `had` from those above. Returns whether the names in it and below may be
+    /// listed.
     fn dir(
         &mut self,
         dir: BorrowedFd<'_>,
         path: &str,
-        had: (bool, bool),
+        had: Grant,
         depth: u32,
         sink: &mut Sink<'_>,
     ) -> Result<bool, String> {
-        let read = self.part(READ, had.0, dir, path, depth)?;
-        let write = self.part(WRITE, had.1, dir, path, depth)?;
+        let read = self.part(READ, had.read, dir, path, depth)?;
+        let write = self.part(WRITE, had.write, dir, path, depth)?;
         let (reads, writes) = (read == CoveredPart::All, write == CoveredPart::All);
-        let grant =
-            Grant { read: reads && !had.0, list: reads && !had.0, write: writes && !had.1, change: writes && !had.1 };
+        let has = Grant { read: reads, list: reads, write: writes, change: reads && writes };
+        let grant = has.beyond(had);
         self.rule(dir, grant, sink)?;
         if read != CoveredPart::Some && write != CoveredPart::Some {
             return Ok(reads);
@@ -151,7 +163,7 @@ impl<'a> WorkspaceSurvey<'a> {
             };
             match &entry.kind {
                 EntryKind::Dir(dir) => {
-                    seen &= survey.dir(dir.as_fd(), path, (reads, writes), depth.saturating_add(1), sink)?;
+                    seen &= survey.dir(dir.as_fd(), path, has, depth.saturating_add(1), sink)?;
                 }
                 EntryKind::File(file) => {
                     let read = !reads && survey.allows(READ, path) && !survey.unread.contains(&entry.inode);

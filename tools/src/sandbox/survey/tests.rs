@@ -6,7 +6,8 @@ use subtend_session::authority::{Rule, RuleSet};
 use super::*;
 
 const READ_ALL: &str = "rl--";
-const WRITE_ALL: &str = "--wc";
+const WRITE_ALL: &str = "--w-";
+const CHANGE_ALL: &str = "rl-c";
 const ALL: &str = "rlwc";
 
 fn authority(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
@@ -82,7 +83,22 @@ fn names_are_shown_where_no_directory_below_is_denied() {
 fn what_is_written_whole_and_read_in_part_is_granted_so() {
     let dir = workspace(&FILES);
     let half = authority(Verdict::Allow, &[("fs.read", "secret/**", Verdict::Ask)]);
-    expect(&dir, &half, &[(".", WRITE_ALL), ("a.txt", "r---"), ("src", READ_ALL)]);
+    expect(&dir, &half, &[(".", WRITE_ALL), ("a.txt", "r---"), ("src", CHANGE_ALL)]);
+}
+
+#[test]
+fn a_directory_is_changed_only_where_all_in_it_may_be_read() {
+    let dir = workspace(&["src/.env", "src/a", "lib/a", "lib/deep/b"]);
+    for verdict in [Verdict::Deny, Verdict::Ask] {
+        let rules = authority(Verdict::Allow, &[("fs.read", "src/.env", verdict)]);
+        let expected = [(".", WRITE_ALL), ("lib", CHANGE_ALL), (".", "-l--"), ("src", "-l--"), ("src/a", "r---")];
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        expect(&dir, &rules, &expected);
+    }
+    // Rules that deny all to read may yet differ, as deny and ask do.
+    let rules = [("fs.write", "*", Verdict::Allow), ("fs.read", "src/**", Verdict::Deny)];
+    expect(&dir, &authority(Verdict::Ask, &rules), &[(".", WRITE_ALL)]);
 }
 
 #[test]
