@@ -73,7 +73,7 @@ pub mod agents {
     pub use subtend_agents::catalog::{AgentProblem, Catalog, NotSpawnable, ProblemKind};
     pub use subtend_agents::dialect::{Dialects, MinionOptions, SubagentOptions};
     pub use subtend_agents::instructions::{self, Instructions};
-    pub use subtend_agents::lint::{Checked, FileGift, lint};
+    pub use subtend_agents::lint::{Checked, FileContent, lint};
     pub use subtend_agents::manifest::{AgentMode, Manifest, Source};
     pub use subtend_agents::product::Product;
     pub use subtend_agents::profile::{BadProfile, Inherit, Profile, Profiles};

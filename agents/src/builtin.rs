@@ -81,7 +81,7 @@ fn compaction() -> Manifest {
     service("compaction", about, settings, include_str!("builtin/compaction.md"))
 }
 
-/// Returns an agent that only the host calls: hidden, without tools or rights. The second turn is for a truncated answer.
+/// Returns an agent that only the host calls: hidden, without tools or rights. Its second turn completes a truncated answer.
 fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest {
     Manifest {
         description: about.into(),

@@ -18,10 +18,10 @@ use crate::product::Product;
 /// Folder of a workspace's agents.
 pub const FOLDER: &str = ".subtend/agents";
 
-/// Most bytes of one agent file.
+/// The maximum size of an agent file.
 pub const MAX_FILE_BYTES: u64 = 256 << 10;
 
-/// Most agent files of one workspace.
+/// The maximum number of agent files of a workspace.
 pub const MAX_FILES: usize = 1_000;
 
 const MAX_DEPTH: usize = 16;
@@ -80,20 +80,21 @@ impl Catalog {
 
     /// Loads the built-in agents, every `*.md` below [`FOLDER`] of `workspace`, and its agents of other products ([`Product`]).
     ///
-    /// A file of [`FOLDER`] comes before one of a product, and a product before the next one: the first of a name wins.
+    /// Of files with one name the first wins: those of [`FOLDER`] come first, then those of each product in order.
     /// A refused file is in [`Catalog::problems`] and hides no other agent, except a built-in one of its name, which might do what the
     /// file denies. Of two files with one name, the first path wins. Symbolic links are not followed.
     pub fn load(workspace: &Path) -> Self {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();
-        match linked(workspace, Path::new(FOLDER)) {
+        match first_symlink(workspace, Path::new(FOLDER)) {
             // Write access to the target of a link would allow writing agents, and no rule for this folder covers that.
             Some(link) => catalog.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
             None => catalog.find(&workspace.join(FOLDER), 0, &|path| has_ending(path, "md"), &mut files),
         }
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
-            let message = format!("not read, nor any after it: there are more than {MAX_FILES} agent files");
+            let message =
+                format!("this file and all after it are not read: there are more than {MAX_FILES} agent files");
             catalog.refuse(first, message);
         }
         for path in files.into_iter().take(MAX_FILES) {
@@ -127,7 +128,7 @@ impl Catalog {
         names.chain(self.refused.iter().cloned()).collect()
     }
 
-    /// Inserts `manifest` and returns the agent of that name that it replaces.
+    /// Inserts `manifest` and returns the agent that it replaces.
     pub fn insert(&mut self, manifest: impl Into<Arc<Manifest>>) -> Option<Arc<Manifest>> {
         let manifest = manifest.into();
         self.agents.insert(Arc::clone(&manifest.name), manifest)
@@ -145,7 +146,7 @@ impl Catalog {
         let parsed = front::parse(text, name, Source::Host).map_err(|error| BadAgentText(error.to_string()))?;
         let manifest = parsed.manifest;
         if *manifest.name != *name {
-            return Err(BadAgentText(format!("its `name` is `{}`: leave it out, or name it so", manifest.name)));
+            return Err(BadAgentText(format!("its `name` is `{}`: omit it, or use that name", manifest.name)));
         }
         let mut known = self.names();
         known.insert(name.to_owned());
@@ -174,7 +175,7 @@ impl Catalog {
         self.all().filter(|manifest| manifest.spawnable())
     }
 
-    /// Returns the agents that a user may pick, ordered by name.
+    /// Returns the agents that a user may select, ordered by name.
     pub fn pickable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.all().filter(|manifest| manifest.pickable())
     }
@@ -254,29 +255,31 @@ impl Catalog {
         match self.get(&parsed.manifest.name).map(|other| other.source.clone()) {
             Some(Source::File(first) | Source::Foreign(_, first)) => {
                 let name = &parsed.manifest.name;
-                self.refuse(path, format!("`{name}` is already there, from {}: rename one", first.display()));
+                self.refuse(path, format!("`{name}` is already defined in {}: rename one", first.display()));
             }
             Some(Source::Builtin | Source::Host) => {
                 let name = &parsed.manifest.name;
                 self.warn(path, format!("replaces the built-in agent `{name}`"));
-                self.take_in(path, parsed);
+                self.insert_parsed(path, parsed);
             }
-            None => self.take_in(path, parsed),
+            None => self.insert_parsed(path, parsed),
         }
     }
 
-    fn take_in(&mut self, path: &Path, parsed: Parsed) {
+    fn insert_parsed(&mut self, path: &Path, parsed: Parsed) {
         for warning in parsed.warnings {
             self.warn(path, warning);
         }
         self.insert(parsed.manifest);
     }
 
-    /// Refuses the file of agent `name` and removes a built-in agent of that name: it might do what the file was to deny.
+    /// Refuses the file of agent `name` and removes a built-in agent of that name, which might do what the file denies.
     fn refuse_agent(&mut self, path: &Path, name: &str, message: String) {
         let builtin = self.get(name).is_some_and(|agent| agent.source == Source::Builtin);
         let message = match builtin.then(|| self.agents.remove(name)) {
-            Some(_) => format!("{message} (and the built-in agent `{name}`, which the file replaces, is not used)"),
+            Some(_) => {
+                format!("{message} (and the built-in agent `{name}`, which the file would replace, is not used)")
+            }
             None => message,
         };
         self.refused.insert(name.to_owned());
@@ -284,14 +287,14 @@ impl Catalog {
     }
 
     fn refuse(&mut self, path: &Path, message: String) {
-        self.tell(path, ProblemKind::Refused, message);
+        self.report(path, ProblemKind::Refused, message);
     }
 
     fn warn(&mut self, path: &Path, message: String) {
-        self.tell(path, ProblemKind::Warning, message);
+        self.report(path, ProblemKind::Warning, message);
     }
 
-    fn tell(&mut self, path: &Path, kind: ProblemKind, message: String) {
+    fn report(&mut self, path: &Path, kind: ProblemKind, message: String) {
         self.problems.push(AgentProblem { path: path.to_owned(), kind, product: self.reading, message });
     }
 }
@@ -300,8 +303,8 @@ pub(crate) fn has_ending(path: &Path, wanted: &str) -> bool {
     path.extension().is_some_and(|ending| ending == wanted)
 }
 
-/// Returns the first symbolic link among `workspace/below` and the folders between.
-pub(crate) fn linked(workspace: &Path, below: &Path) -> Option<PathBuf> {
+/// Returns the first symbolic link on the path from `workspace` to `workspace/below`.
+pub(crate) fn first_symlink(workspace: &Path, below: &Path) -> Option<PathBuf> {
     let mut at = workspace.to_owned();
     below.components().find_map(|part| {
         at.push(part);
@@ -309,7 +312,7 @@ pub(crate) fn linked(workspace: &Path, below: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Describes the first rule without effect, for a host that adds no tools and the agents in `known`.
+/// Describes the first rule without effect, for a host that adds no tools and only the agents in `known`.
 pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<String> {
     let rules = manifest.rules.iter().flat_map(|set| &set.rules);
     let of_hosts = |rule: &&Rule| rule.action.starts_with("tool:");

@@ -13,7 +13,7 @@ use crate::manifest::Manifest;
 use crate::profile::{Profiles, none_if_empty};
 use crate::template::MinionTemplate;
 
-/// Returns when to use the dialect: one or two lines for the system prompt of a session that is offered it.
+/// Returns when to use the dialect, as one or two lines for the system prompt of a session that is offered it.
 pub fn hint(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Task => {
@@ -61,7 +61,7 @@ pub fn instructions(dialect: Dialect, discovers: bool, only_reads: bool) -> Opti
 /// The dialects that sessions are offered, and their options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialects {
-    /// True if models may start children; if not, existing results can still be read.
+    /// True if models may start children. Otherwise only existing results can be read.
     pub enabled: bool,
     /// The offered dialects, in the order of [`Dialect::ALL`].
     pub offered: Vec<Dialect>,
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r8_switched_off_nothing_is_offered() {
+    fn r8_no_dialect_is_offered_when_children_are_disabled() {
         let dialects = Dialects { enabled: false, offered: Dialect::ALL.to_vec(), ..Dialects::default() };
         assert_eq!(dialects.offered(), []);
         let on = Dialects { enabled: true, ..dialects };
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn k25_without_a_word_task_alone_is_offered() {
+    fn k25_only_task_is_offered_by_default() {
         assert_eq!(Dialects::default().offered(), [Dialect::Task]);
     }
 
@@ -165,7 +165,7 @@ pub struct MinionOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubagentOptions {
-    /// Number of tools that a subagent sees in full. One that may use more sees those that its call names, and finds the others by
+    /// Number of tools that a subagent sees in full. A subagent with more tools sees those that its call names, and finds the others by
     /// `get_tools` and `use_tool`.
     pub tools_in_full: u32,
 }

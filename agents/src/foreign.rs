@@ -1,4 +1,4 @@
-//! Agent files of other products, translated into manifests. Pure: the catalog reads the files.
+//! Agent files of other products, translated into manifests. This does no I/O: the catalog reads the files.
 
 use subtend_session::authority::Verdict;
 
@@ -32,7 +32,7 @@ pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     }
 }
 
-/// Finishes a translation: puts the rights and the fields without a meaning here into the manifest. A key that is unknown may restrict
+/// Finishes a translation: puts the rights and the fields without a meaning here into the manifest. An unknown key may restrict
 /// the agent, so it asks for everything.
 fn finished(
     file: ForeignFile<'_>,
@@ -43,7 +43,7 @@ fn finished(
     if fields.finish(file.product) {
         rights.bound_all(Verdict::Ask);
     }
-    rights.give(&mut manifest, &mut fields.notes)?;
+    rights.apply_to(&mut manifest, &mut fields.notes)?;
     manifest.extra = fields.kept;
     manifest.source = file.source();
     Ok(Parsed { manifest, warnings: fields.notes })

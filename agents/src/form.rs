@@ -1,4 +1,4 @@
-//! Checks of user-written files against their JSON Schema, with errors in words.
+//! Checks of user-written files against their JSON Schema, with readable errors.
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::paths::LocationSegment;
@@ -9,7 +9,7 @@ use serde_json::Value;
 pub enum Misfit {
     /// A key that the schema does not have.
     Unknown {
-        /// The path to it, its own name last.
+        /// The path to the key, which ends with its name.
         at: Vec<String>,
     },
     /// A value that its key cannot hold.
@@ -63,7 +63,7 @@ pub fn allowed(node: &Value) -> String {
     forms(node).map(form).collect::<Vec<_>>().join(", or ")
 }
 
-/// Returns the type of this schema's values; of several, a text comes first.
+/// Returns the type of this schema's values. Of several types, text is preferred.
 pub fn type_of(node: &Value) -> &str {
     let types = || forms(node).filter_map(type_name);
     types().find(|name| *name == "string").or_else(|| types().next()).unwrap_or("string")

@@ -63,7 +63,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         .filter(|(key, _)| !schema::keys().any(|known| known == *key))
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
-    let front = fitting(Value::Object(map))?;
+    let front = checked_by_schema(Value::Object(map))?;
     if let (Some(model), Some(_)) = (&front.model, &front.pool) {
         let why =
             format!("cannot be combined with `model` ({model}): a pool names its own models. Remove one of the two.");
@@ -107,7 +107,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     Ok(Parsed { manifest, warnings })
 }
 
-fn fitting(mut front: Value) -> Result<FrontMatter, BadManifest> {
+fn checked_by_schema(mut front: Value) -> Result<FrontMatter, BadManifest> {
     without_nulls(&mut front);
     for misfit in misfits(&schema::SCHEMA, &front).map_err(BadManifest::Yaml)? {
         let Misfit::Value { at, value, allowed } = misfit else { continue };
@@ -166,7 +166,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), BadManifest> {
 pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
-        // The user messages: the developer messages name options of the library.
+        // Messages for users: those for developers name options of the library.
         let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         BadManifest::Yaml(message.split_whitespace().collect::<Vec<_>>().join(" "))
     })?;

@@ -1,6 +1,6 @@
 //! Instruction files: `AGENTS.md` and `CLAUDE.md` of the person, of the directories around a workspace, and of the workspace.
 //!
-//! They are text for prompts and grant nothing. The host reads the files; links and paths that lead out of an area are its refusals.
+//! They are text for prompts and grant nothing. The host reads the files, and refuses links and paths that lead out of an area.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,22 @@ mod imports;
 /// Instruction files of a directory: the first that exists is used.
 pub const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md"];
 
-/// The instruction file of a directory that is used next to the first of [`NAMES`]: the person's own notes on a project.
+/// The instruction file of a directory that is used in addition to the first of [`NAMES`]: the person's own notes on a project.
 pub const LOCAL: &str = "CLAUDE.local.md";
 
-/// Files at the start of a child's prompt where its profile names none.
+/// Files at the start of a child's prompt if its profile names none.
 pub const BOOTSTRAP: [&str; 2] = ["AGENTS.md", "ENVIRONMENT.md"];
 
-/// Most bytes of one instruction file.
+/// The maximum size of an instruction file.
 pub const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// Most bytes of all instruction files of a session.
+/// The maximum size of all instruction files of a session together.
 pub const MAX_BYTES: usize = 64 << 10;
 
-/// Most imports between an instruction file and a file that it brings in.
+/// The maximum number of imports between an instruction file and a file that it imports indirectly.
 pub const MAX_DEPTH: usize = 5;
 
-/// Most instruction files of a session.
+/// The maximum number of instruction files of a session.
 pub const MAX_FILES: usize = 64;
 
 /// Why a file cannot be read.
@@ -55,7 +55,7 @@ pub struct FoundFile {
     pub text: String,
 }
 
-/// Reads a file below an area by its relative path. It must refuse what leads out.
+/// Reads a file below an area by its relative path. It must refuse paths that lead out.
 pub type ReadFile<'a> = &'a dyn Fn(&str) -> Result<FoundFile, Unread>;
 
 /// A directory with instruction files, from which they may import.
@@ -63,7 +63,7 @@ pub type ReadFile<'a> = &'a dyn Fn(&str) -> Result<FoundFile, Unread>;
 pub struct InstructionArea<'a> {
     /// The directory.
     pub path: &'a Path,
-    /// The person's home, which `~` means in imports.
+    /// The person's home: the meaning of `~` in imports.
     pub home: Option<&'a Path>,
     /// Names of its instruction file; the first that exists is used.
     pub names: &'a [&'a str],
@@ -98,7 +98,7 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Returns instructions of a workspace whose own files are not used; those of the person can be added.
+    /// Returns instructions of a workspace whose own files are not used. Those of the person can be added.
     pub fn withheld() -> Self {
         Self { withheld: true, ..Self::default() }
     }
@@ -120,13 +120,13 @@ impl Instructions {
             match (self.read(area, name), used) {
                 (Some(file), None) => {
                     used = Some(name);
-                    self.take_in(area, name, file, 0);
+                    self.insert(area, name, file, 0);
                 }
-                // A file that only imports the used one says the same.
+                // A file that only imports the used one has the same content.
                 (Some(file), Some(first)) if !is_import_of(&file.text, name, first) => {
                     let is_same = self.seen.contains(&area.path.join(&*file.real));
                     let note = format!("not used: `{first}` of that directory comes first");
-                    (!is_same).then(|| self.tell(area, name, ProblemKind::Warning, note));
+                    (!is_same).then(|| self.report(area, name, ProblemKind::Warning, note));
                 }
                 (Some(_) | None, _) => {}
             }
@@ -135,7 +135,7 @@ impl Instructions {
             && let Some(file) = self.read(area, LOCAL)
         {
             used = used.or(Some(LOCAL));
-            self.take_in(area, LOCAL, file, 0);
+            self.insert(area, LOCAL, file, 0);
         }
         used.is_some()
     }
@@ -147,13 +147,13 @@ impl Instructions {
             Ok(file) => Some(file),
             Err(Unread::Missing) => None,
             Err(Unread::Refused(why)) => {
-                self.tell(area, path, ProblemKind::Refused, why);
+                self.report(area, path, ProblemKind::Refused, why);
                 None
             }
         }
     }
 
-    fn take_in(&mut self, area: InstructionArea<'_>, path: &str, file: FoundFile, depth: usize) {
+    fn insert(&mut self, area: InstructionArea<'_>, path: &str, file: FoundFile, depth: usize) {
         let FoundFile { real, text } = file;
         if !self.seen.insert(area.path.join(&*real)) {
             return;
@@ -161,12 +161,13 @@ impl Instructions {
         let shown = harmless(text.trim_start_matches('\u{feff}'));
         if shown != text.trim_start_matches('\u{feff}') {
             let note = "contains invisible characters: they are written out as `<U+…>`".to_owned();
-            self.tell(area, path, ProblemKind::Warning, note);
+            self.report(area, path, ProblemKind::Warning, note);
         }
         let bytes = self.bytes.saturating_add(shown.len());
         if bytes > MAX_BYTES || self.files.len() >= MAX_FILES {
-            let why = format!("not used: {MAX_BYTES} bytes and {MAX_FILES} files are the most for all instructions");
-            return self.tell(area, path, ProblemKind::Refused, why);
+            let why =
+                format!("not used: all instructions together may have at most {MAX_BYTES} bytes and {MAX_FILES} files");
+            return self.report(area, path, ProblemKind::Refused, why);
         }
         self.bytes = bytes;
         let below = area.workspace.and_then(|workspace| below(workspace, &real));
@@ -183,27 +184,27 @@ impl Instructions {
         let shown = import.shown();
         let path = match import.below(area, from) {
             Ok(path) => path,
-            Err(why) => return self.tell(area, from, ProblemKind::Refused, format!("its import `@{shown}` {why}")),
+            Err(why) => return self.report(area, from, ProblemKind::Refused, format!("its import `@{shown}` {why}")),
         };
         if depth > MAX_DEPTH {
             let why = format!("its import `@{shown}` is not used: it is more than {MAX_DEPTH} imports away");
-            return self.tell(area, from, ProblemKind::Refused, why);
+            return self.report(area, from, ProblemKind::Refused, why);
         }
         match (area.read)(&path) {
-            Ok(file) => self.take_in(area, &path, file, depth),
+            Ok(file) => self.insert(area, &path, file, depth),
             // `@types/node` and `@alice` are text.
             Err(Unread::Missing) if !import.is_file_name() => {}
             Err(Unread::Missing) => {
                 let note = format!("its import `@{shown}` names no file");
-                self.tell(area, from, ProblemKind::Warning, note);
+                self.report(area, from, ProblemKind::Warning, note);
             }
             Err(Unread::Refused(why)) => {
-                self.tell(area, from, ProblemKind::Refused, format!("its import `@{shown}` is not used: {why}"));
+                self.report(area, from, ProblemKind::Refused, format!("its import `@{shown}` is not used: {why}"));
             }
         }
     }
 
-    fn tell(&mut self, area: InstructionArea<'_>, path: &str, kind: ProblemKind, message: String) {
+    fn report(&mut self, area: InstructionArea<'_>, path: &str, kind: ProblemKind, message: String) {
         self.problems.push(AgentProblem { path: area.path.join(path), kind, product: None, message });
     }
 
@@ -213,7 +214,7 @@ impl Instructions {
         if manifest.instructions { self.files.iter().filter(may).cloned().collect() } else { Vec::new() }
     }
 
-    /// Returns the files that begin a child's prompt after these, where its profile names none.
+    /// Returns the files that follow these in a child's prompt if its profile names none.
     pub fn bootstrap(&self) -> Vec<Text> {
         let own = self.files.iter().any(|file| file.in_workspace);
         let names = BOOTSTRAP.into_iter().filter(|name| !(self.withheld || own && *name == "AGENTS.md"));
@@ -221,7 +222,7 @@ impl Instructions {
     }
 }
 
-/// Returns whether a session with that authority may read the file of the workspace without being asked.
+/// Returns whether a session with that authority may read the file of the workspace without an approval.
 pub fn may_read(authority: &Authority, path: &Text) -> bool {
     authority.verdict(&Access { action: "fs.read".into(), resource: Arc::clone(path) }) == Verdict::Allow
 }

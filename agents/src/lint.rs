@@ -1,4 +1,4 @@
-//! Checks of agent files outside a catalog, and of the other files that enter prompts: each as the loader of its kind reads it.
+//! Checks of agent files outside a catalog, and of the other files for prompts: each is read by the loader of its kind.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ mod instruction_files;
 pub struct Checked {
     pub path: PathBuf,
     /// Its content, unless the file is refused or unused.
-    pub gives: Option<FileGift>,
+    pub gives: Option<FileContent>,
     /// Its problems.
     pub problems: Vec<AgentProblem>,
 }
 
 /// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub enum FileGift {
+pub enum FileContent {
     Agent(Arc<Manifest>),
     Skill(Arc<Skill>),
     Command(Arc<SlashCommand>),
@@ -42,15 +42,15 @@ impl Checked {
 
     /// Returns its agent, if it gives one.
     pub fn agent(&self) -> Option<&Arc<Manifest>> {
-        let Some(FileGift::Agent(agent)) = &self.gives else { return None };
+        let Some(FileContent::Agent(agent)) = &self.gives else { return None };
         Some(agent)
     }
 }
 
-/// Reads a file below a directory, by its relative path. It must refuse what leads out.
+/// Reads a file below a directory, by its relative path. It must refuse paths that lead out.
 pub type ReadBelow<'a> = &'a dyn Fn(&Path, &str) -> Result<FoundFile, Unread>;
 
-/// Checks files, and all below folders, as a workspace would load them: agents, skills, slash commands and instruction files. The second
+/// Checks files, and all files below folders, as a workspace would load them: agents, skills, slash commands and instruction files. The second
 /// agent, skill or command of one name is refused, and so is a rule for an agent that is neither among them nor in `around`.
 ///
 /// An agent file is of `product`, or else of the product whose folder its path names, or else a native one. `read` reads instruction
@@ -112,7 +112,7 @@ fn kind(path: &Path) -> FileKind {
     instruction_files::kind(&whole).map_or(FileKind::Agent, FileKind::Other)
 }
 
-/// Files that are checked, and what those before them gave.
+/// The checked files, and the content of those before them.
 struct Files<'a> {
     all: Vec<Checked>,
     skills: Skills,
@@ -133,7 +133,7 @@ impl Files<'_> {
         }
         files.sort_unstable();
         for file in files {
-            // Other files in the folder of a skill are read when the model asks for them.
+            // Other files in the folder of a skill are read only when the model asks for them.
             let above = file.ancestors().skip(1).take_while(|above| above.starts_with(path));
             let of_skill =
                 !file.ends_with(skill::FILE) && above.into_iter().any(|above| above.join(skill::FILE).exists());
@@ -149,7 +149,7 @@ impl Files<'_> {
             FileKind::Agent | FileKind::Other(_) => {
                 let folder = || if Product::of(path).is_some() { folder_of(path) } else { given.to_owned() };
                 let of = product.or_else(|| product_of(path));
-                let checked = one(path, of.map(|product| (product, folder())), &self.all);
+                let checked = check_foreign(path, of.map(|product| (product, folder())), &self.all);
                 return self.all.push(checked);
             }
         };
@@ -158,16 +158,16 @@ impl Files<'_> {
             (Err(error), _) => (None, vec![problem(path, ProblemKind::Refused, format!("cannot be read: {error}"))]),
             (Ok(_), OtherKind::Skill) => {
                 let (skill, problems) = self.skills.add_one(whole.parent().unwrap_or(&whole));
-                (skill.map(FileGift::Skill), problems)
+                (skill.map(FileContent::Skill), problems)
             }
             (Ok(_), OtherKind::Command(product, folder)) => {
                 let (command, problems) = self.commands.add_one(product, &folder, &whole);
-                (command.map(FileGift::Command), problems)
+                (command.map(FileContent::Command), problems)
             }
             (Ok(_), OtherKind::Instructions(folder, name)) => instruction_files::checked(&folder, name, self.read),
             (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::unread(path, &name)]),
         };
-        // As it was named.
+        // The path as the caller gave it.
         let named = |problem: AgentProblem| match problem.path == whole {
             true => AgentProblem { path: path.to_owned(), ..problem },
             false => problem,
@@ -184,7 +184,7 @@ fn product_of(path: &Path) -> Option<Product> {
     Product::of(path).or_else(|| Product::of(&std::path::absolute(path).ok()?))
 }
 
-/// Returns the folder of agents that the path names, or else the one that the file is in.
+/// Returns the folder of agents in the path, or else the parent folder of the file.
 fn folder_of(path: &Path) -> PathBuf {
     let is_agents =
         |above: &&Path| Product::of(above).is_some() && above.parent().is_some_and(|up| Product::of(up).is_none());
@@ -192,7 +192,7 @@ fn folder_of(path: &Path) -> PathBuf {
     found.or_else(|| path.parent()).unwrap_or(path).to_owned()
 }
 
-fn one(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]) -> Checked {
+fn check_foreign(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]) -> Checked {
     let text = match read_bounded(path) {
         Ok(text) => text,
         Err(message) => return refused(path, message),
@@ -210,7 +210,7 @@ fn refused(path: &Path, message: String) -> Checked {
 /// Checks `text` as the agent file of `product` at `path`, which need not exist; `id` is its path in the folder of agents.
 pub fn checked_foreign(path: &Path, product: Product, id: &str, text: &str, before: &[Checked]) -> Checked {
     match foreign::parse(ForeignFile { product, path, id, text, workspace: None }) {
-        Ok(parsed) => taken(path, parsed, before),
+        Ok(parsed) => checked(path, parsed, before),
         Err(error) => refused(path, error.to_string()),
     }
 }
@@ -219,23 +219,23 @@ pub fn checked_foreign(path: &Path, product: Product, id: &str, text: &str, befo
 pub fn text(path: &Path, text: &str, before: &[Checked]) -> Checked {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     match front::parse(text, &stem, Source::File(path.to_owned())) {
-        Ok(parsed) => taken(path, parsed, before),
+        Ok(parsed) => checked(path, parsed, before),
         Err(error) => refused(path, error.to_string()),
     }
 }
 
-fn taken(path: &Path, parsed: front::Parsed, before: &[Checked]) -> Checked {
+fn checked(path: &Path, parsed: front::Parsed, before: &[Checked]) -> Checked {
     let name = &parsed.manifest.name;
     let twin = before.iter().find(|other| other.agent().is_some_and(|agent| agent.name == *name));
     if let Some(twin) = twin {
-        return refused(path, format!("`{name}` is already there, from {}: rename one", twin.path.display()));
+        return refused(path, format!("`{name}` is already defined in {}: rename one", twin.path.display()));
     }
     let mut problems = Vec::new();
     if Catalog::replaces_builtin(&parsed.manifest) {
         problems.push(problem(path, ProblemKind::Warning, format!("replaces the built-in agent `{name}`")));
     }
     problems.extend(parsed.warnings.into_iter().map(|warning| problem(path, ProblemKind::Warning, warning)));
-    Checked { path: path.to_owned(), gives: Some(FileGift::Agent(Arc::new(parsed.manifest))), problems }
+    Checked { path: path.to_owned(), gives: Some(FileContent::Agent(Arc::new(parsed.manifest))), problems }
 }
 
 #[cfg(test)]

@@ -28,11 +28,11 @@ pub struct Manifest {
     pub pool: Option<Text>,
     /// Settings of its models; unset ones are the host's.
     pub settings: Settings,
-    /// The most tools that it is offered; `None`: all that its authority allows.
+    /// The tools that it may be offered; `None`: all that its authority allows.
     pub tools: Option<Vec<Text>>,
-    /// Its own rules; `None`: it narrows nothing.
+    /// Its own rules; `None`: the caller's authority is unchanged.
     pub rules: Option<RuleSet>,
-    /// Further rules, each of which binds whatever the others allow.
+    /// Further rule sets; each limits the agent, whatever the others allow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<RuleSet>,
     /// True if listings show its sessions as rows of their own.
@@ -48,13 +48,13 @@ pub struct Manifest {
     /// Where the tools of its sessions work.
     #[serde(skip_serializing_if = "is_none")]
     pub isolation: Isolation,
-    /// Whether its runs fail or resume after a restart of the host; a run resumes only if all its owners do.
+    /// What its runs do after a restart of the host: fail or resume. A run resumes only if all its owners do.
     #[serde(skip_serializing_if = "fails")]
     pub on_restart: OnRestart,
     pub body: Text,
     /// True if pickers and the types of `task` omit it.
     pub hidden: bool,
-    /// True if its root sessions are offered `plan_exit`, by which it asks to carry its plan out.
+    /// True if its root sessions are offered `plan_exit`, by which it asks to carry out its plan.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plan_exit: bool,
     /// True if the instruction files of the workspace and the person are in its prompt.
@@ -96,7 +96,7 @@ pub enum AgentMode {
 }
 
 impl AgentMode {
-    /// Returns the value as front matter and listings spell it.
+    /// Returns the spelling of the value in front matter and listings.
     pub fn word(self) -> &'static str {
         self.into()
     }
@@ -114,7 +114,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the file that it is, if any.
+    /// Returns the path of the file, if it is one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) | Self::Foreign(_, path) => Some(path),
@@ -156,7 +156,7 @@ impl Manifest {
         }
     }
 
-    /// Returns the hash of the content, for births in the journal. The origin does not count.
+    /// Returns the hash of the content, for new sessions in the journal. The origin is not part of it.
     pub fn hash(&self) -> Hash {
         // Strings, numbers and maps with string keys always serialize, so the empty text is never hashed.
         Hash::of(&serde_json::to_vec(self).unwrap_or_default())
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_line_is_added_once_and_only_on_request() {
+    fn caller_line_is_added_once_and_only_on_request() {
         assert_eq!(&*critic().system(), "Criticise.\n");
         let by_caller = Manifest { caller: true, ..critic() };
         assert_eq!(&*by_caller.system(), "Criticise.\n\nYour caller is another agent; return structured output.");
     }
 
     #[test]
-    fn the_hash_names_the_content_and_not_the_place() {
+    fn hash_depends_on_content_and_not_on_source() {
         let here = critic();
         let there = Manifest { source: Source::File("elsewhere/critic.md".into()), ..critic() };
         assert_eq!(here.hash(), there.hash());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_and_hidden_say_who_may_start_it() {
+    fn mode_and_hidden_decide_who_may_start_an_agent() {
         let seen = |mode, hidden| {
             let manifest = Manifest { mode, hidden, ..critic() };
             (manifest.pickable(), manifest.spawnable())
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_falls_back_to_the_first_sentence() {
+    fn description_falls_back_to_the_first_sentence() {
         assert_eq!(first_sentence("# Title\n\nReads\nfiles. And more."), "Reads files.");
         assert_eq!(first_sentence("no dot"), "no dot");
         assert_eq!(first_sentence("  \n"), "");

@@ -1,6 +1,6 @@
-//! Text between marks in prompts.
+//! Text between tags in prompts.
 
-/// Returns a text that opens and closes no mark.
+/// Escapes a text so that it opens and closes no tag.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

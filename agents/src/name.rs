@@ -1,6 +1,6 @@
 //! Names of agents.
 
-/// Most bytes of an agent's name.
+/// The maximum length of an agent's name in bytes.
 pub const MAX_LEN: usize = 64;
 
 /// Error: an invalid name.
@@ -21,7 +21,7 @@ pub fn check(name: &str) -> Result<(), BadName> {
     if fits { Ok(()) } else { Err(BadName { name: name.chars().take(MAX_LEN + 16).collect() }) }
 }
 
-/// Returns a name that agents may have: `Code Reviewer` and `code/reviewer` are `code-reviewer`.
+/// Returns a valid agent name: `Code Reviewer` and `code/reviewer` become `code-reviewer`.
 pub(crate) fn slug(name: &str) -> String {
     let mut slug = String::new();
     for c in name.trim().chars() {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_shows_name_and_rule() {
+    fn error_shows_name_and_rule() {
         let shown = check("My Agent").map_err(|error| error.to_string());
         assert_eq!(
             shown,

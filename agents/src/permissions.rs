@@ -38,7 +38,7 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
     Ok(())
 }
 
-/// Returns why the set narrows nothing: allows alone have no effect, since the caller's authority limits them.
+/// Returns why the set narrows nothing: rules that only allow have no effect, since the caller's authority limits them.
 pub(crate) fn narrows_nothing(set: &RuleSet) -> Option<&'static str> {
     let lower = |rule: &Rule| rule.verdict != Verdict::Allow;
     match set.rules.is_empty() {
@@ -48,7 +48,7 @@ pub(crate) fn narrows_nothing(set: &RuleSet) -> Option<&'static str> {
     }
 }
 
-/// Returns warnings for patterns of `net.fetch` that match no address, except for hosts whose tools name what they fetch otherwise, and for
+/// Returns warnings for patterns of `net.fetch` that match no address, except with hosts whose tools name addresses differently, and for
 /// those that allow more than they seem to.
 pub(crate) fn without_address(set: &RuleSet) -> impl Iterator<Item = String> {
     let of_fetch = set.rules.iter().filter(|rule| &*rule.action == "net.fetch");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_and_patterns_become_rules_and_the_star_the_default() {
+    fn verdicts_and_patterns_become_rules_and_star_the_default() {
         let value = json!({"*": "deny", "fs.read": "allow", "fs.write": {"docs/**": "ask", "*": "deny"}});
         let expected = RuleSet {
             default: Verdict::Deny,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_star_the_default_narrows_nothing() {
+    fn default_without_a_star_narrows_nothing() {
         let expected = RuleSet { default: Verdict::Allow, rules: vec![rule("shell.run", "*", Verdict::Deny)] };
         assert_eq!(parse(&json!({"shell.run": "deny"})), Ok(expected));
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_allows_is_known_to_do_nothing() {
+    fn rule_set_of_only_allows_is_reported_as_without_effect() {
         let narrows = |value| parse(&value).map(|set| narrows_nothing(&set).is_none());
         assert_eq!(narrows(json!({"fs.read": "allow"})), Ok(false));
         assert_eq!(narrows(json!({"*": "deny", "fs.read": "allow"})), Ok(true));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a1_the_names_of_tools_are_rules_about_their_actions() {
+    fn a1_tool_names_become_rules_about_their_actions() {
         let value = json!({"read": {"secret/**": "deny"}, "bash": "deny", "edit": "ask", "task": {"explore": "deny"}});
         let rules = vec![
             rule("fs.read", "secret/**", Verdict::Deny),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a1_a_deny_that_cannot_take_effect_is_refused() {
+    fn a1_deny_that_cannot_take_effect_is_refused() {
         for (value, says) in [
             (json!({"fs.read=secret/**": "deny"}), "nest the pattern below it: `fs.read: {\"secret/**\": deny}`"),
             (json!({"fs.reed": "deny"}), "`fs.reed`: unknown action; did you mean `fs.read`?"),

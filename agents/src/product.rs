@@ -14,7 +14,7 @@ pub enum Product {
 }
 
 impl Product {
-    /// All products, in the order in which their files win.
+    /// All products; files of an earlier one win.
     pub const ALL: [Self; 3] = [Self::Claude, Self::OpenCode, Self::Codex];
 
     /// Returns its name for users.
@@ -60,7 +60,7 @@ impl Product {
         }
     }
 
-    /// Returns the ending of its agent files.
+    /// Returns the file name extension of its agent files.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Claude | Self::OpenCode => "md",
@@ -77,7 +77,7 @@ impl Product {
         }
     }
 
-    /// Returns the product by a path that contains its folder of agents.
+    /// Returns the product whose folder of agents is in the path.
     pub fn of(path: &Path) -> Option<Self> {
         let names: Vec<_> = path.iter().collect();
         let pair = |pair: &[&std::ffi::OsStr]| {

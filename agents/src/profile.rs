@@ -37,7 +37,7 @@ pub struct Profile {
     /// Instructions for the child, after those of the file.
     #[serde(deserialize_with = "none_if_empty")]
     pub system_prompt: Option<Text>,
-    /// Whether the prompt of the caller's agent comes before these parts.
+    /// Decides if the prompt of the caller's agent comes before these parts.
     pub prompt: Inherit,
     /// The most tools that the child is offered. Empty: all that its caller has.
     pub tools: Vec<Text>,
@@ -49,7 +49,7 @@ pub struct Profile {
     pub file_text: Option<Text>,
 }
 
-/// Whether a child's prompt includes that of its caller's agent.
+/// Decides if a child's prompt includes that of its caller's agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Inherit {
@@ -76,7 +76,7 @@ pub struct BadProfile {
 }
 
 impl Profile {
-    /// Returns its purpose: the description, else the first sentence of the prompt.
+    /// Returns its purpose: the description, or else the first sentence of the prompt.
     pub fn about(&self) -> String {
         let prompts = [self.system_prompt.as_deref(), self.file_text.as_deref()];
         let first = || prompts.into_iter().flatten().map(first_sentence).find(|sentence| !sentence.is_empty());
@@ -86,7 +86,7 @@ impl Profile {
         }
     }
 
-    /// Returns the bootstrap files of a child: those of its profile, or the usual ones that `instructions` does not have.
+    /// Returns the bootstrap files of a child: those of its profile, or the default ones that `instructions` does not have.
     pub fn bootstrap(profile: Option<&Self>, instructions: &Instructions) -> Vec<Text> {
         let own = profile.map(|profile| &profile.bootstrap_files).filter(|files| !files.is_empty());
         own.cloned().unwrap_or_else(|| instructions.bootstrap())
@@ -119,7 +119,7 @@ impl Profile {
     }
 }
 
-/// Checks that a path is relative and free of `..`. The reader must check links. The error follows the word "which".
+/// Checks that a path is relative and without `..`. The reader must check links. The error text continues a sentence after "which".
 pub fn confined(path: &str) -> Result<(), &'static str> {
     if path.trim().is_empty() || path.contains('\0') {
         return Err("is not a path: name a file of the workspace");
@@ -157,7 +157,7 @@ impl Profiles {
         self.0.values()
     }
 
-    /// Returns whether no profile exists: then the `profile` parameter is an open text, and no prompt mentions profiles.
+    /// Returns whether no profile exists. Then the `profile` parameter takes any text, and no prompt mentions profiles.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Assembly of prompts from their parts, in one order.
+//! Assembly of prompts from their parts, in a fixed order.
 //!
 //! System prompt: the agent's prompt; instruction files; bootstrap files; skills; the profile's file and text; the text of the call; instructions of the dialect
 //! that started the session; hints for the dialects that it is offered; its profiles; the caller line. Empty parts are left out.
@@ -40,7 +40,7 @@ pub struct Parts {
     pub started_by: Option<Dialect>,
     /// True if it finds further tools by `get_tools`.
     pub discovers: bool,
-    /// True if its agent has read-only tools alone.
+    /// True if its agent has only read-only tools.
     pub only_reads: bool,
     /// The dialects that the session is offered.
     pub offered: Vec<Dialect>,
@@ -53,7 +53,7 @@ pub struct Parts {
     pub context: Option<Text>,
     /// Files of the task.
     pub files: Vec<FileText>,
-    /// Tools that the task describes; they narrow nothing.
+    /// Tools that the task describes. They do not restrict the child's tools.
     pub tools: Vec<ToolSpec>,
 }
 
@@ -74,7 +74,7 @@ impl FileText {
     }
 }
 
-/// Profile as a model sees it.
+/// The part of a profile that models see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     pub name: Text,
@@ -98,7 +98,7 @@ impl Parts {
         Self { body: Some(Arc::clone(&manifest.body)), caller: manifest.caller, ..Self::default() }
     }
 
-    /// Returns the parts of a child by `spawn`. `caller` is the agent of the calling session, `named` that of the profile; without a
+    /// Returns the parts of a child that `spawn` starts. `caller` is the agent of the calling session, `named` that of the profile; without a
     /// profile the child has its caller's prompt. Bootstrap files of a profile replace the instruction files.
     pub fn of_spawn(
         profile: Option<&Profile>,
@@ -184,10 +184,10 @@ pub fn offers(offered: &[Dialect], profiles: &[Named]) -> Option<Text> {
     joined([Some(&*hints), profiles.as_deref()].into_iter().flatten())
 }
 
-/// Replaces the offers in `system`: a session is offered what the host has today.
+/// Replaces the offers in `system`, so that a session is offered what the host currently has.
 pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     let (before, after) = around_offers(system);
-    // Without offers the prompt is returned uncopied: this runs at every call.
+    // This runs at every call, so a prompt without offers is not copied.
     if offers.is_none() && after.is_empty() && trimmed(before).len() == system.len() {
         return Arc::clone(system);
     }
@@ -196,7 +196,7 @@ pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     if made == *system { Arc::clone(system) } else { made }
 }
 
-/// Splits `system` around its offers, or where they belong: before the caller line.
+/// Splits `system` around its offers, or at their place: before the caller line.
 fn around_offers(system: &str) -> (&str, &str) {
     let begins = |at: &usize| *at == 0 || system.get(..*at).is_some_and(|before| before.ends_with("\n\n"));
     let found = system.rfind(HEADING).filter(begins).and_then(|start| {

@@ -58,34 +58,34 @@ pub(crate) struct FrontMatter {
     /// Reasoning effort.
     #[schemars(with = "Option<String>", extend("enum" = ["none", "low", "medium", "high", null]))]
     pub(crate) effort: Option<Effort>,
-    /// The most tools that it is offered, as a list or as one text with commas; an empty list means no tools.
+    /// The tools that it may be offered, as a list or as one text with commas; an empty list means no tools.
     pub(crate) tools: Option<Tools>,
-    /// The most that it may do, within what its caller may: an action, such as `fs.read` or `task:*`, to a verdict, or to a map of
+    /// Its rights, limited by those of its caller: an action, such as `fs.read` or `task:*`, to a verdict, or to a map of
     /// resource patterns to verdicts, such as `fs.read: {"secret/**": deny}`. `"*"` is the default.
     #[schemars(with = "Option<BTreeMap<String, Permission>>")]
     #[expect(dead_code, reason = "`permissions::parse` reads it, with errors of its own")]
     permissions: Option<Value>,
-    /// Whether listings show its sessions as rows of their own.
+    /// True if listings show its sessions as rows of their own.
     pub(crate) inspectable: Option<bool>,
-    /// `agent` adds a line to the prompt, which says that the caller is an agent.
+    /// `agent` adds a line to the prompt which says that the caller is an agent.
     #[schemars(extend("enum" = ["agent", null]))]
     pub(crate) caller: Option<String>,
     /// Most turns of one run.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub(crate) turns: Option<u32>,
-    /// Whether its runs have no owner, and run until their own cap.
+    /// True if its runs have no owner, and run until their own cap.
     pub(crate) detached: Option<bool>,
     /// Where its tools work: in the workspace, or in a git worktree of each session's own.
     #[schemars(with = "Option<String>", extend("enum" = ["none", "worktree", null]))]
     pub(crate) isolation: Option<Isolation>,
-    /// Whether its runs fail or resume after a restart of the host.
+    /// What its runs do after a restart of the host: fail or resume.
     #[schemars(with = "Option<String>", extend("enum" = ["fail", "resume", null]))]
     pub(crate) on_restart: Option<OnRestart>,
-    /// Whether pickers and the types of `task` omit it.
+    /// True if pickers and the types of `task` omit it.
     pub(crate) hidden: Option<bool>,
-    /// Whether its root sessions are offered `plan_exit`, by which it asks to carry its plan out.
+    /// True if its root sessions are offered `plan_exit`, by which it asks to carry out its plan.
     pub(crate) plan_exit: Option<bool>,
-    /// Whether instruction files such as `AGENTS.md` are in its prompt; by default they are.
+    /// True, the default, if instruction files such as `AGENTS.md` are in its prompt.
     pub(crate) instructions: Option<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! Agent Skills: folders with a `SKILL.md`, whose name and description are in prompts, and whose body is read when it is needed.
+//! Agent Skills: folders with a `SKILL.md`. Name and description are in prompts; the body is read when it is needed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::ids::Text;
 
-use crate::catalog::{AgentProblem, ProblemKind, linked, read_bounded};
+use crate::catalog::{AgentProblem, ProblemKind, first_symlink, read_bounded};
 use crate::foreign::{
     fields::{Fields, field},
     lenient,
@@ -29,31 +29,31 @@ pub const TOOL: &str = "skill";
 /// Folders of skills in a workspace that no product owns.
 const FOLDERS: [&str; 2] = [".subtend/skills", ".agents/skills"];
 
-/// Most bytes of a name.
+/// The maximum length of a name in bytes.
 const MAX_NAME: usize = 64;
 
-/// Most characters of a description.
+/// The maximum length of a description in characters.
 const MAX_DESCRIPTION: usize = 1024;
 
-/// Most skills of a workspace and a person.
+/// The maximum number of skills of a workspace and a person together.
 const MAX_SKILLS: usize = 500;
 
-/// Most folders between a folder of skills and a skill.
+/// The maximum number of folders between a folder of skills and a skill.
 const MAX_DEPTH: usize = 3;
 
-/// Most bytes of all names and descriptions in a prompt.
+/// The maximum size of all names and descriptions in a prompt.
 pub const MAX_BYTES: usize = 16 << 10;
 
 /// Skill of a workspace or of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skill {
-    /// Its name: that of its folder.
+    /// Its name, which is that of its folder.
     pub name: Text,
     /// When to use it.
     pub description: Text,
     /// Its folder.
     pub folder: PathBuf,
-    /// The folder as rules for `fs.read` name it: relative in the workspace, else with `~`.
+    /// The name of the folder in rules for `fs.read`: relative in the workspace, else with `~`.
     pub resource: Text,
     /// True if it lies in the workspace.
     pub in_workspace: bool,
@@ -84,7 +84,7 @@ pub struct Skills {
 /// A folder of skills.
 struct SkillRoot<'a> {
     folder: &'a Path,
-    /// The folder as rules name it.
+    /// The name of the folder in rules.
     resource: &'a str,
     in_workspace: bool,
 }
@@ -98,7 +98,7 @@ impl Skills {
         };
         let folders = FOLDERS.into_iter().map(str::to_owned).chain(Product::ALL.into_iter().flat_map(of_products));
         for below in folders {
-            match linked(workspace, Path::new(&below)) {
+            match first_symlink(workspace, Path::new(&below)) {
                 Some(link) => skills.refuse(&link, "is a symbolic link, which is not followed: use a folder"),
                 None => {
                     let folder = workspace.join(&below);
@@ -134,7 +134,7 @@ impl Skills {
         &self.problems
     }
 
-    /// Returns the skills for models under that authority; with an approver (`attended`), those that it asks for too.
+    /// Returns the skills for models under that authority. With an approver (`attended`), those that need an approval are included.
     pub fn under(&self, authority: &Authority, attended: bool) -> Vec<Arc<Skill>> {
         let may = |verdict: Verdict| verdict == Verdict::Allow || (verdict == Verdict::Ask && attended);
         let shown = |skill: &&Arc<Skill>| skill.for_models && may(authority.verdict(&skill.access()));
@@ -173,7 +173,7 @@ impl Skills {
         }
     }
 
-    /// Reads the skill of one folder, and returns what its file gives, and its problems.
+    /// Reads the skill of one folder. Returns the skill, if the file is usable, and its problems.
     pub(crate) fn add_one(&mut self, folder: &Path) -> (Option<Arc<Skill>>, Vec<AgentProblem>) {
         let above = folder.parent().unwrap_or(folder);
         let root = SkillRoot { folder: above, resource: &above.to_string_lossy(), in_workspace: true };
@@ -189,7 +189,7 @@ impl Skills {
     fn read(&mut self, root: &SkillRoot<'_>, folder: &Path) {
         let path = folder.join(FILE);
         if self.all.len() >= MAX_SKILLS {
-            return self.refuse(&path, format!("not read: {MAX_SKILLS} skills are the most"));
+            return self.refuse(&path, format!("not read: at most {MAX_SKILLS} skills are loaded"));
         }
         let is_file = path.symlink_metadata().is_ok_and(|of| of.is_file());
         if !is_file {
@@ -210,7 +210,7 @@ impl Skills {
         };
         if let Some(first) = self.all.get(&skill.name) {
             let from = first.folder.display().to_string();
-            return self.refuse(&path, format!("not used: `{}` is already there, from {from}", skill.name));
+            return self.refuse(&path, format!("not used: `{}` is already defined in {from}", skill.name));
         }
         let resource = format!("{}/{below}", root.resource).into();
         let skill = Skill { resource, in_workspace: root.in_workspace, ..skill };
@@ -218,14 +218,14 @@ impl Skills {
     }
 
     fn refuse(&mut self, path: &Path, message: impl Into<String>) {
-        self.tell(path, ProblemKind::Refused, message.into());
+        self.report(path, ProblemKind::Refused, message.into());
     }
 
     fn warn(&mut self, path: &Path, message: impl Into<String>) {
-        self.tell(path, ProblemKind::Warning, message.into());
+        self.report(path, ProblemKind::Warning, message.into());
     }
 
-    fn tell(&mut self, path: &Path, kind: ProblemKind, message: String) {
+    fn report(&mut self, path: &Path, kind: ProblemKind, message: String) {
         self.problems.push(AgentProblem { path: path.to_owned(), kind, product: None, message });
     }
 }
@@ -253,7 +253,7 @@ fn parsed(folder: &Path, text: &str, notes: &mut Vec<String>) -> Result<Skill, B
     }
     if let Some(given_name) = fields.text("name")?.filter(|given_name| **given_name != name) {
         let given_name = shown(&Value::from(&*given_name));
-        fields.note(format!("its name {given_name} is not that of its folder: it is called `{name}`"));
+        fields.note(format!("its name {given_name} differs from that of its folder: `{name}` is used"));
     }
     let description = fields.text("description")?.unwrap_or_else(|| first_sentence(read.body).into());
     let when = fields.text("when_to_use")?.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Slash commands: prompts in files, which a person starts by `/name` and what follows it.
+//! Slash commands: prompts in files, which a person starts by `/name` and arguments.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use subtend_session::ids::Text;
 use subtend_session::near::near;
 
 use crate::catalog::products::id;
-use crate::catalog::{AgentProblem, Catalog, MAX_FILES, ProblemKind, has_ending, linked, read_bounded};
+use crate::catalog::{AgentProblem, Catalog, MAX_FILES, ProblemKind, first_symlink, has_ending, read_bounded};
 use crate::foreign::{fields::Fields, fields::field, lenient};
 use crate::front::BadManifest;
 use crate::manifest::first_sentence;
@@ -21,10 +21,10 @@ mod template;
 /// Folder of commands in a workspace that no product owns.
 const FOLDER: &str = ".subtend/commands";
 
-/// Most bytes of a name.
+/// The maximum length of a name in bytes.
 const MAX_NAME: usize = 128;
 
-/// Most names that are suggested for one that no command has.
+/// The maximum number of names that are suggested for an unknown one.
 const MAX_NEAR: usize = 5;
 
 /// Slash command of a workspace or of a person.
@@ -48,12 +48,12 @@ pub struct SlashCommand {
 pub struct Expanded {
     /// The prompt.
     pub text: String,
-    /// A field without effect, or with another effect than in the product.
+    /// Fields without effect, or with another effect than in the product.
     pub notes: Vec<String>,
 }
 
 impl SlashCommand {
-    /// Returns the prompt for `arguments`. They enter as they are: nothing in them is replaced.
+    /// Returns the prompt for `arguments`. They are inserted unchanged: nothing in them is replaced.
     pub fn expand(&self, arguments: &str) -> Expanded {
         Expanded { text: self.template.fill(arguments.trim()), notes: self.notes.clone() }
     }
@@ -87,7 +87,7 @@ impl SlashCommands {
         };
         let folders = std::iter::once((None, FOLDER.to_owned())).chain(Product::ALL.into_iter().flat_map(of_products));
         for (product, below) in folders {
-            match linked(workspace, Path::new(&below)) {
+            match first_symlink(workspace, Path::new(&below)) {
                 Some(link) => commands.refuse(&link, "is a symbolic link, which is not followed: use a folder"),
                 None => commands.find(product, &workspace.join(&below)),
             }
@@ -105,7 +105,7 @@ impl SlashCommands {
         self.find(product, &folder);
     }
 
-    /// Adds the skills that a person may start as commands; a command of the same name stays.
+    /// Adds the skills that a person may start as commands. An existing command of the same name stays.
     pub fn add_skills(&mut self, skills: &Skills) {
         for skill in skills.all().filter(|skill| skill.for_users) {
             let template = Template::of_skill(&skill.body, &skill.resource);
@@ -132,17 +132,17 @@ impl SlashCommands {
         &self.problems
     }
 
-    /// Returns the command of that name; `/` may stand for `:`, and the last part is enough where only one command has it.
+    /// Returns the command of that name. `/` may replace `:`, and the last part suffices if only one command has it.
     pub fn get(&self, name: &str) -> Option<&Arc<SlashCommand>> {
         let name = name.replace('/', ":");
-        // Codex names its prompts so.
+        // Codex uses this form for the names of its prompts.
         let name = name.strip_prefix("prompts:").unwrap_or(&name);
         let mut named =
             self.all().filter(|command| command.name.rsplit_once(':').is_some_and(|(_, last)| last == name));
         self.all.get(name).or_else(|| named.next().filter(|_| named.next().is_none()))
     }
 
-    /// Returns the names that someone may have meant by `name`, which no command has.
+    /// Returns the names that may be meant by `name`, which no command has.
     pub fn near(&self, name: &str) -> Vec<&str> {
         let is_near = |command: &&Arc<SlashCommand>| {
             let last = command.name.rsplit_once(':').map_or(&*command.name, |(_, last)| last);
@@ -151,13 +151,13 @@ impl SlashCommands {
         self.all().filter(is_near).take(MAX_NEAR).map(|command| &*command.name).collect()
     }
 
-    /// Returns the sentence that names those; empty without any.
-    pub fn meant(&self, name: &str) -> String {
+    /// Returns a question that suggests these names, or an empty text without any.
+    pub fn suggestion(&self, name: &str) -> String {
         let names: Vec<String> = self.near(name).into_iter().map(|name| format!("/{name}")).collect();
         if names.is_empty() { String::new() } else { format!("did you mean {}? ", names.join(" or ")) }
     }
 
-    /// Returns what a text means.
+    /// Returns the meaning of a text.
     pub fn read<'a>(&'a self, text: &'a str) -> Typed<'a> {
         let Some(rest) = text.strip_prefix('/') else { return Typed::Text };
         let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
@@ -174,7 +174,10 @@ impl SlashCommands {
         self.problems.extend_from_slice(seen.problems());
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
-            self.refuse(first, format!("not read, nor any after it: there are more than {MAX_FILES} commands"));
+            self.refuse(
+                first,
+                format!("this file and all after it are not read: there are more than {MAX_FILES} commands"),
+            );
         }
         files.iter().take(MAX_FILES).for_each(|path| self.file(product, folder, path));
     }
@@ -182,12 +185,12 @@ impl SlashCommands {
     fn file(&mut self, product: Option<Product>, folder: &Path, path: &Path) {
         let parsed = read_bounded(path).and_then(|text| parse(product, path, &id(folder, path), &text));
         match parsed {
-            Ok(command) => self.take_in(command),
+            Ok(command) => self.insert(command),
             Err(why) => self.refuse(path, why),
         }
     }
 
-    /// Reads one file of a folder of commands, and returns what it gives, and its problems.
+    /// Reads one file of a folder of commands. Returns the command, if the file is usable, and its problems.
     pub(crate) fn add_one(
         &mut self,
         product: Option<Product>,
@@ -203,10 +206,10 @@ impl SlashCommands {
         (given, self.problems.split_off(before))
     }
 
-    fn take_in(&mut self, command: SlashCommand) {
+    fn insert(&mut self, command: SlashCommand) {
         if let Some(first) = self.all.get(&command.name) {
             let from = first.path.display().to_string();
-            return self.refuse(&command.path, format!("not used: `/{}` is already there, from {from}", command.name));
+            return self.refuse(&command.path, format!("not used: `/{}` is already defined in {from}", command.name));
         }
         for note in &command.notes {
             self.warn(&command.path, note.clone());
@@ -215,19 +218,19 @@ impl SlashCommands {
     }
 
     fn refuse(&mut self, path: &Path, message: impl Into<String>) {
-        self.tell(path, ProblemKind::Refused, message.into());
+        self.report(path, ProblemKind::Refused, message.into());
     }
 
     fn warn(&mut self, path: &Path, message: impl Into<String>) {
-        self.tell(path, ProblemKind::Warning, message.into());
+        self.report(path, ProblemKind::Warning, message.into());
     }
 
-    fn tell(&mut self, path: &Path, kind: ProblemKind, message: String) {
+    fn report(&mut self, path: &Path, kind: ProblemKind, message: String) {
         self.problems.push(AgentProblem { path: path.to_owned(), kind, product: None, message });
     }
 }
 
-/// Returns the folder of commands that the path names, and whose it is.
+/// Returns the folder of commands in the path, and its product.
 pub(crate) fn folder_of(path: &Path) -> Option<(Option<Product>, PathBuf)> {
     let of_product = |product: Product| {
         let below = move |folder: &&str| (Some(product), Path::new(product.folder()).join(folder));

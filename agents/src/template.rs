@@ -17,7 +17,7 @@ use crate::profile::none_if_empty;
 pub struct MinionTemplate {
     /// Its purpose, for models.
     pub description: Text,
-    /// The minion's message. `{message}` is that of the call, appended where no placeholder takes it; any other `{name}` is a value of
+    /// The minion's message. `{message}` is that of the call, appended if no placeholder uses it; any other `{name}` is a value of
     /// the call.
     #[serde(deserialize_with = "none_if_empty")]
     pub message: Option<Text>,
@@ -29,9 +29,9 @@ pub struct MinionTemplate {
     pub model: Option<Text>,
     /// The tools of a call that names none; an empty list means no tools.
     pub enabled_tools: Option<Vec<Text>>,
-    /// Whether the minion may use the web, unless the call says.
+    /// True if the minion may use the web; a call may override it.
     pub enable_web: Option<bool>,
-    /// Whether the messages of a run that did not complete are hidden; replaces the option.
+    /// True if the messages of a run that did not complete are hidden; replaces the option.
     pub rollback_on_error: Option<bool>,
 }
 

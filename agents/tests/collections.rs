@@ -1,4 +1,4 @@
-//! Public collections of agents, as their packages carry them: every file is loaded, or refused with its reason.
+//! Public collections of agents from their packages: every file is loaded, or refused with its reason.
 //!
 //! `.ci/tools collections` fetches them; without it this test does not build (`--features collection-tests`).
 
@@ -53,7 +53,7 @@ fn collections(workspace: &Path) -> Vec<Collection> {
 }
 
 #[test]
-fn every_file_of_public_collections_is_accounted_for() {
+fn every_file_of_public_collections_is_loaded_or_refused() {
     let workspace = tempfile::tempdir().expect("a workspace");
     let mut rejected = Vec::new();
     for collection in collections(workspace.path()) {

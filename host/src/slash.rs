@@ -34,7 +34,7 @@ pub(crate) async fn expanded(host: &Host, workspace: String, text: String) -> Re
     match commands.read(&text) {
         Typed::Command(command, arguments) => Ok(command.expand(arguments).text),
         Typed::Unknown(name) => {
-            let suggestion = commands.meant(name);
+            let suggestion = commands.suggestion(name);
             let name: String = name.chars().take(40).collect();
             let why = format!("unknown command /{name}: {suggestion}leave `expand` out to send it as text");
             Err(Problem::invalid("unknown_command", why))

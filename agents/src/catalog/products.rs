@@ -1,8 +1,8 @@
-//! Agent files of other products: where they lie, and which of a name wins.
+//! Agent files of other products: their folders, and which file wins where several have one name.
 
 use std::path::{Path, PathBuf};
 
-use super::{Catalog, MAX_FILES, has_ending, linked, read_bounded};
+use super::{Catalog, MAX_FILES, first_symlink, has_ending, read_bounded};
 use crate::foreign::{self, file::ForeignFile};
 use crate::manifest::Source;
 use crate::name;
@@ -14,7 +14,7 @@ impl Catalog {
         self.reading = Some(product);
         for folder in product.agent_folders() {
             let below = Path::new(product.folder()).join(folder);
-            match linked(workspace, &below) {
+            match first_symlink(workspace, &below) {
                 Some(link) => self.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
                 None => self.load_folder(product, &workspace.join(below), workspace),
             }
@@ -22,7 +22,7 @@ impl Catalog {
         self.reading = None;
     }
 
-    /// Loads the person's own agents of a product from `home`, such as `~/.claude`. Agents that are already there win.
+    /// Loads the person's own agents of a product from `home`, such as `~/.claude`. Agents that are already loaded win.
     ///
     /// A folder within `workspace` is ignored: its files come with the workspace.
     pub fn add_own(&mut self, product: Product, home: &Path, workspace: &Path) {
@@ -49,7 +49,10 @@ impl Catalog {
         self.find(folder, 0, &|path| has_ending(path, product.ending()), &mut files);
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
-            self.refuse(first, format!("not read, nor any after it: there are more than {MAX_FILES} agent files"));
+            self.refuse(
+                first,
+                format!("this file and all after it are not read: there are more than {MAX_FILES} agent files"),
+            );
         }
         for path in files.iter().take(MAX_FILES) {
             self.read_foreign(product, folder, path, workspace);
@@ -74,20 +77,20 @@ impl Catalog {
         }
         match self.get(name).map(|other| (other.source.clone(), other.hidden)) {
             Some((Source::File(first) | Source::Foreign(_, first), _)) => {
-                self.refuse(path, format!("not used: `{name}` is already there, from {}", first.display()));
+                self.refuse(path, format!("not used: `{name}` is already defined in {}", first.display()));
             }
             Some((Source::Builtin | Source::Host, true)) => {
                 self.refuse(path, format!("not used: `{name}` is an agent that the host itself starts: rename yours"));
             }
             Some((Source::Builtin | Source::Host, false)) => {
                 self.warn(path, format!("replaces the built-in agent `{name}`"));
-                self.take_in(path, parsed);
+                self.insert_parsed(path, parsed);
             }
-            None => self.take_in(path, parsed),
+            None => self.insert_parsed(path, parsed),
         }
     }
 
-    /// Refuses a file; its name keeps every other agent but those of the host itself and those that came before.
+    /// Refuses a file. No later file may use its name, except agents of the host itself and those loaded before it.
     fn refuse_foreign(&mut self, path: &Path, name: &str, message: String) {
         if self.get(name).is_some_and(|agent| agent.hidden || agent.source != Source::Builtin) {
             return self.refuse(path, message);

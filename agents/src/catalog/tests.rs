@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::instructions::Unread;
-use crate::lint::{Checked, FileGift, lint};
+use crate::lint::{Checked, FileContent, lint};
 use crate::manifest::AgentMode;
 
 fn workspace(files: &[(&str, &[u8])]) -> TempDir {
@@ -33,7 +33,7 @@ fn listed(catalog: &Catalog) -> Vec<&str> {
 }
 
 #[test]
-fn g1_who_may_start_the_built_in_agents() {
+fn g1_built_in_agents_are_listed_by_who_may_start_them() {
     let workspace = tempfile::tempdir().unwrap();
     let catalog = Catalog::load(workspace.path());
     let all = ["build", "compaction", "explore", "general", "plan", "research", "summary", "title"];
@@ -54,7 +54,7 @@ fn allowed(agent: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn r7_explore_research_and_plan_only_read() {
+fn r7_explore_research_and_plan_have_only_read_rights() {
     let catalog = Catalog::builtin();
     let turns = |name| catalog.get(name).unwrap().turns;
     assert_eq!((turns("explore"), turns("research"), turns("plan")), (Some(30), Some(40), Some(50)));
@@ -69,7 +69,7 @@ fn r7_explore_research_and_plan_only_read() {
 }
 
 #[test]
-fn k14_plan_exit_is_for_root_sessions_of_plan_alone() {
+fn k14_plan_exit_is_offered_only_to_root_sessions_of_plan() {
     let catalog = Catalog::builtin();
     let offering: Vec<_> = catalog.all().filter(|manifest| manifest.offers_plan_exit(true)).collect();
     assert_eq!(names(offering.into_iter()), ["plan"]);
@@ -78,7 +78,7 @@ fn k14_plan_exit_is_for_root_sessions_of_plan_alone() {
 }
 
 #[test]
-fn g11_the_hosts_agents_are_cheap_cool_capped_and_without_tools() {
+fn g11_service_agents_are_cheap_capped_and_without_tools() {
     let pools = ["title", "compaction", "summary"].map(|name| Catalog::builtin().get(name).unwrap().pool.clone());
     assert_eq!(pools, [Some("cheap".into()), Some("cheap".into()), None]);
     let catalog = Catalog::builtin();
@@ -97,7 +97,7 @@ fn g11_the_hosts_agents_are_cheap_cool_capped_and_without_tools() {
 }
 
 #[test]
-fn g11_explore_has_a_pool_a_temperature_and_a_cap_of_its_own() {
+fn g11_explore_has_its_own_pool_temperature_and_cap() {
     let catalog = Catalog::builtin();
     let explore = catalog.get("explore").unwrap();
     let Settings { output_tokens, temperature, top_p, effort } = explore.settings;
@@ -106,7 +106,7 @@ fn g11_explore_has_a_pool_a_temperature_and_a_cap_of_its_own() {
 }
 
 #[test]
-fn explore_reads_and_nothing_else() {
+fn explore_may_only_read() {
     let catalog = Catalog::builtin();
     let explore = catalog.get("explore").unwrap();
     assert_eq!((explore.mode, explore.turns, &explore.source), (AgentMode::Subagent, Some(30), &Source::Builtin));
@@ -122,7 +122,7 @@ fn explore_reads_and_nothing_else() {
 }
 
 #[test]
-fn one_bad_file_never_hides_the_rest() {
+fn bad_agent_file_does_not_hide_the_others() {
     let workspace = workspace(&[
         ("a.md", b"---\nmode: subagent\n---\nFirst."),
         ("b.md", b"no front matter"),
@@ -154,7 +154,7 @@ fn one_bad_file_never_hides_the_rest() {
 }
 
 #[test]
-fn a1_a_refused_file_takes_the_built_in_agent_with_it() {
+fn a1_refused_file_also_removes_the_built_in_agent() {
     let workspace = workspace(&[
         ("explore.md", b"---\nmode: subagent\npermissions: {\"fs.read=secret/**\": deny}\n---\nLook."),
         ("mine.md", b"---\nmode: all\nname: general\npermission: {bash: deny}\n---\nWork."),
@@ -166,7 +166,7 @@ fn a1_a_refused_file_takes_the_built_in_agent_with_it() {
         refused(
             "explore.md",
             "`permissions` `fs.read=secret/**`: a key names an action only; nest the pattern below it: `fs.read: {\"secret/**\": \
-             deny}` (and the built-in agent `explore`, which the file replaces, is not used)",
+             deny}` (and the built-in agent `explore`, which the file would replace, is not used)",
         ),
         refused(
             "mine.md",
@@ -179,7 +179,7 @@ fn a1_a_refused_file_takes_the_built_in_agent_with_it() {
 }
 
 #[test]
-fn a1_a_rule_for_an_unknown_agent_refuses_its_file() {
+fn a1_file_with_a_rule_for_an_unknown_agent_is_refused() {
     let workspace = workspace(&[
         ("critic.md", b"---\nmode: all\npermissions: {task: {exlpore: deny}}\n---\nJudge."),
         ("general.md", b"---\nmode: all\npermissions: {\"task:critc\": deny}\n---\nWork."),
@@ -204,7 +204,7 @@ fn a1_a_rule_for_an_unknown_agent_refuses_its_file() {
 }
 
 #[test]
-fn a1_a_deny_of_tools_that_only_hosts_add_is_refused() {
+fn a1_deny_of_tools_that_only_hosts_add_is_refused() {
     let files = ["tool:*", "tool:reed"].map(|action| {
         let name = format!("{}.md", action.replace([':', '*'], "x"));
         (action, name, format!("---\nmode: all\npermissions: {{\"{action}\": deny}}\n---\nJudge."))
@@ -231,7 +231,7 @@ fn a1_a_deny_of_tools_that_only_hosts_add_is_refused() {
 }
 
 #[test]
-fn a_file_replaces_a_builtin_of_its_name_and_that_is_said() {
+fn file_replaces_the_builtin_of_its_name_with_a_warning() {
     let workspace = workspace(&[("explore.md", b"---\nmode: subagent\nturns: 5\n---\nLook around.")]);
     let catalog = Catalog::load(workspace.path());
     assert_eq!(&*catalog.get("explore").unwrap().body, "Look around.");
@@ -240,7 +240,7 @@ fn a_file_replaces_a_builtin_of_its_name_and_that_is_said() {
 }
 
 #[test]
-fn r12_an_agent_that_replaces_a_built_in_one_is_known() {
+fn r12_replacement_of_a_built_in_agent_is_detected() {
     let workspace = workspace(&[
         ("explore.md", b"---\nmode: subagent\n---\nLook around."),
         ("mine.md", b"---\nmode: all\n---\nMine."),
@@ -263,8 +263,10 @@ fn files_and_folders_are_linted_without_a_workspace() {
             let name = checked.path.strip_prefix(&folder).unwrap().display().to_string();
             let problems = checked.problems.into_iter().map(|problem| (problem.kind, problem.message));
             let agent = match checked.gives {
-                Some(FileGift::Agent(manifest)) => Some(manifest.name.to_string()),
-                Some(FileGift::Skill(_) | FileGift::Command(_) | FileGift::Instructions(_)) => panic!("no agent"),
+                Some(FileContent::Agent(manifest)) => Some(manifest.name.to_string()),
+                Some(FileContent::Skill(_) | FileContent::Command(_) | FileContent::Instructions(_)) => {
+                    panic!("no agent")
+                }
                 None => None,
             };
             (name, agent, problems.collect::<Vec<_>>())
@@ -280,7 +282,7 @@ fn files_and_folders_are_linted_without_a_workspace() {
     let all = describe_path(&folder);
     let mode = "`mode` must be primary, subagent or all, not \"never\"".to_owned();
     assert_eq!(all[1], ("sub/bad.md".to_owned(), None, vec![(ProblemKind::Refused, mode)]));
-    let first = format!("`good` is already there, from {}: rename one", folder.join("good.md").display());
+    let first = format!("`good` is already defined in {}: rename one", folder.join("good.md").display());
     assert_eq!(all[2], ("sub/good.md".to_owned(), None, vec![(ProblemKind::Refused, first)]));
     assert_eq!(all.len(), 3);
     let gone = describe_path(&folder.join("gone"));
@@ -296,7 +298,7 @@ fn second_file_of_one_name_is_refused() {
     let catalog = Catalog::load(workspace.path());
     assert_eq!(&*catalog.get("twin").unwrap().body, "First.");
     let first = workspace.path().join(FOLDER).join("one.md");
-    let message = format!("`twin` is already there, from {}: rename one", first.display());
+    let message = format!("`twin` is already defined in {}: rename one", first.display());
     assert_eq!(problems(&workspace, &catalog), [("two.md".to_owned(), ProblemKind::Refused, message)]);
 }
 

@@ -39,7 +39,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     manifest.isolation = isolation(&mut fields)?;
     manifest.instructions = !fields.flag("omitClaudeMd")?;
     let mut rights = rights(&mut fields, &mut manifest)?;
-    bounds(&mut fields, &mut rights)?;
+    apply_restrictions(&mut fields, &mut rights)?;
     fields.keep(&["color", "skills", "initialPrompt", "experimental", "background"]);
     fields.report(&[
         ("mcpServers", "servers that a file names are not started"),
@@ -66,7 +66,7 @@ fn model(fields: &mut Fields, manifest: &mut Manifest) -> Result<(), BadManifest
     Ok(())
 }
 
-/// Takes an effort. One beyond the highest here is the highest.
+/// Takes an effort. One above the highest known here becomes the highest.
 pub(super) fn effort(fields: &mut Fields, key: &str) -> Result<Option<Effort>, BadManifest> {
     let Some(word) = fields.text(key)? else { return Ok(None) };
     Ok(match &*word {
@@ -81,7 +81,7 @@ pub(super) fn effort(fields: &mut Fields, key: &str) -> Result<Option<Effort>, B
     })
 }
 
-/// A tool with what its parentheses hold.
+/// A tool with the content of its parentheses.
 struct Spec {
     name: String,
     of: Option<String>,
@@ -96,7 +96,7 @@ impl Spec {
         }
     }
 
-    /// Returns whether this one, as a pattern of tools, names `other`.
+    /// Returns whether this pattern of tools matches `other`.
     fn names(&self, other: &str) -> bool {
         let (own, other) = (self.name.to_lowercase(), other.to_lowercase());
         let server = own.strip_prefix("mcp__").filter(|rest| !rest.contains("__"));
@@ -159,10 +159,10 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
                 }
             }
             ("net.fetch", Some(of)) => match of.strip_prefix("domain:") {
-                // `*` would match a path of another host too.
+                // `*` would also match paths of other hosts.
                 Some(domain) if domain.contains(['*', '/']) => {
                     rights
-                        .note(format!("`{}({of})` is not allowed: a pattern of domains has no equal here", spec.name));
+                        .note(format!("`{}({of})` is not allowed: a domain pattern has no equivalent here", spec.name));
                 }
                 Some(domain) => rights.rule(rule("net.fetch", &format!("https://{domain}/*"), Verdict::Allow)),
                 None => rights.note(format!("`{}({of})` is not allowed: it names no domain", spec.name)),
@@ -177,13 +177,13 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
     if !missing.is_empty() {
         fields.note(format!("`tools`: there is no {} here", shown(&Value::from(missing.join(", "))).trim_matches('"')));
     }
-    // `mcp__server__get_*` stands for the tools of that server whose names begin so.
+    // `mcp__server__get_*` means the tools of that server whose names begin with `get_`.
     let usable = |name: &&String| crate::front::is_tool_name(name.strip_suffix('*').unwrap_or(name));
     manifest.tools = Some(offered.iter().filter(usable).map(|name| Text::from(&**name)).collect());
     rights
 }
 
-/// Returns a path pattern of a `.gitignore` as one of the workspace; what has no equal matches nothing.
+/// Returns a path pattern of a `.gitignore` as one of the workspace. A pattern without an equivalent matches nothing.
 fn ignored(pattern: &str) -> String {
     let plain = pattern.trim_start_matches("./");
     match plain.strip_prefix('/') {
@@ -193,7 +193,7 @@ fn ignored(pattern: &str) -> String {
     }
 }
 
-/// Denies tools as a whole, whatever their parentheses say. `open`: there is no list of tools.
+/// Denies whole tools and ignores their parentheses. `open`: there is no list of allowed tools.
 fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Rights) {
     let mut without: Vec<&'static str> = Vec::new();
     for spec in denied {
@@ -229,8 +229,8 @@ fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Right
     }
 }
 
-/// Lowers what the other keys restrict.
-fn bounds(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {
+/// Lowers the rights that the other keys restrict.
+fn apply_restrictions(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {
     match fields.text("permissionMode")?.as_deref() {
         None | Some("default" | "manual") => {}
         Some("acceptEdits" | "bypassPermissions" | "auto") => {
@@ -243,14 +243,14 @@ fn bounds(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {
         Some(other) => return Err(not("permissionMode", "a mode of Claude Code", &Value::from(other))),
     }
     if let Some(hooks) = fields.take("hooks") {
-        hooked(&hooks, rights);
+        ask_for_hooks(&hooks, rights);
         fields.kept.insert("hooks".to_owned(), hooks);
     }
     Ok(())
 }
 
-/// Hooks do not run. One before a tool may refuse its calls, so these are asked.
-fn hooked(hooks: &Value, rights: &mut Rights) {
+/// Hooks do not run. A hook before a tool may refuse its calls, so these need an approval.
+fn ask_for_hooks(hooks: &Value, rights: &mut Rights) {
     rights.note("`hooks` has no effect: commands that a file names are not run");
     let Some(before) = hooks.get("PreToolUse").filter(|hooks| !hooks.as_array().is_some_and(Vec::is_empty)) else {
         return;

@@ -54,7 +54,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     super::finished(file, fields, rights, manifest)
 }
 
-/// Takes what the file says of servers. It starts none, but a server of that name may run here, of which it withholds tools.
+/// Takes the restrictions on tools of servers. The file starts no server, but one of that name may run here.
 fn servers(fields: &mut Fields, rights: &mut Rights) {
     let Some(mcp_servers) = fields.take("mcp_servers") else { return };
     fields.note("`mcp_servers` has no effect: servers that a file names are not started");

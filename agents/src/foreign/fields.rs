@@ -1,4 +1,4 @@
-//! The fields of one file: what is taken, what is kept without effect, and what is reported.
+//! The fields of one file: some are taken, some are kept without effect, some are reported.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Fields {
         self.notes.push(note.into());
     }
 
-    /// Takes a value out, in its order.
+    /// Removes a value and returns it. The order of the others stays.
     pub(crate) fn take(&mut self, key: &str) -> Option<Value> {
         self.map.shift_remove(key)
     }
@@ -52,7 +52,7 @@ impl Fields {
         }
     }
 
-    /// Takes a text about arguments, which YAML reads as a list where it is `[file]`.
+    /// Takes a text about arguments. YAML reads a text such as `[file]` as a list.
     pub(crate) fn hint(&mut self, key: &str) -> Result<Option<Text>, BadManifest> {
         let list = self.map.get(key).and_then(Value::as_array).map(|items| {
             let words: Vec<String> = items.iter().map(|item| shown(item).trim_matches('"').to_owned()).collect();
@@ -81,7 +81,7 @@ impl Fields {
         count.map(Some).ok_or_else(|| not(key, "a whole number of at least 1", &value))
     }
 
-    /// Takes a number that does not restrict: one that cannot be used is reported.
+    /// Takes a number that does not restrict. An unusable one is only reported.
     pub(crate) fn number(&mut self, key: &str, most: f64) -> Option<f64> {
         let value = self.take(key)?;
         let number = value.as_f64().filter(|number| (0.0..=most).contains(number));
@@ -91,7 +91,7 @@ impl Fields {
         number
     }
 
-    /// Takes names from a list, or from one text with commas outside of parentheses.
+    /// Takes names from a list, or from one text that is split at commas outside of parentheses.
     pub(crate) fn names(&mut self, key: &str) -> Result<Option<Vec<String>>, BadManifest> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let names = match &value {
@@ -126,7 +126,7 @@ impl Fields {
         }
     }
 
-    /// Returns the name as it is called here, and reports a changed one.
+    /// Returns the name as a valid agent name, and reports a change.
     pub(crate) fn name(&mut self, written: &str) -> Result<Text, BadManifest> {
         let name = slug(written);
         name::check(&name)?;
@@ -136,14 +136,14 @@ impl Fields {
         Ok(name.into())
     }
 
-    /// Reports the rest, which has no effect in `what`.
+    /// Reports the remaining keys, which have no effect in `what`.
     pub(crate) fn rest(&mut self, what: &str) {
         for (key, _) in std::mem::take(&mut self.map) {
             self.note(format!("unknown key `{}` has no effect in {what}", shorter(&key)));
         }
     }
 
-    /// Keeps the rest. Returns whether one of the unknown keys seems to restrict.
+    /// Keeps the remaining keys. Returns whether one of the unknown keys seems to restrict.
     pub(crate) fn finish(&mut self, product: Product) -> bool {
         let mut restricts = false;
         for (key, value) in std::mem::take(&mut self.map) {

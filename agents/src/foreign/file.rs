@@ -1,4 +1,4 @@
-//! A file of a product, as a translator gets it.
+//! The input of a translator: one file of a product.
 
 use std::path::Path;
 

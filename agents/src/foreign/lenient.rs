@@ -1,4 +1,4 @@
-//! Front matter as other products read it: a value with `: ` in it is text, where YAML says it is an error.
+//! Front matter as other products read it: a value that contains `: ` is text, although YAML treats it as an error.
 
 use serde_json::{Map, Value};
 

@@ -59,7 +59,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
         ("request", "options of requests are not passed on"),
         ("reasoningEffort", "options of providers are not passed on"),
     ]);
-    // An unknown key of the first generation is an option of the provider's model: it restricts nothing.
+    // An unknown key of the first generation is an option for the provider's model. It restricts nothing.
     super::finished(file, fields, rights, manifest)
 }
 
@@ -79,7 +79,7 @@ fn rights(entries: &[OrderedPermission], second: bool, file: ForeignFile<'_>, ma
     let web = of("webfetch");
     rights.action("net.fetch", web.rest);
     for (pattern, verdict) in &web.rules {
-        // An address is allowed only as far as the pattern says it.
+        // Only addresses that the pattern names are allowed.
         if *verdict != Verdict::Allow || !pattern.contains('?') {
             rights.rule(super::rights::rule("net.fetch", &pattern.replace('?', "*"), *verdict));
         }

@@ -44,11 +44,11 @@ pub(super) struct KeyPermissions {
 }
 
 fn entry(key: &str, pattern: &str, verdict: Verdict) -> OrderedPermission {
-    OrderedPermission { key: described(key, verdict), pattern: pattern.to_owned(), verdict }
+    OrderedPermission { key: known_key(key, verdict), pattern: pattern.to_owned(), verdict }
 }
 
-/// Returns the key that a tool's name stands for. An allow counts only where the product has that key.
-fn described(key: &str, verdict: Verdict) -> String {
+/// Returns the key that a tool's name means. An allow has an effect only where the product has that key.
+fn known_key(key: &str, verdict: Verdict) -> String {
     let lower = key.to_lowercase();
     let known = match &*lower {
         "write" | "patch" | "multiedit" | "apply_patch" => "edit",
@@ -114,7 +114,7 @@ pub(super) fn first(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadMa
     Ok(entries)
 }
 
-/// Takes the permissions of a file of the second generation. Those of the first bind too, behind them.
+/// Takes the permissions of a file of the second generation, then those of the first, which apply too.
 pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadManifest> {
     if fields.has("permission") || fields.has("tools") {
         let key = if fields.has("permission") { "permission" } else { "tools" };
@@ -148,7 +148,7 @@ pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadM
 /// Returns the permissions of `key`.
 pub(super) fn of(entries: &[OrderedPermission], key: &str, default: Verdict) -> KeyPermissions {
     let mut scope = KeyPermissions { rest: default, rules: Vec::new() };
-    for entry in entries.iter().filter(|entry| wild(&entry.key, key)) {
+    for entry in entries.iter().filter(|entry| matches_wildcards(&entry.key, key)) {
         if !entry.pattern.is_empty() && entry.pattern.bytes().all(|c| c == b'*') {
             scope = KeyPermissions { rest: entry.verdict, rules: Vec::new() };
         } else {
@@ -165,15 +165,15 @@ pub(super) fn rest(entries: &[OrderedPermission], default: Verdict) -> Verdict {
     let last = all.iter().rposition(|entry| entry.pattern == "*");
     let after = last.map_or(0, |at| at.saturating_add(1));
     let whole = last.and_then(|at| all.get(at)).map_or(default, |entry| entry.verdict);
-    // A pattern of a tool that is not known here says nothing else: the tool gets the least.
+    // Which tools a pattern means may be unknown here. Such a tool gets the lowest verdict.
     all.get(after..).unwrap_or_default().iter().map(|entry| entry.verdict).fold(whole, Verdict::min)
 }
 
-/// Adds rules for tools of hosts and servers, as far as keys name them.
+/// Adds rules for those tools of hosts and servers that keys name.
 pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
     for entry in entries {
         let any = entry.key.is_empty() || entry.key.bytes().all(|c| c == b'*');
-        if any || KEYS.iter().any(|key| wild(&entry.key, key)) {
+        if any || KEYS.iter().any(|key| matches_wildcards(&entry.key, key)) {
             continue;
         }
         let lowers = entry.verdict != Verdict::Allow;
@@ -192,7 +192,7 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
         }
         rights.action(format!("tool:{key}"), entry.verdict);
         // A tool of a server is called SERVER_TOOL, and both names may have `_`.
-        // Each way to read it stands for no other tool.
+        // No way to read it means another tool.
         for (at, _) in key.match_indices('_') {
             let (server, tool) =
                 (key.get(..at).unwrap_or_default(), key.get(at.saturating_add(1)..).unwrap_or_default());
@@ -204,7 +204,7 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
     }
 }
 
-/// Returns a pattern of agents as they are called here.
+/// Returns a pattern of agents with valid agent names.
 pub(super) fn agents(pattern: &str) -> String {
     let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*');
     pattern
@@ -222,7 +222,7 @@ pub(super) fn agents(pattern: &str) -> String {
 }
 
 /// Returns whether `text` fits a pattern in which `*` is any run of characters and `?` is one.
-fn wild(pattern: &str, text: &str) -> bool {
+fn matches_wildcards(pattern: &str, text: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
         None => text.is_empty(),
@@ -231,11 +231,11 @@ fn wild(pattern: &str, text: &str) -> bool {
             text.char_indices()
                 .map(|(at, _)| at)
                 .chain([text.len()])
-                .any(|at| wild(rest, text.get(at..).unwrap_or_default()))
+                .any(|at| matches_wildcards(rest, text.get(at..).unwrap_or_default()))
         }
         Some(c) => {
             let mut left = text.chars();
-            left.next().is_some_and(|first| c == '?' || c == first) && wild(rest.as_str(), left.as_str())
+            left.next().is_some_and(|first| c == '?' || c == first) && matches_wildcards(rest.as_str(), left.as_str())
         }
     }
 }

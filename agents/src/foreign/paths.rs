@@ -4,36 +4,36 @@ use std::path::Path;
 
 use subtend_session::authority::Verdict;
 
-/// Most patterns that one pattern becomes.
-const MOST: usize = 16;
+/// The maximum number of patterns in the translation of one pattern.
+const MAX_PATTERNS: usize = 16;
 
 /// The translation of a pattern.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Paths {
     /// Patterns that match the same.
     Same(Vec<String>),
-    /// Patterns that match more, for a verdict that lowers.
+    /// Patterns that match more, for a deny or an ask.
     More(Vec<String>),
-    /// It matches nothing in the workspace.
+    /// The pattern matches nothing in the workspace.
     Outside,
-    /// It allows something that no pattern says.
-    Unsayable,
+    /// The pattern is for an allow, and no pattern here expresses it.
+    Inexpressible,
 }
 
-/// Translates `pattern`. A pattern that has no equal is wider for a deny or an ask, and left out for an allow.
+/// Translates `pattern`. Without an exact equivalent, the result is wider for a deny or an ask, and omitted for an allow.
 pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path>) -> Paths {
     let allow = verdict == Verdict::Allow;
     let relative = match relative(pattern.trim(), workspace) {
         Within::Patterns(relative) => relative,
-        Within::All if allow => return Paths::Unsayable,
+        Within::All if allow => return Paths::Inexpressible,
         Within::All => return Paths::More(vec!["**".to_owned()]),
         Within::Outside => return Paths::Outside,
-        Within::Maybe(_) if allow => return Paths::Unsayable,
+        Within::Maybe(_) if allow => return Paths::Inexpressible,
         Within::Maybe(relative) => return Paths::More(relative.iter().flat_map(|one| widened(one)).collect()),
     };
     if allow {
         let exact = if relative.contains(['?', '\\']) { None } else { expanded(&relative) };
-        return exact.map_or(Paths::Unsayable, Paths::Same);
+        return exact.map_or(Paths::Inexpressible, Paths::Same);
     }
     let wide = widened(&relative);
     if relative.contains('?') { Paths::More(wide) } else { Paths::Same(wide) }
@@ -42,7 +42,7 @@ pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path
 enum Within {
     /// A pattern of paths in the workspace.
     Patterns(String),
-    /// Patterns that may be meant, below a directory that is not known.
+    /// Patterns that may be meant, below an unknown directory.
     Maybe(Vec<String>),
     All,
     Outside,
@@ -76,7 +76,7 @@ fn relative(pattern: &str, workspace: Option<&Path>) -> Within {
     }
 }
 
-/// The home is not known here: the workspace may lie in the directory that is meant, or the other way round.
+/// The home is unknown here: the workspace may lie in the named directory, or the other way round.
 fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
     let names: Vec<&str> = workspace.into_iter().flat_map(Path::iter).filter_map(|name| name.to_str()).collect();
     let parts: Vec<&str> = rest.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
@@ -90,7 +90,7 @@ fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
     Within::Maybe((0..literal.len()).filter(ends).map(left).collect())
 }
 
-/// Returns patterns that match at least what `pattern` does, and what `**/` is commonly meant to match.
+/// Returns patterns that match at least what `pattern` does, and what users commonly expect `**/` to match.
 fn widened(pattern: &str) -> Vec<String> {
     if pattern.contains('\\') {
         return vec!["**".to_owned()];
@@ -125,7 +125,7 @@ fn expanded(pattern: &str) -> Option<Vec<String>> {
             (false, false) => &["*", "*/**/*"],
         };
         all = all.iter().flat_map(|begin| stars.iter().map(move |star| format!("{begin}{star}{piece}"))).collect();
-        if all.len() > MOST {
+        if all.len() > MAX_PATTERNS {
             return None;
         }
         before = piece;
@@ -152,8 +152,8 @@ mod tests {
         assert_eq!(allow("src/*.rs"), same(&["src/**/*.rs"]));
         assert_eq!(allow("*.env"), same(&["**/*.env"]));
         assert_eq!(allow("a*b"), same(&["a*b", "a*/**/*b"]));
-        assert_eq!(allow("a?b"), Paths::Unsayable);
-        assert_eq!(allow("~/x"), Paths::Unsayable);
+        assert_eq!(allow("a?b"), Paths::Inexpressible);
+        assert_eq!(allow("~/x"), Paths::Inexpressible);
         assert_eq!(allow("../x"), Paths::Outside);
         assert_eq!(translate("a?b", Verdict::Deny, None), Paths::More(vec!["a*b".into(), "a*/**/*b".into()]));
         assert_eq!(translate("**/x", Verdict::Deny, None), same(&["*/**/x", "x"]));
@@ -171,9 +171,9 @@ mod tests {
         assert_eq!(deny("~/.ssh/*"), Paths::More(vec![".ssh/*/**".to_owned()]));
     }
 
-    /// Each deny holds wherever the product's pattern matches, and each allow nowhere else.
+    /// Each deny applies wherever the product's pattern matches, and each allow applies nowhere else.
     #[test]
-    fn translated_patterns_keep_to_their_side() {
+    fn translated_denies_match_no_less_and_allows_no_more() {
         let paths =
             ["x", "a", "ab", "axb", "a/b", "a/x/b", "src", "src/a.rs", "src/x/a.rs", ".env", "x/.env", "a/src/b", "xa"];
         let patterns =
@@ -183,7 +183,7 @@ mod tests {
                 let default = if verdict == Verdict::Allow { Verdict::Deny } else { Verdict::Allow };
                 let found = match translate(pattern, verdict, None) {
                     Paths::Same(found) | Paths::More(found) => found,
-                    Paths::Outside | Paths::Unsayable => Vec::new(),
+                    Paths::Outside | Paths::Inexpressible => Vec::new(),
                 };
                 let rule = |resource: String| Rule { action: "fs.read".into(), resource: resource.into(), verdict };
                 let authority = Authority::of(RuleSet { default, rules: found.into_iter().map(rule).collect() });

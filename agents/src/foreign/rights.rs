@@ -1,4 +1,4 @@
-//! The rights of one file, as rule sets that are met.
+//! The rights of one file, as rule sets that all apply.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use super::paths::{self, Paths};
 use crate::front::BadManifest;
 use crate::manifest::Manifest;
 
-/// Most rules of one file.
-const MOST: usize = 300;
+/// The maximum number of rules of one file.
+const MAX_RULES: usize = 300;
 
-/// Text in a line of commands that may hold more than one command, or hide one from a pattern.
-const SEVERAL: [&str; 9] = [";", "&", "|", "`", "(", "\n", "\r", "\t", "  "];
+/// Text in a command line that may separate several commands, or hide one from a pattern.
+const SEPARATORS: [&str; 9] = [";", "&", "|", "`", "(", "\n", "\r", "\t", "  "];
 
 pub(super) struct Rights {
     default: Verdict,
@@ -45,20 +45,20 @@ impl Rights {
         self.rules.push(rule);
     }
 
-    /// Lowers these actions, whatever the rules say.
+    /// Limits these actions to `verdict`, whatever the rules allow.
     pub(super) fn bound(&mut self, actions: &[&str], verdict: Verdict) {
         let rules = actions.iter().map(|action| rule(action, "*", verdict)).collect();
         self.bounds.push(RuleSet { default: Verdict::Allow, rules });
     }
 
-    /// Denies what `all` matches, but for `tools`.
+    /// Denies what `all` matches, except `tools`.
     pub(super) fn only(&mut self, all: &str, tools: impl Iterator<Item = String>) {
         let allowed = tools.map(|tool| rule(tool, "*", Verdict::Allow));
         let rules = std::iter::once(rule(all, "*", Verdict::Deny)).chain(allowed).collect();
         self.bounds.push(RuleSet { default: Verdict::Allow, rules });
     }
 
-    /// Lowers everything.
+    /// Limits everything to `verdict`.
     pub(super) fn bound_all(&mut self, verdict: Verdict) {
         self.bounds.push(RuleSet::only(verdict));
     }
@@ -69,16 +69,18 @@ impl Rights {
             Paths::Same(patterns) => self.rules.extend(patterns.iter().map(|one| rule(action, one, verdict))),
             Paths::More(patterns) => {
                 self.note(format!(
-                    "`{pattern}`: {} more than the pattern matches, which has no equal here",
+                    "`{pattern}`: {} more than the pattern matches, which has no equivalent here",
                     verb(verdict)
                 ));
                 let rules = patterns.iter().map(|one| rule(action, one, verdict)).collect();
                 self.bounds.push(RuleSet { default: Verdict::Allow, rules });
             }
             Paths::Outside => {
-                self.note(format!("`{pattern}` matches nothing in the workspace, and nothing else is in reach"))
+                self.note(format!("`{pattern}` matches nothing in the workspace, and paths outside cannot be reached"))
             }
-            Paths::Unsayable => self.note(format!("`{pattern}` is not allowed: the pattern has no equal here")),
+            Paths::Inexpressible => {
+                self.note(format!("`{pattern}` is not allowed: the pattern has no equivalent here"))
+            }
         }
     }
 
@@ -95,10 +97,10 @@ impl Rights {
                 self.rules.push(rule(RUN, pattern, *verdict));
                 self.rules.extend(alone.filter(|_| lowers || bare).map(|alone| rule(RUN, alone, *verdict)));
             } else if !lowers {
-                self.note(format!("`{pattern}` is not allowed: `?` has no equal here"));
+                self.note(format!("`{pattern}` is not allowed: `?` has no equivalent here"));
             }
             if lowers {
-                // A command that runs the command: `sudo`, `timeout`, `xargs`, or another one of the same line.
+                // Commands that run another command, such as `sudo`, `timeout` and `xargs`, or another command on the same line.
                 let all = [Some(&*known), alone].into_iter().flatten();
                 let behind = all.map(|pattern| rule(RUN, &format!("* {pattern}"), *verdict));
                 let itself = (known != pattern).then(|| rule(RUN, &known, *verdict));
@@ -109,16 +111,16 @@ impl Rights {
             return;
         }
         let verdict = rest.min(Verdict::Ask);
-        let several = SEVERAL.iter().map(|text| rule(RUN, &format!("*{text}*"), verdict)).collect();
+        let several = SEPARATORS.iter().map(|text| rule(RUN, &format!("*{text}*"), verdict)).collect();
         self.bounds.push(RuleSet { default: Verdict::Allow, rules: several });
         let done = if verdict == Verdict::Deny { "denied" } else { "asked" };
-        self.note(format!("patterns are about single commands: lines with several (`;`, `|`, `&`, `(`) are {done}"));
+        self.note(format!("patterns match single commands: lines with several (`;`, `|`, `&`, `(`) are {done}"));
     }
 
-    /// Puts the rights into `manifest`.
-    pub(super) fn give(self, manifest: &mut Manifest, notes: &mut Vec<String>) -> Result<(), BadManifest> {
-        if self.rules.len() > MOST || self.bounds.len() > MOST {
-            return Err(field("permission", format!("becomes more than {MOST} rules: write fewer patterns")));
+    /// Adds the rights to `manifest`.
+    pub(super) fn apply_to(self, manifest: &mut Manifest, notes: &mut Vec<String>) -> Result<(), BadManifest> {
+        if self.rules.len() > MAX_RULES || self.bounds.len() > MAX_RULES {
+            return Err(field("permission", format!("becomes more than {MAX_RULES} rules: write fewer patterns")));
         }
         let (set, lowered) = RuleSet::last_match(self.default, &self.rules);
         notes.extend(self.notes);

@@ -1,4 +1,4 @@
-//! Each field of each product: as it is written, odd, and broken.
+//! Each field of each product, with usual, unusual and invalid values.
 
 use subtend_session::authority::{Access, Verdict};
 
@@ -20,7 +20,7 @@ fn read(product: Product, text: &str) -> Result<Parsed, String> {
     parse(file).map_err(|error| error.to_string())
 }
 
-/// The verdicts of an agent alone, under a caller that may do everything.
+/// The verdicts of an agent whose caller may do everything.
 fn verdicts(manifest: &Manifest, accesses: &[(&str, &str)]) -> Vec<Verdict> {
     let authority = manifest.authority();
     let verdict = |(action, resource): &(&str, &str)| {
@@ -47,14 +47,14 @@ fn tools(manifest: &Manifest) -> Option<Vec<&str>> {
 }
 
 #[test]
-fn names_become_names_that_agents_may_have() {
+fn foreign_names_become_valid_agent_names() {
     let names = ["code-reviewer", "Code Reviewer", "review/sec", "  QA_1 ", "-x-", "größe", "a::b", "日本"];
     let slugs = ["code-reviewer", "code-reviewer", "review-sec", "qa_1", "x", "gr-e", "a-b", ""];
     assert_eq!(names.map(slug), slugs);
 }
 
 #[test]
-fn product_follows_from_the_folder_of_agents() {
+fn product_is_derived_from_the_folder_of_agents() {
     let of = |path: &str| Product::of(Path::new(path));
     assert_eq!(of("/w/.claude/agents/a/b.md"), Some(Product::Claude));
     assert_eq!(of(".opencode/agent/b.md"), Some(Product::OpenCode));

@@ -1,4 +1,4 @@
-//! Tools of other products by their names here.
+//! Names of other products' tools, and the tools here that correspond to them.
 
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
@@ -6,7 +6,7 @@ use subtend_session::ids::Text;
 /// The equivalent of another product's tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// The tool of that purpose; `None`: it has no counterpart, and is not missed.
+    /// The tool here with that purpose; `None`: it has no counterpart and needs none.
     pub(super) tool: Option<&'static str>,
     /// The action that it needs.
     pub(super) action: &'static str,
@@ -49,19 +49,19 @@ const TABLE: [(&[&str], Option<&str>, &str); 11] = [
     ),
 ];
 
-/// Returns what the tool `name` is here.
+/// Returns the equivalent of the tool `name`.
 pub(super) fn known(name: &str) -> Option<Known> {
     let name = name.to_lowercase();
     let (_, tool, action) = TABLE.iter().find(|(names, ..)| names.contains(&&*name))?;
     Some(Known { tool: *tool, action })
 }
 
-/// Returns the tools that one of the table is: for children those of every dialect.
+/// Returns the tools that an entry of the table means: for children, those of every dialect.
 pub(super) fn named(tool: &'static str) -> Vec<&'static str> {
     if tool == CHILDREN { Dialect::ALL.map(Dialect::name).to_vec() } else { vec![tool] }
 }
 
-/// Returns all tools but `without`.
+/// Returns all tools except `without`.
 pub(super) fn all_but(without: &[&str]) -> Vec<Text> {
     let tools = TABLE.iter().filter_map(|(_, tool, _)| *tool).filter(|tool| !without.contains(tool));
     tools.flat_map(named).map(Text::from).collect()

@@ -17,7 +17,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_full_file_is_read_field_by_field() {
+fn all_fields_of_an_agent_file_are_read() {
     let text = "---
 name: reviewer
 mode: all
@@ -83,7 +83,7 @@ Review the change.
 }
 
 #[test]
-fn mode_and_prompt_are_enough() {
+fn mode_and_prompt_suffice() {
     let manifest = Manifest::new("stem", AgentMode::Subagent, "Read it. Then say so.");
     assert_eq!(&*manifest.description, "Read it.");
     for text in [
@@ -96,7 +96,7 @@ fn mode_and_prompt_are_enough() {
 }
 
 #[test]
-fn a_rule_below_the_front_matter_belongs_to_the_prompt() {
+fn dashes_below_the_front_matter_belong_to_the_prompt() {
     let body = read("---\nmode: all\n---\nOne\n---\nTwo\n").map(|parsed| parsed.manifest.body);
     assert_eq!(body.as_deref(), Ok("One\n---\nTwo\n"));
 }
@@ -114,7 +114,7 @@ fn tools_accept_a_list_or_text_and_empty_means_none() {
 }
 
 #[test]
-fn refusals_say_what_is_wrong_and_what_to_write() {
+fn refusals_name_the_error_and_its_fix() {
     for (text, says) in [
         ("", "has no front matter: begin the file with a line `---`, then YAML, then another line `---`"),
         (
@@ -178,7 +178,7 @@ fn invalid_settings_are_refused_with_the_allowed_range() {
 }
 
 #[test]
-fn settings_may_be_left_empty_and_a_pool_stands_alone() {
+fn settings_may_be_empty_and_a_pool_needs_no_model() {
     let manifest = read("---\nmode: all\npool: cheap\ntemperature:\neffort: high\n---\nx").unwrap().manifest;
     let settings = Settings { effort: Some(Effort::High), ..Settings::default() };
     assert_eq!((manifest.pool.as_deref(), manifest.model, manifest.settings), (Some("cheap"), None, settings));
@@ -197,14 +197,14 @@ fn yaml_errors_are_one_line_and_name_the_line_of_the_file() {
 }
 
 #[test]
-fn permissions_that_only_allow_are_warned_of() {
+fn permissions_that_only_allow_give_a_warning() {
     let warnings = read("---\nmode: all\npermissions: {fs.read: allow}\n---\nx").map(|parsed| parsed.warnings);
     let expected = "`permissions` only allows, which changes nothing: add `\"*\": deny` to deny the rest";
     assert_eq!(warnings, Ok(vec![expected.to_owned()]));
 }
 
 #[test]
-fn a1_an_unknown_key_that_restricts_refuses_the_file() {
+fn a1_unknown_key_that_restricts_refuses_the_file() {
     let never = "is not a key here, and a restriction is never ignored: ";
     let says = |line: &str| refused(&format!("---\nmode: all\n{line}\n---\nx"));
     let form = |at: usize| {
@@ -255,7 +255,7 @@ fn a1_an_unknown_key_that_restricts_refuses_the_file() {
 }
 
 #[test]
-fn a1_keys_of_others_that_restrict_nothing_are_warned_of() {
+fn a1_unknown_keys_that_restrict_nothing_give_a_warning() {
     for line in [
         "color: blue",
         "hooks: {PreToolUse: [x]}",

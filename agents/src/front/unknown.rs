@@ -1,4 +1,4 @@
-//! Unknown keys of front matter, and which of them refuse the file.
+//! Unknown keys of front matter, and which of them cause a refusal of the file.
 //!
 //! Agent files of other products have keys of their own. A descriptive key (`color`, `hooks`) is kept with a warning. A restriction
 //! (`disallowedTools`, `readonly`, `maxTurns`) is refused: the agent could do what the file denies.
@@ -59,7 +59,7 @@ const RESTRICTIONS: [(&[&str], &str); 5] = [
     ),
 ];
 
-const NO_SLIPS: [&str; 3] = ["hooks", "top_k", "topk"];
+const NO_TYPING_ERRORS: [&str; 3] = ["hooks", "top_k", "topk"];
 
 pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
     if restricts_nothing(key, value) {
@@ -70,7 +70,7 @@ pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
         return Some(format!("is not a key here, and a restriction is never ignored: {form}"));
     }
     let candidates = keys().filter(|known| !matches!(*known, "mode" | "name" | "pool"));
-    let known = near(&words.join("_"), candidates).filter(|_| !NO_SLIPS.contains(&&*key.to_lowercase()))?;
+    let known = near(&words.join("_"), candidates).filter(|_| !NO_TYPING_ERRORS.contains(&&*key.to_lowercase()))?;
     Some(format!("is not a key here; did you mean `{known}`?"))
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn restricts(key: &str, value: &Value) -> bool {
     !restricts_nothing(key, value) && form(&words(key)).is_some()
 }
 
-/// Returns the form that restricts here, for the words of a key that restricts elsewhere.
+/// Returns how to express here the restriction of another product's key, by the words of the key.
 fn form(words: &[String]) -> Option<&'static str> {
     let joined = words.concat();
     let restricts = |names: &[&str]| names.iter().any(|name| *name == joined || words.iter().any(|word| word == name));
@@ -88,7 +88,7 @@ fn form(words: &[String]) -> Option<&'static str> {
 
 fn restricts_nothing(key: &str, value: &Value) -> bool {
     let words = words(key);
-    // These modes of Claude Code ask less or by default; `plan` and `dontAsk` deny.
+    // These modes of Claude Code ask as usual or less often; `plan` and `dontAsk` deny.
     if words == ["permission", "mode"] {
         return matches!(value.as_str(), Some("default" | "acceptEdits" | "bypassPermissions"));
     }

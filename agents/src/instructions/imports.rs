@@ -15,12 +15,12 @@ impl Import<'_> {
         self.0.chars().take(200).collect()
     }
 
-    /// Returns whether its last part looks like the name of a file.
+    /// Returns whether its last part looks like a file name.
     pub(super) fn is_file_name(&self) -> bool {
         Path::new(self.0).extension().is_some()
     }
 
-    /// Returns the imported path below the area, for a file at `from`. The error follows the import.
+    /// Returns the imported path below the area, for a file at `from`. The error text continues a sentence that begins with the import.
     pub(super) fn below(&self, area: InstructionArea<'_>, from: &str) -> Result<String, String> {
         let out = || "is not used: it leads out of the directory whose files it may import".to_owned();
         let absolute = match (self.0.strip_prefix("~/"), area.home) {
@@ -60,7 +60,7 @@ pub(super) fn imports(text: &str) -> Vec<Import<'_>> {
 }
 
 fn of_line<'a>(line: &'a str, found: &mut Vec<Import<'a>>) {
-    // Parts between backticks are code; an open one is text.
+    // Parts between backticks are code. An unclosed one is text.
     let parts: Vec<&str> = line.split('`').collect();
     let closed = parts.len().saturating_sub(1) / 2 * 2;
     for (number, part) in parts.iter().enumerate() {

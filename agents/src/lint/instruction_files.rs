@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{FileGift, OtherKind, ReadBelow, problem};
+use super::{FileContent, OtherKind, ReadBelow, problem};
 use crate::catalog::{AgentProblem, ProblemKind};
 use crate::instructions::{InstructionArea, Instructions, LOCAL, NAMES};
 
@@ -32,7 +32,7 @@ pub(super) fn unread(path: &Path, name: &str) -> AgentProblem {
 }
 
 /// Checks the instruction file `name` of `folder`: alone, and next to the others of its directory.
-pub(super) fn checked(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileGift>, Vec<AgentProblem>) {
+pub(super) fn checked(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
     let read = |path: &str| read(folder, path);
     let area = InstructionArea { path: folder, home: None, names: &[name], workspace: None, read: &read };
@@ -47,6 +47,6 @@ pub(super) fn checked(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option
     if !is_used && problems.is_empty() {
         problems.push(problem(&path, ProblemKind::Warning, "is empty, and adds nothing".to_owned()));
     }
-    let gives = (is_used && unused.is_none()).then(|| FileGift::Instructions(alone.files().to_vec()));
+    let gives = (is_used && unused.is_none()).then(|| FileContent::Instructions(alone.files().to_vec()));
     (gives, problems)
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// Skills, slash commands and instruction files, each by the loader that a workspace uses, with what is unused.
 #[test]
-fn files_for_prompts_are_linted_as_what_they_are() {
+fn prompt_files_are_linted_by_their_kind() {
     let dir = tempfile::tempdir().unwrap();
     let files: [(&str, &str); 15] = [
         (".claude/agents/lead.md", "---\nname: lead\ndescription: Leads.\n---\nLead."),
@@ -38,10 +38,10 @@ fn files_for_prompts_are_linted_as_what_they_are() {
     let describe = |checked: Checked| {
         let gives = match &checked.gives {
             None => "nothing".to_owned(),
-            Some(FileGift::Agent(agent)) => format!("agent {}", agent.name),
-            Some(FileGift::Skill(skill)) => format!("skill {}", skill.name),
-            Some(FileGift::Command(command)) => format!("command /{}", command.name),
-            Some(FileGift::Instructions(files)) => {
+            Some(FileContent::Agent(agent)) => format!("agent {}", agent.name),
+            Some(FileContent::Skill(skill)) => format!("skill {}", skill.name),
+            Some(FileContent::Command(command)) => format!("command /{}", command.name),
+            Some(FileContent::Instructions(files)) => {
                 format!("instructions {}", files.iter().map(|file| below(&file.path)).collect::<Vec<_>>().join(" "))
             }
         };
@@ -82,7 +82,7 @@ fn files_for_prompts_are_linted_as_what_they_are() {
         (
             ".agents/skills/pdf/SKILL.md",
             "nothing",
-            &["refused: not used: `pdf` is already there, from W/.claude/skills/pdf"],
+            &["refused: not used: `pdf` is already defined in W/.claude/skills/pdf"],
         ),
         (".cursorrules", "nothing", &["refused: is not read: import it in an `AGENTS.md`, by a line `@.cursorrules`"]),
         (

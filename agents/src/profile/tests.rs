@@ -19,7 +19,7 @@ fn refused(profile: serde_json::Value) -> String {
 }
 
 #[test]
-fn s5_a_profile_is_read_whole() {
+fn s5_all_fields_of_a_profile_are_read() {
     let profiles = load(json!({
         "researcher": {
             "bootstrap_files": ["SOUL.md", "AGENTS.md"],
@@ -64,7 +64,7 @@ fn s5_purpose_falls_back_to_the_first_prompt_sentence() {
 }
 
 #[test]
-fn s3_without_bootstrap_files_there_are_the_default_ones() {
+fn s3_default_bootstrap_files_are_used_when_none_are_named() {
     let bootstrap = |profile| {
         let profiles = load(json!({"researcher": profile})).unwrap();
         Profile::bootstrap(profiles.get("researcher").map(|profile| &**profile), &Instructions::default())
@@ -82,7 +82,7 @@ fn s3_missing_prompt_file_names_file_and_profile() {
 }
 
 #[test]
-fn s3_files_stay_in_the_workspace() {
+fn s3_profile_files_outside_the_workspace_are_refused() {
     for (path, why) in [
         ("/etc/passwd", "is not relative: paths start at the workspace"),
         ("~/notes.md", "is not relative: paths start at the workspace"),

@@ -29,7 +29,7 @@ pub(super) fn first(parts: &Parts) -> Option<Text> {
 }
 
 fn file(file: &FileText) -> String {
-    // A model chooses the name: it must not start a line of its own.
+    // A model chooses the name, which must not contain line breaks.
     let name = file.name.replace(char::is_control, " ");
     match &file.text {
         Ok(text) => format!("### {name}\n\n{}", fenced(text, "")),

@@ -45,7 +45,7 @@ fn profiles(of: serde_json::Value) -> Dialects {
 }
 
 #[test]
-fn s3_all_parts_stand_in_their_order() {
+fn s3_prompt_parts_appear_in_their_order() {
     let parts = Parts {
         body: Some("Agent.".into()),
         bootstrap: vec![text("AGENTS.md", "House rules.\n"), missing("ENVIRONMENT.md")],
@@ -74,7 +74,7 @@ fn s3_all_parts_stand_in_their_order() {
 }
 
 #[test]
-fn nothing_gives_nothing() {
+fn empty_parts_give_an_empty_prompt() {
     assert_eq!(assemble(&Parts::default()), Assembled { system: "".into(), first: None, warnings: vec![] });
     let blank = Parts { body: Some("\n \n".into()), inline: Some("".into()), ..Parts::default() };
     assert_eq!(system(&blank), "");
@@ -109,7 +109,7 @@ fn s3_without_profile_uses_caller_prompt_and_default_files() {
 }
 
 #[test]
-fn s3_a_profile_may_inherit_and_name_an_agent() {
+fn s3_profile_may_inherit_and_name_an_agent() {
     let dialects = profiles(json!({
         "both": {"prompt": "inherit", "agent": "critic", "bootstrap_files": ["SOUL.md"]},
         "named": {"agent": "critic", "bootstrap_files": ["SOUL.md"]},
@@ -127,7 +127,7 @@ fn s3_a_profile_may_inherit_and_name_an_agent() {
 }
 
 #[test]
-fn s3_a_bootstrap_file_outside_is_never_asked_for() {
+fn s3_bootstrap_file_outside_the_workspace_is_never_read() {
     let read = |path: &str| panic!("{path} was read");
     let outside = FileText::read(&"../secret.md".into(), &read);
     let why = "it leads out of the workspace by `..`: name a file in it";
@@ -135,7 +135,7 @@ fn s3_a_bootstrap_file_outside_is_never_asked_for() {
 }
 
 #[test]
-fn k11_the_words_of_a_call_are_appended() {
+fn k11_system_prompt_of_a_call_is_appended() {
     let parts = Parts { body: Some("Agent.".into()), parameter: Some("Call.".into()), ..Parts::default() };
     assert_eq!(system(&parts), "Agent.\n\nCall.");
 }
@@ -178,7 +178,7 @@ fn r10_spawn_task_prompt_names_its_reader_and_limits() {
 }
 
 #[test]
-fn k15_children_of_the_other_dialects_are_told_nothing() {
+fn k15_children_of_other_dialects_get_no_instructions() {
     for dialect in [Dialect::Task, Dialect::Spawn, Dialect::Minion] {
         let parts = Parts { body: Some("Agent.".into()), started_by: Some(dialect), ..Parts::default() };
         assert_eq!(system(&parts), "Agent.", "{dialect:?}");
@@ -186,7 +186,7 @@ fn k15_children_of_the_other_dialects_are_told_nothing() {
 }
 
 #[test]
-fn g10_the_caller_line_is_the_last_and_stands_once() {
+fn g10_caller_line_appears_once_and_last() {
     let critic = Manifest { caller: true, ..Manifest::new("critic", AgentMode::Subagent, "Criticise.\n") };
     let alone = "Criticise.\n\nYour caller is another agent; return structured output.";
     assert_eq!(system(&Parts::of_agent(&critic)), alone);
@@ -195,7 +195,7 @@ fn g10_the_caller_line_is_the_last_and_stands_once() {
 }
 
 #[test]
-fn r11_each_dialect_that_is_offered_has_its_hint() {
+fn r11_each_offered_dialect_has_its_hint() {
     let hints = |offered: &[Dialect]| system(&Parts { offered: offered.to_vec(), ..Parts::default() });
     assert_eq!(hints(&[]), "");
     assert_eq!(
@@ -215,7 +215,7 @@ fn r11_each_dialect_that_is_offered_has_its_hint() {
 }
 
 #[test]
-fn s5_profiles_are_an_escaped_block_with_their_tools() {
+fn s5_profiles_are_listed_escaped_with_their_tools() {
     let named = |name: &str, about: &str, tools: &[&str]| Named {
         name: name.into(),
         about: about.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -265,7 +265,7 @@ fn r11_offers_are_replaced_in_place_and_nothing_else_changes() {
 }
 
 #[test]
-fn b7_context_and_files_stand_in_headed_blocks_before_the_task() {
+fn b7_context_and_files_precede_the_task_under_headings() {
     let parts = Parts {
         task: Some("Find the bug.".into()),
         context: Some("It fails on Mondays.\n".into()),
@@ -283,7 +283,7 @@ fn b7_context_and_files_stand_in_headed_blocks_before_the_task() {
 }
 
 #[test]
-fn b8_schemas_come_with_the_task_and_narrow_nothing() {
+fn b8_tool_schemas_come_with_the_task_and_narrow_nothing() {
     let tool = ToolSpec {
         name: "search".into(),
         description: "Finds text. ".into(),

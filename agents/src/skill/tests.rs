@@ -35,13 +35,8 @@ fn first_skill_of_a_name_wins_and_bad_files_hide_none() {
     assert_eq!(found, [("pdf", "first", ".agents/skills/pdf"), ("review", "nested", ".opencode/skill/team/review"),]);
     let shown = problems(&skills);
     let refused = |why: &str| shown.iter().filter(|line| line.starts_with("refused") && line.contains(why)).count();
-    let whys = [
-        "already there, from",
-        "must be 1 to 64 of a-z",
-        "not valid YAML",
-        "has no prompt",
-        "`description` is missing",
-    ];
+    let whys =
+        ["already defined in", "must be 1 to 64 of a-z", "not valid YAML", "has no prompt", "`description` is missing"];
     assert_eq!(whys.map(refused), [1; 5], "{shown:?}");
     assert_eq!(refused("is not a regular file"), 1, "{shown:?}");
     assert_eq!(shown.len(), 7, "{shown:?}");
@@ -62,7 +57,7 @@ fn each_field_has_its_effect_or_a_report() {
         notes,
         [
             "the front matter is not valid YAML: values with `: ` in them are read as text",
-            "its name \"PDF Tools\" is not that of its folder: it is called `pdf-tools`",
+            "its name \"PDF Tools\" differs from that of its folder: `pdf-tools` is used",
             "`allowed-tools` has no effect: it permits nothing: agents and you say what a session may do",
             "`model` has no effect: the model of the session answers",
             "`hooks` has no effect: hooks that a file names are not run",
@@ -97,7 +92,7 @@ fn links_to_skills_are_refused() {
 }
 
 #[test]
-fn own_skills_follow_and_a_folder_in_the_workspace_gives_none() {
+fn own_skills_come_last_and_none_from_the_workspace() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     file(&at("w/.claude/skills/a/SKILL.md"), &skill("theirs"));

@@ -1,6 +1,6 @@
-//! The text of a command, with places for arguments, commands and files.
+//! The text of a command, with placeholders for arguments, commands and files.
 //!
-//! A file of a command runs nothing and reads nothing: where it asks for the output of a command or for a file, the prompt asks the
+//! Expansion runs nothing and reads nothing: where a file asks for the output of a command or for a file, the prompt asks the
 //! model to get it by its tools, under the permissions of its session.
 
 use crate::product::Product;
@@ -9,7 +9,7 @@ use crate::product::Product;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
     parts: Vec<TemplatePart>,
-    /// True if the last numbered place takes all arguments from its own on.
+    /// True if the last numbered placeholder takes all remaining arguments.
     greedy: bool,
 }
 
@@ -18,7 +18,7 @@ enum TemplatePart {
     Text(String),
     /// All arguments.
     All,
-    /// One argument, from 0.
+    /// One argument, by its number from 0.
     One(usize),
     /// The output of a command.
     Shell(Vec<TemplatePart>),
@@ -52,7 +52,7 @@ impl Template {
         }
     }
 
-    /// Returns what has another effect than in the product.
+    /// Returns notes about parts that have another effect than in the product.
     pub(super) fn notes(&self) -> Vec<String> {
         let has = |wanted: fn(&TemplatePart) -> bool| self.parts.iter().any(wanted);
         let shell = has(|part| matches!(part, TemplatePart::Shell(_)));
@@ -123,7 +123,7 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         let starts = plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);
-        let found = place(rest, rules).or_else(|| injected(rest, rules).filter(|_| outer && starts));
+        let found = placeholder(rest, rules).or_else(|| injected(rest, rules).filter(|_| outer && starts));
         if let Some((part, length)) = found {
             if !plain.is_empty() {
                 parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
@@ -142,8 +142,8 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
     parts
 }
 
-/// Returns the place for an argument that `rest` begins with, and its length.
-fn place(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
+/// Returns the argument placeholder at the start of `rest`, and its length.
+fn placeholder(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
     const DIR: &str = "${CLAUDE_SKILL_DIR}";
     const ALL: &str = "$ARGUMENTS";
     if rules.doubled && rest.starts_with("$$") {
@@ -167,7 +167,7 @@ fn place(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> 
     Some((TemplatePart::One(at), 2))
 }
 
-/// Returns the command or the file that `rest` begins with, and its length.
+/// Returns the command or file at the start of `rest`, and its length.
 fn injected(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
     if let Some(after) = rest.strip_prefix("!`") {
         let (command, _) = after.split_once('`').filter(|(command, _)| !command.trim().is_empty())?;
@@ -184,7 +184,7 @@ fn injected(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize
     is_path.then(|| (TemplatePart::File(parts(path, rules, false)), path.len().saturating_add(1)))
 }
 
-/// Returns the words of arguments; quotes hold one together.
+/// Splits arguments into words. Quotes group several words.
 fn words(arguments: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

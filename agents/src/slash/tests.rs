@@ -16,7 +16,7 @@ fn problems(commands: &SlashCommands) -> Vec<String> {
 }
 
 #[test]
-fn arguments_take_their_places_once() {
+fn arguments_are_substituted_once() {
     use Product::{Claude, Codex, OpenCode};
     let cases = [
         (Claude, "Fix $ARGUMENTS now", "issue 7", "Fix issue 7 now"),
@@ -37,7 +37,7 @@ fn arguments_take_their_places_once() {
 }
 
 #[test]
-fn commands_and_files_are_left_to_the_model() {
+fn embedded_commands_and_files_are_left_to_the_model() {
     let shell =
         |command: &str| format!("(first run this command with the tool `shell`, and use its output here: `{command}`)");
     let file = |path: &str| format!("(first read this file with the tool `read`, and use its text here: `{path}`)");
@@ -108,12 +108,12 @@ fn folders_are_part_of_names_and_bad_files_hide_none() {
     assert_eq!((text_of("review"), text_of("prompts:plan")), (Some("First.".into()), Some("Codex's .".into())));
     let shown = problems(&commands);
     let refused = |why: &str| shown.iter().filter(|line| line.starts_with("refused") && line.contains(why)).count();
-    let whys = ["`/review` is already there", "rename the file", "has no prompt", "not valid YAML", "not UTF-8"];
+    let whys = ["`/review` is already defined", "rename the file", "has no prompt", "not valid YAML", "not UTF-8"];
     assert_eq!((whys.map(refused), shown.len()), ([1; 5], 5), "{shown:?}");
 }
 
 #[test]
-fn text_is_a_command_a_slip_or_a_text() {
+fn text_is_read_as_a_command_an_unknown_command_or_text() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join(".claude/commands/git")).unwrap();
     fs::write(dir.path().join(".claude/commands/git/commit.md"), "Commit.").unwrap();
@@ -139,7 +139,7 @@ fn text_is_a_command_a_slip_or_a_text() {
 }
 
 #[test]
-fn skill_is_a_command_unless_it_is_for_models_alone() {
+fn skill_is_a_command_unless_only_models_may_use_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let folder = dir.path().join(".claude/skills").join(name);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use subtend_agents::catalog::Catalog;
-use subtend_agents::lint::{Checked, FileGift, lint};
+use subtend_agents::lint::{Checked, FileContent, lint};
 use subtend_agents::product::Product;
 use subtend_session::ids::Text;
 
@@ -79,10 +79,10 @@ impl File {
     fn of(file: &Checked) -> Self {
         let (gives, name, imports) = match &file.gives {
             None => (None, None, Vec::new()),
-            Some(FileGift::Agent(_)) => (Some("agent"), None, Vec::new()),
-            Some(FileGift::Skill(skill)) => (Some("skill"), Some(skill.name.clone()), Vec::new()),
-            Some(FileGift::Command(command)) => (Some("command"), Some(command.name.clone()), Vec::new()),
-            Some(FileGift::Instructions(files)) => {
+            Some(FileContent::Agent(_)) => (Some("agent"), None, Vec::new()),
+            Some(FileContent::Skill(skill)) => (Some("skill"), Some(skill.name.clone()), Vec::new()),
+            Some(FileContent::Command(command)) => (Some("command"), Some(command.name.clone()), Vec::new()),
+            Some(FileContent::Instructions(files)) => {
                 let imports = files.iter().skip(1).map(|file| file.path.display().to_string());
                 (Some("instructions"), None, imports.collect())
             }

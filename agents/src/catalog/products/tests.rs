@@ -1,4 +1,4 @@
-//! Files of several products in one workspace: which of a name wins, and what a bad one hides.
+//! Files of several products in one workspace: which file of a name wins, and what a bad file hides.
 
 use std::fs;
 
@@ -90,7 +90,7 @@ fn first_file_of_a_name_wins_in_the_order_of_products() {
 }
 
 #[test]
-fn bad_file_hides_no_other_and_frees_no_name() {
+fn bad_file_hides_no_other_agent_and_keeps_its_name_taken() {
     let dir = workspace(&[
         (".claude/agents/bad.md", "---\nname: x\ndescription: d\ntools: 7\n---\nBad.\n"),
         (".claude/agents/README.md", "# Our agents\n"),
@@ -117,14 +117,14 @@ fn bad_file_hides_no_other_and_frees_no_name() {
                 "`name` is missing: Claude Code takes such a file as documentation, not as an agent"
             ),
             refused(".claude/agents/bad.md", "`tools` must be a list of names, not 7"),
-            refused(".claude/agents/twin.md", "not used: `good` is already there, from .claude/agents/good.md"),
+            refused(".claude/agents/twin.md", "not used: `good` is already defined in .claude/agents/good.md"),
             refused(
                 ".codex/agents/broken.toml",
                 "is not valid TOML: line 1: string values must be quoted, expected literal string"
             ),
             refused(
                 ".opencode/agent/explore.md",
-                "`mode` must be primary, subagent or all, not \"boss\" (and the built-in agent `explore`, which the file replaces, is not used)"
+                "`mode` must be primary, subagent or all, not \"boss\" (and the built-in agent `explore`, which the file would replace, is not used)"
             ),
             (".opencode/agent/plan.md".into(), ProblemKind::Warning, "replaces the built-in agent `plan`".into()),
             refused(
@@ -141,7 +141,7 @@ fn bad_file_hides_no_other_and_frees_no_name() {
 
 #[cfg(unix)]
 #[test]
-fn links_in_a_workspace_lead_to_no_agent() {
+fn symbolic_links_in_a_workspace_load_no_agent() {
     use std::os::unix::fs::symlink;
     let outside = workspace(&[("agents/x.md", &claude("x", "X.")), ("y.md", &claude("y", "Y."))]);
     let dir = workspace(&[(".opencode/agent/z.md", "Z.\n")]);
@@ -156,13 +156,13 @@ fn links_in_a_workspace_lead_to_no_agent() {
 }
 
 #[test]
-fn own_agents_are_not_taken_from_the_workspace() {
+fn own_agents_are_not_loaded_from_the_workspace() {
     let dir = workspace(&[("home/agents/x.md", &claude("x", "X."))]);
     let mut catalog = Catalog::builtin();
     catalog.add_own(Product::Claude, &dir.path().join("home"), dir.path());
     assert_eq!(body(&catalog, "x"), None);
     assert_eq!(catalog.problems().len(), 1);
-    // The control: from another workspace it is the person's own.
+    // As a control: from another workspace the folder holds the person's own agents.
     let other = workspace(&[]);
     let mut catalog = Catalog::builtin();
     catalog.add_own(Product::Claude, &dir.path().join("home"), other.path());

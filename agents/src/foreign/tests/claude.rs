@@ -15,7 +15,7 @@ fn notes(fields: &str) -> Vec<String> {
 }
 
 #[test]
-fn claude_file_without_tools_keeps_what_its_caller_may_do() {
+fn claude_file_without_tools_keeps_its_callers_authority() {
     let parsed = claude("model: inherit\ncolor: red").unwrap();
     let manifest = &parsed.manifest;
     assert_eq!(
@@ -28,7 +28,7 @@ fn claude_file_without_tools_keeps_what_its_caller_may_do() {
 }
 
 #[test]
-fn claude_tools_allow_what_they_need_and_nothing_else() {
+fn claude_tools_allow_only_what_they_need() {
     for (line, offered, verdicts) in [
         ("tools: Read, Grep, Glob", &["list", "read", "search"][..], [Allow, Deny, Deny, Deny, Deny, Deny]),
         ("tools: [Read, Edit]", &["edit", "read"], [Allow, Allow, Deny, Deny, Deny, Deny]),
@@ -81,9 +81,9 @@ fn claude_parentheses_narrow_what_a_tool_may_do() {
     assert_eq!(verdicts(&manifest, &accesses), [Allow, Allow, Deny, Allow, Deny, Allow, Deny]);
 }
 
-/// `WebSearch` widens no `WebFetch`, and a pattern of domains, which would match paths of other hosts, allows nothing.
+/// `WebSearch` does not widen `WebFetch`. A domain pattern, which would match paths of other hosts, allows nothing.
 #[test]
-fn claude_web_tools_are_two_permissions() {
+fn claude_web_search_and_fetch_are_separate_permissions() {
     let accesses = [
         ("net.fetch", "https://example.org/a"),
         ("net.fetch", "https://evil.net/x.example.org/a"),
@@ -99,7 +99,7 @@ fn claude_web_tools_are_two_permissions() {
     ] {
         assert_eq!(verdicts(&agent(line), &accesses), verdicts_of, "{line}");
     }
-    let note = "`WebFetch(domain:*.example.org)` is not allowed: a pattern of domains has no equal here";
+    let note = "`WebFetch(domain:*.example.org)` is not allowed: a domain pattern has no equivalent here";
     assert_eq!(notes("tools: WebFetch(domain:*.example.org)"), [note]);
 }
 
@@ -126,7 +126,7 @@ fn claude_disallowed_tools_deny_their_action() {
 }
 
 #[test]
-fn claude_modes_hooks_and_worktrees_only_lower() {
+fn claude_modes_hooks_and_worktrees_only_lower_authority() {
     let asks = [Ask; 6];
     for (line, verdicts) in [
         ("permissionMode: default", [Allow; 6]),
@@ -152,7 +152,7 @@ fn claude_modes_hooks_and_worktrees_only_lower() {
 }
 
 #[test]
-fn claude_models_are_pools_names_or_the_callers() {
+fn claude_model_is_a_pool_a_name_or_the_callers_model() {
     let model = |line: &str| {
         let manifest = agent(line);
         (manifest.model.map(|model| model.to_string()), manifest.pool.map(|pool| pool.to_string()))

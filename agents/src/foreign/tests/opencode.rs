@@ -124,7 +124,7 @@ fn opencode_commands_follow_the_last_match() {
 }
 
 #[test]
-fn opencode_paths_hold_at_every_depth() {
+fn opencode_path_rules_apply_at_every_depth() {
     let accesses = [
         ("fs.read", "secret/a/b"),
         ("fs.read", "src/key.pem"),
@@ -193,7 +193,7 @@ fn broken_opencode_files_are_refused_with_their_reason() {
 }
 
 #[test]
-fn a1_a_permission_of_no_tool_here_is_a_warning() {
+fn a1_permission_for_an_unknown_tool_is_a_warning() {
     let warnings = |fields: &str| opencode(fields).unwrap().warnings;
     let none = |key: &str| format!("permission of \"{key}\": no tool here has this name, so it restricts none");
     for (fields, expected) in [
@@ -201,7 +201,7 @@ fn a1_a_permission_of_no_tool_here_is_a_warning() {
         ("permission: {reed: {\"a/*\": ask}}", vec![none("reed")]),
         ("tools: {raed: false, bash: false}", vec![none("raed")]),
         ("permissions: [{action: reed, effect: deny}]", vec![none("reed")]),
-        // What allows nothing here hides nothing; servers and their tools are known only when they have started.
+        // A key that allows nothing here is not reported: servers and their tools are known only after their start.
         ("permission: {reed: allow, read: deny, todowrite: deny, \"my_*\": deny, server_tool: deny}", vec![]),
     ] {
         let found = warnings(fields);
@@ -211,7 +211,7 @@ fn a1_a_permission_of_no_tool_here_is_a_warning() {
 }
 
 #[test]
-fn opencode_web_tools_are_two_permissions() {
+fn opencode_web_search_and_fetch_are_separate_permissions() {
     let accesses = [("net.fetch", "https://example.org/a"), ("net.search", "words")];
     for (fields, expected) in [
         ("permission: {webfetch: deny}", [Deny, Allow]),
