@@ -80,8 +80,12 @@ pub struct OpenOptions {
     pub workspace: Option<Text>,
     /// Its policy, in place of the environment's; the environment's bounds still apply.
     pub policy: Option<Authority>,
+    /// Rules that it keeps besides its policy: they only lower what it may do.
+    pub restriction: Option<Authority>,
     /// Changes to the limits of its environment, by name; null for none.
     pub limit_changes: Map<String, Value>,
+    /// Whether those changes may only lower limits.
+    pub only_lower_limits: bool,
 }
 
 impl OpenOptions {
@@ -247,7 +251,8 @@ impl Runtime {
         let agents = self.environment(&options)?;
         let name = options.agent;
         let manifest = fitting(&agents, &name, task)?;
-        let limits = limit_changes::opened_with(&agents, options.limits, options.limit_changes)?;
+        let limits =
+            limit_changes::opened_with(&agents, options.limits, options.limit_changes, options.only_lower_limits)?;
         if let Some(title) = &options.title {
             title::check(title)?;
         }
@@ -295,6 +300,10 @@ impl Runtime {
         let policy = match options.policy {
             Some(policy) => Some(policy.meet(&agents.bounds)),
             None => agents.policy.body.as_deref().cloned(),
+        };
+        let policy = match options.restriction {
+            Some(rules) => policy.map(|policy| policy.meet(&rules)),
+            None => policy,
         };
         let ceiling = policy.map(|policy| policy.meet(&agents.ceiling_of(manifest)));
         if let Some(ceiling) = ceiling {

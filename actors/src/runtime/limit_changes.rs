@@ -36,11 +36,12 @@ pub(super) fn opened_with(
     agents: &Agents,
     all: Option<Limits>,
     changes: Map<String, Value>,
+    only_lower: bool,
 ) -> Result<Option<Limits>, OpenSessionError> {
     let slots = agents.options.slots;
     let limits = match changes.is_empty() {
         true => all,
-        false => Some(changed(&all.map_or_else(|| agents.limits_body(), Arc::new), changes, slots)?),
+        false => Some(changed(&all.map_or_else(|| agents.limits_body(), Arc::new), changes, slots, only_lower)?),
     };
     if let Some(limits) = &limits {
         limits.check()?;
@@ -49,8 +50,25 @@ pub(super) fn opened_with(
     Ok(limits)
 }
 
+/// Returns whether a change of the limit `name` lets a session do more; null stands for none.
+fn raises(name: &str, from: &Value, to: &Value) -> bool {
+    match (from, to) {
+        // It bounds nothing.
+        _ if name == "compact_at" => false,
+        (Value::Number(from), Value::Number(to)) => from.as_u64() < to.as_u64(),
+        (Value::Null, _) => false,
+        (_, Value::Null) => true,
+        (from, to) => name == "park" && from != to && *to != "off",
+    }
+}
+
 /// Returns `base` with `changes`; `slots` bounds how many runs may be live.
-fn changed(base: &Limits, changes: Map<String, Value>, slots: usize) -> Result<Limits, OpenSessionError> {
+fn changed(
+    base: &Limits,
+    changes: Map<String, Value>,
+    slots: usize,
+    only_lower: bool,
+) -> Result<Limits, OpenSessionError> {
     let refused = |why: String| Err(OpenSessionError::LimitChange(why));
     let Value::Object(mut fields) = serde_json::to_value(base)? else {
         return refused("limits have no names".to_owned());
@@ -63,6 +81,12 @@ fn changed(base: &Limits, changes: Map<String, Value>, slots: usize) -> Result<L
         let is_bounded = matches!(&*name, "live_runs" | "live_person_runs");
         if is_bounded && value.as_u64().is_some_and(|value| value > slots as u64) {
             return refused(format!("the limit `{name}` of {value} is above the host's `slots`, {slots}"));
+        }
+        if only_lower && raises(&name, field, &value) {
+            return refused(format!(
+                "the limit `{name}` of {field} may only be lowered here, not changed to {value}: leave it out, or open the session \
+                 with more rights"
+            ));
         }
         let refused_value = format!("the limit `{name}` cannot be {value}: give a whole number, or null for none");
         *field = value;

@@ -25,7 +25,7 @@ pub(super) struct NewSession {
     metadata: Option<Map<String, Value>>,
     /// The model, by name; the agent's or the host's if not given.
     model: Option<String>,
-    /// Limits that differ from the workspace's, by their names; null for none.
+    /// Limits that differ from the workspace's, by their names; null for none. A token of the scope `act` only lowers them.
     #[serde(default)]
     #[schema(value_type = Object)]
     limits: Map<String, Value>,
@@ -34,7 +34,8 @@ pub(super) struct NewSession {
     /// Permissions beyond reading its workspace, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix socket.
     #[serde(default)]
     allow: Vec<String>,
-    /// Actions that need an approval, such as `shell.run`.
+    /// Actions that need an approval, such as `shell.run`. With a token of the scope `act` they only restrict what the host's policy
+    /// allows.
     #[serde(default)]
     ask: Vec<String>,
     /// Servers that its models are called at instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.
@@ -97,9 +98,14 @@ impl NewSession {
         if let Some(draft) = &self.input {
             draft.check()?;
         }
+        let restricts = matches!(&sender, Some(Sender::Token(grant)) if grant.scope() < TokenScope::Admin);
         self.may(sender)?;
         let default = host.options().open.clone();
         let (agent, policy) = (self.agent(host), self.policy()?);
+        let (policy, restriction) = match restricts {
+            true => (None, self.restriction()?),
+            false => (policy, None),
+        };
         let at_home = |workspace: &String| {
             self.servers.is_empty() && host.options().home.as_deref() == Some(workspace) && !is_script(&self.model)
         };
@@ -127,6 +133,8 @@ impl NewSession {
             model: self.model.map(Into::into).or(model),
             servers,
             limit_changes: self.limits,
+            only_lower_limits: restricts,
+            restriction,
             workspace: workspace.map(Into::into),
             policy,
             on_restart: self.on_restart.or(default.on_restart),
@@ -153,6 +161,15 @@ impl NewSession {
         }
     }
 
+    /// Returns the rules for approvals alone, which lower what a policy allows.
+    fn restriction(&self) -> Result<Option<Authority>, Problem> {
+        let mut rules = RuleSet::only(Verdict::Allow);
+        for word in &self.ask {
+            rules.rules.push(Rule { verdict: Verdict::Ask, ..rule_of(word)? });
+        }
+        Ok((!rules.rules.is_empty()).then(|| Authority::of(rules)))
+    }
+
     /// Returns what the session may do at most, where the client says something of it.
     fn policy(&self) -> Result<Option<Authority>, Problem> {
         if self.allow.is_empty() && self.ask.is_empty() {
@@ -161,12 +178,15 @@ impl NewSession {
         let mut policy = HostPolicy::default_for_workspace();
         for (verdict, rules) in [(Verdict::Allow, &self.allow), (Verdict::Ask, &self.ask)] {
             for word in rules {
-                let rule = HostPolicy::allow(word).map_err(|bad| Problem::invalid("invalid_rule", bad.to_string()))?;
-                policy.rules.push(Rule { verdict, ..rule });
+                policy.rules.push(Rule { verdict, ..rule_of(word)? });
             }
         }
         Ok(Some(bounded(policy)))
     }
+}
+
+fn rule_of(word: &str) -> Result<Rule, Problem> {
+    HostPolicy::allow(word).map_err(|bad| Problem::invalid("invalid_rule", bad.to_string()))
 }
 
 /// Returns a policy within which protected paths ask, unless its rules spell them out.
