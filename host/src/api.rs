@@ -226,6 +226,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
                 "the body has more than {BODY_VALUES} JSON values: send less in one request"
             )));
         }
+        if nesting(&bytes) > BODY_NESTING {
+            return Err(Problem::invalid(
+                "invalid_body",
+                format!("the body nests more than {BODY_NESTING} arrays and objects: nest less"),
+            ));
+        }
         let request = Request::from_parts(parts, body::Body::from(bytes));
         match Json::<T>::from_request(request, state).await {
             Ok(Json(body)) => Ok(Self(body)),
@@ -240,6 +246,29 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 
 /// Most JSON values of a body. The largest metadata of a session, with 64 KiB, has fewer.
 const BODY_VALUES: usize = 50_000;
+
+/// Arrays and objects of a body that are within each other at most. Readers of JSON take 128, and answers have what was sent within
+/// lists of their own.
+const BODY_NESTING: usize = 100;
+
+/// Returns how many arrays and objects of a JSON text are within each other.
+fn nesting(json: &[u8]) -> usize {
+    let (mut depth, mut most, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth = depth.saturating_add(1);
+                most = depth.max(most);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
 
 /// The query of a request; a [`Problem`] where it cannot be read.
 struct Query<T>(T);

@@ -76,6 +76,66 @@ async fn key_names_nothing_of_another_kind_of_command() {
     end(host).await;
 }
 
+/// A key returns its input for the same input only. The control: the same one, also where it has all of them.
+#[tokio::test]
+async fn key_of_an_input_with_other_options_is_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let inputs = format!("/v1/sessions/{id}/inputs");
+    let full = json!({"text": "T", "agent": "plan", "lane": "steer", "turns": 2, "metadata": {"a": {"b": 1}, "c": 2},
+        "format": {"type": "object"}});
+    for (key, first) in [("plain", json!({"text": "T"})), ("full", full)] {
+        let sent = keyed(&app, &inputs, key, &first).await;
+        assert_eq!(sent.status, 202, "{}", sent.body);
+        let attacks: [Value; 7] = [
+            json!({"text": "U"}),
+            json!({"text": "T", "agent": "explore"}),
+            json!({"text": "T", "lane": "steer"}),
+            json!({"text": "T", "turns": 1}),
+            json!({"text": "T", "metadata": {}}),
+            json!({"text": "T", "format": {"type": "string"}}),
+            json!({"text": "T", "agent": "plan", "turns": 2}),
+        ];
+        for attack in attacks {
+            let reply = keyed(&app, &inputs, key, &attack).await;
+            let code = reply.json()["code"].as_str().unwrap_or_default().to_owned();
+            assert!(["idempotency_key_reused", "invalid_input"].contains(&&*code), "{key}, {attack}: {}", reply.body);
+        }
+        let again = keyed(&app, &inputs, key, &first).await;
+        assert_eq!((again.status.as_u16(), &again.json()["again"]), (202, &json!(true)), "{}", again.body);
+        assert_eq!(again.json()["input"], sent.json()["input"]);
+    }
+    drop(app);
+    end(host).await;
+}
+
+/// Metadata that readers of the lists with it could not read. The control: what nests as deep as a body may.
+#[tokio::test]
+async fn bodies_that_nest_too_deep_are_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let nested = |levels: usize| format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+    let task = |levels| format!(r#"{{"type":"explore","prompt":"}}]]","metadata":{}}}"#, nested(levels));
+    let open = |levels| format!(r#"{{"metadata":{}}}"#, nested(levels));
+    let attacks: [(&str, String); 4] = [
+        ("/v1/tasks/spawn", task(100)),
+        ("/v1/tasks/spawn", task(124)),
+        ("/v1/sessions", open(124)),
+        ("/v1/sessions", format!(r#"{{"input":{{"text":"x","metadata":{}}}}}"#, nested(99))),
+    ];
+    for (path, body) in attacks {
+        let reply = request(&app, Method::POST, path, &[JSON], &body).await;
+        assert_eq!(reply.problem(), (422, "invalid_body".to_owned()), "{}", reply.body);
+    }
+    let spawned = request(&app, Method::POST, "/v1/tasks/spawn", &[JSON], &task(99)).await;
+    assert_eq!(spawned.status, 201, "{}", spawned.body);
+    let listed = post(&app, "/v1/tasks/list", &json!({})).await;
+    assert_eq!(listed.json()[0]["id"], spawned.json()["id"]);
+    drop(app);
+    end(host).await;
+}
+
 /// A body of tiny values becomes a tree of seventy times its bytes, on each route that takes one.
 #[tokio::test]
 async fn bodies_of_too_many_values_are_refused_unread() {

@@ -32,6 +32,9 @@ pub mod template;
 
 pub const MAX_PROMPT: usize = 1 << 20;
 pub const MAX_METADATA: usize = 64 << 10;
+
+/// Arrays and objects of metadata that are within each other at most: readers of JSON take 128, with the lists that have it.
+const MAX_NESTING: usize = 100;
 pub const MAX_LABEL: usize = 200;
 /// Bytes of a label taken from a first line.
 const MAX_FIRST_LINE: usize = 80;
@@ -310,6 +313,11 @@ pub(crate) fn not_too_many(named: &str, count: usize) -> Result<(), ToolError> {
 }
 
 pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Text>, ToolError> {
+    if metadata.as_ref().is_some_and(|metadata| metadata.values().any(|value| nests_beyond(value, MAX_NESTING))) {
+        return Err(ToolError::bad_args(format!(
+            "the metadata nests more than {MAX_NESTING} arrays and objects: it is for labels, so nest less"
+        )));
+    }
     let metadata = metadata.map(|metadata| Value::Object(metadata).to_string());
     if let Some(length) = metadata.as_ref().map(String::len).filter(|length| *length > MAX_METADATA) {
         return Err(ToolError::bad_args(format!(
@@ -317,6 +325,15 @@ pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Te
         )));
     }
     Ok(metadata.map(Text::from))
+}
+
+fn nests_beyond(value: &Value, levels: usize) -> bool {
+    let Some(below) = levels.checked_sub(1) else { return true };
+    match value {
+        Value::Array(values) => values.iter().any(|value| nests_beyond(value, below)),
+        Value::Object(fields) => fields.values().any(|value| nests_beyond(value, below)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 /// Returns the start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
@@ -362,4 +379,23 @@ pub(crate) fn listed(agents: &[(Text, Text)]) -> String {
         format!("\n- {name}: {}", bounded::shown(&about.join(" "), 1000))
     };
     agents.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_that_nests_too_deep_is_refused() {
+        let nested = |levels: usize| {
+            let text = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+            metadata(serde_json::from_str(&text).expect("an object"))
+        };
+        let refused = nested(102).expect_err("too deep").message;
+        assert!(
+            refused.contains("nests more than 100 arrays and objects: it is for labels, so nest less"),
+            "{refused}"
+        );
+        assert!(nested(100).expect("metadata").is_some());
+    }
 }

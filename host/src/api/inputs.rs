@@ -7,8 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtend_actors::{Receipt, SessionHandle};
-use subtend_session::ids::{InputId, SessionId};
-use subtend_session::record::{Lane, Record};
+use subtend_session::ids::{InputId, SessionId, Text};
+use subtend_session::record::{InputAccepted, Lane, Record};
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
@@ -102,7 +102,7 @@ impl NewInput {
         handle: &SessionHandle,
         key: Option<String>,
     ) -> Result<Accepted, Problem> {
-        let text = self.text.clone();
+        let sent = key.is_some().then(|| self.clone());
         let mut input = handle.input(self.text);
         if let Some(key) = &key {
             input = input.key(key.clone());
@@ -123,23 +123,34 @@ impl NewInput {
             Lane::Send => input.send().await?,
             Lane::Steer => input.steer().await?,
         };
-        if let Some(key) = key.filter(|_| receipt.again) {
-            same_text(host, &receipt, &text, &key)?;
+        if let Some((key, sent)) = key.zip(sent).filter(|_| receipt.again) {
+            sent.is_recorded(host, &receipt, &key)?;
         }
         Ok(Accepted::from(&receipt))
     }
-}
 
-/// Refuses a key that named an input of another text. A host whose hooks change texts before they are recorded compares those.
-fn same_text(host: &Host, receipt: &Receipt, text: &str, key: &str) -> Result<(), Problem> {
-    let records = host.runtime().journal().records(receipt.session().id())?;
-    let accepted = records.iter().find_map(|stored| {
-        let Record::InputAccepted(accepted) = &stored.record else { return None };
-        (accepted.id == receipt.input).then_some(&*accepted.text)
-    });
-    match accepted {
-        Some(accepted) if accepted != text => Err(Problem::reused(key)),
-        Some(_) | None => Ok(()),
+    /// Refuses a key that named another input. A host whose hooks change inputs before they are recorded compares those.
+    fn is_recorded(&self, host: &Host, receipt: &Receipt, key: &str) -> Result<(), Problem> {
+        let records = host.runtime().journal().records(receipt.session().id())?;
+        let accepted = records.iter().find_map(|stored| {
+            let Record::InputAccepted(accepted) = &stored.record else { return None };
+            (accepted.id == receipt.input).then_some(accepted)
+        });
+        match accepted {
+            Some(accepted) if !self.is_same(accepted) => Err(Problem::reused(key)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn is_same(&self, accepted: &InputAccepted) -> bool {
+        let json = |text: &Option<Text>| text.as_deref().map(serde_json::from_str::<Value>).and_then(Result::ok);
+        let agent = accepted.agent_override.as_deref().map(|of| &*of.agent);
+        *accepted.text == *self.text
+            && accepted.lane == self.lane
+            && agent == self.agent.as_deref()
+            && accepted.turns == self.turns
+            && json(&accepted.metadata) == self.metadata.clone().map(Value::from)
+            && json(&accepted.format) == self.format
     }
 }
 
