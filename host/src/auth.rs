@@ -20,15 +20,21 @@ use crate::page;
 use crate::problem::Problem;
 use crate::trace;
 
+pub(crate) use access::Access;
+use access::Credential;
+use bodies::BodyBudget;
 pub use forwarded::{Forwarded, NodeClock, NodeKey};
 pub use grant::TokenGrant;
 pub use logins::Logins;
 pub(crate) use tokens::secret;
 pub use tokens::{TokenError, TokenFile, TokenInfo, TokenScope};
 
+mod access;
+mod bodies;
 mod forwarded;
 mod grant;
 mod logins;
+mod own_file;
 mod tokens;
 
 /// Name of the cookie of a login.
@@ -46,6 +52,7 @@ struct Inner {
     hosts: HashSet<String>,
     tokens: TokenFile,
     logins: Logins,
+    bodies: BodyBudget,
     /// With which other nodes sign what they forward.
     key: Option<NodeKey>,
 }
@@ -84,7 +91,7 @@ impl Guard {
         if address.ip().is_loopback() {
             hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}")));
         }
-        Self { inner: Arc::new(Inner { hosts, tokens, logins: Logins::default(), key }) }
+        Self { inner: Arc::new(Inner { hosts, tokens, logins: Logins::default(), bodies: BodyBudget::default(), key }) }
     }
 
     /// Login links that browsers open.
@@ -94,7 +101,9 @@ impl Guard {
 
     /// Adds the checks to `router`, and the resource that login links name.
     pub fn protect(&self, router: Router) -> Router {
-        let login = Router::new().route("/login", get(login).fallback(api::no_such_method)).with_state(self.clone());
+        let login = Router::new()
+            .route("/login", get(login).head(api::no_such_method).fallback(api::no_such_method))
+            .with_state(self.clone());
         router
             .merge(login)
             .layer(middleware::from_fn_with_state(self.clone(), check))
@@ -128,18 +137,24 @@ impl Guard {
         host.is_some_and(|host| self.knows(host))
     }
 
-    fn sender(&self, headers: &HeaderMap) -> Result<Sender, Problem> {
+    fn sender(&self, headers: &HeaderMap) -> Result<(Sender, Credential), Problem> {
         if let Some(authorization) = single(headers, &header::AUTHORIZATION)? {
             let token = authorization.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            let grant = token.and_then(|(_, token)| self.inner.tokens.grant_of(token.trim()));
-            return grant.map(Sender::Token).ok_or_else(unauthorized);
+            // Before the file is read: a change meanwhile is a later version.
+            let version = self.inner.tokens.version();
+            let found = token.and_then(|(_, token)| {
+                let hash = blake3::hash(token.trim().as_bytes());
+                Some((hash, self.inner.tokens.grant_of_hash(hash)?))
+            });
+            let (hash, grant) = found.ok_or_else(unauthorized)?;
+            return Ok((Sender::Token(grant.clone()), Credential::token(hash, grant, version)));
         }
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
-        let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        match pairs.find(|(name, _)| *name == COOKIE) {
-            Some((_, login)) if self.inner.logins.is_open(login) => Ok(Sender::Login),
-            Some(_) | None => Err(unauthorized()),
-        }
+        let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        // Another server under the same name can set a cookie of this name too.
+        let logins = pairs.filter(|(name, _)| *name == COOKIE).map(|(_, login)| blake3::hash(login.as_bytes()));
+        let open = logins.into_iter().find(|login| self.inner.logins.is_open_hash(login));
+        open.map(|login| (Sender::Login, Credential::Login(login))).ok_or_else(unauthorized)
     }
 
     fn may(&self, sender: &Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
@@ -198,25 +213,44 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         if open {
             return Ok(None);
         }
-        let sender = guard.sender(headers)?;
-        guard.may(&sender, method, headers, uri).map(|()| Some(sender))
+        let (sender, by) = guard.sender(headers)?;
+        guard.may(&sender, method, headers, uri).map(|()| Some((sender, by)))
     });
     match checked {
-        Ok(sender) => {
-            let mut request = request;
-            if let Some(sender) = sender {
-                request.extensions_mut().insert(sender);
-            }
-            next.run(request).await
-        }
-        Err(problem) if problem.status == StatusCode::UNAUTHORIZED.as_u16() => {
-            let page = page::locked(headers, &problem);
-            let mut response = page.unwrap_or_else(|| problem.into_response());
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            response
-        }
-        Err(problem) => problem.into_response(),
+        Ok(None) => next.run(request).await,
+        Ok(Some((sender, by))) => match guard.inner.bodies.admit(request) {
+            Ok(request) => admitted(Arc::new(Access::new(guard, by)), sender, request, next).await,
+            Err(problem) => problem.into_response(),
+        },
+        Err(problem) => refused(headers, problem),
     }
+}
+
+/// Answers a request for as long as its sender may send it.
+async fn admitted(access: Arc<Access>, sender: Sender, mut request: Request, next: Next) -> Response {
+    let (reads, headers) = (request.method().is_safe(), request.headers().clone());
+    request.extensions_mut().insert(sender);
+    request.extensions_mut().insert(Arc::clone(&access));
+    let response = tokio::select! {
+        biased;
+        response = next.run(request) => response,
+        () = access.ended() => return refused(&headers, unauthorized()),
+    };
+    // A command that took effect is answered, also when its token was revoked meanwhile.
+    if reads && !access.lasts() {
+        return refused(&headers, unauthorized());
+    }
+    access.bound(response)
+}
+
+fn refused(headers: &HeaderMap, problem: Problem) -> Response {
+    if problem.status != StatusCode::UNAUTHORIZED.as_u16() {
+        return problem.into_response();
+    }
+    let page = page::locked(headers, &problem);
+    let mut response = page.unwrap_or_else(|| problem.into_response());
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
 }
 
 /// Headers that keep a browser from doing more with a response than showing it.

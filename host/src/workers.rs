@@ -110,19 +110,27 @@ impl Workers {
         self.inner.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a call of one of `tools`, and leases it to `worker`.
+    /// Waits for a call of one of `tools`, and leases it to `worker`; never where the worker `may` not take one by then.
     ///
     /// # Cancel safety
     /// Nothing is leased by a future that is dropped.
     ///
     /// # Errors
     /// [`TakeRefused`].
-    pub(crate) async fn take(&self, worker: &str, tools: &[Text]) -> Result<LeasedCall, TakeRefused> {
+    pub(crate) async fn take(
+        &self,
+        worker: &str,
+        tools: &[Text],
+        may: impl Fn() -> bool,
+    ) -> Result<LeasedCall, TakeRefused> {
         loop {
             let queued = self.inner.queued.notified();
             tokio::pin!(queued);
             // Before the check: a call that is queued after it is noticed.
             queued.as_mut().enable();
+            if !may() {
+                return std::future::pending().await;
+            }
             if let Some(taken) = self.board().take(worker, tools, Instant::now())? {
                 return Ok(taken);
             }

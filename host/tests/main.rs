@@ -10,6 +10,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod access;
 mod agents;
 mod conversation;
 mod events;

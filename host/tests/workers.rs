@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use subtend_actors::{Options, Runtime};
+use subtend_host::auth::{Guard, TokenFile, TokenScope};
 use subtend_host::flaw::{Flaw, Flawed};
 use subtend_host::workers::{RemoteTool, Workers};
 use subtend_host::{Host, HostOptions};
@@ -19,7 +20,7 @@ use subtend_session::message::{Message, ToolSpec};
 use subtend_session::record::ToolCall;
 use subtend_tools::registry::Registry;
 
-use crate::support::{HttpResponse, end, get, post};
+use crate::support::{HttpResponse, end, get, post, request};
 
 /// Milliseconds of each lease.
 const LEASE: u64 = 30_000;
@@ -400,4 +401,38 @@ fn d6_declarations_that_cannot_take_effect_are_refused() {
         );
     }
     assert!(Workers::new([declared("build", false)]).is_ok());
+}
+
+/// A call that comes after the revocation of a token goes to another worker at once, although the first one still waits. The control:
+/// before it, that worker takes a call.
+#[tokio::test(start_paused = true)]
+async fn revoked_token_of_a_worker_takes_no_call() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tokens = TokenFile::at(dir.path().join("tokens.json"));
+    let secret = format!("Bearer {}", tokens.create("w", TokenScope::Work).expect("a token"));
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    let guarded = Guard::new("127.0.0.1:7475".parse().expect("an address"), [], tokens.clone()).protect(host.router());
+    let headers = [("host", "127.0.0.1:7475"), ("authorization", &*secret), ("content-type", "application/json")];
+    let body = json!({"worker": "one", "tools": ["seek"]}).to_string();
+    let takes_one = || request(&guarded, Method::POST, "/v1/workers/take?wait=true&timeout=20000", &headers, &body);
+    let first = calls(&app, "seek").await;
+    let call = takes_one().await;
+    assert_eq!(call.status, 200, "{}", call.body);
+    renews(&app, &call.json()).await;
+    completes(&app, &call.json(), &done("found")).await;
+    assert_eq!(ends(&app, &first).await, [(json!("ok"), "found".to_owned())]);
+    let revoked = async {
+        passes(1_500).await;
+        tokens.revoke("w").expect("revoked");
+        let id = calls(&app, "seek").await;
+        let call = begins(&app, "two").await;
+        assert_eq!(call["attempt"], 1, "no lease was lost");
+        completes(&app, &call, &done("found")).await;
+        assert_eq!(ends(&app, &id).await, [(json!("ok"), "found".to_owned())]);
+    };
+    let (waited, ()) = tokio::join!(takes_one(), revoked);
+    assert_eq!(waited.problem(), (401, "unauthorized".to_owned()));
+    drop((app, guarded));
+    end(host).await;
 }

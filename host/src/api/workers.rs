@@ -1,5 +1,7 @@
 //! Remote tools: workers take their calls under a lease, renew it, and complete it with its fencing token.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -11,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
 use super::{Body, Query};
-use crate::auth::Sender;
+use crate::auth::{Access, Sender};
 use crate::flaw::Flaw;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -82,12 +84,14 @@ pub(super) async fn list(State(host): State<Host>) -> Json<WorkersView> {
 pub(super) async fn take(
     State(host): State<Host>,
     sender: Option<Extension<Sender>>,
+    access: Option<Extension<Arc<Access>>>,
     Query(wait): Query<WaitQuery>,
     Body(request): Body<TakeCall>,
 ) -> Result<Response, Problem> {
     check(&host, &request)?;
     may(sender, &request)?;
-    match wait.within(&host, host.workers().take(&request.worker, &request.tools)).await {
+    let lasts = || access.as_ref().is_none_or(|access| access.lasts());
+    match wait.within(&host, host.workers().take(&request.worker, &request.tools, lasts)).await {
         Some(Ok(call)) => Ok(Json(call).into_response()),
         Some(Err(refused)) => Err(refused.into()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),

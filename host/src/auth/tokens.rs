@@ -1,15 +1,16 @@
 //! Tokens: the holder of one may use the host within its scope.
 
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use axum::http::Method;
 use blake3::Hash;
 use serde::{Deserialize, Serialize};
 
 use super::grant::TokenGrant;
+use super::own_file::{FileVersion, new_file, open_lock, read_own};
 
 /// The permissions of a token. `admin` includes all, `act` includes `read`, and `work` nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -72,10 +73,6 @@ impl TokenScope {
         }
     }
 }
-
-/// Bytes of a token file that are read.
-#[cfg(unix)]
-const MOST_BYTES: u64 = 1 << 20;
 
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,6 +168,7 @@ impl TokenFile {
     }
 
     fn add(&self, name: &str, scope: TokenScope, tools: Option<Vec<String>>) -> Result<String, TokenError> {
+        let _alone = self.lock()?;
         let mut tokens = self.list()?;
         if tokens.iter().any(|token| token.name == name) {
             return Err(TokenError::Exists(name.to_owned()));
@@ -187,6 +185,7 @@ impl TokenFile {
     /// # Errors
     /// [`TokenError`].
     pub fn revoke(&self, name: &str) -> Result<(), TokenError> {
+        let _alone = self.lock()?;
         let mut tokens = self.list()?;
         let before = tokens.len();
         tokens.retain(|token| token.name != name);
@@ -197,8 +196,13 @@ impl TokenFile {
     }
 
     /// Returns what `secret` allows. Hashes are compared, in constant time.
-    pub(super) fn grant_of(&self, secret: &str) -> Option<TokenGrant> {
-        let hash = blake3::hash(secret.as_bytes());
+    #[cfg(test)]
+    fn grant_of(&self, secret: &str) -> Option<TokenGrant> {
+        self.grant_of_hash(blake3::hash(secret.as_bytes()))
+    }
+
+    /// Returns what the token with this hash allows.
+    pub(super) fn grant_of_hash(&self, hash: Hash) -> Option<TokenGrant> {
         let tokens = match self.list() {
             Ok(tokens) => tokens,
             Err(error) => {
@@ -210,61 +214,46 @@ impl TokenFile {
         tokens.iter().find(is).map(|token| TokenGrant::new(token.scope, token.tools.as_deref()))
     }
 
+    /// Returns the version of the file: another one after each change. `None` where it cannot be read.
+    pub(super) fn version(&self) -> Option<FileVersion> {
+        FileVersion::of(&std::fs::symlink_metadata(&self.path).ok()?)
+    }
+
+    /// Returns the file that is locked while tokens are changed.
+    pub fn lock_path(&self) -> PathBuf {
+        let mut path = self.path.as_os_str().to_owned();
+        path.push(".lock");
+        path.into()
+    }
+
+    /// Waits until no other process changes the tokens: a change that is made from an older list would bring back a revoked token.
+    fn lock(&self) -> Result<File, TokenError> {
+        let path = self.lock_path();
+        let locked = open_lock(&path).and_then(|file| file.lock().map(|()| file));
+        locked.map_err(|source| TokenError::Io { path, source })
+    }
+
     /// Writes a new file and puts it in place of the old one, so that a reader finds one of them whole.
     fn write(&self, tokens: &[TokenInfo]) -> Result<(), TokenError> {
         let text = serde_json::to_vec_pretty(tokens)
             .map_err(|source| TokenError::Malformed { path: self.path.clone(), source })?;
-        let next = self.path.with_extension("new");
-        let written = owner_only(&next).and_then(|mut file| {
+        let mut next = self.path.as_os_str().to_owned();
+        next.push(format!(".{}", secret().ok_or(TokenError::NoRandomness)?));
+        let next = PathBuf::from(next);
+        let written = new_file(&next).and_then(|mut file| {
             file.write_all(&text)?;
             file.sync_all()
         });
-        written.and_then(|()| std::fs::rename(&next, &self.path)).map_err(|source| self.io(source))
+        let put = written.and_then(|()| std::fs::rename(&next, &self.path));
+        if put.is_err() {
+            drop(std::fs::remove_file(&next));
+        }
+        put.map_err(|source| self.io(source))
     }
 
     fn io(&self, source: std::io::Error) -> TokenError {
         TokenError::Io { path: self.path.clone(), source }
     }
-}
-
-/// Reads a file of this user or of root. Refuses links, pipes and files of others: their tokens would be the tokens of this host.
-#[cfg(unix)]
-fn read_own(path: &Path) -> std::io::Result<String> {
-    use std::io::{Error, Read as _};
-    use std::os::unix::fs::MetadataExt as _;
-
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => std::fs::File::from(file),
-        Err(rustix::io::Errno::LOOP) => return Err(Error::other("it is a symbolic link: remove it")),
-        Err(error) => return Err(error.into()),
-    };
-    let metadata = file.metadata()?;
-    if !metadata.is_file() || ![0, rustix::process::geteuid().as_raw()].contains(&metadata.uid()) {
-        return Err(Error::other("it is not a regular file of this user: remove it"));
-    }
-    let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text)?;
-    Ok(text)
-}
-
-#[cfg(not(unix))]
-fn read_own(path: &Path) -> std::io::Result<String> {
-    std::fs::read_to_string(path)
-}
-
-/// Creates a file that only its owner may read, in place of one that exists.
-fn owner_only(path: &Path) -> std::io::Result<std::fs::File> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 /// 32 random bytes, in hexadecimal.

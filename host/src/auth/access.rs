@@ -1,0 +1,97 @@
+//! Access for as long as its token or login lasts: waits and streams end with it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _};
+use axum::response::Response;
+use blake3::Hash;
+use futures_util::{StreamExt as _, stream};
+
+use super::Guard;
+use super::grant::TokenGrant;
+use super::own_file::FileVersion;
+
+/// Between two checks of a request that waits, or of a stream that sends nothing.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// What a request was let in by.
+#[derive(Debug)]
+pub(crate) struct Access {
+    guard: Guard,
+    by: Credential,
+}
+
+#[derive(Debug)]
+pub(super) enum Credential {
+    /// A token with its grant, and the version of the file in which it was found.
+    Token {
+        hash: Hash,
+        grant: TokenGrant,
+        seen: Mutex<Option<FileVersion>>,
+    },
+    Login(Hash),
+}
+
+impl Credential {
+    pub(super) fn token(hash: Hash, grant: TokenGrant, seen: Option<FileVersion>) -> Self {
+        Self::Token { hash, grant, seen: Mutex::new(seen) }
+    }
+}
+
+impl Access {
+    pub(super) fn new(guard: Guard, by: Credential) -> Self {
+        Self { guard, by }
+    }
+
+    /// Returns whether the token is not revoked, or the login has not ended. The file of tokens is read only after it was changed.
+    pub(crate) fn lasts(&self) -> bool {
+        let inner = &self.guard.inner;
+        match &self.by {
+            Credential::Login(login) => inner.logins.is_open_hash(login),
+            Credential::Token { hash, grant, seen } => {
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let version = inner.tokens.version();
+                if version.is_some() && version == *seen {
+                    return true;
+                }
+                let lasts = inner.tokens.grant_of_hash(*hash).as_ref() == Some(grant);
+                *seen = version.filter(|_| lasts);
+                lasts
+            }
+        }
+    }
+
+    /// Waits until the access has ended.
+    pub(super) async fn ended(&self) {
+        while self.lasts() {
+            tokio::time::sleep(CHECK).await;
+        }
+    }
+
+    /// Ends a stream with the access, as an error: what has ended so is not whole.
+    pub(super) fn bound(self: Arc<Self>, response: Response) -> Response {
+        if response.body().size_hint().exact().is_some() {
+            return response;
+        }
+        response.map(|body| {
+            let pieces = stream::unfold(Some((body.into_data_stream(), self)), async |open| {
+                let (mut from, access) = open?;
+                let piece = tokio::select! {
+                    biased;
+                    piece = from.next() => piece?,
+                    () = access.ended() => return Some((Err(ended()), None)),
+                };
+                if !access.lasts() {
+                    return Some((Err(ended()), None));
+                }
+                Some((piece, Some((from, access))))
+            });
+            Body::from_stream(pieces)
+        })
+    }
+}
+
+fn ended() -> axum::Error {
+    axum::Error::new(std::io::Error::other("the token was revoked, or the login has ended"))
+}

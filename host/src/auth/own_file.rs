@@ -1,0 +1,84 @@
+//! Files that only their owner may read and write.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Bytes of a token file that are read.
+#[cfg(unix)]
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Reads a file of this user or of root. Refuses links, pipes and files of others: their tokens would be the tokens of this host.
+#[cfg(unix)]
+pub(super) fn read_own(path: &Path) -> std::io::Result<String> {
+    use std::io::{Error, Read as _};
+    use std::os::unix::fs::MetadataExt as _;
+
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::LOOP) => return Err(Error::other("it is a symbolic link: remove it")),
+        Err(error) => return Err(error.into()),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || ![0, rustix::process::geteuid().as_raw()].contains(&metadata.uid()) {
+        return Err(Error::other("it is not a regular file of this user: remove it"));
+    }
+    let mut text = String::new();
+    file.take(MOST_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(not(unix))]
+pub(super) fn read_own(path: &Path) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
+}
+
+/// The identity and the times of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileVersion {
+    #[cfg(unix)]
+    node: (u64, u64),
+    #[cfg(unix)]
+    changed: (i64, i64),
+    modified: SystemTime,
+    bytes: u64,
+}
+
+impl FileVersion {
+    pub(super) fn of(found: &Metadata) -> Option<Self> {
+        #[cfg(unix)]
+        use std::os::unix::fs::MetadataExt as _;
+        Some(Self {
+            #[cfg(unix)]
+            node: (found.dev(), found.ino()),
+            #[cfg(unix)]
+            changed: (found.ctime(), found.ctime_nsec()),
+            modified: found.modified().ok()?,
+            bytes: found.len(),
+        })
+    }
+}
+
+/// Creates a file that only its owner may read.
+pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Opens a file to lock it, and creates it when it is missing. A link is not followed.
+#[cfg(unix)]
+pub(super) fn open_lock(path: &Path) -> std::io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+#[cfg(not(unix))]
+pub(super) fn open_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).open(path)
+}

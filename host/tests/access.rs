@@ -1,0 +1,340 @@
+//! Tokens and logins that end, tokens of small scopes, and clients that share a host.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, Response};
+use futures_util::stream;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use subtend_actors::OpenOptions;
+use subtend_host::auth::{Guard, TokenFile, TokenScope};
+use subtend_host::{Host, HostOptions};
+use subtend_journal::memory::Memory;
+use subtend_session::authority::{Authority, Rule, Verdict};
+use subtend_tools::policy::HostPolicy;
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+use crate::support::{HttpResponse, end, get, host, post, request, runtime, talk};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+const OWN: (&str, &str) = ("host", "127.0.0.1:7475");
+
+/// A host over TCP, with a token of each scope.
+struct Guarded {
+    dir: TempDir,
+    tokens: TokenFile,
+    guard: Guard,
+    host: Host,
+    app: Router,
+}
+
+impl Guarded {
+    async fn new() -> Self {
+        Self::of(host(&Memory::new()).await)
+    }
+
+    fn of(host: Host) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tokens = TokenFile::at(dir.path().join("tokens.json"));
+        let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
+        let guard = Guard::new(address, [], tokens.clone());
+        let app = guard.protect(host.router());
+        Self { dir, tokens, guard, host, app }
+    }
+
+    fn token(&self, scope: TokenScope) -> String {
+        format!("Bearer {}", self.tokens.create(&scope.to_string(), scope).expect("a token"))
+    }
+
+    async fn login(&self) -> String {
+        let link = format!("/login?code={}", self.guard.logins().link().expect("a code"));
+        let opened = request(&self.app, Method::GET, &link, &[OWN], "").await;
+        opened.headers["set-cookie"].to_str().expect("text").split(';').next().expect("a pair").to_owned()
+    }
+
+    async fn sent(&self, method: Method, path: &str, by: (&str, &str), body: &Value) -> HttpResponse {
+        request(&self.app, method, path, &[OWN, by, JSON], &body.to_string()).await
+    }
+
+    async fn opened(&self, path: &str, by: (&str, &str)) -> Response<Body> {
+        let request = Request::get(path).header(OWN.0, OWN.1).header(by.0, by.1).body(Body::empty());
+        self.app.clone().oneshot(request.expect("a request")).await.expect("infallible")
+    }
+
+    async fn end(self) {
+        let Self { host, app, guard, .. } = self;
+        drop((app, guard));
+        end(host).await;
+    }
+}
+
+/// Reads a stream until it says `word`.
+async fn hears(stream: &mut Response<Body>, word: &str) {
+    let mut text = String::new();
+    while !text.contains(word) {
+        let frame = stream.body_mut().frame().await.expect("the stream continues").expect("a frame");
+        text.push_str(&String::from_utf8_lossy(frame.data_ref().expect("data")));
+    }
+}
+
+/// Reads a stream to its end; returns what it said, and whether it was ended as a failure.
+async fn rest(stream: Response<Body>) -> (String, bool) {
+    let (mut body, mut text) = (stream.into_body(), String::new());
+    loop {
+        match body.frame().await {
+            Some(Ok(frame)) => text.push_str(&String::from_utf8_lossy(frame.data_ref().expect("data"))),
+            Some(Err(_)) => return (text, true),
+            None => return (text, false),
+        }
+    }
+}
+
+/// The control: the streams of a token that was not revoked have what happens then.
+#[tokio::test(start_paused = true)]
+async fn revocation_ends_streams_and_says_nothing_more() {
+    let at = Guarded::new().await;
+    let id = talk(&at.host.router(), "before").await;
+    let (read, other) = (at.token(TokenScope::Read), at.token(TokenScope::Act));
+    let attacks: [String; 5] = [
+        "/v1/events".into(),
+        format!("/v1/sessions/{id}/events"),
+        format!("/v1/trees/{id}/events"),
+        format!("/s/{id}/live?seen=0"),
+        "/live/sessions".into(),
+    ];
+    let mut open = Vec::new();
+    for attack in &attacks {
+        for by in [&read, &other] {
+            let mut stream = at.opened(attack, ("authorization", by)).await;
+            assert_eq!(stream.status(), 200, "{attack}");
+            hears(&mut stream, "before").await;
+            open.push((attack, by == &read, stream));
+        }
+    }
+    at.tokens.revoke("read").expect("revoked");
+    let sent = post(&at.host.router(), &format!("/v1/sessions/{id}/inputs"), &json!({"text": "hidden-word"})).await;
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    let titled = json!({"title": "hidden-word"});
+    let path = format!("/v1/sessions/{id}");
+    request(&at.host.router(), Method::PATCH, &path, &[JSON], &titled.to_string()).await;
+    for (attack, is_revoked, mut stream) in open {
+        if is_revoked {
+            let (text, failed) = rest(stream).await;
+            assert!(failed && !text.contains("hidden-word"), "{attack}: {text}");
+        } else {
+            hears(&mut stream, "hidden-word").await;
+        }
+    }
+    at.end().await;
+}
+
+/// The control: before its end the login reads both.
+#[tokio::test(start_paused = true)]
+async fn end_of_a_login_ends_its_streams_and_waits() {
+    let at = Guarded::new().await;
+    let cookie = at.login().await;
+    let by = ("cookie", &*cookie);
+    let mut stream = at.opened("/v1/events", by).await;
+    tokio::time::sleep(Duration::from_secs(12 * 3_600 - 60)).await;
+    let opened = post(&at.host.router(), "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let run = format!("/v1/sessions/{id}/runs/1?wait=true&timeout=600000");
+    hears(&mut stream, "hang").await;
+    assert_eq!(at.sent(Method::GET, &run.replace("600000", "1"), by, &json!({})).await.status, 200);
+    let waited = at.sent(Method::GET, &run, by, &json!({})).await;
+    assert_eq!(waited.problem(), (401, "unauthorized".to_owned()));
+    assert!(rest(stream).await.1);
+    at.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn revocation_ends_waits() {
+    let at = Guarded::new().await;
+    let opened = post(&at.host.router(), "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id").to_owned();
+    let read = at.token(TokenScope::Read);
+    let input = opened["input"]["input"].as_str().expect("an id");
+    let attacks: [String; 2] = [
+        format!("/v1/sessions/{id}/runs/1?wait=true&timeout=600000"),
+        format!("/v1/sessions/{id}/inputs/{input}?wait=true&timeout=600000"),
+    ];
+    let body = json!({});
+    let waits = attacks.iter().map(|path| at.sent(Method::GET, path, ("authorization", &read), &body));
+    let revoked = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        at.tokens.revoke("read").expect("revoked");
+        tokio::time::Instant::now()
+    };
+    let (waited, revoked) = tokio::join!(futures_util::future::join_all(waits), revoked);
+    // The control is the time before: nothing but the revocation ended them.
+    assert!(revoked.elapsed() < Duration::from_secs(2));
+    for reply in waited {
+        assert_eq!(reply.problem(), (401, "unauthorized".to_owned()));
+    }
+    at.end().await;
+}
+
+/// A change that is made from an older list would bring back what was revoked meanwhile, or lose what was made. Threads stand for
+/// processes: the lock is of an opened file. The control: the tokens that were not revoked.
+#[tokio::test]
+async fn concurrent_changes_bring_back_no_revoked_token() {
+    const WRITERS: usize = 8;
+    const ROUNDS: usize = 12;
+    let at = Guarded::new().await;
+    let secrets: Vec<Vec<String>> = std::thread::scope(|scope| {
+        let writes = |writer: usize| {
+            let tokens = &at.tokens;
+            let round = move |round: usize| {
+                let name = format!("{writer}-{round}");
+                let secret = tokens.create(&name, TokenScope::Admin).expect("a token");
+                if round + 1 < ROUNDS {
+                    tokens.revoke(&name).expect("revoked");
+                }
+                secret
+            };
+            scope.spawn(move || (0..ROUNDS).map(round).collect())
+        };
+        let writers: Vec<_> = (0..WRITERS).map(writes).collect();
+        writers.into_iter().map(|writer| writer.join().expect("no panic")).collect()
+    });
+    for secrets in secrets {
+        for (round, secret) in secrets.iter().enumerate() {
+            let by = format!("Bearer {secret}");
+            let reply = at.sent(Method::GET, "/v1/sessions", ("authorization", &by), &json!({})).await;
+            assert_eq!(reply.status, if round + 1 < ROUNDS { 401 } else { 200 }, "{round}");
+        }
+    }
+    let left = std::fs::read_dir(at.dir.path()).expect("a directory").count();
+    assert_eq!(left, 2, "the tokens and their lock");
+    at.end().await;
+}
+
+/// The host asks before children are started. The control: a token of the scope `admin` replaces what the host asks for.
+#[tokio::test]
+async fn asks_of_a_client_lower_the_rules_of_the_host() {
+    let mut rules = HostPolicy::default_for_workspace();
+    rules.rules.push(Rule { action: "task:*".into(), resource: "*".into(), verdict: Verdict::Ask });
+    let open = OpenOptions { policy: Some(Authority::of(rules)), ..OpenOptions::agent("general") };
+    let at = Guarded::of(Host::new(runtime(&Memory::new()).await, HostOptions { open, ..HostOptions::default() }));
+    let (act, admin) = (at.token(TokenScope::Act), at.token(TokenScope::Admin));
+    let children = |ask: &Value| json!({"ask": ask, "input": {"text": "children"}});
+    let attacks: [Value; 4] = [json!([]), json!(["fs.write"]), json!(["task:plan"]), json!(["fs.read", "shell.run"])];
+    for attack in &attacks {
+        let opened = at.sent(Method::POST, "/v1/sessions", ("authorization", &act), &children(attack)).await;
+        assert_eq!(opened.status, 201, "{attack}: {}", opened.body);
+        let id = opened.json()["session"]["id"].clone();
+        let asked = async {
+            loop {
+                let approvals = get(&at.host.router(), "/v1/approvals").await.json();
+                if approvals.as_array().expect("a list").iter().any(|one| one["session"] == id) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), asked).await.unwrap_or_else(|_| panic!("{attack}: it asks"));
+        let id = id.as_str().expect("an id");
+        post(&at.host.router(), &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
+    }
+    let opened =
+        at.sent(Method::POST, "/v1/sessions", ("authorization", &admin), &children(&json!(["fs.write"]))).await;
+    let run = format!(
+        "/v1/sessions/{}/runs/1?wait=true&timeout=60000",
+        opened.json()["session"]["id"].as_str().expect("an id")
+    );
+    assert_eq!(get(&at.host.router(), &run).await.json()["outcome"], "completed");
+    at.end().await;
+}
+
+/// The controls: the same with more rights, and a lower limit.
+#[tokio::test]
+async fn token_that_acts_raises_no_limit() {
+    let at = Guarded::new().await;
+    let (act, admin) = (at.token(TokenScope::Act), at.token(TokenScope::Admin));
+    let attacks: [Value; 5] = [
+        json!({"turns": 51}),
+        json!({"turns": 3, "spawns": 201}),
+        json!({"run_ms": null}),
+        json!({"recorded_bytes": null}),
+        json!({"run_ms": 480_001}),
+    ];
+    let opens = async |by: &str, limits: &Value| {
+        at.sent(Method::POST, "/v1/sessions", ("authorization", by), &json!({"limits": limits})).await
+    };
+    for attack in &attacks {
+        let refused = opens(&act, attack).await;
+        assert_eq!(refused.problem(), (422, "invalid_limit".to_owned()), "{attack}");
+        assert!(refused.body.contains("may only be lowered here"), "{}", refused.body);
+        assert_eq!(opens(&admin, attack).await.status, 201, "{attack}");
+    }
+    let lower = json!({"turns": 3, "run_ms": 480_000, "tokens": 5_000, "cost_micro": null, "park": "off"});
+    let lowered = opens(&act, &lower).await;
+    assert_eq!(lowered.status, 201, "{}", lowered.body);
+    at.end().await;
+}
+
+/// The control: small bodies, and the same body when others are gone.
+#[tokio::test]
+async fn bodies_that_arrive_at_once_share_a_budget() {
+    const MIB: usize = 1 << 20;
+    let at = Guarded::new().await;
+    let read = at.token(TokenScope::Read);
+    let body = |head: &str| {
+        let pieces = [Ok::<_, std::convert::Infallible>(vec![b' '; 4 * MIB])];
+        let body = Body::from_stream(stream::StreamExt::chain(stream::iter(pieces), stream::pending()));
+        let request = Request::post("/v1/tasks/list").header(OWN.0, OWN.1).header("authorization", &read);
+        let length = if head == "content-length" { (4 * MIB).to_string() } else { "chunked".to_owned() };
+        request.header(JSON.0, JSON.1).header(head, length).body(body).expect("a request")
+    };
+    for head in ["content-length", "transfer-encoding"] {
+        let mut held: Vec<_> = (0..16).map(|_| Box::pin(at.app.clone().oneshot(body(head)))).collect();
+        for request in &mut held {
+            assert!(futures_util::poll!(request).is_pending());
+        }
+        let refused = at.app.clone().oneshot(body(head)).await.expect("infallible");
+        assert_eq!(
+            (refused.status().as_u16(), &refused.headers()["retry-after"]),
+            (503, &"1".parse().expect("a value"))
+        );
+        let small = at.sent(Method::POST, "/v1/tasks/list", ("authorization", &read), &json!({})).await;
+        assert_eq!(small.status, 200, "{}", small.body);
+        drop(held);
+        let mut again = Box::pin(at.app.clone().oneshot(body(head)));
+        assert!(futures_util::poll!(&mut again).is_pending());
+    }
+    at.end().await;
+}
+
+/// Another server under the same name plants a cookie, which a browser may send first. The controls: the planted cookie alone, and
+/// the login alone.
+#[tokio::test]
+async fn planted_cookie_hides_no_login() {
+    let at = Guarded::new().await;
+    let login = at.login().await;
+    let attacks: [(String, u16); 5] = [
+        (format!("subtend_login=x; {login}"), 200),
+        (format!("a=b; subtend_login=; subtend_login=\"x\"; {login}"), 200),
+        (format!("{login}; subtend_login=x"), 200),
+        (login, 200),
+        ("subtend_login=x".to_owned(), 401),
+    ];
+    for (cookie, status) in attacks {
+        let reply = at.sent(Method::GET, "/v1/sessions", ("cookie", &cookie), &json!({})).await;
+        assert_eq!(reply.status, status, "{cookie}");
+    }
+    at.end().await;
+}
+
+/// A program that previews links asks for their heads. The control: the browser opens the link after it.
+#[tokio::test]
+async fn head_of_a_login_link_leaves_it_to_the_browser() {
+    let at = Guarded::new().await;
+    let link = format!("/login?code={}", at.guard.logins().link().expect("a code"));
+    assert_eq!(request(&at.app, Method::HEAD, &link, &[OWN], "").await.status, 405);
+    assert_eq!(request(&at.app, Method::GET, &link, &[OWN], "").await.status, 303);
+    at.end().await;
+}
