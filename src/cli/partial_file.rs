@@ -4,6 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Names that are tried.
+const NAMES: u32 = 1_000;
+
 /// A new file alongside the one whose place it takes; removed when it is dropped before.
 #[derive(Debug)]
 pub(crate) struct PartialFile {
@@ -12,18 +15,25 @@ pub(crate) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Creates the part file of `whole`. An existing one is removed, not opened: it may be a foreign link or readable
-    /// by others.
+    /// Creates the part file of `whole` under a name that no file has: one that exists may be the user's, a foreign link, or readable by
+    /// others.
     pub(crate) fn of(whole: &Path, ending: &str, mut options: OpenOptions) -> io::Result<(Self, File)> {
-        let mut at = whole.as_os_str().to_owned();
-        at.push(format!(".{ending}"));
-        let part = Self { at: at.into(), whole: whole.to_owned() };
-        match std::fs::remove_file(&part.at) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
+        let options = options.write(true).create_new(true);
+        let mut number = 0_u32;
+        loop {
+            let mut at = whole.as_os_str().to_owned();
+            at.push(format!(".{ending}"));
+            if number > 0 {
+                at.push(format!("-{number}"));
+            }
+            match options.open(&at) {
+                Ok(file) => return Ok((Self { at: at.into(), whole: whole.to_owned() }, file)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES => {
+                    number = number.saturating_add(1);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let file = options.write(true).create_new(true).open(&part.at)?;
-        Ok((part, file))
     }
 
     /// Puts it in its place: who reads that meanwhile has the old file or the new one.

@@ -127,13 +127,17 @@ fn sec6_a_data_directory_is_closed_and_other_files_stay() {
 #[test]
 fn sec6_an_export_is_for_its_owner_and_follows_no_link() {
     let home = Home::new("redb");
-    // A link under the name that the export has until it is whole.
+    // A link and a file of the user under names that the export has until it is whole.
     std::fs::write(home.at("victim"), "untouched").expect("a file");
     std::os::unix::fs::symlink(home.at("victim"), home.at("all.jsonl.part")).expect("a link");
+    std::fs::write(home.at("all.jsonl.part-1"), "mine").expect("a file");
     let out = home.at("all.jsonl").display().to_string();
     let done = home.call(&["export", "--out", &out]);
     assert!(done.status.success(), "{done:?}");
     assert_eq!(std::fs::read_to_string(home.at("victim")).expect("a file"), "untouched");
+    assert!(home.at("all.jsonl.part").is_symlink());
+    assert_eq!(std::fs::read_to_string(home.at("all.jsonl.part-1")).expect("a file"), "mine");
+    assert!(!home.at("all.jsonl.part-2").exists());
     assert_eq!(open_to_others(&home.at("all.jsonl")), []);
     assert!(as_nobody(&["cat", &out]).is_none_or(|read| !read.status.success()));
     open_up(&home.at("all.jsonl"));
