@@ -28,6 +28,8 @@ mod kept;
 mod linked;
 mod moved;
 mod output;
+#[cfg(unix)]
+mod owners;
 mod paths;
 mod present;
 #[cfg(target_os = "linux")]

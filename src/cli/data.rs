@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
-use subtend_journal::owner_only::close_to_others;
+use subtend_host::auth::TokenFile;
+use subtend_journal::owner_only::{close_to_others, create_dir_all};
 use subtend_journal::{
     Compacted, Compacting, Journal, OpenError, Options, StoreSpec, compact_store, discard_store, open_store_to_read,
     open_store_with, store_exists,
@@ -13,6 +14,8 @@ use subtend_journal::{
 use super::fail::Fail;
 use super::paint::{In, ODD, harmless};
 use super::progress::ProgressLine;
+
+mod owners;
 
 /// The variable that names the data directory where no option does.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
@@ -42,6 +45,10 @@ pub(crate) struct StoreArgs {
     /// The shard that this process works on as a node, in place of what the options name.
     #[arg(skip)]
     pub(crate) shard: Option<NodeShard>,
+
+    /// The file that the host's tokens are in, if it is not in the host's directory.
+    #[arg(skip)]
+    pub(crate) tokens: Option<PathBuf>,
 }
 
 /// A shard of a node, and the directory for what the node keeps of all its shards.
@@ -60,7 +67,17 @@ pub(crate) struct StoreLocation {
 }
 
 impl StoreArgs {
+    /// Returns the store that the options name.
+    ///
+    /// # Errors
+    /// When the options are wrong, and when another user has a part of the store or could replace it.
     pub(crate) fn place(&self) -> Result<StoreLocation, Fail> {
+        let place = self.location()?;
+        place.check_owners().map_err(|why| Fail::Store(format!("the store cannot be used: {why}")))?;
+        Ok(place)
+    }
+
+    fn location(&self) -> Result<StoreLocation, Fail> {
         let data = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
         let accept_loss = self.accept_loss;
         if let Some(NodeShard { dir, name, spec }) = &self.shard {
@@ -102,6 +119,12 @@ impl StoreArgs {
         let data = store.parent().filter(|_| self.named().is_none());
         let beside = place.host_dir().into_iter().chain(place.worktrees()).chain(place.checkpoints());
         Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(beside).collect())
+    }
+
+    /// Returns the files of the host's tokens where they are not in its directory. Tools must not reach them either: a line in one is a
+    /// token.
+    pub(crate) fn token_files(&self) -> Vec<PathBuf> {
+        self.tokens.iter().flat_map(|file| [file.clone(), TokenFile::at(file).lock_path()]).collect()
     }
 
     /// Passes the store on to a command.
@@ -241,24 +264,64 @@ impl StoreLocation {
         if error.is_full() { Fail::Store(full(&self.name(), &error.to_string())) } else { error.into() }
     }
 
+    fn check_owners(&self) -> Result<(), String> {
+        let beside = self.worktrees().into_iter().chain(self.checkpoints()).collect::<Vec<_>>();
+        owners::check(self.data.as_deref(), self.path(), &beside)
+    }
+
+    /// Refuses what another user made since the options were read, as [`StoreArgs::place`] does.
+    fn is_own(&self) -> Result<(), OpenError> {
+        self.check_owners().map_err(|why| self.unsafe_to_use(why))
+    }
+
+    fn unsafe_to_use(&self, why: String) -> OpenError {
+        let path = self.data.as_deref().or(self.path()).unwrap_or(Path::new("")).to_owned();
+        OpenError::Io { what: "use the store in", path, source: std::io::Error::other(why) }
+    }
+
     /// Closes the store's directories to other users, and says on stderr which of them were open.
-    fn close_to_others(&self) {
-        let Some(dir) = self.data.as_deref().or(self.path()).filter(|dir| dir.exists()) else { return };
+    ///
+    /// # Errors
+    /// When others can still write a directory, and so replace the store in it.
+    fn close_to_others(&self) -> Result<(), OpenError> {
+        let Some(dir) = self.data.as_deref().or(self.path()).filter(|dir| dir.exists()) else { return Ok(()) };
         let mut err = anstream::stderr();
         // Opening the store reports what cannot be read here.
         for exposed in close_to_others(dir).unwrap_or_default() {
+            if exposed.left.is_some() && owners::is_open(&exposed.path) {
+                return Err(self.unsafe_to_use(exposed.to_string()));
+            }
             drop(writeln!(err, "{}: {}", In(ODD, "warning"), harmless(&exposed.to_string())));
+        }
+        Ok(())
+    }
+
+    /// Refuses a data directory that others have or can write, before what is secret is put there.
+    pub(crate) fn check_closed(&self) -> Result<(), Fail> {
+        self.is_own()?;
+        match self.data.as_deref().filter(|data| owners::is_open(data)) {
+            None => Ok(()),
+            Some(data) => Err(Fail::Store(format!(
+                "other users can write {}, and so replace what is in it: close it (chmod go-w), or name another directory with --data DIR",
+                data.display()
+            ))),
         }
     }
 
     /// As [`StoreLocation::open`], with the reason as a typed error.
     pub(crate) fn try_open(&self) -> Result<Journal, OpenError> {
-        self.close_to_others();
+        // Made before the check: in a directory for temporary files, another user could make it after.
+        if let Some(dir) = self.data.as_deref().or(self.path()) {
+            let made = create_dir_all(dir);
+            made.map_err(|source| OpenError::Io { what: "create", path: dir.to_owned(), source })?;
+        }
+        self.is_own()?;
+        self.close_to_others()?;
         open_store_with(&self.spec, self.options())
     }
 
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<Compacted, Fail> {
-        self.close_to_others();
+        self.close_to_others().map_err(|error| self.refused(error))?;
         compact_store(&self.spec, &self.options(), progress).map_err(|error| self.refused(error))
     }
 
@@ -283,13 +346,15 @@ impl StoreLocation {
 
     /// Opens the store read-only; changes only its lock file, and modes that give access to others. Reports the progress of a copy.
     pub(crate) fn try_read(&self) -> Result<Journal, OpenError> {
-        self.close_to_others();
+        self.close_to_others()?;
         let mut progress = ProgressLine::new();
-        open_store_to_read(&self.spec, self.options(), &mut |copied| {
+        let journal = open_store_to_read(&self.spec, self.options(), &mut |copied| {
             progress.report(|| {
                 format!("{} of {} MiB of the store copied, to be read there", copied.bytes >> 20, copied.of >> 20)
             });
-        })
+        })?;
+        self.is_own()?;
+        Ok(journal)
     }
 
     fn options(&self) -> Options {
@@ -336,7 +401,13 @@ mod tests {
     use super::*;
 
     fn args(data: Option<&str>, store: Option<&str>) -> StoreArgs {
-        StoreArgs { data: data.map(PathBuf::from), store: store.map(str::to_owned), accept_loss: false, shard: None }
+        StoreArgs {
+            data: data.map(PathBuf::from),
+            store: store.map(str::to_owned),
+            accept_loss: false,
+            shard: None,
+            tokens: None,
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use subtend_host::auth::{Guard, TokenFile};
 use subtend_host::flaw::Flawed;
 use subtend_host::listen::{self, Bounds};
 use subtend_host::{Host, HostOptions};
+use subtend_journal::owner_only::create_dir_all;
 use subtend_session::index::Inflight;
 use subtend_session::state::Phase;
 use tokio::net::TcpListener;
@@ -47,7 +48,7 @@ const TOKENS: &str = "tokens.json";
 /// Programs send `Authorization: Bearer TOKEN` (`subtend token create`), a browser opens the login link once. The API is described by
 /// `GET /v1/openapi.json`. Programs of this user may use the Unix socket, which needs no token. Ctrl-C or SIGTERM ends the host in order;
 /// runs of agents with `on_restart: resume` continue with the next one.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
     /// Address to listen on; port 0 takes a free one, `none` serves the Unix socket alone
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475", value_parser = listen_at)]
@@ -97,6 +98,9 @@ struct ReadyLine {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_host()?;
+    let mut args = args.clone();
+    args.work.store.tokens.clone_from(&args.nodes.tokens);
+    let args = &args;
     if args.work.store.place()?.is_in_memory() {
         return Err(Fail::Usage(
             "`serve` needs a store on disk: name one with --data DIR or --store ENGINE:PATH".to_owned(),
@@ -237,6 +241,7 @@ fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Fa
 /// Makes the directory of socket and tokens, which only its owner may enter.
 pub(crate) fn directory(place: &StoreLocation) -> Result<PathBuf, Fail> {
     let dir = place.host_dir().ok_or_else(|| Fail::Usage("a store in memory has no host directory".to_owned()))?;
+    place.check_closed()?;
     private(&dir).map_err(|error| Fail::Store(format!("the host's directory {}: {error}", dir.display())))?;
     Ok(dir)
 }
@@ -244,18 +249,28 @@ pub(crate) fn directory(place: &StoreLocation) -> Result<PathBuf, Fail> {
 /// Makes `dir` for this user alone. A link or a directory of another user is refused, also to root: its owner would choose the tokens.
 #[cfg(unix)]
 fn private(dir: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    use rustix::fs::{Mode, OFlags, fchmod, fstat};
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => return made,
     }
-    let found = std::fs::symlink_metadata(dir)?;
-    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(std::io::Error::other(
+    // What was opened is checked and closed: its path may be that of another file by now.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let foreign = || {
+        std::io::Error::other(
             "it is a link or belongs to another user: remove it, or use a store in a directory of your own",
-        ));
+        )
+    };
+    let opened = rustix::fs::open(dir, flags, Mode::empty()).map_err(|error| match error {
+        rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP | rustix::io::Errno::ACCESS => foreign(),
+        other => other.into(),
+    })?;
+    if fstat(&opened)?.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(foreign());
     }
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
+    Ok(fchmod(&opened, Mode::RWXU)?)
 }
 
 #[cfg(not(unix))]
@@ -328,5 +343,54 @@ pub(crate) fn socket(place: &StoreLocation) -> Result<PathBuf, Fail> {
 
 fn above(dir: &Path) -> Result<(), Fail> {
     let Some(above) = dir.parent() else { return Ok(()) };
-    std::fs::create_dir_all(above).map_err(|error| Fail::Store(format!("{}: {error}", above.display())))
+    create_dir_all(above).map_err(|error| Fail::Store(format!("{}: {error}", above.display())))
+}
+
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).expect("a directory").permissions().mode() & 0o777
+    }
+
+    /// Exchanges `dir` and a link to another directory until `attempt` has closed the other one, or for its number of calls.
+    fn closes_another(calls: usize, attempt: impl Fn(&Path)) -> bool {
+        let at = tempfile::tempdir().expect("a directory");
+        let [dir, link, victim] = ["host", "link", "victim"].map(|name| at.path().join(name));
+        [&dir, &victim].into_iter().for_each(|path| std::fs::create_dir(path).expect("a directory"));
+        std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o755)).expect("its owner may");
+        std::os::unix::fs::symlink(&victim, &link).expect("a link");
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                use rustix::fs::{CWD, RenameFlags, renameat_with};
+                while !ends.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).expect("exchanged");
+                }
+            });
+            let closed = (0..calls).any(|_| {
+                attempt(&dir);
+                mode(&victim) != 0o755
+            });
+            ends.store(true, Ordering::Relaxed);
+            closed
+        })
+    }
+
+    /// The owner of the directory above exchanges the directory of the host with a link, between the check and the change of its mode. The
+    /// control: a check of the path alone.
+    #[test]
+    fn swapped_link_closes_no_other_directory() {
+        assert!(!closes_another(20_000, |dir| drop(private(dir))));
+        assert!(closes_another(5_000_000, |dir| {
+            if std::fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir()) {
+                drop(std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)));
+            }
+        }));
+    }
 }

@@ -89,6 +89,9 @@ fn another_user_reaches_no_socket_of_a_host() {
             assert!(!reaches(&other, connect));
         }
         stop(host);
+        // A store in a directory that all write is refused.
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(data.parent().expect("a directory"), closed).expect("its owner may");
     }
 }
 

@@ -8,6 +8,7 @@ use subtend_tools::sandbox::{self, Strength};
 
 use super::scene::SECRET;
 use crate::cli::call::{CommandOutput, Under, User};
+use crate::cli::serve::serve_with;
 
 /// Everything in the workspace, commands and the network.
 const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
@@ -174,6 +175,35 @@ fn the_store_in_the_workspace_is_out_of_reach() {
     plant(&user.workspace().join("data2/planted"));
     let control = plays(&user, &calls("data2"), &["--data", "data"]);
     assert!(control.out.contains(SECRET) && is_spoiled(&user, "data2/planted"), "{}", control.out);
+}
+
+/// Tokens in the workspace, where the person put them: a model that writes there would make a token of its choice, and one that holds
+/// the lock would keep the person from revoking one. The control: a file alongside.
+#[test]
+fn tokens_in_the_workspace_are_out_of_reach() {
+    let user = User::new();
+    let made = user.call(&["token", "--tokens", "tokens.json", "create", "phone"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let attacks: [Value; 5] = [
+        write("tokens.json"),
+        write("tokens.json.lock"),
+        sh("echo spoiled > tokens.json; rm tokens.json; mv other.json tokens.json"),
+        sh("echo spoiled > tokens.json.lock"),
+        json!({"tool": "read", "args": {"path": "tokens.json"}}),
+    ];
+    let mut steps = vec![json!({"calls": [write("other.json")]})];
+    steps.extend(attacks.iter().map(|call| json!({"calls": [call]})));
+    steps.push(json!({"text": "done"}));
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let host = serve_with(&user, &[&["--model", &model, "--tokens", "tokens.json"], &ALL[..]].concat());
+    let id = host.talk("go");
+    let records = host.unix(&format!("GET /v1/sessions/{id}/records"), "").json().to_string();
+    host.host.signal("TERM");
+    assert_eq!(host.host.done().code, Some(0));
+    assert!(!is_spoiled(&user, "tokens.json") && !is_spoiled(&user, "tokens.json.lock"), "{records}");
+    assert!(!records.contains("phone"), "{records}");
+    assert!(is_spoiled(&user, "other.json"), "{records}");
+    assert_eq!(user.call(&["token", "--tokens", "tokens.json", "revoke", "phone"]).code, Some(0));
 }
 
 /// A workspace above the person's data and configuration reaches neither; one within them is refused.

@@ -36,7 +36,12 @@ pub(crate) fn serve(user: &User, model: &str) -> ServedHost {
 }
 
 pub(crate) fn serve_at(user: &User, model: &str, address: &str) -> ServedHost {
-    let host = user.start(&["serve", "--json", "--listen", address, "--model", model]);
+    serve_with(user, &["--listen", address, "--model", model])
+}
+
+pub(crate) fn serve_with(user: &User, args: &[&str]) -> ServedHost {
+    let listen: &[&str] = if args.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
+    let host = user.start(&[&["serve", "--json"], listen, args].concat());
     let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
     assert_eq!((&line["type"], &line["pid"]), (&json!("serving"), &json!(host.pid())));
     let word = |name: &str| line[name].as_str().expect("a word").to_owned();

@@ -51,7 +51,8 @@ fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Opt
 pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.kept()?;
     paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
-    let kept = HostPolicy::kept(workspace.path(), &paths).map_err(|error| Fail::Usage(error.to_string()))?;
+    let all: Vec<PathBuf> = paths.iter().cloned().chain(store.token_files()).collect();
+    let kept = HostPolicy::kept(workspace.path(), &all).map_err(|error| Fail::Usage(error.to_string()))?;
     let readable = sandbox::places(workspace.path()).readable;
     if let Some((path, place)) = paths.iter().find_map(|path| Some((path, within(path, &readable)?))) {
         let (path, place) = (path.display(), place.display());

@@ -1,0 +1,166 @@
+//! A store of another user, or one that another user could replace: its runs would resume with the keys of this user, at the servers that
+//! the other one chose.
+
+use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::cli::call::{Under, User};
+
+/// The user `nobody`, who exists on every Linux.
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"))
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("a file").permissions().mode() & 0o7777
+}
+
+fn allow(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its owner may");
+}
+
+fn all(path: &Path) -> Vec<PathBuf> {
+    let below = std::fs::read_dir(path).into_iter().flatten().flatten().flat_map(|entry| all(&entry.path()));
+    std::iter::once(path.to_owned()).chain(below).collect()
+}
+
+/// A store of this user in a directory of its own, and the directory that is made another's or open to others.
+struct Planted {
+    user: User,
+    /// As the command is given it.
+    data: PathBuf,
+}
+
+impl Planted {
+    fn new() -> Self {
+        let user = User::new();
+        let model = user.script_named("hello", "Hello.");
+        let data = user.data().join("above/data");
+        let done = user.call(&["run", "--quiet", "--data", &data.to_string_lossy(), "--model", &model, "hi"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        Self { user, data }
+    }
+
+    /// Makes the store as `attack` has it; returns the path to name, and the one to blame.
+    fn plant(&mut self, attack: &str) -> PathBuf {
+        let (data, above) = (self.data.clone(), self.user.data().join("above"));
+        let give = |path: &Path| chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+        let blamed = match attack {
+            "all of it" => {
+                all(&data).iter().for_each(|path| give(path));
+                data
+            }
+            "data" => data,
+            "store" => data.join("redb"),
+            "file" => data.join("redb/WATERMARK"),
+            "checkpoints" => {
+                std::fs::create_dir_all(data.join("checkpoints")).expect("a directory");
+                data.join("checkpoints")
+            }
+            "above" => above,
+            "link" => {
+                let shared = self.user.data().join("shared");
+                std::fs::create_dir(&shared).expect("a directory");
+                allow(&shared, 0o1777);
+                self.data = shared.join("link");
+                symlink(&data, &self.data).expect("a link");
+                lchown(&self.data, Some(NOBODY), Some(NOBODY)).expect("root may");
+                return self.data.clone();
+            }
+            "above that all write" => {
+                allow(&above, 0o777);
+                return above;
+            }
+            "above that a group writes" => {
+                chown(&above, None, Some(NOBODY)).expect("root may");
+                allow(&above, 0o770);
+                return above;
+            }
+            "data that all write" => {
+                std::fs::write(data.join("notes.txt"), "mine").expect("a file");
+                allow(&data, 0o777);
+                return data;
+            }
+            other => panic!("{other}"),
+        };
+        give(&blamed);
+        blamed
+    }
+}
+
+#[test]
+fn store_that_another_user_has_or_can_replace_is_refused() {
+    const ATTACKS: [&str; 10] = [
+        "all of it",
+        "data",
+        "store",
+        "file",
+        "checkpoints",
+        "above",
+        "link",
+        "above that a group writes",
+        "above that all write",
+        "data that all write",
+    ];
+    for attack in ATTACKS {
+        if !is_root() && !attack.contains("all write") {
+            continue;
+        }
+        let mut planted = Planted::new();
+        let blamed = planted.plant(attack);
+        let (user, before) = (&planted.user, mode(&blamed));
+        let model = user.script_named("hello", "Hello.");
+        let call = |args: &[&str]| {
+            let mut command = user.command(args);
+            command.env("SUBTEND_DATA", &planted.data);
+            Under::start(command, "").done()
+        };
+        let calls: [&[&str]; 6] = [
+            &["sessions"],
+            &["run", "--quiet", "--model", &model, "hi"],
+            &["run", "--detach", "--model", &model, "hi"],
+            &["serve", "--json", "--listen", "none", "--until-idle"],
+            &["token", "create", "x"],
+            &["compact"],
+        ];
+        for args in calls {
+            let refused = call(args);
+            assert_eq!(refused.code, Some(3), "{attack}, {args:?}: {refused:?}");
+            assert!(refused.err.contains(&blamed.display().to_string()), "{attack}, {args:?}: {refused:?}");
+            let why = ["belongs to user 65534", "other users can write", "is open to other users (mode 777)"];
+            assert!(why.iter().any(|why| refused.err.contains(why)), "{attack}, {args:?}: {refused:?}");
+        }
+        assert_eq!(mode(&blamed), before, "{attack}: no mode is changed");
+        // The control: what is this user's own, and closed.
+        if is_root() {
+            all(&user.data()).iter().for_each(|path| lchown(path, Some(0), Some(0)).expect("root may"));
+        }
+        if attack.contains("write") {
+            allow(&blamed, 0o755);
+        }
+        let sessions = call(&["sessions", "--json"]);
+        assert!(sessions.code == Some(0) && sessions.out.contains(r#""id""#), "{attack}: {sessions:?}");
+    }
+}
+
+/// A directory that the whole machine writes to, such as that for temporary files, holds stores of each user: there, others replace
+/// nothing of theirs.
+#[test]
+fn store_in_a_sticky_directory_is_used() {
+    let user = User::new();
+    let shared = user.data().join("tmp");
+    std::fs::create_dir_all(&shared).expect("a directory");
+    allow(&shared, 0o1777);
+    let model = user.script_named("hello", "Hello.");
+    for store in [
+        ["--data".to_owned(), shared.join("data").display().to_string()],
+        ["--store".to_owned(), format!("redb:{}", shared.join("store").display())],
+    ] {
+        let [option, place] = &store;
+        let done = user.call(&["run", "--quiet", "--model", &model, option, place, "hi"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert_eq!(user.call(&["sessions", option, place]).code, Some(0));
+    }
+}
