@@ -10,7 +10,7 @@ use subtend_session::ids::Text;
 
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 
-/// Returns a model that answers with `answer`. By default its calls stay in the process.
+/// Returns a model that answers by the function `answer`. By default its calls stay in the process.
 /// ```
 /// use subtend_models::closure::fn_model;
 /// use subtend_models::model::{Answer, Model};
@@ -25,7 +25,7 @@ where
     FnModel { name: name.into(), leaves_process: false, quotas: Vec::new(), answer }
 }
 
-/// See [`fn_model`].
+/// A model made of a function; see [`fn_model`].
 #[derive(Clone)]
 pub struct FnModel<F> {
     name: Arc<str>,
@@ -35,13 +35,13 @@ pub struct FnModel<F> {
 }
 
 impl<F> FnModel<F> {
-    /// Sets whether a call leaves the process: then it waits until its intent record is durable.
+    /// Sets whether calls leave the process: such a call waits until its intent record is durable.
     #[must_use]
     pub fn leaving_process(self, leaves_process: bool) -> Self {
         Self { leaves_process, ..self }
     }
 
-    /// Sets the quotas of its calls: see [`Model::quotas`].
+    /// Sets the quotas of the model's calls; see [`Model::quotas`].
     #[must_use]
     pub fn counted_under<Q: Into<Text>>(self, quotas: impl IntoIterator<Item = Q>) -> Self {
         Self { quotas: quotas.into_iter().map(Into::into).collect(), ..self }

@@ -1,4 +1,4 @@
-//! Token estimates for rate limits; accounts use what providers report.
+//! Token estimates for rate limits. Accounts use the usage that providers report.
 
 use serde_json::{Number, Value};
 use subtend_session::message::{Message, ToolSpec};
@@ -6,30 +6,30 @@ use subtend_session::record::{Prompt, ToolCall};
 
 use crate::model::Request;
 
-/// Bytes of a token. English and code have about four; other scripts have fewer and are underestimated.
+/// Bytes of a token. English and code have about four per token; other scripts have fewer and are underestimated.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Bytes around each message, call and tool: roles, ids, punctuation.
-const WRAPPING: u64 = 16;
+const FRAMING_BYTES: u64 = 16;
 
 /// Bytes of a prompt in addition to the transcript.
-const PROMPT: u64 = 120;
+const PROMPT_BYTES: u64 = 120;
 
-/// Tokens of an answer without a cap: most are far below what models may give.
-const USUAL_ANSWER: u64 = 1_024;
+/// Tokens of an answer without a cap: most answers are far below what a model may give.
+const TYPICAL_ANSWER: u64 = 1_024;
 
-/// Estimates the tokens of `request` and its answer, from lengths alone. An answer counts in full up to its cap, as providers reserve it;
-/// the rest returns when the call is settled.
+/// Estimates the tokens of `request` and its answer, from lengths alone. An answer counts in full up to its cap, as providers reserve it; the unused
+/// part is returned when the call is settled.
 pub fn tokens(request: &Request) -> u64 {
     let texts = [Some(&request.system), request.format.as_ref()].into_iter().flatten().map(|text| length(text));
     let messages = request.messages.iter().map(message);
     let tools = request.tools.iter().map(tool);
     let prompt = match request.prompt {
         Prompt::Plain => 0,
-        Prompt::Continuation | Prompt::Nudge => PROMPT,
+        Prompt::Continuation | Prompt::Nudge => PROMPT_BYTES,
     };
     let bytes = texts.chain(messages).chain(tools).fold(prompt, u64::saturating_add);
-    let answer = request.settings.output_tokens.unwrap_or(USUAL_ANSWER);
+    let answer = request.settings.output_tokens.unwrap_or(TYPICAL_ANSWER);
     bytes.div_ceil(BYTES_PER_TOKEN).saturating_add(answer)
 }
 
@@ -39,21 +39,24 @@ fn message(message: &Message) -> u64 {
         Message::Assistant { text, reasoning, calls, .. } => {
             let texts = [text, reasoning].into_iter().flatten().map(|text| length(text));
             let calls = calls.iter().map(|ToolCall { provider_id, tool, args }| {
-                WRAPPING.saturating_add(length(provider_id)).saturating_add(length(tool)).saturating_add(length(args))
+                FRAMING_BYTES
+                    .saturating_add(length(provider_id))
+                    .saturating_add(length(tool))
+                    .saturating_add(length(args))
             });
             texts.chain(calls).fold(0, u64::saturating_add)
         }
         Message::Result { content, .. } => length(content),
     };
-    text.saturating_add(WRAPPING)
+    text.saturating_add(FRAMING_BYTES)
 }
 
 fn tool(tool: &ToolSpec) -> u64 {
     let ToolSpec { name, description, schema } = tool;
-    WRAPPING.saturating_add(length(name)).saturating_add(length(description)).saturating_add(json(schema))
+    FRAMING_BYTES.saturating_add(length(name)).saturating_add(length(description)).saturating_add(json(schema))
 }
 
-/// Bytes of `value` as compact JSON, without escapes.
+/// Returns the length of `value` as compact JSON, without escapes.
 fn json(value: &Value) -> u64 {
     let list = |items: u64, count: usize| items.saturating_add(units(count.saturating_sub(1))).saturating_add(2);
     match value {
@@ -74,7 +77,7 @@ fn digits(number: &Number) -> u64 {
     match (number.as_u64(), number.as_i64()) {
         (Some(whole), _) => of(whole),
         (None, Some(negative)) => of(negative.unsigned_abs()).saturating_add(1),
-        // Approximate length of a fraction.
+        // The approximate length of a fraction.
         (None, None) => 8,
     }
 }
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_four_bytes_and_the_answer_counts_up_to_its_cap() {
+    fn token_is_four_bytes_and_answer_counts_up_to_its_cap() {
         let plain = request(Vec::new(), Vec::new());
         assert_eq!(tokens(&plain), 100 + 1_000);
         assert_eq!(tokens(&Request { settings: Settings::default(), ..plain.clone() }), 100 + 1_024);
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_counts_as_long_as_it_is_written() {
+    fn schema_counts_its_written_length() {
         let schema = json!({
             "type": "object",
             "properties": {

@@ -11,33 +11,33 @@ use subtend_session::record::{Prompt, Stop, ToolCall};
 use subtend_session::settings::Settings;
 use subtend_session::usage::Usage;
 
-/// Language model or substitute.
+/// A language model, or a substitute for one.
 /// # Cancel safety
-/// The future of [`Model::call`] may be dropped at any point; it must then stop what it started, such as a stream.
+/// The future of [`Model::call`] may be dropped at any point; it must then stop everything it started, such as a stream.
 pub trait Model: Send + Sync + 'static {
     fn name(&self) -> &str;
 
-    /// Whether a call leaves the process: then it waits until its intent record is durable.
+    /// Returns whether a call leaves the process: such a call waits until its intent record is durable.
     fn leaves_process(&self) -> bool {
         true
     }
 
-    /// Returns the quotas of its calls, narrowest first: the model, then its provider. Calls of all models of a runtime that share a name
-    /// share its concurrency and rates. A local model has an empty list.
+    /// Returns the quotas of the model's calls, narrowest first: the model, then its provider. All calls of a runtime under the same quota share its
+    /// concurrency and rates. A local model returns an empty list.
     fn quotas(&self) -> &[Text] {
         &[]
     }
 
-    /// Returns the tokens of context, where known.
+    /// Returns the size of the context window in tokens, if known.
     fn context_window(&self) -> Option<u64> {
         None
     }
 
-    /// Answers `request`, reporting progress to `deltas`. The caller retries, depending on the kind of error.
+    /// Answers `request`, reporting progress to `deltas`. The caller decides about retries by the kind of an error.
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>>;
 }
 
-/// A model, or a shared one.
+/// A model, by value or shared.
 pub trait IntoModel {
     /// Converts it into a shared model.
     fn into_model(self) -> Arc<dyn Model>;
@@ -61,19 +61,19 @@ impl IntoModel for Arc<dyn Model> {
     }
 }
 
-/// Model call.
+/// A model call.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The session, for fakes and for provider-side caching keys.
+    /// The session, for fakes and for the cache keys of providers.
     pub session: SessionId,
     pub agent: Text,
-    /// The model's name in the manifest or the host.
+    /// The model's name in the manifest or the host's configuration.
     pub model: Text,
     pub turn: TurnNo,
-    /// The attempt within it, from 1.
+    /// The attempt within the turn, from 1.
     pub attempt: AttemptNo,
     pub system: Text,
-    /// The transcript. Dropped before the answer is reported, so that the session need not copy it.
+    /// The transcript. Drop it before reporting the answer, so that the session can change it without a copy.
     pub messages: Transcript,
     /// The prompt in addition to the transcript.
     pub prompt: Prompt,
@@ -84,11 +84,11 @@ pub struct Request {
     pub format: Option<Text>,
 }
 
-/// Answer of a model.
+/// The answer of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub text: Option<Text>,
-    /// Reasoning that the provider needs back.
+    /// Reasoning that the provider needs back in later calls.
     pub reasoning: Option<Text>,
     /// The requested tool calls, in order.
     pub calls: Vec<ToolCall>,
@@ -99,7 +99,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns a final answer of text alone.
+    /// Returns a final answer with only a text.
     pub fn of_text(text: impl Into<Text>) -> Self {
         Self {
             text: Some(text.into()),
@@ -117,7 +117,7 @@ impl Answer {
     }
 }
 
-/// Failed call.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
@@ -134,28 +134,28 @@ impl ModelError {
     }
 }
 
-/// Part of an answer, while it streams.
+/// A part of an answer while it streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
     Text(Text),
     Reasoning(Text),
-    /// A tool call begins.
+    /// The start of a tool call.
     Call {
         call: CallId,
         tool: Text,
     },
 }
 
-/// Progress of a call.
+/// A sign of progress of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// A part of the answer.
     Delta(Delta),
-    /// Something else arrived: a keep-alive, a fragment of arguments.
+    /// Other data arrived: a keep-alive, or a fragment of arguments.
     Alive,
 }
 
-/// Receiver of the deltas of one call. Cheap to clone; each delta also shows that the model is not stalled.
+/// The receiver of the deltas of one call. Cheap to clone; each delta also shows that the model is not stalled.
 #[derive(Clone)]
 pub struct Deltas(Option<Arc<dyn Fn(Sign) + Send + Sync>>);
 
@@ -178,7 +178,7 @@ impl Deltas {
         Self(Some(Arc::new(sink)))
     }
 
-    /// Whether deltas have a receiver; otherwise they need not be made.
+    /// Returns whether deltas have a receiver; otherwise they need not be created.
     pub fn heard(&self) -> bool {
         self.0.is_some()
     }
@@ -189,7 +189,7 @@ impl Deltas {
         }
     }
 
-    /// Shows that the model is active, without a delta.
+    /// Reports that the model is active, without a delta.
     pub fn alive(&self) {
         if let Some(sink) = &self.0 {
             sink(Sign::Alive);

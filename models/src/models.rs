@@ -1,4 +1,4 @@
-//! Resolution of model names: a pool, a named model, one made on demand, or the fallback.
+//! Resolution of model names: to a pool, a named model, one created on demand, or the fallback.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,24 +13,24 @@ use health::Health;
 
 mod health;
 
-/// Makes the model of a name, if it knows the name.
+/// Creates the model of a name, or returns `None` for an unknown name.
 pub type ModelSource = dyn Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync;
 
-/// Most members of one pool: a turn may call each once.
+/// Maximum number of members of a pool, since a turn may call each once.
 pub const MAX_MEMBERS: usize = 16;
 
-/// Models of a runtime. A name resolves, in this order, to a pool, a named model, the model that the source makes, or the fallback.
+/// The models of a runtime. A name resolves, in this order, to a pool, a named model, a model that the source creates, or the fallback.
 pub struct Models {
     named: HashMap<Text, Arc<dyn Model>>,
     pools: HashMap<Text, Arc<[Member]>>,
     source: Option<Arc<ModelSource>>,
-    /// Models that the source made.
-    made: Mutex<HashMap<Text, Arc<dyn Model>>>,
+    /// Models that the source has created.
+    created: Mutex<HashMap<Text, Arc<dyn Model>>>,
     fallback: Arc<dyn Model>,
     health: Health,
 }
 
-/// Model of a pool.
+/// A member of a pool.
 #[derive(Clone)]
 pub struct Member {
     pub name: Text,
@@ -53,20 +53,20 @@ impl fmt::Debug for Models {
     }
 }
 
-/// Resolution of a name.
+/// The resolution of a name.
 #[derive(Clone, Debug)]
 pub enum Route {
     One(Member),
-    /// Several, in the order in which they are tried.
+    /// A pool, in the order in which its members are tried.
     Pool(Arc<[Member]>),
 }
 
-/// Error: an unusable pool.
+/// The error of an unusable pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPool {
     #[error("the pool {0:?} has no models: name at least one")]
     Empty(Text),
-    #[error("the pool {0:?} has {1} models; {MAX_MEMBERS} are the most that a turn tries")]
+    #[error("the pool {0:?} has {1} models; the limit is {MAX_MEMBERS}")]
     TooMany(Text, usize),
     #[error("the pool {0:?} names the model {1:?} twice")]
     Twice(Text, Text),
@@ -77,14 +77,14 @@ pub enum BadPool {
 }
 
 impl Models {
-    /// Returns named models, a fallback for other names, and a source of models on demand.
+    /// Returns models: named ones, a source of models on demand, and a fallback for other names.
     pub fn new(
         named: HashMap<Text, Arc<dyn Model>>,
         source: Option<Arc<ModelSource>>,
         fallback: Arc<dyn Model>,
     ) -> Self {
-        let (pools, made) = (HashMap::new(), Mutex::default());
-        Self { named, pools, source, made, fallback, health: Health::default() }
+        let (pools, created) = (HashMap::new(), Mutex::default());
+        Self { named, pools, source, created, fallback, health: Health::default() }
     }
 
     /// Adds a pool: a name for several models, which are tried in this order.
@@ -109,7 +109,7 @@ impl Models {
         Ok(())
     }
 
-    /// Returns the model of sessions without a named one.
+    /// Returns the model of sessions without a model name.
     pub fn fallback(&self) -> &Arc<dyn Model> {
         &self.fallback
     }
@@ -126,7 +126,7 @@ impl Models {
         Route::One(Member { name: Arc::clone(name), model })
     }
 
-    /// Whether a call for `name` may leave the process: then it waits for its intent record.
+    /// Returns whether a call for `name` may leave the process: such a call waits for its intent record.
     pub fn leaves_process(&self, name: &Text) -> bool {
         match self.route(name) {
             Route::One(member) => member.model.leaves_process(),
@@ -134,7 +134,7 @@ impl Models {
         }
     }
 
-    /// Picks the model to call for `name`: of a pool the first healthy one, or else the one that recovers first. A short outage must not
+    /// Picks the model to call for `name`. Of a pool, this is the first healthy member, or else the one that recovers first: a short outage must not
     /// lead to a model whose key is refused.
     pub fn pick(&self, name: &Text) -> Picked {
         match self.route(name) {
@@ -143,21 +143,21 @@ impl Models {
                 Picked { member, pool: false, stands_in }
             }
             Route::Pool(members) => {
-                let well = members.iter().find(|member| self.health.is_well(&member.name));
-                let soonest = || members.iter().min_by_key(|member| self.health.well_from(&member.name));
+                let healthy = members.iter().find(|member| self.health.is_healthy(&member.name));
+                let first_to_recover = || members.iter().min_by_key(|member| self.health.healthy_from(&member.name));
                 // A pool has at least one member.
-                let member = well.or_else(soonest).cloned();
+                let member = healthy.or_else(first_to_recover).cloned();
                 let fallback = || Member { name: self.fallback.name().into(), model: Arc::clone(&self.fallback) };
                 Picked { member: member.unwrap_or_else(fallback), pool: true, stands_in: false }
             }
         }
     }
 
-    /// Returns the next healthy model of the pool `name` after `failed`; `None` at the pool's end, where the last model is retried.
+    /// Returns the next healthy member of the pool `name` after `failed`, or `None` at the end of the pool, where the last member is retried.
     pub fn after(&self, name: &Text, failed: &Text) -> Option<Text> {
         let members = self.pools.get(name)?;
         let mut later = members.iter().skip_while(|member| member.name != *failed).skip(1);
-        later.find(|member| self.health.is_well(&member.name)).map(|member| Arc::clone(&member.name))
+        later.find(|member| self.health.is_healthy(&member.name)).map(|member| Arc::clone(&member.name))
     }
 
     /// Records a failure: pools skip the model for a while.
@@ -175,26 +175,26 @@ impl Models {
             return Some(Arc::clone(model));
         }
         let source = self.source.as_ref()?;
-        if let Some(made) = self.lock().get(name) {
-            return Some(Arc::clone(made));
+        if let Some(created) = self.lock().get(name) {
+            return Some(Arc::clone(created));
         }
-        // Made without the lock, since a source may be slow. Of two concurrent models the first remains.
+        // Created without the lock, since a source may be slow. If two callers create a model, the first one remains.
         let model = source(name)?;
         Some(Arc::clone(self.lock().entry(Arc::clone(name)).or_insert(model)))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Text, Arc<dyn Model>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Picked model.
+/// A picked model.
 #[derive(Clone, Debug)]
 pub struct Picked {
     pub member: Member,
-    /// Whether the session's name is a pool, so that records must name the member.
+    /// True if the session's name is a pool, so that records must name the member.
     pub pool: bool,
-    /// Whether the fallback is called, because the name has no model.
+    /// True if the fallback is called, because the name is unknown.
     pub stands_in: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Ends of children, parsed from the text of notices.
 //!
-//! Other text is skipped, and a child's own output, which is fenced, cannot pass for an end.
+//! Other text is skipped. A child's own output is fenced, so it cannot imitate an end.
 
 use subtend_session::message::Message;
 
@@ -48,7 +48,7 @@ pub(crate) fn count(messages: &[Message]) -> u64 {
     u64::try_from(ended.sum::<usize>()).unwrap_or(u64::MAX)
 }
 
-/// `[a3f9c1 (explore)] completed:`, `[…] failed: why; partial output:`, `[…] was lost; no output`.
+/// Parses `[a3f9c1 (explore)] completed:`, `[…] failed: why; partial output:`, `[…] was lost; no output`.
 fn header(line: &str) -> Option<ChildEnd<'_>> {
     let (name, how) = line.strip_prefix('[')?.split_once("] ")?;
     let id = name.split(' ').next().unwrap_or_default();
@@ -62,7 +62,7 @@ fn fence(line: &str) -> Option<&str> {
     (line.len() >= 3 && line.bytes().all(|byte| byte == b'`')).then_some(line)
 }
 
-/// Splits at the line `fence`. Without it the text was truncated: all of it is inside.
+/// Splits at the line `fence`. Without it the text was truncated, and all of it is inside.
 fn inside<'a>(text: &'a str, fence: &str) -> (&'a str, &'a str) {
     let mut at = 0_usize;
     for line in text.split_inclusive('\n') {
@@ -106,7 +106,7 @@ Its task: Count the files.
 ";
 
     #[test]
-    fn each_end_is_read_once_and_output_cannot_pass_for_one() {
+    fn each_end_is_parsed_once_and_output_cannot_imitate_it() {
         let end = |id, how, text| ChildEnd { id, how, text };
         assert_eq!(
             ends(TEXT),
@@ -124,7 +124,7 @@ Its task: Count the files.
     }
 
     #[test]
-    fn other_texts_tell_of_no_end() {
+    fn other_texts_have_no_end() {
         for text in
             ["", "\n\n", "[see] below", "[abc", "a\n[a3f9c1 (explore)] completed:\n", "```\n\n[a3f9c1] completed:\n"]
         {

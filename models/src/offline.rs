@@ -1,10 +1,10 @@
-//! The offline model: rule-based, it lists, searches and reads the workspace through its tools, without a key or a network.
+//! The offline model: a rule-based model that lists, searches and reads the workspace through its tools, without a key or a network.
 //!
-//! For a user's question it lists the workspace, searches it for the words of the question, picks areas, starts an explorer for each in
-//! the background, and merges the reports. An explorer's prompt (see `brief`) makes it list, search and read one area. Without `task` it
-//! does that work itself. It is stateless: each step follows from the transcript, so that it resumes after a restart.
+//! For a user's question it lists the workspace, searches it for the words of the question, picks areas, starts an explorer for each in the
+//! background, and merges the reports. An explorer's prompt (see `brief`) makes it list, search and read one area. Without `task` the model does that
+//! work itself. It is stateless: each step follows from the transcript, so it resumes after a restart.
 //!
-//! Every path, line and count comes from a tool's result. A count from truncated output is "at least".
+//! Every path, line and count comes from the result of a tool. A count from truncated output is "at least".
 
 mod answer;
 mod areas;
@@ -79,7 +79,7 @@ fn stream(answer: &Answer, turn: TurnNo, deltas: &Deltas) {
 enum OfflineStep {
     Say(String),
     Call(String, Vec<(&'static str, Value)>),
-    /// There is no new question: the earlier answer remains.
+    /// No new question: the earlier answer remains.
     Nothing,
 }
 
@@ -118,7 +118,7 @@ fn step(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     if open.question.is_empty() {
         return OfflineStep::Nothing;
     }
-    if !offered.looks() {
+    if !offered.can_explore() {
         return OfflineStep::Say(answer::plain(
             "It can only list, search and read a workspace, and none of the tools `list`, `search` and `read` is offered here.",
         ));
@@ -220,7 +220,7 @@ fn divide(
     OfflineStep::Say(answer::markdown(Some(listing), plan, &parts.collect::<Vec<_>>()))
 }
 
-/// Finds the end of the explorer of `area`, by the id of its call or the area of a report. `None` while it runs, an error without a
+/// Finds the end of the explorer of `area`, by the id of its call or the area of a report. Returns `None` while it runs, or an error without a
 /// report.
 fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<ChildReport, String>> {
     if call.error {
@@ -238,7 +238,7 @@ fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<C
     Some(end.text.and_then(reported).ok_or_else(|| format!("the explorer {how}")))
 }
 
-/// Explores without children: the whole workspace or the one place that the question names.
+/// Explores without children: the whole workspace, or the only place that the question names.
 fn alone(
     open: &OpenQuestion<'_>,
     offered: &Offered,

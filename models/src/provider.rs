@@ -1,5 +1,5 @@
-//! Language models of providers, over HTTP. `render` writes a request for its protocol, `frames` and `gather` read the stream of the
-//! answer. A server may be hostile or broken: everything that it sends is bounded.
+//! Language models of providers, over HTTP. `render` writes a request in its protocol; `frames` and `gather` read the stream of the answer. A server
+//! may be hostile or broken, so everything it sends is bounded.
 
 mod address;
 mod body;
@@ -35,18 +35,18 @@ pub use self::target::{BadTarget, Target};
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 use crate::windows;
 
-/// Model of a provider. It tries each call once: the caller retries, and limits time and concurrency.
+/// A model of a provider. It tries each call once: the caller retries, and limits time and concurrency.
 pub struct Provider {
     name: Text,
     quotas: [Text; 2],
     client: Arc<Client>,
 }
 
-/// Error of [`Provider::new`].
+/// The error of [`Provider::new`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
     /// The provider's own server needs a key.
-    #[error("no key for {protocol}: set {variable}, or give the base URL of a server that needs none")]
+    #[error("no key for {protocol}. Set {variable}, or give the base URL of a server that needs no key")]
     NoKey {
         /// The provider.
         protocol: Protocol,
@@ -54,21 +54,21 @@ pub enum ProviderError {
         variable: &'static str,
     },
     /// The key is not a valid header.
-    #[error("the key in {source_name} is invalid: it is empty, or has a character that no HTTP header allows")]
+    #[error("the key in {source_name} is invalid: it is empty, or has a character that HTTP headers do not allow")]
     BadKey { source_name: &'static str },
-    #[error("OLLAMA_HOST cannot be used: {0}")]
+    #[error("OLLAMA_HOST is invalid: {0}")]
     BadHost(&'static str),
-    #[error("the HTTP client cannot be made: {0}")]
+    #[error("the HTTP client cannot be created: {0}")]
     Client(String),
 }
 
 impl Provider {
-    /// Makes the model of `target`, without network access.
+    /// Creates the model of `target`, without network access.
     ///
-    /// Without a key in `target` it reads the provider's variable: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` or `GEMINI_API_KEY`. A server
-    /// with its own base URL may need none of them. For Ollama, `OLLAMA_HOST` names the server.
+    /// Without a key in `target` it reads the provider's variable: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` or `GEMINI_API_KEY`. A server with a base
+    /// URL of its own may need no key. For Ollama, `OLLAMA_HOST` names the server.
     /// # Errors
-    /// When a needed key is missing, or the client cannot be made.
+    /// A required key is missing, or the client cannot be created.
     pub fn new(target: Target) -> Result<Self, ProviderError> {
         Self::with_variables(target, |name| std::env::var(name).ok())
     }
@@ -99,7 +99,7 @@ impl Model for Provider {
     }
 
     fn context_window(&self) -> Option<u64> {
-        // The quota names the model with its provider.
+        // The quota has the name of the model with its provider.
         self.quotas.first().and_then(|name| windows::known(name))
     }
 

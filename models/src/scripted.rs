@@ -1,6 +1,6 @@
-//! The scripted model: a file of answers, tool calls, latencies and faults, for tests, benches and drills.
+//! The scripted model: it plays a file of answers, tool calls, latencies and faults, for tests, benches and drills.
 //! # The file
-//! One JSON document. Unknown fields, wrong types and contradictory steps are errors that name position, line and column.
+//! One JSON document. For unknown fields, wrong types and contradictory steps, the error names position, line and column.
 //! ```json
 //! {
 //!   "name": "two readers",
@@ -22,47 +22,49 @@
 //!
 //! The document:
 //!
-//! | field | meaning | left out |
+//! | field | meaning | default |
 //! |---|---|---|
-//! | `name` | name of the model in journals and listings, where the script is made in code; one that is asked for as `scripted:FILE` has that name | `scripted` |
-//! | `leaves_process` | `true`: each call waits until the record that intends it is durable, as a call over a network does | `false` |
-//! | `context_window` | tokens of context that it claims to have | none |
-//! | `rules` | list of rules; the first whose `agent` is the session's agent or `"*"` counts | – |
+//! | `name` | name of the model in journals and listings, for a script built in code; a model chosen as `scripted:FILE` has that name | `scripted` |
+//! | `leaves_process` | `true`: each call waits until its intent record is durable, as a call over a network does | `false` |
+//! | `context_window` | context window in tokens that the model reports | none |
+//! | `rules` | list of rules; the first whose `agent` is the session's agent or `"*"` applies | – |
 //!
-//! A rule has an `agent` and `steps`. A session's **n-th answer takes the n-th step**, counted by the answers in its transcript,
-//! so that the model is stateless and resumes after a restart; a retry of the same turn takes the same step.
-//! A list of steps may replace a step: the first whose `when` holds is taken. After the last step, a step with
-//! `"repeat": true` is taken for every further answer; without one the call fails with `invalid_request`.
+//! A rule has an `agent` and `steps`. A session's **n-th answer takes the n-th step**, counted by the answers in its transcript: the model is
+//! stateless and resumes after a restart, and a retry of the same turn takes the same step. A list of steps may replace a step: the first whose
+//! `when` holds is taken. After the last step, a step with `"repeat": true` is taken for every further answer; without one the call fails with
+//! `invalid_request`.
 //!
 //! A step:
 //!
 //! | field | meaning |
 //! |---|---|
-//! | `when` | conditions, all of which must hold: `prompt_contains` (first user message), `user_contains` (last user message), `result_contains` (last tool result), `last_contains` (last message), `attempt` (number within the turn, from 1), `ended` (at least so many ends of children in notices) |
+//! | `when` | conditions, all of which must hold: `prompt_contains` (first user message), `user_contains` (last user message), `result_contains`
+//! (last tool result), `last_contains` (last message), `attempt` (number within the turn, from 1), `ended` (minimum number of ends of children in
+//! notices) |
 //! | `latency_ms` | wait before anything else, on tokio's clock |
 //! | `chunk_ms` | wait before each piece of the text; the text is streamed in pieces of about 48 bytes |
-//! | `text`, `reasoning` | what is answered |
-//! | `calls` | list of `{ "tool": …, "args": … }`; `args` is an object, or a text that is sent unchanged, whether it is JSON or not; left out: `{}` |
+//! | `text`, `reasoning` | text and reasoning of the answer |
+//! | `calls` | list of `{ "tool": …, "args": … }`; `args` is an object, or a text that is sent unchanged, even if it is not JSON; default: `{}` |
 //! | `fan_out` | `{ "n", "agent", "background", "prompt" }`: `n` calls of `task` (at most 100000), after those of `calls` |
-//! | `stop` | `end`, `calls`, `length`, `refused`, `other`; left out: `calls` if there are any, else `end` |
-//! | `usage` | `in`, `out`, `reasoning`, `cache_new`, `cache_read`, `cost_micro`, `unreliable`; left out: nothing was used |
-//! | `repeat` | see above; in the last place alone |
+//! | `stop` | `end`, `calls`, `length`, `refused`, `other`; default: `calls` if there are any, otherwise `end` |
+//! | `usage` | `in`, `out`, `reasoning`, `cache_new`, `cache_read`, `cost_micro`, `unreliable`; default: no usage |
+//! | `repeat` | see above; only for the last step |
 //!
 //! At most one fault:
 //!
 //! | field | meaning |
 //! |---|---|
 //! | `error` | `{ "kind", "message", "retry_after_ms" }`: the call fails, after `text` was streamed; `kind` is `auth`, `rate`, `unavailable`, `bad_answer`, `context_overflow` or `invalid_request` |
-//! | `hang` | `true`: no answer ever, after `text` was streamed |
+//! | `hang` | `true`: the call never answers, after `text` was streamed |
 //! | `panic` | the call panics with this text |
 //! | `garbage` | the answer is invalid (`bad_answer`), with this text as its description |
 //! | `truncated` | `true`: the answer stops by `length` |
 //! | `empty` | `true`: no text, no calls |
 //! | `refuse` | `true`: the model refuses |
 //!
-//! In `text`, `reasoning`, `fan_out.prompt` and the strings of `args` objects, `{prompt}` is the first user message, `{last}` the
-//! text of the last message, and `{n}` the number of this answer, from 1; in `fan_out.prompt` it is the number of the child.
-//! Other braces are literal, and inserted text is not expanded.
+//! In `text`, `reasoning`, `fan_out.prompt` and the strings of `args` objects, `{prompt}` is the first user message, `{last}` the text of the last
+//! message, and `{n}` the number of this answer, from 1. In `fan_out.prompt`, `{n}` is the number of the child. Other braces are literal, and
+//! inserted text is not expanded.
 //! ```
 //! use subtend_models::model::Model;
 //! use subtend_models::scripted::Scripted;
@@ -102,10 +104,10 @@ use self::file::{Position, Rule, Script};
 pub use self::step::{MAX_FAN_OUT, Step, When};
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 
-/// Most bytes of a script's file.
+/// Maximum bytes of a script's file.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Model that plays a script. Cheap to clone.
+/// A model that plays a script. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scripted(Arc<Script>);
 
@@ -117,7 +119,7 @@ pub enum ScriptError {
     InFile { path: PathBuf, error: Box<ScriptError> },
     #[error("{place}: {message}")]
     Wrong {
-        /// Position such as `rules[0].steps[2]`; `script` for the document itself.
+        /// The position, such as `rules[0].steps[2]`, or `script` for the document itself.
         place: String,
         message: String,
     },
@@ -126,13 +128,13 @@ pub enum ScriptError {
 impl Scripted {
     /// Reads a script from `path`.
     /// # Errors
-    /// When it cannot be read, or is invalid.
+    /// The file cannot be read, or is invalid.
     pub fn from_file(path: &Path) -> Result<Self, ScriptError> {
         let read = |error| ScriptError::Read { path: path.to_owned(), error };
         let metadata = std::fs::metadata(path).map_err(read)?;
-        // Through a pipe or a device, another process could answer while the session works.
+        // Through a pipe or a device, another process could answer while the session is running.
         if !metadata.is_file() {
-            let message = "it is not a regular file; copy the script into one";
+            let message = "it is not a regular file. Copy the script into one";
             return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, message)));
         }
         if metadata.len() > MAX_FILE_BYTES {
@@ -149,7 +151,7 @@ impl Scripted {
         Self(Arc::new(Script { name: name.into(), ..script }))
     }
 
-    /// Starts a script in code.
+    /// Starts to build a script in code.
     /// ```
     /// use serde_json::json;
     /// use subtend_models::scripted::{Scripted, Step};
@@ -208,13 +210,13 @@ impl Model for Scripted {
     }
 }
 
-/// Builder of a script: see [`Scripted::builder`].
+/// The builder of a script; see [`Scripted::builder`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder(Script);
 
 impl Builder {
-    /// Adds the steps of `agent`, or by `"*"` of all agents without an earlier rule.
+    /// Adds the steps of `agent`, or with `"*"` of all agents without an earlier rule.
     pub fn rule(self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Step>) -> Self {
         self.choices(agent, steps.into_iter().map(|step| vec![step]))
     }
@@ -237,7 +239,7 @@ impl Builder {
         self
     }
 
-    /// Returns the model, or an error about the first invalid step.
+    /// Returns the model, or the error of the first invalid step.
     pub fn build(self) -> Result<Scripted, ScriptError> {
         for (r, rule) in self.0.rules.iter().enumerate() {
             let wrong = |place: String, message| ScriptError::Wrong { place, message };

@@ -1,4 +1,4 @@
-//! Choice of a model on a command line or in a configuration.
+//! The choice of a model on a command line or in a configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::scripted::{ScriptError, Scripted};
 /// Names of providers in a choice of model.
 const PROVIDERS: [&str; 5] = ["anthropic", "openai", "openai-responses", "gemini", "ollama"];
 
-/// Choice of a model.
+/// A choice of a model.
 /// ```
 /// use subtend_models::spec::ModelSpec;
 /// assert_eq!(ModelSpec::parse("scripted:drill.json"), Ok(ModelSpec::Scripted("drill.json".into())));
@@ -27,19 +27,19 @@ pub enum ModelSpec {
     Provider(Target),
 }
 
-/// Error: an invalid choice.
+/// The error of an invalid choice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadModel {
     /// The model is unknown.
     #[error("unknown model `{word}`: {hint}{WORDS}")]
     Unknown {
-        /// The choice.
+        /// The given choice.
         word: String,
         /// A suggestion, as a sentence; may be empty.
         hint: String,
     },
     /// The file of the script is missing.
-    #[error("`scripted:` needs a file: write `scripted:FILE`")]
+    #[error("`scripted:` needs a file. Write `scripted:FILE`")]
     NoFile,
     #[error(
         "`{0}` is a provider's model, and this build has no providers: build with the feature `providers`, or use \
@@ -49,11 +49,11 @@ pub enum BadModel {
     #[cfg(feature = "providers")]
     #[error(transparent)]
     Target(#[from] BadTarget),
-    #[error("a base URL is for the models of providers: `{0}` calls no server")]
+    #[error("a base URL has no effect with `{0}`, which does not call a server")]
     NoServer(String),
 }
 
-/// Error of [`ModelSpec::build`].
+/// The error of [`ModelSpec::build`].
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The script cannot be read or is invalid.
@@ -95,7 +95,7 @@ impl ModelSpec {
         Err(BadModel::NoProviders(shown(word)))
     }
 
-    /// Calls the server at `base_url`. It fails for an invalid address or a local model.
+    /// Sets the server at `base_url` to be called. Fails for an invalid address or a local model.
     #[cfg_attr(not(feature = "providers"), expect(unused_variables, reason = "without providers there is no server"))]
     pub fn with_base_url(self, base_url: &str) -> Result<Self, BadModel> {
         match self {
@@ -105,9 +105,9 @@ impl ModelSpec {
         }
     }
 
-    /// Makes the model: reads and checks a script, which gets the name of the choice, or finds a provider's key.
+    /// Builds the model: reads and checks a script, which gets the name of the choice, or finds a provider's key.
     /// # Errors
-    /// When a script cannot be read or is invalid, or a provider's key is missing.
+    /// A script cannot be read or is invalid, or a provider's key is missing.
     pub fn build(&self) -> Result<Arc<dyn Model>, BuildError> {
         match self {
             Self::Offline => Ok(Arc::new(Offline::new())),
@@ -133,7 +133,7 @@ fn shown(word: &str) -> String {
     word.chars().filter(|c| !c.is_control()).take(80).collect()
 }
 
-/// Suggests a provider with a similar name, or the provider of a model without one.
+/// Suggests a provider with a similar name, or the provider of a model given without one.
 fn hint(word: &str) -> String {
     let (first, rest) = word.split_once('/').map_or((word, None), |(first, rest)| (first, Some(rest)));
     let near = |word: &str| {

@@ -1,12 +1,11 @@
 //! Rate limits per provider and model, for the whole runtime, in FIFO order.
 //!
-//! A quota is a name that calls count under, such as `anthropic/claude-x` or `anthropic`. A call usually has two, of its model and of its
-//! provider, and starts when both have room. Each may bound concurrent calls, starts per minute and tokens ([`Rates`]), and pauses after
-//! the provider's retry-after ([`Throttles::cool`]).
+//! A quota is a name under which calls count, such as `anthropic/claude-x` or `anthropic`. A call usually has two, of its model and of its provider,
+//! and starts when both allow it. Each may limit concurrent calls, starts per minute and tokens ([`Rates`]), and pauses after the provider's
+//! retry-after ([`Throttles::cool`]).
 //!
-//! Calls with the same quotas wait in one queue. A call that cannot start reserves the full quota, and later calls do not overtake it
-//! there. A session has one call at a time, so FIFO order is fair between sessions. A call takes all its permits at once; a waiting call
-//! holds none.
+//! Calls with the same quotas wait in one queue. A call that cannot start reserves its first full quota, and later calls do not overtake it there. A
+//! session has one call at a time, so FIFO order is fair between sessions. A call takes all its permits at once; a waiting call holds none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,15 +28,15 @@ pub use rates::{BadRates, Rates};
 
 use rate_limiter::{Path, QuotaCheck, RateLimiter};
 
-/// Quotas of one runtime (cheap clone, shared state). An unused quota is removed once it is as good as new. Operations take time linear
-/// in the different lists of quotas that calls wait under, about one per model, and logarithmic in the waiting calls.
+/// The quotas of one runtime (cheap clone, shared state). An unused quota is removed once it is fully refilled. Operations take time linear in the
+/// number of different quota lists of waiting calls, about one per model, and logarithmic in the number of waiting calls.
 #[derive(Clone)]
 pub struct Throttles {
     shared: Arc<Shared>,
     closing: Arc<Closing>,
 }
 
-/// Whether calls of one runtime wait no longer. Other runtimes may have the same quotas.
+/// Set when calls of one runtime stop waiting. Other runtimes may share the quotas.
 #[derive(Default)]
 struct Closing {
     closed: AtomicBool,
@@ -47,7 +46,7 @@ struct Closing {
 struct Shared(Mutex<RateLimiter>);
 
 impl Shared {
-    /// Runs `act` on the limiter, then, without the lock, wakes calls that may start: a waker may run any code.
+    /// Runs `act` on the limiter, then wakes calls that may start. The lock is released first, since a waker may run any code.
     fn with_limiter<R>(&self, act: impl FnOnce(&mut RateLimiter, Instant) -> R) -> R {
         let mut limiter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut limiter, Instant::now());
@@ -58,40 +57,40 @@ impl Shared {
     }
 }
 
-/// Quota, for operators.
+/// The state of a quota, for monitoring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaSeen {
     pub name: Text,
     pub running: u32,
     pub waiting: usize,
-    /// Remaining retry-after, if any.
+    /// The remaining retry-after, if any.
     pub cooling_ms: Option<u64>,
 }
 
 impl Throttles {
-    /// Creates quotas with these rates by name, and `default` for others. A model (`provider/model`) of a named provider has only that
-    /// provider's rates. A rate of 0 counts as 1; [`Rates::check`] reports it.
+    /// Creates quotas with these rates by name, and `default` for others. A model (`provider/model`) of a named provider has only that provider's
+    /// rates. A rate of 0 counts as 1; [`Rates::check`] reports it.
     pub fn new(default: Rates, named: impl IntoIterator<Item = (Text, Rates)>) -> Self {
         let named: BTreeMap<_, _> = named.into_iter().map(|(name, rates)| (name, rates.at_least_one())).collect();
         let shared = Arc::new(Shared(Mutex::new(RateLimiter::new(default.at_least_one(), named))));
         Self { shared, closing: Arc::default() }
     }
 
-    /// Returns the same quotas for another runtime, which closes them for itself alone.
+    /// Returns the same quotas for another runtime, which can be closed separately.
     #[must_use]
     pub fn for_runtime(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), closing: Arc::default() }
     }
 
-    /// Divides every rate by the number of processes that share them, from now on; each rate is at least 1. Running calls continue.
+    /// Divides every rate by the number of processes that share it from now on; each rate remains at least 1. Running calls continue.
     pub fn divide(&self, by: u32) {
         self.shared.with_limiter(|limiter, now| limiter.divide(by.max(1), now));
     }
 
-    /// Waits for permits of all `quotas`; `tokens` is an estimate of the cost. Without quotas, and after [`Throttles::close`], it returns
-    /// at once. Its first poll, inside a tokio runtime, joins the queue.
+    /// Waits for permits of all `quotas`; `tokens` is an estimate of the cost. Returns at once without quotas, and after [`Throttles::close`]. The
+    /// first poll, inside a tokio runtime, joins the queue.
     /// # Cancel safety
-    /// Dropping the future leaves the queue, which is all that it holds.
+    /// Dropping the future leaves the queue; a waiting call holds nothing else.
     pub async fn enter(&self, quotas: &[Text], tokens: u64) -> Permit {
         let path = rate_limiter::path(quotas);
         if path.is_empty() {
@@ -142,7 +141,7 @@ impl Throttles {
         self.shared.with_limiter(|limiter, now| limiter.seen(now))
     }
 
-    /// Ends all waiting: every [`Throttles::enter`] returns at once from here on, with a permit that holds nothing.
+    /// Ends all waits: from now on every [`Throttles::enter`] returns at once, with a permit that holds nothing.
     pub fn close(&self) {
         self.closing.closed.store(true, Ordering::Release);
         self.closing.bell.notify_waiters();
@@ -190,8 +189,8 @@ impl Drop for QueuedCall<'_> {
     }
 }
 
-/// Permit of one call. A drop returns it, and counts the call at its estimate.
-#[must_use = "dropping the pass ends the right to the call"]
+/// The permit of one call. Dropping it returns it, and counts the call at its estimate.
+#[must_use = "dropping the permit ends the right to the call"]
 pub struct Permit {
     /// `None` for a call without quotas, or after a close.
     held: Option<(Arc<Shared>, Path, u64)>,

@@ -1,12 +1,12 @@
-//! Token counts by model, from the host, and context windows of well-known models.
+//! Token counts by model from the host, and context windows of well-known models.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use subtend_session::ids::Text;
 
-/// Context windows by the start of a model's name, from the providers' documents. The longest start that ends at the name's end, `-`, `@`
-/// or `:` counts, so that a later model does not match.
+/// Context windows by the start of a model's name, from the providers' documents. The longest start that ends at the name's end, `-`, `@` or `:`
+/// applies, so that a later model does not match.
 const KNOWN: [(&str, u64); 29] = [
     ("claude-3", 200_000),
     ("claude-opus-4", 200_000),
@@ -65,7 +65,7 @@ impl ByModel {
 pub struct Windows(ByModel);
 
 impl Windows {
-    /// Creates windows in tokens by model name.
+    /// Creates context windows in tokens, by model name.
     pub fn new(named: BTreeMap<Text, NonZeroU64>) -> Self {
         Self(ByModel::new(named))
     }
@@ -81,7 +81,7 @@ impl Windows {
     }
 }
 
-/// Returns the window of a well-known model. A model of `ollama` depends on its server's settings.
+/// Returns the window of a well-known model. The window of an `ollama` model depends on its server's settings, so it is unknown.
 pub fn known(model: &str) -> Option<u64> {
     if model.starts_with("ollama/") {
         return None;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn m1_window_that_a_host_names_replaces_the_known_one() {
+    fn m1_window_set_by_the_host_replaces_the_known_one() {
         let named = [("anthropic/claude-sonnet-4-5", 1_000_000), ("ollama/*", 32_768), ("ollama/big*", 131_072)];
         let named = named.map(|(name, tokens)| (name.into(), NonZeroU64::new(tokens).unwrap()));
         let windows = Windows::new(named.into());

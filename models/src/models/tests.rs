@@ -7,7 +7,7 @@ fn model(name: &str) -> Arc<dyn Model> {
     Arc::new(fn_model(name, |_, _| async { Ok::<_, ModelError>(Answer::of_text("yes")) }))
 }
 
-/// Models `a`, `b` and `c`, any `made/…`, and the fallback `all`; the pool `smart` is a, b, c.
+/// Returns models `a`, `b` and `c`, any `made/…`, and the fallback `all`; the pool `smart` is a, b, c.
 fn models() -> Models {
     let named = ["a", "b", "c"].map(|name| (Text::from(name), model(name)));
     let source: Arc<ModelSource> = Arc::new(|name| name.starts_with("made/").then(|| model(name)));
@@ -29,7 +29,7 @@ fn name_resolves_to_its_model_then_the_source_then_the_fallback() {
 }
 
 #[test]
-fn what_is_made_is_made_once() {
+fn model_from_the_source_is_created_once() {
     let made = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = Arc::clone(&made);
     let source: Arc<ModelSource> = Arc::new(move |name| {
@@ -42,7 +42,7 @@ fn what_is_made_is_made_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unwell_member_is_passed_over_for_a_while() {
+async fn failed_member_is_skipped_for_a_while() {
     let models = models();
     let (smart, a, b, c): (Text, Text, Text, Text) = ("smart".into(), "a".into(), "b".into(), "c".into());
     models.failed(&a, ModelFail::Unavailable, None);
@@ -57,7 +57,7 @@ async fn an_unwell_member_is_passed_over_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pool_picks_the_first_to_recover_when_all_are_unwell() {
+async fn pool_picks_the_first_to_recover_when_all_have_failed() {
     let models = models();
     models.failed(&"a".into(), ModelFail::Auth, None);
     models.failed(&"b".into(), ModelFail::Rate, Some(3_600_000));
@@ -65,7 +65,7 @@ async fn pool_picks_the_first_to_recover_when_all_are_unwell() {
     assert_eq!(picked(&models, "smart"), ("c".into(), true));
     tokio::time::advance(std::time::Duration::from_secs(300)).await;
     models.failed(&"c".into(), ModelFail::Auth, None);
-    assert_eq!(picked(&models, "smart"), ("a".into(), true), "b wants its hour");
+    assert_eq!(picked(&models, "smart"), ("a".into(), true), "b is paused for an hour");
     for name in ["a", "b", "c"] {
         models.failed(&name.into(), ModelFail::Auth, None);
     }
@@ -74,7 +74,7 @@ async fn pool_picks_the_first_to_recover_when_all_are_unwell() {
 }
 
 #[test]
-fn a_failure_of_the_request_leaves_the_member_well() {
+fn failure_of_the_request_keeps_the_member_healthy() {
     let models = models();
     for error in [ModelFail::BadAnswer, ModelFail::ContextOverflow, ModelFail::InvalidRequest] {
         models.failed(&"a".into(), error, None);
@@ -89,7 +89,7 @@ fn only_a_pool_has_a_next_model() {
 }
 
 #[test]
-fn pools_that_cannot_be_used_say_why() {
+fn unusable_pool_is_refused_with_the_reason() {
     let mut models = models();
     let mut says = |members: &[&str]| {
         let members: Vec<Text> = members.iter().map(|name| Text::from(*name)).collect();
@@ -105,6 +105,6 @@ fn pools_that_cannot_be_used_say_why() {
     );
     let many: Vec<String> = (0..17).map(|n| format!("made/{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    assert_eq!(says(&many), Err("the pool \"p\" has 17 models; 16 are the most that a turn tries".into()));
+    assert_eq!(says(&many), Err("the pool \"p\" has 17 models; the limit is 16".into()));
     assert_eq!(says(&["made/1", "b"]), Ok(()));
 }

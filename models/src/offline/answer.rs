@@ -1,19 +1,19 @@
-//! The final answer: merged reports.
+//! The final answer, from merged reports.
 
 use super::areas::AreaPlan;
 use super::brief::Area;
 use super::markdown::code;
 use super::report::{ChildReport, Matches, shown};
 use super::results::{FoundCount, ToolListing};
-use super::transcript::QUESTION;
+use super::transcript::MAX_QUESTION_BYTES;
 
-/// Start of every final answer, which names its source.
+/// The start of every final answer, which names its source.
 pub(super) const OPENING: &str =
     "Offline answer, put together by rules from what the workspace tools returned; no language model was asked.";
 
-const PLACES: usize = 16;
+const MAX_PLACES: usize = 16;
 
-const LISTED: usize = 20;
+const MAX_LISTED: usize = 20;
 
 #[derive(Clone, Debug)]
 pub(super) struct Part {
@@ -52,7 +52,7 @@ fn whole(listing: &ToolListing) -> String {
         n: u64::try_from(own).unwrap_or(u64::MAX),
         exact: listing.count.n == u64::try_from(listing.files.len()).unwrap_or(0),
     };
-    // A listing that was cut may show none of them.
+    // A truncated listing may show none of the files.
     let own = if own.n == 0 && !own.exact { "files".to_owned() } else { own.of("file", "files") };
     match tops.len() {
         0 => format!("The workspace has no directories and {own} at its top.\n\n"),
@@ -64,8 +64,8 @@ fn whole(listing: &ToolListing) -> String {
 }
 
 fn dirs(paths: &[&str]) -> String {
-    let mut shown: Vec<String> = paths.iter().take(LISTED).map(|path| code(&format!("{path}/"))).collect();
-    if let Some(more) = paths.len().checked_sub(LISTED).filter(|more| *more > 0) {
+    let mut shown: Vec<String> = paths.iter().take(MAX_LISTED).map(|path| code(&format!("{path}/"))).collect();
+    if let Some(more) = paths.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
         shown.push(format!("and {more} more"));
     }
     shown.join(", ")
@@ -118,8 +118,10 @@ fn about((label, pattern): (&str, &str), reports: &[&ChildReport]) -> String {
     }
     let lines = lines.of("line matches", "lines match").replacen("at least", "At least", 1);
     out.push_str(&format!("{lines} {} in {} of {areas} searched:\n\n", code(pattern), files.of("file", "files")));
-    let each =
-        PLACES.checked_div(found.iter().filter(|(_, word)| !word.places.is_empty()).count()).unwrap_or(PLACES).max(2);
+    let each = MAX_PLACES
+        .checked_div(found.iter().filter(|(_, word)| !word.places.is_empty()).count())
+        .unwrap_or(MAX_PLACES)
+        .max(2);
     for (area, word) in found.iter().filter(|(_, word)| word.lines != FoundCount::exactly(0)) {
         out.push_str(&format!(
             "- {}: {} in {}\n",
@@ -158,7 +160,7 @@ fn limits(plan: &AreaPlan, parts: &[Part]) -> String {
         out.push(format!("not covered: {}", dirs(&left)));
     }
     if plan.cut {
-        out.push(format!("only the first {QUESTION} bytes of the question were read"));
+        out.push(format!("only the first {MAX_QUESTION_BYTES} bytes of the question were read"));
     }
     if plan.briefs.iter().all(|(brief, _)| brief.words.is_empty()) {
         out.push("the question names nothing to search for, so nothing was searched".into());
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cut_listing_without_files_counts_none() {
+    fn truncated_listing_without_files_shows_no_count() {
         let first =
             |listing: &str| whole(&ToolListing::parse(listing, false)).lines().next().unwrap_or_default().to_owned();
         let rest = "What ignore files leave out is not counted.";

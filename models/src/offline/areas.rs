@@ -1,4 +1,4 @@
-//! Choice of areas: by names in the question, matches of one search, and size.
+//! The choice of areas: by names in the question, matches of one search, and size.
 
 use std::cmp::Reverse;
 
@@ -9,22 +9,22 @@ use super::markdown::code;
 use super::results::{Dir, FoundCount, Matched, ToolListing};
 use super::words::{self, Word};
 
-/// Most areas: one explorer each.
-const MOST: usize = 6;
+/// Maximum number of areas, since each gets an explorer.
+const MAX_AREAS: usize = 6;
 
-const FEWEST: usize = 3;
+const MIN_AREAS: usize = 3;
 
-const UNASKED: usize = 5;
+const DEFAULT_AREAS: usize = 5;
 
-const FILES: u32 = 2_000;
+const MAX_FILES: u32 = 2_000;
 
-/// Arguments of the search for all words of a question: as beginnings of `whole` words, or anywhere.
+/// Returns the arguments of the search for all words of a question: as starts of `whole` words, or anywhere.
 pub(super) fn search(words: &[Word], whole: bool) -> Value {
-    json!({ "pattern": pattern(words, whole), "path": ".", "regex": true, "files": true, "max_matches": FILES })
+    json!({ "pattern": pattern(words, whole), "path": ".", "regex": true, "files": true, "max_matches": MAX_FILES })
 }
 
 fn pattern(words: &[Word], whole: bool) -> String {
-    // An ASCII boundary: a Unicode one slows a search of many files down.
+    // An ASCII boundary, since a Unicode one slows down a search of many files.
     let begins = if whole { r"(?:(?-u:\b)|_)" } else { "" };
     let all: Vec<String> = words.iter().map(|word| format!("{begins}(?:{})", word.pattern)).collect();
     all.join("|")
@@ -81,7 +81,7 @@ pub(super) struct AreaPlan {
     pub(super) cut: bool,
 }
 
-/// Divides `question` over the areas of a workspace that lists as `listing`, two levels deep.
+/// Divides `question` over the areas of a workspace with the listing `listing`, two levels deep.
 pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hits, String>>) -> AreaPlan {
     let how = match &hits {
         None => String::new(),
@@ -92,7 +92,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hi
     };
     let hits = hits.as_ref().and_then(|hits| hits.as_ref().ok());
     let why = |area: &Area| hits.and_then(|hits| hits.why(area));
-    // Best first: names of paths, lines, parts of the area's name, size.
+    // Order of preference: names of paths, matching lines, parts of the area's name, size.
     let order = |area: &Area| {
         let (named, lines) = hits.map(|hits| hits.of(area)).unwrap_or_default();
         let part = hits.is_some_and(|hits| hits.words.iter().any(|word| word.is_in(&area.path, false)));
@@ -113,17 +113,17 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hi
     let (own, rest): (Vec<Area>, Vec<Area>) = rest.into_iter().partition(|area| area.shallow);
     let any = !matching.is_empty();
     let wants = |area: &Area| !any || why(area).is_some();
-    add(&mut areas, matching, MOST.saturating_sub(own.len()));
+    add(&mut areas, matching, MAX_AREAS.saturating_sub(own.len()));
     let wanted = match named_areas.len() {
-        _ if any => FEWEST,
-        0 => UNASKED,
-        requested => requested.saturating_add(1).clamp(FEWEST, MOST),
+        _ if any => MIN_AREAS,
+        0 => DEFAULT_AREAS,
+        requested => requested.saturating_add(1).clamp(MIN_AREAS, MAX_AREAS),
     };
     let (hidden, rest) = rest.into_iter().partition(|area| area.path.starts_with('.'));
-    for (more, most) in [(own, MOST), (rest, wanted), (hidden, FEWEST)] {
+    for (more, most) in [(own, MAX_AREAS), (rest, wanted), (hidden, MIN_AREAS)] {
         add(&mut areas, more, most);
     }
-    while areas.len() < FEWEST && split(&mut areas, &parts, &wants) {}
+    while areas.len() < MIN_AREAS && split(&mut areas, &parts, &wants) {}
     let words = wanted_words(question, &areas);
     let left = left(listing, &areas);
     let briefs = areas.into_iter().map(|area| {
@@ -146,7 +146,7 @@ fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
     }
 }
 
-/// Replaces the first divisible area by its wanted parts, and by others where these are few.
+/// Replaces the first divisible area by its wanted parts, and by other parts if these are few.
 fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl Fn(&Area) -> bool) -> bool {
     let divisible = areas.iter().enumerate().filter(|(_, area)| !area.shallow);
     let divided =
@@ -155,8 +155,8 @@ fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl
     let mut after = areas.split_off(at);
     after.remove(0);
     let (wanted, rest) = parts.into_iter().partition(wants);
-    add(areas, wanted, MOST.saturating_sub(after.len()));
-    add(areas, rest, FEWEST.saturating_sub(after.len()));
+    add(areas, wanted, MAX_AREAS.saturating_sub(after.len()));
+    add(areas, rest, MIN_AREAS.saturating_sub(after.len()));
     areas.extend(after);
     true
 }
@@ -170,7 +170,7 @@ fn left(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
     left.iter().filter(|path| !below(path)).cloned().collect()
 }
 
-/// Returns the words of the question except names of chosen areas.
+/// Returns the words of the question, except names of chosen areas.
 fn wanted_words(question: &str, areas: &[Area]) -> Vec<Word> {
     let words = words::words(question);
     let names_area =
@@ -188,12 +188,12 @@ fn named(listing: &ToolListing, question: &str) -> Vec<Area> {
         let dirs = |top: bool| {
             let fits =
                 |dir: &&Dir| (parent(&dir.path) == ".") == top && dir.entries > 0 && related(name(&dir.path), &place);
-            listing.dirs.iter().filter(fits).map(|dir| &*dir.path).take(FEWEST).collect::<Vec<_>>()
+            listing.dirs.iter().filter(fits).map(|dir| &*dir.path).take(MIN_AREAS).collect::<Vec<_>>()
         };
         let fitting = [exact, dirs(true), dirs(false)].into_iter().find(|paths| !paths.is_empty());
         for path in fitting.unwrap_or_default() {
             let area = Area::deep(path);
-            if areas.len() < MOST && free(&area, &areas) {
+            if areas.len() < MAX_AREAS && free(&area, &areas) {
                 areas.push(area);
             }
         }
@@ -205,7 +205,7 @@ fn size(listing: &ToolListing, path: &str) -> u64 {
     listing.dirs.iter().filter(|dir| dir.path == path || parent(&dir.path) == path).map(|dir| dir.entries).sum()
 }
 
-/// Whether `area` shares no file with any of `areas`.
+/// Returns whether `area` shares no file with any of `areas`.
 fn free(area: &Area, areas: &[Area]) -> bool {
     !areas.iter().any(|other| match (area.shallow, other.shallow) {
         (false, false) => within(&area.path, &other.path) || within(&other.path, &area.path),
@@ -219,8 +219,8 @@ fn is_file_in(deep: &Area, shallow: &Area) -> bool {
     parent(&deep.path) == shallow.path && name(&deep.path).contains('.')
 }
 
-fn within(path: &str, above: &str) -> bool {
-    path == above || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+fn within(path: &str, ancestor: &str) -> bool {
+    path == ancestor || path.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn parent(path: &str) -> &str {
@@ -231,7 +231,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Whether a directory's name and a word differ only in an ending.
+/// Returns whether a directory's name and a word differ only in an ending.
 fn related(name: &str, word: &str) -> bool {
     let name = name.to_lowercase();
     let (short, long) = if name.len() <= word.len() { (&*name, word) } else { (word, &*name) };

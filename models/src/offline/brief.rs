@@ -1,21 +1,21 @@
-//! Briefs: the task of one explorer, and the prompt that gives it to any model.
+//! Briefs: the task of one explorer, and the prompt that passes it to any model.
 
 use serde_json::{Value, json};
 
 use super::markdown::code;
 use super::words::Word;
 
-/// Levels of a whole listing: the most that `list` gives.
-const DEEP: u32 = 10;
+/// Levels of a whole listing, the maximum of `list`.
+const MAX_DEPTH: u32 = 10;
 
-const SHOWN: u32 = 200;
+const MAX_MATCHES: u32 = 200;
 
-const READ: u32 = 80;
+const MAX_LINES: u32 = 80;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Area {
     pub(super) path: String,
-    /// Whether only the directory's own files belong to it.
+    /// True if only the directory's own files belong to it.
     pub(super) shallow: bool,
 }
 
@@ -82,13 +82,14 @@ impl Brief {
     }
 
     pub(super) fn list(&self) -> Value {
-        json!({ "path": self.area.path, "depth": if self.area.shallow { 1 } else { DEEP } })
+        json!({ "path": self.area.path, "depth": if self.area.shallow { 1 } else { MAX_DEPTH } })
     }
 
     pub(super) fn search(&self, word: &Word) -> Value {
-        let mut args = json!({ "pattern": word.pattern, "path": self.area.path, "regex": true, "max_matches": SHOWN });
+        let mut args =
+            json!({ "pattern": word.pattern, "path": self.area.path, "regex": true, "max_matches": MAX_MATCHES });
         if let Some(args) = args.as_object_mut().filter(|_| self.area.shallow) {
-            // A glob with a slash matches paths, and its `*` one part of them.
+            // A glob with a slash matches paths, and its `*` matches one part of them.
             let glob = if self.area.path == "." { "{*,/}".to_owned() } else { format!("{}/*", self.area.path) };
             args.insert("glob".into(), glob.into());
         }
@@ -96,7 +97,7 @@ impl Brief {
     }
 
     pub(super) fn read(path: &str) -> Value {
-        json!({ "path": path, "from_line": 1, "lines": READ })
+        json!({ "path": path, "from_line": 1, "lines": MAX_LINES })
     }
 }
 
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_is_read_back_as_the_brief_that_it_was_made_of() {
+    fn brief_round_trips_through_its_prompt() {
         let words = [("error", r"(?i)error|\berr\b"), ("a = b", "a = b")];
         let words = words.map(|(label, pattern)| Word { label: label.into(), pattern: pattern.into() });
         for (area, words) in [(Area::shallow("."), &words[..1]), (Area::deep("a/b c"), &[])] {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shallow_area_is_searched_in_its_own_files_alone() {
+    fn shallow_area_is_searched_only_in_its_own_files() {
         let word = Word { label: "w".into(), pattern: "w".into() };
         let search = |area| Brief { area, words: vec![] }.search(&word);
         assert_eq!(search(Area::deep("src")).get("glob"), None);

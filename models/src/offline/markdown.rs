@@ -1,6 +1,6 @@
 //! Text as Markdown.
 
-/// Returns `text` as Markdown code, whatever backticks it holds.
+/// Returns `text` as Markdown code, even if it has backticks.
 pub(super) fn code(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.saturating_add(1));

@@ -1,15 +1,15 @@
-//! Reports: an explorer's findings, as text for users and as a block that the asking model parses.
+//! Reports: an explorer's findings, as text for users and as a block that the calling model parses.
 
 use super::brief::Area;
 use super::markdown::code;
 use super::results::{FoundCount, Location};
 
-/// Most bytes of a report: far below what an owner receives of a child's text.
+/// Maximum bytes of a report, far below what an owner receives of a child's text.
 pub(super) const MAX_BYTES: usize = 7 << 10;
 
-const PLACES: usize = 8;
+const MAX_PLACES: usize = 8;
 
-const LINE: usize = 100;
+const MAX_LINE_CHARS: usize = 100;
 
 const OPENS: &str = "```findings";
 const ENDS: &str = "end";
@@ -17,7 +17,7 @@ const ENDS: &str = "end";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChildReport {
     pub(super) area: Area,
-    /// Its files; `None` where it could not be listed.
+    /// The number of files; `None` if the area could not be listed.
     pub(super) files: Option<FoundCount>,
     pub(super) kinds: Vec<(String, FoundCount)>,
     pub(super) words: Vec<Matches>,
@@ -51,7 +51,7 @@ impl ChildReport {
         let mut room = MAX_BYTES.saturating_sub(out.len()).saturating_sub(reported_bytes);
         for (reported, line) in lines {
             let rest = room.checked_sub(line.len().saturating_add(1)).filter(|_| !reported);
-            // Places are dropped first; the lines that they belong to stay.
+            // Places are dropped first, but the counts of matching lines stay.
             if reported || rest.is_some() {
                 room = rest.unwrap_or(room);
                 out.push_str(&line);
@@ -109,12 +109,12 @@ impl ChildReport {
                 format!("matching files: {}", word.files),
             ];
             out.extend(about.map(|line| (true, line)));
-            out.extend(word.places.iter().take(PLACES).map(|place| (false, place_line(place))));
+            out.extend(word.places.iter().take(MAX_PLACES).map(|place| (false, place_line(place))));
         }
         out
     }
 
-    /// Parses a report from a text; a truncated one as far as it goes.
+    /// Parses a report from a text. A truncated report is parsed as far as possible.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (_, block) = text.split_once(&format!("{OPENS}\n"))?;
         let mut lines = block.lines();
@@ -166,12 +166,12 @@ fn place_line(place: &Location) -> String {
     format!("{}:{}: {}", place.path, place.line, shown(&place.text))
 }
 
-/// Returns a line for display: trimmed, truncated, and harmless to a terminal.
+/// Returns a line for display: trimmed, truncated, and without control characters.
 pub(super) fn shown(line: &str) -> String {
     let line = line.trim();
     let mut out: String =
-        line.chars().take(LINE).map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
-    if line.chars().nth(LINE).is_some() {
+        line.chars().take(MAX_LINE_CHARS).map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
+    if line.chars().nth(MAX_LINE_CHARS).is_some() {
         out.push('…');
     }
     out
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_begins_with_its_summary_and_is_read_back() {
+    fn report_starts_with_its_summary_and_round_trips() {
         let text = report().text();
         let summary = "`src` holds 12 files (Rust 10, Markdown 2). 31 lines match `error` in at least 7 files. \
                        Nothing matches `lock`. `src/lib.rs:1` begins: `The heart.` Note: `src/b.bin` could not be read: binary.";
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_report_is_read_as_far_as_it_goes() {
+    fn truncated_report_is_parsed_as_far_as_possible() {
         let text = report().text();
         let cut = text.split_once("src/b.rs:9").unwrap().0;
         let read = ChildReport::parse(cut).unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_stays_below_its_bound() {
+    fn report_stays_below_its_limit() {
         let many =
             (0..50).map(|n| place(&format!("src/{}.rs", "x".repeat(200)), n, &"ü".repeat(300))).collect::<Vec<_>>();
         let mut report = report();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_shown_harmless_and_short() {
+    fn shown_lines_are_short_and_without_control_characters() {
         assert_eq!(shown("  a\u{1b}[31m\tb  "), "a\u{fffd}[31m\tb");
         assert_eq!(shown(&"é".repeat(101)), format!("{}…", "é".repeat(100)));
         assert_eq!((code("a"), code("`a`"), code("a``b")), ("`a`".into(), "`` `a` ``".into(), "```a``b```".into()));

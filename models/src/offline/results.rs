@@ -1,6 +1,6 @@
 //! Results of tools, parsed from the text that a model receives.
 //!
-//! Every number says whether it is exact: truncated or unreadable output makes it a lower bound.
+//! Every number carries whether it is exact: truncated or unreadable output makes it a lower bound.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl FoundCount {
         Self { n: self.n.saturating_add(other.n), exact: self.exact && other.exact }
     }
 
-    /// `1 file`, `at least 2 files`.
+    /// Returns the count with a noun: `1 file`, `at least 2 files`.
     pub(super) fn of(self, one: &str, many: &str) -> String {
         format!("{self} {}", if self.n == 1 { one } else { many })
     }
@@ -46,7 +46,7 @@ impl fmt::Display for FoundCount {
 pub(super) struct ToolListing {
     pub(super) dirs: Vec<Dir>,
     pub(super) files: Vec<ListedFile>,
-    /// Files, shown or not.
+    /// Number of files, shown or not.
     pub(super) count: FoundCount,
 }
 
@@ -63,8 +63,8 @@ pub(super) struct ListedFile {
 }
 
 impl ToolListing {
-    /// Parses lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`. For a `shallow`
-    /// listing, content of subdirectories does not make its own counts inexact.
+    /// Parses lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`. In a `shallow` listing, the
+    /// content of subdirectories does not make the counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
         let mut listing = Self { dirs: Vec::new(), files: Vec::new(), count: FoundCount::at_least(0) };
@@ -98,7 +98,7 @@ impl ToolListing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SearchMatches {
     pub(super) places: Vec<Location>,
-    /// Matching lines, shown or not.
+    /// Number of matching lines, shown or not.
     pub(super) lines: FoundCount,
     pub(super) files: FoundCount,
 }
@@ -111,8 +111,8 @@ pub(super) struct Location {
 }
 
 impl SearchMatches {
-    /// Parses lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`. For a
-    /// `shallow` search, unreadable directories do not make its counts inexact.
+    /// Parses lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`. In a `shallow`
+    /// search, unreadable directories do not make the counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
         let places: Vec<Location> = lines.filter_map(Location::parse).collect();
@@ -138,7 +138,7 @@ fn counts(footer: &str, shallow: bool) -> Option<(FoundCount, FoundCount)> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matched {
-    /// The files shown, with their matching lines: first those whose path matches.
+    /// The shown files with their matching lines; files whose path matches come first.
     pub(super) files: Vec<(String, u64)>,
     pub(super) lines: FoundCount,
     pub(super) matching: FoundCount,
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_is_read_with_its_counts() {
+    fn listing_is_parsed_with_its_counts() {
         let text = "src/  2 entries\nlib/  unreadable\nREADME.md  120 bytes, 4 lines\na  b.bin  9 bytes\nlink  link to src\nsrc/x.rs  1 byte, 1 line\n\
                     [2 directories; 3 files; 1 other; 4 ignored entries left out]";
         let file = |path: &str, lines| ListedFile { path: path.into(), lines };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_is_cut_or_not_whole_gives_lower_bounds() {
+    fn incomplete_listing_gives_lower_bounds() {
         let count = |text: &str| {
             let listing = ToolListing::parse(text, false);
             (listing.count, listing.whole())
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_are_read_with_their_counts() {
+    fn findings_are_parsed_with_their_counts() {
         let place = |path: &str, line, text: &str| Location { path: path.into(), line, text: text.into() };
         let found = SearchMatches::parse(
             "src/a.rs:12: fn a() -> B::C\nC:/odd:3:\n[240 matching lines in 9 files of 57 files; 2 shown: narrow the pattern, path or glob]",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_say_whether_they_are_exact() {
+    fn counts_show_whether_they_are_exact() {
         for (count, text) in [(FoundCount::exactly(1), "1 line"), (FoundCount::at_least(2), "at least 2 lines")] {
             assert_eq!(count.of("line", "lines"), text);
             assert_eq!(FoundCount::parse(&count.to_string()), Some(count));

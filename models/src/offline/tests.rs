@@ -8,7 +8,7 @@ use subtend_session::settings::Settings;
 use super::results::FoundCount;
 use super::*;
 
-/// Session driven by hand: the model's own answers, given results and notices.
+/// A session driven by hand: the model's own answers, with given results and notices.
 struct Talk {
     messages: Vec<Message>,
     tools: Vec<ToolSpec>,
@@ -118,7 +118,7 @@ fn locks(lines: FoundCount, files: FoundCount, places: Vec<results::Location>) -
 }
 
 #[test]
-fn an_explorer_lists_and_searches_then_reads_then_reports() {
+fn explorer_lists_and_searches_then_reads_then_reports() {
     let words = words::words("locks and RunEnded");
     let brief = Brief { area: Area::deep("src"), words };
     let mut talk = Talk::new(&READERS, &brief.prompt("locks and RunEnded?"));
@@ -256,7 +256,7 @@ fn different_questions_give_different_trees() {
 }
 
 #[test]
-fn an_empty_workspace_is_said_to_be_empty() {
+fn empty_workspace_is_reported() {
     let mut talk = Talk::new(&ALL, "What is this?");
     talk.turn();
     talk.results(&["[0 directories; 0 files]"]);
@@ -265,13 +265,13 @@ fn an_empty_workspace_is_said_to_be_empty() {
 }
 
 #[test]
-fn one_file_is_looked_into_without_help() {
+fn single_file_is_explored_without_children() {
     let mut talk = Talk::new(&ALL, "What is the parser?");
     talk.turn();
     let listed = "main.rs  30 bytes, 2 lines\n[0 directories; 1 file]";
     talk.results(&[listed, "[no matches in 1 file]"]);
     let parts = areas::search(&words::words("parser"), false);
-    assert_eq!(talk.calls(), [("search".into(), parts)], "no word begins with it: parts of words are searched");
+    assert_eq!(talk.calls(), [("search".into(), parts)], "no word starts with it, so parts of words must be searched");
     talk.results(&["[no matches in 1 file]"]);
     let search = json!({ "pattern": "(?i)pars", "path": ".", "regex": true, "max_matches": 200 });
     assert_eq!(talk.calls(), [("list".into(), json!({ "path": ".", "depth": 10 })), ("search".into(), search)]);
@@ -285,7 +285,7 @@ fn one_file_is_looked_into_without_help() {
 }
 
 #[test]
-fn without_task_it_does_the_work_itself() {
+fn lead_without_task_explores_itself() {
     let mut talk = Talk::new(&READERS, "Where are the locks?");
     talk.turn();
     talk.results(&[TREE, FOUND]);
@@ -298,7 +298,7 @@ fn without_task_it_does_the_work_itself() {
 }
 
 #[test]
-fn explorers_that_cannot_be_started_are_done_without() {
+fn lead_explores_itself_if_explorers_cannot_start() {
     let mut talk = Talk::new(&ALL, "Where are the locks?");
     talk.turn();
     talk.results(&[TREE, FOUND]);
@@ -326,7 +326,7 @@ fn answer_reports_an_unlisted_workspace_or_missing_tools() {
 }
 
 #[test]
-fn an_answered_question_is_closed_and_the_next_begins_anew() {
+fn answered_question_is_closed_and_the_next_starts_fresh() {
     let mut talk = Talk::new(&ALL, "What is this?");
     talk.turn();
     talk.results(&["[0 directories; 0 files]"]);
@@ -361,7 +361,7 @@ fn new_input_extends_the_question_and_retries_failed_calls() {
 }
 
 #[tokio::test]
-async fn the_answer_is_streamed_in_pieces() {
+async fn answer_is_streamed_in_pieces() {
     let received = Arc::new(std::sync::Mutex::new(String::new()));
     let sink = Arc::clone(&received);
     let deltas = Deltas::to(move |delta| match delta {

@@ -1,16 +1,16 @@
-//! The transcript as the offline model reads it: the open question and the calls made for it. All state is here, so that it resumes after
-//! a restart.
+//! The transcript as the offline model reads it: the open question, and the calls made for it. All state is here, so the model resumes after a
+//! restart.
 
 use serde_json::Value;
 use subtend_session::message::Message;
 
 use crate::notice::{self, ChildEnd};
 
-/// Start of texts that are not yet the answer.
+/// The start of texts that are not yet the answer.
 pub(super) const AT_WORK: &str = "Offline, at work: ";
 
-/// Most bytes of a question: more would be slow and name nothing new.
-pub(super) const QUESTION: usize = 4096;
+/// Maximum bytes of a question. More would be slow and name nothing new.
+pub(super) const MAX_QUESTION_BYTES: usize = 4096;
 
 #[derive(Clone, Debug)]
 pub(super) struct Done<'a> {
@@ -23,10 +23,10 @@ pub(super) struct Done<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenQuestion<'a> {
     pub(super) first: &'a str,
-    /// The questions since then, as one.
+    /// The questions since then, joined.
     pub(super) question: String,
     pub(super) cut: bool,
-    /// Whether the only question is the session's first message.
+    /// True if the only question is the session's first message.
     pub(super) only_first: bool,
     pub(super) done: Vec<Done<'a>>,
     pub(super) ends: Vec<ChildEnd<'a>>,
@@ -49,7 +49,7 @@ impl<'a> OpenQuestion<'a> {
                     if !open.question.is_empty() {
                         open.question.push('\n');
                     }
-                    let room = QUESTION.saturating_sub(open.question.len());
+                    let room = MAX_QUESTION_BYTES.saturating_sub(open.question.len());
                     let taken = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
                     open.cut |= taken.len() < text.len();
                     open.question.push_str(taken);

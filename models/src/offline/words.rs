@@ -1,6 +1,6 @@
 //! Words of a question to search for, and names of places.
 
-const MOST: usize = 4;
+const MAX_WORDS: usize = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
@@ -15,7 +15,7 @@ impl Word {
         plain.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Whether a name begins in `path`: as a `whole` word, or anywhere.
+    /// Returns whether a name starts in `path`, as a `whole` word or anywhere.
     pub(super) fn is_in(&self, path: &str, whole: bool) -> bool {
         let names = self.names();
         let telling = |name: &&String| name.chars().all(char::is_alphanumeric) && (name.len() > 3 || names.len() == 1);
@@ -46,7 +46,7 @@ fn is_stop(word: &str) -> bool {
     STOP.split_whitespace().any(|stop| stop == word)
 }
 
-/// Concepts with several names in code: beginnings of a question's word, and the search.
+/// Concepts with several names in code: starts of a question's word, and the search.
 const IDEAS: &[(&[&str], &str, &str)] = &[
     (&["error", "failure", "fail", "exception"], "error", r"(?i)error|\berr\b|fail"),
     (&["config", "setting", "option"], "config", r"(?i)config|setting|option"),
@@ -57,7 +57,7 @@ const IDEAS: &[(&[&str], &str, &str)] = &[
     (&["test", "tests", "testing", "tested"], "test", r"(?i)test"),
 ];
 
-/// Concepts whose beginnings are whole words.
+/// Returns whether a word is a concept; the starts must match whole words.
 fn is_idea(word: &str, starts: &[&str]) -> bool {
     starts.iter().any(|start| {
         if start.len() < 5 { word == *start || word == format!("{start}s") } else { word.starts_with(start) }
@@ -78,7 +78,7 @@ pub(super) fn words(question: &str) -> Vec<Word> {
             out.push(word);
         }
     }
-    out.truncate(MOST);
+    out.truncate(MAX_WORDS);
     out
 }
 
@@ -126,7 +126,7 @@ fn literal(text: &str) -> Word {
     Word { label: text.to_owned(), pattern: escape(text) }
 }
 
-/// A name in its spellings: `RunEnded`, `run_ended`, `run-ended`.
+/// Returns a name in its spellings: `RunEnded`, `run_ended`, `run-ended`.
 fn identifier(token: &str) -> Word {
     let last = token.rsplit("::").next().filter(|last| last.len() > 2).unwrap_or(token);
     let parts = split_name(last);
@@ -176,7 +176,7 @@ fn common(token: &str) -> Option<Word> {
     Some(Word { label: word, pattern })
 }
 
-/// Removes the ending where enough of the word remains.
+/// Removes the ending if enough of the word remains.
 fn stem(word: &str) -> &str {
     const ENDINGS: &[&str] = &[
         "ations", "ation", "ments", "ment", "ings", "ing", "ions", "ion", "ies", "ers", "ors", "ed", "es", "er", "or",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_first_in_all_their_spellings() {
+    fn names_come_first_in_every_spelling() {
         assert_eq!(
             shown("who writes RunEnded and outbox rows, and `fn main()`"),
             [
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_questions_do_no_harm() {
+    fn odd_questions_are_harmless() {
         for question in ["", "`", "\"\"", "?? !!", "`unclosed name", "日本語 の 質問", "::", "a.b.c", "___"] {
             let _ = (words(question), places(question));
         }

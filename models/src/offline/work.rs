@@ -1,4 +1,4 @@
-//! Work of one explorer: list an area, search it, read the best files, report.
+//! The work of one explorer: list an area, search it, read the best files, report.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::results::{self, FoundCount, Location, SearchMatches, ToolListing};
 use super::transcript::{Done, OpenQuestion};
 use super::words::Word;
 
-const READ: usize = 3;
+const MAX_READS: usize = 3;
 
-const PLACES: usize = 12;
+const MAX_PLACES: usize = 12;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offered {
@@ -24,7 +24,7 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    pub(super) fn looks(&self) -> bool {
+    pub(super) fn can_explore(&self) -> bool {
         self.list || self.search || self.read
     }
 }
@@ -124,7 +124,7 @@ fn kind(path: &str) -> String {
         ts=TypeScript tsx=TypeScript go=Go java=Java kt=Kotlin c=C h=C_header cpp=C++ cc=C++ hpp=C++_header cs=C# rb=Ruby \
         php=PHP swift=Swift sh=shell html=HTML css=CSS sql=SQL txt=text lock=lock_file";
     let name = path.rsplit('/').next().unwrap_or(path);
-    // An ending is one short word.
+    // A file ending is one short word.
     let is_ending = |text: &str| (1..=12).contains(&text.len()) && text.chars().all(char::is_alphanumeric);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && is_ending(ending)) {
         Some((_, ending)) => {
@@ -136,7 +136,7 @@ fn kind(path: &str) -> String {
     }
 }
 
-/// Returns the files with the most matches, and the one that a reader would open first.
+/// Returns the files with the most matches, and the file that a reader would open first.
 fn to_read(listing: &Option<ToolListing>, report: &ChildReport) -> Vec<String> {
     let mut matches: BTreeMap<&str, u64> = BTreeMap::new();
     for place in report.words.iter().flat_map(|word| &word.places) {
@@ -158,14 +158,14 @@ fn to_read(listing: &Option<ToolListing>, report: &ChildReport) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let rest = files.iter().map(|file| &*file.path).filter(|path| !path.contains('\u{fffd}'));
     for path in first.into_iter().chain(keys).chain(rest).filter(|path| files.is_empty() || text(path)) {
-        if out.len() < READ && !out.iter().any(|other| other == path) {
+        if out.len() < MAX_READS && !out.iter().any(|other| other == path) {
             out.push(path.to_owned());
         }
     }
     out
 }
 
-/// Rank of a file for a first reading, by its name; lower is earlier.
+/// Returns the rank of a file for a first reading, by its name; lower is earlier.
 fn key(path: &str) -> Option<u64> {
     const KEYS: &str = "readme lib.rs main.rs mod.rs __init__.py main.py app.py index.ts index.js main.go main.c cargo.toml \
         package.json pyproject.toml go.mod architecture.md design.md makefile";
@@ -178,7 +178,7 @@ fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with("test") || part.contains("_test.") || part.contains(".test."))
 }
 
-/// Picks places: definitions before uses, code before tests, varied files.
+/// Picks places: definitions before uses, code before tests, and varied files.
 fn best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
     let mut of_file: BTreeMap<String, u64> = BTreeMap::new();
     let mut ranked: Vec<(u64, usize, Location)> = Vec::new();
@@ -195,9 +195,9 @@ fn best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
         let rank: u64 = marks.iter().filter(|(_, holds)| *holds).map(|(weight, _)| weight).sum();
         ranked.push((rank.saturating_add(crowd), at, place));
     }
-    // By rank, since a report shows only the first few; equals keep the order of the search.
+    // Sorted by rank, since a report shows only the first few; equal ranks keep the order of the search.
     ranked.sort_by_key(|(rank, at, _)| (*rank, *at));
-    ranked.into_iter().take(PLACES).map(|(_, _, place)| place).collect()
+    ranked.into_iter().take(MAX_PLACES).map(|(_, _, place)| place).collect()
 }
 
 fn is_definition(line: &str, names: &[String]) -> bool {

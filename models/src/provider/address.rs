@@ -6,15 +6,15 @@ use reqwest::Url;
 
 use super::protocol::Protocol;
 
-/// Endings that users copy from examples, and that are not part of the base.
+/// Path endings that users copy from examples, but that are not part of the base.
 const ENDPOINTS: [&[&str]; 4] = [&["chat", "completions"], &["messages"], &["responses"], &["models"]];
 
-/// Base address of a server: `http` or `https`, a host, perhaps a path.
+/// The base address of a server: `http` or `https`, a host, and possibly a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address(Url);
 
 impl Address {
-    /// Parses a base address; the error says why it is invalid.
+    /// Parses a base address, or returns the reason why it is invalid.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let url =
             Url::parse(text.trim()).map_err(|_| "it is not an address: write http://HOST:PORT or https://HOST")?;
@@ -23,13 +23,13 @@ impl Address {
             _ => return Err("only http and https addresses can be used"),
         }
         if !url.has_host() {
-            return Err("it names no host");
+            return Err("it has no host");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("a name or a password in it would be shown in errors: give the key by its variable");
+            return Err("it has a user name or a password, which errors would show. Set the key in its variable");
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err("it may have no `?` and no `#`");
+            return Err("it must not have a `?` or a `#`");
         }
         Ok(Self(url))
     }
@@ -45,11 +45,11 @@ impl Address {
         let mut address = Self::parse(&whole)?;
         let bare = whole.split_once("://").is_some_and(|(_, rest)| !rest.trim_start_matches('[').contains(':'));
         if bare && address.0.scheme() == "http" && address.0.port().is_none() {
-            address.0.set_port(Some(11434)).map_err(|()| "it names no host")?;
+            address.0.set_port(Some(11434)).map_err(|()| "it has no host")?;
         }
-        // A server that listens everywhere is called here.
+        // A server that listens on all interfaces is called at the local one.
         if address.0.host_str() == Some("0.0.0.0") {
-            address.0.set_host(Some("127.0.0.1")).map_err(|_| "it names no host")?;
+            address.0.set_host(Some("127.0.0.1")).map_err(|_| "it has no host")?;
         }
         Ok(address)
     }
@@ -77,12 +77,12 @@ impl Address {
         base
     }
 
-    /// Scheme, host and port, for errors.
+    /// Returns scheme, host and port, for errors.
     pub(super) fn origin(&self) -> String {
         format!("{}://{}", self.0.scheme(), self.host())
     }
 
-    /// Host and port, for quotas.
+    /// Returns host and port, for quotas.
     pub(super) fn host(&self) -> String {
         let host = self.0.host_str().unwrap_or_default();
         self.0.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_may_come_with_or_without_slash_version_and_endpoint() {
+    fn base_url_is_normalised_with_version_and_slash() {
         for text in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/", "http://h:1/v1/chat/completions"] {
             assert_eq!(base(text, Protocol::OpenAi), "http://h:1/v1/", "{text}");
         }
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_told_why() {
+    fn invalid_address_is_refused_with_the_reason() {
         for (text, why) in [
             ("localhost:8080", "only http and https"),
             ("ftp://h", "only http and https"),
             ("h", "it is not an address"),
             ("", "it is not an address"),
             ("http://", "it is not an address"),
-            ("http://me:secret@h", "would be shown"),
+            ("http://me:secret@h", "errors would show"),
             ("http://h/?key=1", "no `?`"),
         ] {
             let message = Address::parse(text).map_or_else(str::to_owned, |address| address.to_string());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ollamas_own_variable_is_read_as_ollama_reads_it() {
+    fn ollama_host_is_parsed_like_ollama_does() {
         for (text, address) in [
             ("box", "http://box:11434/"),
             ("box:99", "http://box:99/"),

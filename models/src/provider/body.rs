@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use reqwest::Response;
 
-/// Longest wait for the body of an error; the received part is shown.
-const ERROR_PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum wait for the body of an error; the part received until then is shown.
+const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads up to `most` bytes of a body; the rest and late bytes are dropped.
+/// Reads up to `most` bytes of a body; further and late bytes are dropped.
 pub(super) async fn head(mut response: Response, most: usize) -> Vec<u8> {
     let mut body = Vec::new();
     let read = async {
@@ -16,7 +16,7 @@ pub(super) async fn head(mut response: Response, most: usize) -> Vec<u8> {
         }
     };
     // A truncated body is still worth showing.
-    let _ = tokio::time::timeout(ERROR_PATIENCE, read).await;
+    let _ = tokio::time::timeout(ERROR_TIMEOUT, read).await;
     body.truncate(most);
     body
 }

@@ -4,7 +4,7 @@
 pub(super) enum Thinking {
     Budget,
     Effort,
-    /// By an effort, and the model decides when to think. Some do so unasked, and thinking must be disabled.
+    /// Thinking by an effort; the model decides when to think. Some models think by default, so that thinking must be disabled.
     Adaptive {
         unasked: bool,
     },
@@ -19,7 +19,7 @@ enum Family {
     Mythos,
 }
 
-/// Model of Anthropic, or of a server with its protocol.
+/// A model of Anthropic, or of a server with its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claude(Option<(Family, Option<(u32, u32)>)>);
 
@@ -47,7 +47,7 @@ impl Claude {
         Self(family.map(|family| (family, version)))
     }
 
-    /// Returns the default cap: the protocol requires one.
+    /// Returns the default cap, which the protocol requires.
     pub(super) fn max_tokens(self) -> u64 {
         match self.0 {
             Some((Family::Fable | Family::Mythos, _)) => 128_000,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_what_a_model_takes() {
+    fn capabilities_follow_from_model_names() {
         let adaptive = |unasked| Thinking::Adaptive { unasked };
         for (name, tokens, thinking) in [
             ("claude-3-haiku-20240307", 4_096, Thinking::Budget),

@@ -1,4 +1,4 @@
-//! HTTP client of one model: address, key, connections.
+//! The HTTP client of one model: address, key, connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use super::protocol::Protocol;
 use super::target::Target;
 use super::threads;
 
-const CONNECT: Duration = Duration::from_secs(10);
-/// How long an idle connection is kept: less than servers keep it.
-const IDLE: Duration = Duration::from_secs(50);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that an idle connection is kept, below the time of servers.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 
 pub(super) struct Client {
     http: reqwest::Client,
-    /// Where connections are read.
+    /// The threads that read connections.
     threads: Handle,
     pub(super) protocol: Protocol,
     pub(super) model: Arc<str>,
     pub(super) key: Option<Key>,
     key_name: Option<&'static str>,
     address: Address,
-    /// Whether the address is the provider's own.
+    /// True if the address is the provider's own.
     is_home: bool,
 }
 
@@ -100,22 +100,22 @@ impl Client {
                 value.set_sensitive(true);
                 request.header(name, value)
             }
-            // The key was checked. If it is invalid nevertheless, the request fails when it is sent.
+            // The key was checked. Should it be invalid nevertheless, the request fails when it is sent.
             Err(_) => request.header(name, value),
         }
     }
 
-    /// Sends a request on threads that no limit and no cancel needs.
+    /// Sends a request on separate threads, which limits and cancels do not need.
     pub(super) fn send(&self, request: RequestBuilder) -> impl Future<Output = reqwest::Result<Response>> + use<> {
         TokioContext::new(request.send(), self.threads.clone())
     }
 
-    /// Scheme, host and port, for errors.
+    /// Returns scheme, host and port, for errors.
     pub(super) fn origin(&self) -> String {
         self.address.origin()
     }
 
-    /// The provider, or the server in its place, for errors.
+    /// Returns the provider, or the server that replaces it, for errors.
     pub(super) fn who(&self) -> String {
         if self.is_home && self.protocol != Protocol::Ollama { self.protocol.to_string() } else { self.origin() }
     }
@@ -137,13 +137,13 @@ fn checked(key: Key, source_name: &'static str) -> Result<Key, ProviderError> {
     if key.is_sendable() { Ok(key) } else { Err(ProviderError::BadKey { source_name }) }
 }
 
-/// Redirects are not followed: the key would go along.
+/// Creates the client. It does not follow redirects, which would pass the key on.
 fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
     let failed = |error: &dyn std::fmt::Display| ProviderError::Client(error.to_string());
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls(address).map_err(|error| failed(&error))?)
-        .connect_timeout(CONNECT)
-        .pool_idle_timeout(IDLE)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         .tcp_nodelay(true)
         // A compressed answer would arrive in large pieces.
         .no_gzip()
@@ -153,8 +153,8 @@ fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
         .map_err(|error| failed(&error))
 }
 
-/// TLS by `ring` for this client alone: the process keeps its own provider. The system's roots are read only if needed, so that a local
-/// server works without any.
+/// Returns a TLS configuration with `ring` for this client only, since the process may have a provider of its own. The system's root certificates are
+/// read only if needed, so that a local server works without any.
 fn tls(address: &Address) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;
@@ -163,7 +163,7 @@ fn tls(address: &Address) -> Result<ClientConfig, rustls::Error> {
     } else {
         builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
     };
-    // The client is built without HTTP/2: a server that could choose it would end every call.
+    // The client is built without HTTP/2, and a server that chose HTTP/2 would make every call fail.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -11,14 +11,14 @@ use super::client::Client;
 use super::scrub::scrub;
 use crate::model::ModelError;
 
-/// Text of an error without a message.
+/// The text of an error without a message.
 const WITHOUT_MESSAGE: &str = "the answer is an error without a message";
 
-/// Failure before it is made safe for display.
+/// A failure whose text is not yet safe for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) kind: ModelFail,
-    /// The failure; may hold anything that a server sends.
+    /// The text of the failure, which may contain anything that a server sent.
     pub(super) text: String,
     pub(super) retry_after_ms: Option<u64>,
     pub(super) unknown_model: bool,
@@ -29,11 +29,11 @@ impl Fault {
         Self { kind, text: text.into(), retry_after_ms: None, unknown_model: false }
     }
 
-    pub(super) fn cut() -> Self {
-        Self::new(ModelFail::Unavailable, "the connection was cut in the middle of the answer")
+    pub(super) fn interrupted() -> Self {
+        Self::new(ModelFail::Unavailable, "the connection was interrupted in the middle of the answer")
     }
 
-    /// Converts it for the caller: its source, one line, bounded, without secrets.
+    /// Converts the failure for the caller: with its source, on one line, bounded, without secrets.
     pub(super) fn into_error(self, client: &Client) -> ModelError {
         let message = self.shown(client.key.as_ref().map(|key| key.reveal()));
         ModelError { retry_after_ms: self.retry_after_ms, ..ModelError::new(self.kind, message) }
@@ -46,11 +46,11 @@ impl Fault {
     }
 }
 
-/// Returns the failure in a frame: an error event, or an error in place of a piece.
+/// Returns the failure in a frame: an error event, or an error instead of a piece.
 pub(super) fn of_frame(frame: &Value) -> Option<Fault> {
     of_error_object(frame).or_else(|| {
         let is_error = frame.get("type").and_then(Value::as_str) == Some("error");
-        is_error.then(|| of_words(None, frame, None))
+        is_error.then(|| classify(None, frame, None))
     })
 }
 
@@ -58,30 +58,30 @@ pub(super) fn of_error_object(value: &Value) -> Option<Fault> {
     let error = value.get("error").filter(|error| !error.is_null())?;
     let code = error.get("code").or_else(|| error.get("status")).or_else(|| error.get("http_code"));
     let status = code.and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
-    Some(of_words(status.and_then(|status| StatusCode::from_u16(status).ok()), value, None))
+    Some(classify(status.and_then(|status| StatusCode::from_u16(status).ok()), value, None))
 }
 
-/// Classifies by the status, if any, and by the provider's message.
-fn of_words(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Fault {
+/// Classifies a failure by the status, if any, and by the provider's message.
+fn classify(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Fault {
     let message = words::message(body).or_else(|| raw.and_then(words::plain));
     let kind = words::kind(body);
-    let report = format!("{} {}", words::kinds(body), message.as_deref().unwrap_or_default()).to_lowercase();
+    let text_of_error = format!("{} {}", words::kinds(body), message.as_deref().unwrap_or_default()).to_lowercase();
     let fail = match status.map(|status| status.as_u16()) {
         Some(402) => ModelFail::Credit,
-        // Some providers use the status of a bad request, a refusal or a rate limit.
-        Some(400 | 403 | 429) | None if words::tells_of_credit(&report) => ModelFail::Credit,
-        Some(400 | 413 | 422) | None if words::tells_of_context(&report) => ModelFail::ContextOverflow,
+        // Some providers report this as a bad request, a refusal or a rate limit.
+        Some(400 | 403 | 429) | None if words::is_out_of_credit(&text_of_error) => ModelFail::Credit,
+        Some(400 | 413 | 422) | None if words::is_context_overflow(&text_of_error) => ModelFail::ContextOverflow,
         Some(401) => ModelFail::Auth,
-        Some(400 | 403) if words::tells_of_key(body, &report) => ModelFail::Auth,
-        Some(400) if words::tells_of_region(&report) => ModelFail::Access,
+        Some(400 | 403) if words::is_key_refused(body, &text_of_error) => ModelFail::Auth,
+        Some(400) if words::is_unsupported_region(&text_of_error) => ModelFail::Access,
         Some(403) => ModelFail::Access,
         Some(429) => ModelFail::Rate,
         Some(408 | 500..) => ModelFail::Unavailable,
         Some(400..) => ModelFail::InvalidRequest,
-        Some(_) | None => words::fail(&report),
+        Some(_) | None => words::fail(&text_of_error),
     };
     let unknown_model = fail == ModelFail::InvalidRequest
-        && (status == Some(StatusCode::NOT_FOUND) || words::tells_of_unknown_model(&report));
+        && (status == Some(StatusCode::NOT_FOUND) || words::is_unknown_model(&text_of_error));
     let text = message.or_else(|| kind.map(str::to_owned)).unwrap_or_default();
     let text = match status {
         _ if status.is_none() && text.is_empty() => WITHOUT_MESSAGE.to_owned(),

@@ -1,5 +1,5 @@
-//! Splits the bytes of an answer into frames: server-sent events, or a line of JSON each. Lines and events are bounded. Source: the HTML
-//! standard, "Server-sent events", 9.2.6.
+//! Splits the bytes of an answer into frames: server-sent events, or one line of JSON each. Lines and events are bounded. Source: the HTML standard,
+//! "Server-sent events", 9.2.6.
 
 use bytes::BytesMut;
 use subtend_session::outcome::ModelFail;
@@ -9,13 +9,13 @@ use super::fault::Fault;
 use super::gather::Draft;
 use super::protocol::Protocol;
 
-/// Most bytes of one line or event.
+/// Maximum bytes of one line or event.
 const MAX_FRAME: usize = 8 * 1024 * 1024;
 
 pub(super) struct Frames {
     lines: LinesCodec,
     buffer: BytesMut,
-    /// The incomplete event; `None` where each line is a frame.
+    /// The incomplete event; `None` if each line is a frame.
     event: Option<Event>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Frames {
 struct Event {
     name: Option<String>,
     data: String,
-    /// Whether a line arrived that is not a comment.
+    /// True if a line arrived that is not a comment.
     is_begun: bool,
 }
 
@@ -33,10 +33,10 @@ impl Frames {
         Self { lines: LinesCodec::new_with_max_length(MAX_FRAME), buffer: BytesMut::new(), event }
     }
 
-    /// Takes bytes, and passes complete frames to `draft` until it is over. Bytes after its end or error are not read, however they
-    /// arrive.
+    /// Takes bytes, and passes complete frames to `draft` until it is over. Bytes after its end or error are not read, even if they arrive in the
+    /// same chunk.
     /// # Errors
-    /// When the bytes are not text, or a line or an event is too long.
+    /// The bytes are not text, or a line or an event is too long.
     pub(super) fn push(&mut self, chunk: &[u8], draft: &mut Draft) -> Result<(), Fault> {
         self.buffer.extend_from_slice(chunk);
         while !draft.is_over()
@@ -47,7 +47,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Passes on an unterminated rest: the draft knows whether it is complete. Errors are those of [`push`](Self::push).
+    /// Passes an unterminated rest on, since the draft knows whether it is complete. Fails like [`push`](Self::push).
     pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
         draft.connection_ended();
         while !draft.is_over()

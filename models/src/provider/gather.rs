@@ -1,5 +1,5 @@
-//! Gathers an answer from the frames of its stream. Calls may be open at the same time, arguments stay as they were written, and a
-//! truncated answer does not pass for a complete one. A server's input is bounded, since it may be hostile or broken.
+//! Gathers an answer from the frames of its stream. Calls may be open at the same time, arguments are kept as written, and a truncated answer does
+//! not pass for a complete one. Input is bounded, since a server may be hostile or broken.
 
 mod anthropic;
 mod frame;
@@ -26,15 +26,15 @@ use super::protocol::Protocol;
 use super::reasoning::StoredReasoning;
 use crate::model::{Answer, Delta, Deltas};
 
-/// Most bytes of one answer on the wire. A long answer has some 300 bytes of framing a token.
+/// Maximum bytes of one answer on the wire. A long answer has about 300 bytes of framing per token.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
-/// Most bytes of text, reasoning and arguments in one answer.
+/// Maximum bytes of text, reasoning and arguments in one answer.
 const MAX_CONTENT: usize = 16 * 1024 * 1024;
-/// Most frames of one answer.
+/// Maximum frames of one answer.
 const MAX_FRAMES: usize = 400_000;
-/// Most blocks, items and signatures of reasoning in one answer.
+/// Maximum blocks, items and signatures of reasoning in one answer.
 const MAX_REASONING: usize = 4_096;
-/// How long keep-alives count as progress while the answer does not grow. A model may reason for minutes in silence.
+/// Time for which keep-alives count as progress while the answer does not grow. A model may reason silently for minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
 pub(super) struct Draft {
@@ -49,9 +49,9 @@ pub(super) struct Draft {
     model: Option<String>,
     ended: bool,
     fault: Option<Fault>,
-    /// Whether a frame of this protocol arrived.
+    /// True if a frame of this protocol arrived.
     read: bool,
-    /// Whether anything else arrived.
+    /// True if anything else arrived.
     garbage: bool,
     last: bool,
     bytes: usize,
@@ -78,7 +78,7 @@ struct Reasoning {
     signature: Option<String>,
     /// Signatures of calls, by position.
     of_calls: Vec<(usize, String)>,
-    /// Pieces that are kept for the next request, and the bytes in them that are not in `text`.
+    /// Number of pieces that are kept for the next request, and the bytes in them that are not in `text`.
     pieces: usize,
     bytes: usize,
 }
@@ -107,8 +107,8 @@ impl Draft {
         }
     }
 
-    /// Counts arrived bytes, which also show that the server is alive. Keep-alives alone do so for a bounded time; then the caller's
-    /// limit of silence applies.
+    /// Counts arrived bytes, which also show that the server is alive. Keep-alives alone do so for a limited time; then the caller's limit of silence
+    /// applies.
     pub(super) fn arrived(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_BYTES {
@@ -141,7 +141,7 @@ impl Draft {
             _ => match serde_json::from_str::<Value>(data) {
                 Ok(frame) if frame.is_object() => self.take(&frame),
                 Ok(_) => self.fail(unreadable(data)),
-                Err(error) if self.last && error.is_eof() && data.starts_with('{') => self.fail(Fault::cut()),
+                Err(error) if self.last && error.is_eof() && data.starts_with('{') => self.fail(Fault::interrupted()),
                 Err(_) if self.read => self.fail(malformed(data)),
                 Err(_) => self.fail(unreadable(data)),
             },
@@ -163,7 +163,7 @@ impl Draft {
         self.track_growth();
     }
 
-    /// Tracks growth of the answer, and bounds it.
+    /// Tracks the growth of the answer, and limits it.
     fn track_growth(&mut self) {
         let calls: usize = self.calls.iter().map(PartialCall::bytes).sum();
         let content = [self.text.len(), self.kept.text.len(), self.kept.bytes, calls].iter().sum();
@@ -179,13 +179,13 @@ impl Draft {
         self.ended || self.fault.is_some()
     }
 
-    /// Whether the provider sent the stop reason: a later loss is not part of the answer.
+    /// Returns whether the provider sent the stop reason: a later loss is not part of the answer.
     pub(super) fn is_whole(&self) -> bool {
         self.fault.is_none() && (self.ended || self.stop.is_some())
     }
 
     pub(super) fn cost(&self) -> Option<Usage> {
-        self.tally.is_told().then(|| self.tally.usage())
+        self.tally.is_reported().then(|| self.tally.usage())
     }
 
     /// Returns the answer or the failure. `cap` is the requested cap on its tokens.
@@ -199,11 +199,11 @@ impl Draft {
             } else if self.bytes == 0 {
                 Fault::new(ModelFail::Unavailable, "the server closed the connection without an answer")
             } else {
-                Fault::cut()
+                Fault::interrupted()
             });
         }
         if self.stop.is_none() && self.text.is_empty() && self.calls.is_empty() {
-            // The stream ended, and nothing in it was of this protocol.
+            // The stream ended without any frame of this protocol.
             return Err(unreadable(""));
         }
         let stop = self.reason(cap)?;
@@ -214,16 +214,16 @@ impl Draft {
         Ok(Answer { text, reasoning, calls, stop, model: self.model.map(Text::from), usage })
     }
 
-    /// Returns the stop reason, by all the evidence.
+    /// Returns the stop reason by all the evidence.
     fn reason(&self, cap: Option<u64>) -> Result<Stop, Fault> {
         let stop = self.stop.unwrap_or(if self.text.is_empty() { Stop::Other } else { Stop::End });
-        // Some servers of this protocol report an answer as complete that they truncated at the cap.
+        // Some servers of this protocol report a complete answer although they truncated it at the cap.
         let at_cap = cap.is_some_and(|cap| self.tally.output().is_some_and(|output| output >= cap));
         Ok(match stop {
             Stop::End | Stop::Calls if at_cap && self.protocol == Protocol::OpenAiResponses => Stop::Length,
             Stop::End | Stop::Other if !self.calls.is_empty() => Stop::Calls,
             Stop::Calls if self.calls.is_empty() => {
-                return Err(Fault::new(ModelFail::BadAnswer, "the answer says that it calls tools, and calls none"));
+                return Err(Fault::new(ModelFail::BadAnswer, "the answer announces tool calls, but includes no call"));
             }
             Stop::End | Stop::Calls | Stop::Length | Stop::Refused | Stop::Other => stop,
         })
@@ -289,9 +289,8 @@ impl Draft {
     fn open(&mut self, place: String, id: &str, tool: &str) -> usize {
         let ix = self.calls.len();
         if ix >= MAX_CALLS_PER_ANSWER as usize {
-            // Nothing is read from here on, so the returned position does not matter.
-            let text =
-                format!("the answer asks for more than {MAX_CALLS_PER_ANSWER} calls, the most that one may hold");
+            // No further frame is read, so the returned position does not matter.
+            let text = format!("the answer has more than {MAX_CALLS_PER_ANSWER} calls");
             self.fail(Fault::new(ModelFail::BadAnswer, text));
             return ix;
         }
@@ -323,7 +322,7 @@ impl PartialCall {
         [&self.place, &self.id, &self.tool, &self.args].iter().map(|text| text.len()).sum()
     }
 
-    /// Returns the call as the model wrote it, with invalid arguments unchanged. Missing arguments become an empty object.
+    /// Returns the call as the model wrote it, even with invalid arguments. Missing arguments become an empty object.
     fn into_tool_call(self) -> ToolCall {
         let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };
         ToolCall { provider_id: self.id.into(), tool: self.tool.into(), args }
@@ -344,7 +343,7 @@ fn unreadable(data: &str) -> Fault {
     let shown = if start.is_empty() || start.starts_with('<') { String::new() } else { format!(" (`{start}`)") };
     Fault::new(
         ModelFail::BadAnswer,
-        format!("the answer is not a stream of this protocol{shown}; does the server speak it?"),
+        format!("the answer is not a stream of this protocol{shown}; check that the server speaks it"),
     )
 }
 

@@ -7,15 +7,15 @@ use serde::Deserialize;
 use super::body;
 use super::client::Client;
 
-/// Longest wait for the list: it only improves an error.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Most bytes of the list.
+/// Maximum wait for the list, which only improves an error message.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum bytes of the list.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-const SHOWN: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
-/// `; did you mean …?`, or nothing.
+/// Returns `; did you mean …?`, or an empty text.
 pub(super) async fn hint(client: &Client) -> String {
-    let Ok(Some(names)) = tokio::time::timeout(PATIENCE, listed(client)).await else { return String::new() };
+    let Ok(Some(names)) = tokio::time::timeout(TIMEOUT, listed(client)).await else { return String::new() };
     let near: Vec<_> =
         nearest(&client.model, &names).iter().map(|name| format!("`{}/{name}`", client.protocol)).collect();
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
@@ -27,7 +27,7 @@ async fn listed(client: &Client) -> Option<Vec<String>> {
     names(&body::head(response, MAX_BYTES).await)
 }
 
-/// A list of models. Its other fields, which may be large, are not read into memory.
+/// A list of models. Its other fields, which may be large, are not kept in memory.
 #[derive(Deserialize)]
 struct Listing {
     data: Option<Vec<ModelEntry>>,
@@ -57,7 +57,7 @@ fn nearest(requested: &str, names: &[String]) -> Vec<String> {
         .collect();
     ranked.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| x.cmp(y)));
     ranked.dedup_by(|a, b| a.1 == b.1);
-    ranked.into_iter().take(SHOWN).map(|(_, name)| name.clone()).collect()
+    ranked.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_all_protocols_are_read() {
+    fn model_lists_of_all_protocols_are_parsed() {
         let all = |list: &str| names(list.as_bytes()).map(|names| names.join(" "));
         let openai = r#"{"object":"list","data":[{"id":"a","name":"A","top":{"x":[1]}},{"id":"b"}],"more":[{}]}"#;
         let gemini = r#"{"models":[{"name":"models/a","version":"1"},{"name":"b"},{"other":null}]}"#;
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_three_are_shown() {
+    fn nearest_three_names_are_suggested() {
         let names = ["claude-opus-5", "claude-sonnet-5", "claude-sonnet-4-6", "whisper-1", "claude-haiku-5"];
         let names = names.map(str::to_owned);
         assert_eq!(nearest("claude-sonet-5", &names), ["claude-sonnet-5", "claude-sonnet-4-6", "claude-opus-5"]);

@@ -1,6 +1,6 @@
 //! Protocols of providers.
 
-/// Protocol of a provider or of a compatible server.
+/// The protocol of a provider or of a compatible server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Protocol {
@@ -21,7 +21,7 @@ impl Protocol {
         self.into()
     }
 
-    /// Returns the environment variable of the key, where one is needed.
+    /// Returns the environment variable of the key, if the provider needs one.
     pub fn key_variable(self) -> Option<&'static str> {
         match self {
             Self::Anthropic => Some("ANTHROPIC_API_KEY"),

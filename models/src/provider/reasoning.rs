@@ -1,5 +1,5 @@
-//! Reasoning to send back, as the journal stores it: JSON text that names its protocol. Other protocols skip it, since a pool may change
-//! providers within a conversation; so does its own where it is unreadable.
+//! Reasoning to send back, as the journal stores it: JSON text that names its protocol. Other protocols skip it, since a pool may change providers
+//! within a conversation; its own protocol skips it if it is unreadable.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub(super) enum StoredReasoning {
     /// Thinking blocks with signatures, and redacted ones, unchanged.
     #[serde(rename = "anthropic")]
     Anthropic { blocks: Vec<Value> },
-    /// Plain reasoning, which some servers need back with the calls that it led to.
+    /// Plain reasoning, which some servers need back with the calls that followed from it.
     #[serde(rename = "openai")]
     OpenAi { text: String },
     #[serde(rename = "openai-responses")]
@@ -21,14 +21,14 @@ pub(super) enum StoredReasoning {
     Gemini {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
-        /// Of the calls, by position.
+        /// Signatures of the calls, by position.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<Option<String>>,
     },
 }
 
 impl StoredReasoning {
-    /// Serializes it for the journal; `None` where it is empty.
+    /// Serializes the reasoning for the journal; returns `None` if it is empty.
     pub(super) fn to_text(&self) -> Option<Text> {
         let empty = match self {
             Self::Anthropic { blocks } => blocks.is_empty(),
@@ -50,7 +50,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_kept_comes_back_whole() {
+    fn stored_reasoning_round_trips() {
         for kept in [
             StoredReasoning::Anthropic {
                 blocks: vec![json!({ "type": "thinking", "thinking": "hm", "signature": "s" })],
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_nothing_and_other_texts_are_passed_over() {
+    fn empty_reasoning_and_other_texts_are_skipped() {
         assert_eq!(StoredReasoning::Anthropic { blocks: Vec::new() }.to_text(), None);
         assert_eq!(StoredReasoning::Gemini { text: None, calls: vec![None] }.to_text(), None);
         for text in ["", "hm", "{}", "{\"protocol\":\"klingon\"}", "{\"protocol\":\"anthropic\"}", "[1]"] {

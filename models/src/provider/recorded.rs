@@ -11,7 +11,7 @@ use crate::model::{Answer, Deltas, ModelError};
 
 /// Reads `chunks` like the body of an answer of `protocol`.
 /// # Errors
-/// With the usage that the stream reported.
+/// The failure, with the usage that the stream reported.
 pub fn read<'a>(
     protocol: Protocol,
     chunks: impl IntoIterator<Item = &'a [u8]>,

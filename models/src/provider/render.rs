@@ -1,4 +1,4 @@
-//! Requests in the form of each protocol. `turns` brings the transcript into an order that all of them accept.
+//! Requests in each protocol. `turns` converts the transcript into an order that all of them accept.
 
 mod anthropic;
 mod gemini;
@@ -25,20 +25,20 @@ use crate::model::Request;
 struct Outgoing<'a> {
     model: &'a str,
     session: SessionId,
-    /// Whether the provider itself is called: a compatible server may not know all fields.
+    /// True if the provider itself is called: a compatible server may not know all fields.
     is_home: bool,
     system: Option<&'a str>,
     turns: Vec<Turn>,
     tools: &'a [ToolSpec],
     settings: Settings,
     format: Option<Value>,
-    /// Whether the model thinks, or has thought in this conversation.
+    /// True if the model thinks, or has thought in this conversation.
     thinks: bool,
-    /// Whether the last answer made calls without thinking that Anthropic signed.
+    /// True if the last answer made calls without thinking that Anthropic signed.
     is_unsigned: bool,
 }
 
-/// Returns the body of the request. It fails when the answer's format is not JSON.
+/// Returns the body of the request, or an error if the answer's format is not JSON.
 pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
     let protocol = client.protocol;
     // Some servers refuse a format together with tools.
@@ -104,18 +104,18 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// A function of OpenAI's chat completions, which Ollama accepts too.
+/// Returns a function of OpenAI's chat completions, which Ollama accepts too.
 fn function(tool: &ToolSpec) -> Map<String, Value> {
     object(json!({ "name": tool.name, "description": tool.description, "parameters": tool.schema }))
 }
 
-/// Whether a model of OpenAI reasons: it refuses sampling settings, and others refuse reasoning settings.
+/// Returns whether a model of OpenAI reasons: such models refuse sampling settings, and others refuse reasoning settings.
 fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     ["o1", "o3", "o4", "gpt-5", "gpt-6", "codex"].iter().any(|line| name.starts_with(line)) && !name.contains("-chat")
 }
 
-/// Whether the provider thinks, or has thought in this conversation.
+/// Returns whether the model thinks, or has thought in this conversation.
 fn thinks(protocol: Protocol, request: &Request) -> bool {
     let kept = |message: &Message| match message {
         Message::Assistant { reasoning: Some(reasoning), .. } => match StoredReasoning::of_text(reasoning) {
@@ -133,7 +133,7 @@ fn thinks(protocol: Protocol, request: &Request) -> bool {
     is_requested && protocol == Protocol::Anthropic || request.messages.iter().any(kept)
 }
 
-/// Whether the last answer made calls without thinking that Anthropic signed, as after a change of provider: the model must not continue
+/// Returns whether the last answer made calls without thinking that Anthropic signed, as after a change of provider: the model must not continue
 /// thinking from there.
 fn is_unsigned(request: &Request) -> bool {
     let last = request.messages.iter().rev().find_map(|message| match message {

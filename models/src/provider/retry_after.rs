@@ -1,12 +1,12 @@
-//! When a provider accepts calls again: retry-after, or the reset of a limit that it names.
+//! The time at which a provider accepts calls again: a retry-after, or the reset of a limit that it names.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-/// Limits of a week are known; a longer wait is cut to this.
-const LONGEST: Duration = Duration::from_secs(8 * 24 * 3600);
+/// The longest known limits last a week; longer waits are truncated to this.
+const MAX_WAIT: Duration = Duration::from_secs(8 * 24 * 3600);
 
 /// Returns the milliseconds of `retry-after-ms`, or of `retry-after` in seconds or as a date, measured against the response's own `date`.
 pub(super) fn of(headers: &HeaderMap) -> Option<u64> {
@@ -24,8 +24,8 @@ pub(super) fn of(headers: &HeaderMap) -> Option<u64> {
     millis(wait)
 }
 
-/// Returns the milliseconds until the limit resets that a refused call has reached, where no retry-after says it: by the error of the body,
-/// the headers of a subscription, or those of the budgets that are spent.
+/// Returns the milliseconds until the reset of the limit that a refused call has reached, if there is no retry-after: by the error in the body, the
+/// headers of a subscription, or those of the exhausted budgets.
 pub(super) fn reset(headers: &HeaderMap, body: &Value) -> Option<u64> {
     let now = text(headers, DATE.as_str()).and_then(|date| httpdate::parse_http_date(date).ok());
     let at = |seconds: f64| {
@@ -54,10 +54,10 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn millis(wait: Duration) -> Option<u64> {
-    u64::try_from(wait.min(LONGEST).as_millis()).ok()
+    u64::try_from(wait.min(MAX_WAIT).as_millis()).ok()
 }
 
-/// Reads a span such as `6m0s`, `1h2m3.5s` or `20ms`.
+/// Parses a span such as `6m0s`, `1h2m3.5s` or `20ms`.
 fn span(text: &str) -> Option<Duration> {
     let (mut rest, mut whole) = (text, Duration::ZERO);
     while !rest.is_empty() {
@@ -83,7 +83,7 @@ fn span(text: &str) -> Option<Duration> {
 fn number(text: &str, per_second: f64) -> Option<Duration> {
     let number: f64 = text.parse().ok()?;
     let seconds = (number.is_finite() && number >= 0.0).then_some(number / per_second)?;
-    Duration::try_from_secs_f64(seconds.min(LONGEST.as_secs_f64())).ok()
+    Duration::try_from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64())).ok()
 }
 
 fn until(after: &str, date: &str) -> Option<Duration> {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_wait_and_a_long_one_is_bounded() {
+    fn invalid_retry_after_is_ignored_and_long_ones_are_capped() {
         assert_eq!(wait(&[]), None);
         assert_eq!(wait(&[("retry-after", "-1")]), None);
         assert_eq!(wait(&[("retry-after", "NaN")]), None);
@@ -140,18 +140,18 @@ mod tests {
         let date = ("date", "Wed, 21 Oct 2026 07:28:00 GMT");
         let unified = ("anthropic-ratelimit-unified-reset", "1792585680");
         assert_eq!(resets(&[date, unified], "{}"), Some(18_000_000));
-        assert_eq!(resets(&[unified], "{}"), None, "without the server's clock");
+        assert_eq!(resets(&[unified], "{}"), None, "a reset needs the server's clock");
         assert_eq!(resets(&[], r#"{"error": {"resets_in_seconds": 7200}}"#), Some(7_200_000));
         assert_eq!(resets(&[date], r#"{"error": {"resets_at": 1792567740}}"#), Some(60_000));
         let info = r#"{"error": {"details": [{"reason": "x"}, {"retryDelay": "34.5s"}]}}"#;
         assert_eq!(resets(&[], info), Some(34_500));
         let budget = |left| [("x-ratelimit-remaining-tokens", left), ("x-ratelimit-reset-tokens", "1h6m0.5s")];
         assert_eq!(resets(&budget("0"), "{}"), Some(3_960_500));
-        assert_eq!(resets(&budget("7"), "{}"), None, "that one is not spent");
+        assert_eq!(resets(&budget("7"), "{}"), None, "that budget is not exhausted");
     }
 
     #[test]
-    fn reset_that_makes_no_sense_is_none() {
+    fn invalid_reset_is_ignored() {
         for body in [
             "null",
             "[]",

@@ -1,4 +1,4 @@
-//! Removes possible keys from server texts.
+//! Removes possible keys from texts of servers.
 
 const MASK: &str = "[key]";
 
@@ -8,7 +8,7 @@ const PREFIXES: [&str; 6] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"];
 const NAMES: [&str; 8] =
     ["bearer", "x-goog-api-key", "x-api-key", "api-key", "api_key", "apikey", "authorization", "key"];
 
-/// Removes `key` and everything that resembles one: a server may echo its input.
+/// Removes `key` and everything that resembles one, since a server may echo its input.
 pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     let text = match key.filter(|key| key.len() >= 4) {
         Some(key) => text.replace(key, MASK).replace(&escaped(key), MASK),
@@ -16,7 +16,7 @@ pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     };
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
-    // Whether the value of a name such as `api_key` follows.
+    // True if the value of a name such as `api_key` follows.
     let mut named = false;
     while !rest.is_empty() {
         let word = rest.find(|c| !is_key(c)).map_or(rest, |end| rest.get(..end).unwrap_or(rest));
@@ -31,12 +31,12 @@ pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
         let next = rest.chars().next();
         let lower = word.to_ascii_lowercase();
         let is_name = NAMES.contains(&lower.as_str());
-        if looks_like_key(word) || named && !is_name && word != "key" {
+        if resembles_key(word) || named && !is_name && word != "key" {
             out.push_str(MASK);
             named = false;
         } else {
             out.push_str(word);
-            // `key: x`, `key=x`, `"key": "x"`, `Bearer x`; not `the key was refused`.
+            // Matches `key: x`, `key=x`, `"key": "x"`, `Bearer x`, but not `the key was refused`.
             let assigned = match next {
                 Some('=' | ':') => true,
                 Some('"' | '\'' | '\\') => rest.trim_start_matches(['"', '\'', '\\', ' ']).starts_with([':', '=']),
@@ -49,12 +49,12 @@ pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     out
 }
 
-/// Characters of keys; a server may mask some by `*` or `…`.
+/// Returns whether `c` occurs in keys; a server may mask some characters by `*` or `…`.
 fn is_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*' | '+' | '/' | '%' | '~' | '…')
 }
 
-fn looks_like_key(word: &str) -> bool {
+fn resembles_key(word: &str) -> bool {
     PREFIXES.iter().any(|prefix| {
         word.match_indices(prefix).any(|(at, _)| {
             let begins = at == 0 || word.get(..at).is_some_and(|before| before.ends_with(['/', '.', '%', '+']));
@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_key_and_what_looks_like_one_are_masked() {
+    fn key_and_similar_texts_are_masked() {
         for (text, clean) in [
             ("Incorrect API key provided: sk-proj-abcd1234.", "Incorrect API key provided: [key]"),
             ("you sent sk-ab***********wxyz", "you sent [key]"),
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_looks_like_nothing_is_masked_by_itself() {
+    fn key_of_any_form_is_masked_by_value() {
         assert_eq!(scrub("you sent plain!word twice: plain!word", Some("plain!word")), "you sent [key] twice: [key]");
         assert_eq!(scrub("at ?k=plain%21word", Some("plain!word")), "at ?k=[key]");
     }
 
     proptest! {
         #[test]
-        fn the_key_never_stays(before in "\\PC{0,40}", after in "\\PC{0,40}", key in "[!-~]{6,40}") {
+        fn key_is_always_masked(before in "\\PC{0,40}", after in "\\PC{0,40}", key in "[!-~]{6,40}") {
             prop_assume!(!MASK.contains(&key));
             let clean = scrub(&format!("{before}{key}{after}"), Some(&key));
             prop_assert!(!clean.contains(&key), "{clean}");

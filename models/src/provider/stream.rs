@@ -11,7 +11,7 @@ use super::gather::Draft;
 use super::{body, near, render};
 use crate::model::{Answer, Deltas, ModelError, Request};
 
-/// Bytes of an error's body that are read: the reason is in the first few hundred.
+/// Maximum bytes of an error's body that are read. The reason is in the first few hundred.
 const ERROR_BYTES: usize = 64 * 1024;
 
 /// Sends `request` and gathers the answer. Dropping the future closes the stream.
@@ -27,7 +27,7 @@ pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas
     let cost = draft.cost();
     let fault = match fault.map_or_else(|| draft.finish(cap), Err) {
         Ok(answer) => {
-            // With the provider, as users choose it.
+            // Includes the provider, as in the names that users choose.
             let model = answer.model.map(|name| format!("{}/{name}", client.protocol).into());
             return Ok(Answer { model, ..answer });
         }
@@ -41,7 +41,7 @@ pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas
 /// Sends the request and reads frames until the draft is over.
 async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Result<(), Fault> {
     let body = render::body(client, &request)?;
-    // The answer may take long: the transcript is not kept.
+    // The answer may take long, so the transcript is not kept.
     drop(request);
     let call = client.call().header(CONTENT_TYPE, "application/json").body(body.to_string());
     drop(body);
@@ -57,7 +57,7 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
         if take(&chunk, &mut frames, draft)? {
             return Ok(());
         }
-        // A server that is faster than this would keep the thread.
+        // Yields, since a server faster than this loop would keep the thread.
         tokio::task::yield_now().await;
     }
     frames.end(draft)

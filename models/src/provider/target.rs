@@ -1,4 +1,4 @@
-//! Choice of a provider's model.
+//! The choice of a provider's model.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::address::Address;
 use super::key::Key;
 use super::protocol::Protocol;
 
-/// Model of a provider, perhaps at a compatible server.
+/// A model of a provider, possibly at a compatible server.
 /// ```
 /// use subtend_models::provider::Target;
 /// let target = Target::parse("openai/qwen3:8b").and_then(|target| target.with_base_url("http://127.0.0.1:8080"));
@@ -22,7 +22,7 @@ pub struct Target {
     pub(super) key: Option<Key>,
 }
 
-/// Error: an invalid choice.
+/// The error of an invalid choice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTarget {
     /// The provider is unknown.
@@ -30,17 +30,17 @@ pub enum BadTarget {
     NoProvider(String),
     #[error("`{0}/` needs a model: write `{0}/MODEL`")]
     NoModel(&'static str),
-    #[error("`{0}` is not the name of a model: it has whitespace or an unprintable character")]
+    #[error("`{0}` is not a valid model name: it has whitespace or an unprintable character")]
     BadModelName(String),
-    #[error("`{address}` cannot be used as a base URL: {why}")]
+    #[error("`{address}` is not a valid base URL: {why}")]
     BadBaseUrl { address: String, why: &'static str },
 }
 
 impl Target {
-    /// Parses `anthropic/MODEL`, `openai/MODEL` (chat completions), `openai-responses/MODEL`, `gemini/MODEL` or `ollama/MODEL`. The
-    /// provider's name of the model is everything after the first slash.
+    /// Parses `anthropic/MODEL`, `openai/MODEL` (chat completions), `openai-responses/MODEL`, `gemini/MODEL` or `ollama/MODEL`. Everything after the
+    /// first slash is the provider's name of the model.
     /// # Errors
-    /// When the provider or the model is missing or invalid.
+    /// The provider or the model is missing or invalid.
     pub fn parse(word: &str) -> Result<Self, BadTarget> {
         let word = word.trim();
         let (provider, model) = word.split_once('/').unwrap_or((word, ""));
@@ -52,14 +52,14 @@ impl Target {
         if model.is_empty() {
             return Err(BadTarget::NoModel(protocol.word()));
         }
-        // The name becomes part of a path (Gemini): nothing may end it early.
+        // The name becomes part of a path (Gemini), so no character may end it early.
         if model.len() > 256 || model.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
             return Err(BadTarget::BadModelName(shown(model)));
         }
         Ok(Self { protocol, model: model.into(), address: None, key: None })
     }
 
-    /// Calls the server at `base_url`, with or without `/v1`, instead of the provider's own. It fails for an address without `http` or
+    /// Sets the server at `base_url`, with or without `/v1`, to be called instead of the provider's own. Fails for an address without `http` or
     /// `https`.
     pub fn with_base_url(self, base_url: &str) -> Result<Self, BadTarget> {
         let address =
@@ -67,7 +67,7 @@ impl Target {
         Ok(Self { address: Some(address), ..self })
     }
 
-    /// Uses `key` instead of the provider's environment variable.
+    /// Sets `key`, which is used instead of the provider's environment variable.
     #[must_use]
     pub fn with_key(self, key: Key) -> Self {
         Self { key: Some(key), ..self }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn all_after_the_first_slash_is_the_model() {
+    fn text_after_the_first_slash_is_the_model() {
         for (word, protocol, model) in [
             ("anthropic/claude-sonnet-5", Protocol::Anthropic, "claude-sonnet-5"),
             ("openai/gpt-5.1", Protocol::OpenAi, "gpt-5.1"),
@@ -120,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn words_that_name_no_model_say_what_is_missing() {
+    fn incomplete_target_is_refused_with_the_missing_part() {
         let says = |word| read(word).map_or_else(|says| says, |_| "accepted".into());
         assert_eq!(says("anthropic"), "`anthropic/` needs a model: write `anthropic/MODEL`");
         assert_eq!(says("openai/"), "`openai/` needs a model: write `openai/MODEL`");
-        assert!(says("gemini/a b").starts_with("`a b` is not the name of a model"));
-        assert!(says("gemini/a?alt=x").starts_with("`a?alt=x` is not the name of a model"));
+        assert!(says("gemini/a b").starts_with("`a b` is not a valid model name"));
+        assert!(says("gemini/a?alt=x").starts_with("`a?alt=x` is not a valid model name"));
         assert_eq!(
             says("mistral/x"),
             "unknown provider `mistral`; the providers are anthropic, openai, openai-responses, gemini and ollama"
@@ -133,10 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_base_url_is_shown_without_its_secrets() {
+    fn refused_base_url_is_shown_without_secrets() {
         let says = Target::parse("openai/x")
             .and_then(|target| target.with_base_url("http://me:hunter2@host/v1?key=sk-1"))
             .map_or_else(|error| error.to_string(), |_| "accepted".into());
-        assert!(says.starts_with("`http://host/v1` cannot be used as a base URL: "), "{says}");
+        assert!(says.starts_with("`http://host/v1` is not a valid base URL: "), "{says}");
     }
 }

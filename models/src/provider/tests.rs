@@ -8,7 +8,7 @@ fn made(word: &str, base_url: Option<&str>, variables: &[(&str, &str)]) -> Resul
 }
 
 #[test]
-fn a_key_that_is_missing_is_named_by_its_variable() {
+fn missing_key_is_named_by_its_variable() {
     for (word, variable) in [
         ("anthropic/m", "ANTHROPIC_API_KEY"),
         ("openai/m", "OPENAI_API_KEY"),
@@ -16,7 +16,7 @@ fn a_key_that_is_missing_is_named_by_its_variable() {
         ("gemini/m", "GEMINI_API_KEY"),
     ] {
         let provider = word.split('/').next().unwrap();
-        let says = format!("no key for {provider}: set {variable}, or give the base URL of a server that needs none");
+        let says = format!("no key for {provider}. Set {variable}, or give the base URL of a server that needs no key");
         for variables in [vec![], vec![(variable, " ")]] {
             assert_eq!(made(word, None, &variables).map(|_| ()), Err(says.clone()));
         }
@@ -26,17 +26,17 @@ fn a_key_that_is_missing_is_named_by_its_variable() {
 }
 
 #[test]
-fn a_key_that_cannot_be_sent_is_refused_without_showing_it() {
+fn invalid_key_is_refused_without_showing_it() {
     let says =
         made("openai/m", Some("http://127.0.0.1:1"), &[("OPENAI_API_KEY", "two words")]).map(|_| ()).unwrap_err();
     assert_eq!(
         says,
-        "the key in OPENAI_API_KEY is invalid: it is empty, or has a character that no HTTP header allows"
+        "the key in OPENAI_API_KEY is invalid: it is empty, or has a character that HTTP headers do not allow"
     );
 }
 
 #[test]
-fn calls_are_counted_by_model_and_provider_and_server() {
+fn calls_count_by_model_provider_and_server() {
     let quotas = |word, url| made(word, url, &[("ANTHROPIC_API_KEY", "k")]).unwrap().quotas().to_vec();
     assert_eq!(quotas("anthropic/claude-x", None), ["anthropic/claude-x".into(), Text::from("anthropic")]);
     assert_eq!(
@@ -46,15 +46,15 @@ fn calls_are_counted_by_model_and_provider_and_server() {
 }
 
 #[test]
-fn ollama_is_found_by_its_own_variable() {
+fn ollama_server_is_read_from_its_variable() {
     let at = |host| made("ollama/m", None, &[("OLLAMA_HOST", host)]).map(|provider| provider.client.origin());
     assert_eq!(at("box:99"), Ok("http://box:99".into()));
     assert_eq!(at(""), Ok("http://127.0.0.1:11434".into()));
-    assert!(at("ftp://x").is_err_and(|says| says.starts_with("OLLAMA_HOST cannot be used: ")));
+    assert!(at("ftp://x").is_err_and(|says| says.starts_with("OLLAMA_HOST is invalid: ")));
 }
 
 #[test]
-fn a_model_is_named_as_it_was_given() {
+fn provider_model_keeps_its_given_name() {
     let provider = made("openai/org/model:tag", Some("https://host/v1"), &[]).unwrap();
     assert_eq!((provider.name(), provider.leaves_process()), ("openai/org/model:tag", true));
 }

@@ -1,27 +1,27 @@
-//! Threads of their own for connections to servers. The HTTP library reads interim responses (1xx) for as long as they come, without
-//! giving its thread back: two servers that send them without end held both threads of a runtime, with its limits and cancels. So each
-//! server has threads of its own: one that holds them holds no other.
+//! Separate threads for connections to servers. The HTTP library reads interim responses (1xx) as long as they arrive, without yielding its thread:
+//! two servers that send them endlessly would hold both threads of a runtime, including its limits and cancels. Therefore each server has its own
+//! threads, and can block only itself.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Reading and TLS take little time: what is read is parsed on the threads of the caller.
+/// Threads per server. Reading and TLS take little time, since parsing happens on the threads of the caller.
 const THREADS: usize = 2;
-/// Servers with threads of their own. Others share some.
-const SERVERS: usize = 16;
+/// Maximum number of servers with threads of their own. Further servers share threads.
+const MAX_SERVERS: usize = 16;
 
-/// Runtimes by the origin of their server. They are never shut down, since their threads may not come back.
+/// Runtimes by the origin of their server. They are never shut down, since their threads may not return.
 static RUNTIMES: LazyLock<Mutex<HashMap<String, Runtime>>> = LazyLock::new(Mutex::default);
 
 /// Returns the runtime of all connections to the server at `origin`.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// The system cannot create threads.
 pub(super) fn of(origin: &str) -> Result<Handle, String> {
     let mut runtimes = RUNTIMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = runtimes.len() < SERVERS || runtimes.contains_key(origin);
+    let own = runtimes.len() < MAX_SERVERS || runtimes.contains_key(origin);
     let origin = if own { origin } else { "" };
     if let Some(runtime) = runtimes.get(origin) {
         return Ok(runtime.handle().clone());

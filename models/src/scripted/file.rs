@@ -1,4 +1,4 @@
-//! Strict JSON of a script, documented in `scripted`.
+//! The strict JSON format of a script, documented in `scripted`.
 
 use std::fmt;
 
@@ -46,28 +46,25 @@ impl<'de> Deserialize<'de> for Rule {
 impl Rule {
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.agent.is_empty() {
-            return Err("`agent` is empty: name an agent, or write \"*\" for any".into());
+            return Err("`agent` is empty. Name an agent, or write \"*\" for any".into());
         }
         let Some((_, before)) = self.steps.split_last() else {
-            return Err(format!("the rule for `{}` has no steps: give at least one", self.agent));
+            return Err(format!("the rule for `{}` has no steps. Give at least one", self.agent));
         };
         if before.iter().any(|position| position.0.iter().any(|step| step.repeat)) {
-            return Err(format!(
-                "`repeat` is allowed in the last step alone, and not elsewhere in the rule for `{}`",
-                self.agent
-            ));
+            return Err(format!("`repeat` is allowed only in the last step of the rule for `{}`", self.agent));
         }
         Ok(())
     }
 }
 
-/// Position in the order of steps: one step, or several of which the first that fits is taken.
+/// A position in the order of steps: one step, or several of which the first whose `when` holds is taken.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Position(pub(crate) Vec<Step>);
 
 impl<'de> Deserialize<'de> for Position {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Not an untagged enum, which would lose the lines of errors.
+        // Not an untagged enum, since that would lose the line numbers of errors.
         struct OneOrMore;
         impl<'de> Visitor<'de> for OneOrMore {
             type Value = Position;
@@ -191,7 +188,7 @@ fn step(raw: RawStep) -> Result<Step, String> {
     let fault = faults.next();
     if let (Some(first), Some(second)) = (&fault, faults.next()) {
         let (first, second) = (first.word(), second.word());
-        return Err(format!("a step has one fault at most, and this one has `{first}` and `{second}`"));
+        return Err(format!("a step may have only one fault, but this one has `{first}` and `{second}`"));
     }
     let step = Step {
         when: raw.when,

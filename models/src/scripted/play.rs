@@ -15,8 +15,8 @@ use super::template::Names;
 use crate::model::{Answer, Delta, Deltas, ModelError, Request};
 use crate::notice;
 
-/// Approximate bytes of one piece of streamed text.
-const PIECE: usize = 48;
+/// Approximate size of one piece of streamed text, in bytes.
+const PIECE_BYTES: usize = 48;
 
 /// The facts of a transcript that a script can match.
 struct TranscriptFacts<'a> {
@@ -70,7 +70,7 @@ impl When {
 }
 
 impl Script {
-    /// Returns the plan for `request`, without keeping the request. It fails when no step fits; the error names the end of the script.
+    /// Returns the plan for `request`, without keeping the request. Fails if no step fits; the error describes the end of the script.
     pub(super) fn plan(&self, request: &Request) -> Result<StepPlan, ModelError> {
         let seen = TranscriptFacts::of(&request.messages);
         let rule = self.rules.iter().find(|rule| *rule.agent == *request.agent || &*rule.agent == "*");
@@ -111,7 +111,7 @@ impl Rule {
     }
 }
 
-/// Not retryable: the same call would fail again.
+/// Returns an error that is not retryable, since the same call would fail again.
 fn ended(message: String) -> ModelError {
     ModelError::new(ModelFail::InvalidRequest, message)
 }
@@ -180,7 +180,7 @@ impl StepPlan {
             Some(Fault::Error { kind, message, retry_after_ms }) => fail(*kind, message, *retry_after_ms),
             Some(Fault::Garbage(message)) => fail(ModelFail::BadAnswer, message, None),
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Panic(message)) => blow_up(message),
+            Some(Fault::Panic(message)) => panic_with(message),
         }
     }
 
@@ -220,11 +220,11 @@ fn provider_id(answer: u64, ix: usize) -> Text {
     format!("call_{answer}_{ix}").into()
 }
 
-/// Splits `text` into pieces of about [`PIECE`] bytes, after a space or else between characters.
+/// Splits `text` into pieces of about [`PIECE_BYTES`] bytes, after a space or otherwise between characters.
 pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let head = rest.get(..rest.floor_char_boundary(PIECE)).unwrap_or(rest);
+        let head = rest.get(..rest.floor_char_boundary(PIECE_BYTES)).unwrap_or(rest);
         let end = match head.rfind(char::is_whitespace) {
             Some(at) if head.len() < rest.len() => rest.ceil_char_boundary(at.saturating_add(1)),
             Some(_) | None => head.len(),
@@ -235,7 +235,7 @@ pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-#[expect(clippy::panic, reason = "the fault that a script asks for, so that its being caught can be tried")]
-fn blow_up(message: &str) -> Result<Answer, ModelError> {
+#[expect(clippy::panic, reason = "the script requests this panic, to test that it is caught")]
+fn panic_with(message: &str) -> Result<Answer, ModelError> {
     panic!("{message}")
 }

@@ -7,7 +7,7 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::record::Stop;
 use subtend_session::usage::Usage;
 
-/// Most calls of one `fan_out`.
+/// Maximum number of calls of one `fan_out`.
 pub const MAX_FAN_OUT: u32 = 100_000;
 
 /// One answer or fault, with latency and conditions. Its methods have the names of the fields in a script's file.
@@ -26,7 +26,7 @@ pub struct Step {
     pub(crate) repeat: bool,
 }
 
-/// Conditions of a step; an unset field always holds.
+/// Conditions of a step. An unset field always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct When {
@@ -40,7 +40,7 @@ pub struct When {
     pub last_contains: Option<Text>,
     /// The attempt within the turn, from 1.
     pub attempt: Option<u32>,
-    /// Fewest ends of children that notices have reported.
+    /// Minimum number of ends of children that notices have reported.
     pub ended: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct FanOut {
     pub(crate) prompt: Text,
 }
 
-/// Fault in place of an answer, or with it.
+/// A fault instead of an answer, or in addition to it.
 #[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Fault {
@@ -110,48 +110,48 @@ impl ScriptedArgs {
 }
 
 impl Step {
-    /// Returns a final answer.
+    /// Returns a step with a final answer.
     pub fn text(text: impl Into<Text>) -> Self {
         Self { text: Some(text.into()), ..Self::default() }
     }
 
-    /// Returns one tool call; [`Step::and_call`] adds more.
+    /// Returns a step with one tool call; [`Step::and_call`] adds more.
     pub fn call(tool: impl Into<Text>, args: Value) -> Self {
         Self::default().and_call(tool, args)
     }
 
-    /// Returns `n` calls of `task` for `agent`; in `prompt`, `{n}` is the number of the child, from 1.
+    /// Returns a step with `n` calls of `task` for `agent`; in `prompt`, `{n}` is the number of the child, from 1.
     pub fn fan_out(n: u32, agent: impl Into<Text>, background: bool, prompt: impl Into<Text>) -> Self {
         let fan_out = FanOut { n, agent: agent.into(), background, prompt: prompt.into() };
         Self { fan_out: Some(fan_out), ..Self::default() }
     }
 
-    /// Returns a failed call.
+    /// Returns a step whose call fails.
     pub fn error(kind: ModelFail, message: impl Into<Text>) -> Self {
         Self::fault(Fault::Error { kind, message: message.into(), retry_after_ms: None })
     }
 
-    /// Returns a call that never answers.
+    /// Returns a step whose call never answers.
     pub fn hang() -> Self {
         Self::fault(Fault::Hang)
     }
 
-    /// Returns a call that panics.
+    /// Returns a step whose call panics.
     pub fn panic(message: impl Into<Text>) -> Self {
         Self::fault(Fault::Panic(message.into()))
     }
 
-    /// Returns an invalid answer.
+    /// Returns a step with an invalid answer.
     pub fn garbage(message: impl Into<Text>) -> Self {
         Self::fault(Fault::Garbage(message.into()))
     }
 
-    /// Returns an answer that stopped by length after `text`.
+    /// Returns a step with an answer that stops by length after `text`.
     pub fn truncated(text: impl Into<Text>) -> Self {
         Self { text: Some(text.into()), ..Self::fault(Fault::Truncated) }
     }
 
-    /// Returns an answer without text and calls.
+    /// Returns a step with an answer without text and calls.
     pub fn empty() -> Self {
         Self::fault(Fault::Empty)
     }
@@ -173,7 +173,7 @@ impl Step {
         self
     }
 
-    /// Adds a tool call with raw arguments, whether they are JSON or not.
+    /// Adds a tool call with raw arguments, which need not be JSON.
     #[must_use]
     pub fn and_raw_call(mut self, tool: impl Into<Text>, args: impl Into<Text>) -> Self {
         self.calls.push(CallStep { tool: tool.into(), args: ScriptedArgs::Fixed(args.into()) });
@@ -191,13 +191,13 @@ impl Step {
         Self { reasoning: Some(reasoning.into()), ..self }
     }
 
-    /// Waits this long before the answer or fault.
+    /// Sets a wait before the answer or fault.
     #[must_use]
     pub fn latency_ms(self, latency_ms: u64) -> Self {
         Self { latency_ms, ..self }
     }
 
-    /// Waits this long before each piece of the text.
+    /// Sets a wait before each piece of the text.
     #[must_use]
     pub fn chunk_ms(self, chunk_ms: u64) -> Self {
         Self { chunk_ms, ..self }
@@ -213,7 +213,7 @@ impl Step {
         Self { stop: Some(stop), ..self }
     }
 
-    /// Sets the retry-after of a failed call; no effect otherwise.
+    /// Sets the retry-after of a failed call; has no effect otherwise.
     #[must_use]
     pub fn retry_after_ms(mut self, after: u64) -> Self {
         if let Some(Fault::Error { retry_after_ms, .. }) = &mut self.fault {
@@ -227,7 +227,7 @@ impl Step {
         Self { when, ..self }
     }
 
-    /// Repeats the step for all further answers; for the last position of a rule alone.
+    /// Repeats the step for all further answers; only for the last position of a rule.
     #[must_use]
     pub fn repeat(self) -> Self {
         Self { repeat: true, ..self }
@@ -237,10 +237,10 @@ impl Step {
         let calls = !self.calls.is_empty() || self.fan_out.is_some();
         if let Some(FanOut { n, agent, .. }) = &self.fan_out {
             if !(1..=MAX_FAN_OUT).contains(n) {
-                return Err(format!("`fan_out.n` is {n}, and must be 1 to {MAX_FAN_OUT}"));
+                return Err(format!("`fan_out.n` is {n}; it must be 1 to {MAX_FAN_OUT}"));
             }
             if agent.is_empty() {
-                return Err("`fan_out.agent` is empty: name an agent".into());
+                return Err("`fan_out.agent` is empty. Name an agent".into());
             }
         }
         let Some(fault) = &self.fault else {
@@ -249,18 +249,18 @@ impl Step {
         };
         let word = fault.word();
         if self.stop.is_some() {
-            return Err(format!("`stop` has no effect with `{word}`: leave one out"));
+            return Err(format!("`stop` has no effect with `{word}`. Remove one of them"));
         }
         let no_calls = fault.ends_call() || matches!(fault, Fault::Empty | Fault::Refuse);
         if calls && no_calls {
-            return Err(format!("`calls` and `fan_out` have no effect with `{word}`: leave one out"));
+            return Err(format!("`calls` and `fan_out` have no effect with `{word}`. Remove one of them"));
         }
         if self.text.is_some() && matches!(fault, Fault::Empty | Fault::Garbage(_)) {
-            return Err(format!("`text` has no effect with `{word}`: leave one out"));
+            return Err(format!("`text` has no effect with `{word}`. Remove one of them"));
         }
         Ok(())
     }
 }
 
-const EMPTY_STEP: &str = "a step gives something: `text`, `reasoning`, `calls`, `fan_out` or a fault (`error`, `hang`, \
+const EMPTY_STEP: &str = "the step is empty. Give it `text`, `reasoning`, `calls`, `fan_out` or a fault (`error`, `hang`, \
                           `panic`, `garbage`, `truncated`, `empty`, `refuse`)";

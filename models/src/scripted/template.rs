@@ -15,7 +15,7 @@ pub(super) fn is_template(text: &str) -> bool {
 }
 
 impl Names<'_> {
-    /// Replaces names in `text` once: inserted text is not expanded.
+    /// Replaces names in `text` once; inserted text is not expanded.
     pub(super) fn fill(&self, text: &Text) -> Text {
         if is_template(text) { self.filled(text).into() } else { Text::clone(text) }
     }
@@ -65,7 +65,7 @@ mod tests {
     const NAMES: Names<'static> = Names { prompt: "say {n}", last: "Ü", n: 3 };
 
     #[test]
-    fn names_are_replaced_once_and_nothing_else_is() {
+    fn template_names_are_replaced_once() {
         assert_eq!(&*NAMES.fill(&"{n}: {prompt}/{last}{last} {other} {{n}} {".into()), "3: say {n}/ÜÜ {other} {3} {");
         assert_eq!(&*NAMES.fill(&"plain".into()), "plain");
     }

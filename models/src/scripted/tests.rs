@@ -58,7 +58,7 @@ fn wrong(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_nth_answer_takes_the_nth_step_whatever_went_before() {
+async fn nth_answer_takes_the_nth_step() {
     let script = script(&json!([{ "text": "one: {prompt}" }, { "text": "two: {last}, answer {n}" }]));
     let first = ask(&script, vec![user("hello")]).await;
     assert_eq!(first, Ok(Answer::of_text("one: hello")));
@@ -70,14 +70,14 @@ async fn the_nth_answer_takes_the_nth_step_whatever_went_before() {
 }
 
 #[tokio::test]
-async fn a_marked_last_step_repeats() {
+async fn marked_last_step_repeats() {
     let script = script(&json!([{ "text": "one" }, { "text": "again {n}", "repeat": true }]));
     let many = vec![user("u"), assistant(""), assistant(""), assistant(""), assistant("")];
     assert_eq!(ask(&script, many).await, Ok(Answer::of_text("again 5")));
 }
 
 #[tokio::test]
-async fn the_first_rule_for_the_agent_counts() {
+async fn first_rule_for_the_agent_applies() {
     let script = Scripted::builder("s")
         .rule("explore", [Step::text("I explore")])
         .rule("general", [Step::text("I do anything")])
@@ -91,7 +91,7 @@ async fn the_first_rule_for_the_agent_counts() {
 }
 
 #[tokio::test]
-async fn of_several_steps_the_first_whose_conditions_hold_is_taken() {
+async fn first_step_whose_conditions_hold_is_taken() {
     let script = script(&json!([[
         { "when": { "attempt": 1 }, "error": { "kind": "rate", "message": "slow down", "retry_after_ms": 20 } },
         { "when": { "user_contains": "red", "result_contains": "r" }, "text": "user and result" },
@@ -152,7 +152,7 @@ async fn faults_that_are_answers() {
 }
 
 #[tokio::test]
-async fn faults_that_are_errors_say_what_they_cost() {
+async fn error_faults_report_their_usage() {
     let cost = Usage { input: 9, ..Usage::default() };
     let script = Scripted::builder("s").rule("*", [Step::garbage("<html>").usage(cost)]).build().unwrap();
     let expected = ModelError { usage: Some(cost), ..ModelError::new(ModelFail::BadAnswer, "<html>") };
@@ -161,7 +161,7 @@ async fn faults_that_are_errors_say_what_they_cost() {
 
 #[tokio::test]
 #[should_panic(expected = "wires crossed")]
-async fn a_panic_is_one() {
+async fn scripted_panic_panics() {
     let script = script(&json!([{ "panic": "wires crossed" }]));
     assert_eq!(ask(&script, vec![user("u")]).await, Ok(Answer::of_text("never")));
 }
@@ -176,7 +176,7 @@ async fn latency_passes_before_the_answer_and_before_each_piece() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hang_streams_its_text_and_never_answers() {
+async fn hang_streams_its_text_and_never_answers() {
     let script = script(&json!([{ "text": "let me see", "hang": true }]));
     let (deltas_received, deltas) = listener();
     let hung = tokio::time::timeout(Duration::from_secs(86_400), script.call(request("a", 1, vec![user("u")]), deltas));
@@ -191,7 +191,7 @@ fn listener() -> (Arc<Mutex<Vec<Delta>>>, Deltas) {
 }
 
 #[tokio::test]
-async fn the_pieces_are_the_text_and_the_calls_follow() {
+async fn pieces_add_up_to_the_text_before_the_calls() {
     let text = "Größe ".repeat(40) + &"x".repeat(100);
     let step = Step::text(text.clone()).and_call("read", json!({})).reasoning("hm");
     let script = Scripted::builder("s").rule("*", [step]).build().unwrap();
@@ -210,7 +210,7 @@ async fn the_pieces_are_the_text_and_the_calls_follow() {
 }
 
 #[tokio::test]
-async fn the_transcript_is_not_held_while_the_answer_takes_its_time() {
+async fn transcript_is_dropped_before_a_slow_answer() {
     let script = script(&json!([{ "hang": true }]));
     let request = request("a", 1, vec![user("u")]);
     let messages = Arc::clone(&request.messages);
@@ -219,7 +219,7 @@ async fn the_transcript_is_not_held_while_the_answer_takes_its_time() {
 }
 
 #[test]
-fn errors_name_place_line_and_field() {
+fn script_errors_name_place_line_and_field() {
     for (text, says) in [
         ("{", "script: EOF while parsing an object at line 1 column 1"),
         ("{}", "script: missing field `rules` at line 1 column 2"),
@@ -233,7 +233,7 @@ fn errors_name_place_line_and_field() {
         ),
         (
             "{\"rules\": [{\"agent\": \"*\", \"steps\": [\n{}]}]}",
-            "rules[0].steps[0]: a step gives something: `text`, `reasoning`, `calls`, `fan_out` or a fault (`error`, `hang`, \
+            "rules[0].steps[0]: the step is empty. Give it `text`, `reasoning`, `calls`, `fan_out` or a fault (`error`, `hang`, \
              `panic`, `garbage`, `truncated`, `empty`, `refuse`) at line 2 column 2",
         ),
         ("{\"rules\": []} x", "script: trailing characters at line 1 column 15"),
@@ -243,17 +243,17 @@ fn errors_name_place_line_and_field() {
 }
 
 #[test]
-fn steps_that_make_no_sense_are_refused() {
+fn contradictory_steps_are_refused() {
     let step = |step: Value| wrong(&json!({ "rules": [{ "agent": "a", "steps": [step] }] }).to_string());
     for (value, says) in [
-        (json!({ "hang": true, "empty": true }), "a step has one fault at most, and this one has `hang` and `empty`"),
-        (json!({ "empty": true, "text": "x" }), "`text` has no effect with `empty`: leave one out"),
+        (json!({ "hang": true, "empty": true }), "a step may have only one fault, but this one has `hang` and `empty`"),
+        (json!({ "empty": true, "text": "x" }), "`text` has no effect with `empty`. Remove one of them"),
         (
             json!({ "panic": "p", "calls": [{ "tool": "t" }] }),
-            "`calls` and `fan_out` have no effect with `panic`: leave one out",
+            "`calls` and `fan_out` have no effect with `panic`. Remove one of them",
         ),
-        (json!({ "truncated": true, "stop": "end" }), "`stop` has no effect with `truncated`: leave one out"),
-        (json!({ "fan_out": { "n": 0, "agent": "a", "prompt": "p" } }), "`fan_out.n` is 0, and must be 1 to 100000"),
+        (json!({ "truncated": true, "stop": "end" }), "`stop` has no effect with `truncated`. Remove one of them"),
+        (json!({ "fan_out": { "n": 0, "agent": "a", "prompt": "p" } }), "`fan_out.n` is 0; it must be 1 to 100000"),
         (
             json!(7),
             "invalid type: integer `7`, expected a step, or a list of steps of which the first whose `when` holds is taken",
@@ -268,20 +268,20 @@ fn steps_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn rules_that_make_no_sense_are_refused() {
+fn invalid_rules_are_refused() {
     let rules = |rules: Value| wrong(&json!({ "rules": rules }).to_string());
     let repeated = rules(json!([{ "agent": "a", "steps": [{ "text": "x", "repeat": true }, { "text": "y" }] }]));
-    assert!(repeated.starts_with("rules[0]: `repeat` is allowed in the last step alone"), "{repeated}");
+    assert!(repeated.starts_with("rules[0]: `repeat` is allowed only in the last step"), "{repeated}");
     let stepless = rules(json!([{ "agent": "a", "steps": [] }]));
     assert!(stepless.starts_with("rules[0]: the rule for `a` has no steps"), "{stepless}");
     let nameless = rules(json!([{ "agent": "", "steps": [{ "text": "x" }] }]));
     assert!(nameless.starts_with("rules[0]: `agent` is empty"), "{nameless}");
     let built = Scripted::builder("s").rule("a", [Step::text("x"), Step::default()]).build();
-    assert!(built.is_err_and(|error| error.to_string().starts_with("rules[0].steps[1]: a step gives something")));
+    assert!(built.is_err_and(|error| error.to_string().starts_with("rules[0].steps[1]: the step is empty")));
 }
 
 #[test]
-fn a_file_is_named_in_its_errors() {
+fn script_errors_name_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("script.json");
     std::fs::write(&path, "{\"rules\": 1}").unwrap();
@@ -293,7 +293,7 @@ fn a_file_is_named_in_its_errors() {
     assert_eq!((script.name(), script.leaves_process(), script.context_window()), ("n", true, Some(9)));
 }
 
-/// JSON that resembles a script: right keys, any values.
+/// Returns JSON that resembles a script: right keys, any values.
 fn near_script() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
         "name",
@@ -351,7 +351,7 @@ proptest! {
     }
 
     #[test]
-    fn playing_any_texts_never_panics_and_pieces_add_up(text in "\\PC{1,300}", prompt in "\\PC{0,40}") {
+    fn playing_random_texts_never_panics_and_pieces_add_up(text in "\\PC{1,300}", prompt in "\\PC{0,40}") {
         let script = script(&json!([{ "text": text }]));
         let (deltas_received, deltas) = listener();
         let call = script.call(request("a", 1, vec![user(&prompt)]), deltas);

@@ -5,17 +5,17 @@ fn parse(word: &str) -> Result<String, String> {
 }
 
 #[test]
-fn words_that_name_no_model_are_told_what_there_is() {
+fn unknown_model_is_refused_with_the_choices() {
     assert_eq!(parse(" offline "), Ok("offline".into()));
     assert_eq!(parse("scripted:a b.json"), Ok("scripted:a b.json".into()));
     assert_eq!(parse("sonnet"), Err(format!("unknown model `sonnet`: {WORDS}")));
     for word in ["scripted", "scripted:"] {
-        assert_eq!(parse(word), Err("`scripted:` needs a file: write `scripted:FILE`".into()));
+        assert_eq!(parse(word), Err("`scripted:` needs a file. Write `scripted:FILE`".into()));
     }
 }
 
 #[test]
-fn near_words_are_named() {
+fn similar_names_are_suggested() {
     let hint = |word| parse(word).map_or_else(|says| says.split(WORDS).next().unwrap().to_owned(), |_| "known".into());
     assert_eq!(hint("antropic/x"), "unknown model `antropic/x`: did you mean `anthropic/x`? ");
     assert_eq!(hint("Openai/x/y:1"), "unknown model `Openai/x/y:1`: did you mean `openai/x/y:1`? ");
@@ -25,16 +25,16 @@ fn near_words_are_named() {
 }
 
 #[test]
-fn building_says_what_is_wrong_with_a_script() {
+fn building_reports_an_invalid_script() {
     assert!(ModelSpec::Offline.build().is_ok_and(|model| model.name() == "offline"));
     let missing = ModelSpec::Scripted("no/such/script.json".into()).build().map(|_| ()).map_err(|e| e.to_string());
     assert!(missing.is_err_and(|says| says.starts_with("the script no/such/script.json cannot be read: ")));
 }
 
 #[test]
-fn a_model_that_calls_nobody_takes_no_base_url() {
+fn local_model_refuses_a_base_url() {
     let says = ModelSpec::Offline.with_base_url("http://127.0.0.1:1").map_err(|error| error.to_string());
-    assert_eq!(says, Err("a base URL is for the models of providers: `offline` calls no server".into()));
+    assert_eq!(says, Err("a base URL has no effect with `offline`, which does not call a server".into()));
 }
 
 #[cfg(feature = "providers")]
@@ -49,16 +49,16 @@ mod providers {
     }
 
     #[test]
-    fn what_is_wrong_with_a_providers_model_is_said() {
+    fn invalid_provider_model_is_refused_with_the_reason() {
         assert_eq!(parse("openai/"), Err("`openai/` needs a model: write `openai/MODEL`".into()));
         let says = ModelSpec::parse("openai/x").unwrap().with_base_url("h:1").map_err(|error| error.to_string());
-        assert!(says.is_err_and(|says| says.starts_with("`h:1` cannot be used as a base URL: ")));
+        assert!(says.is_err_and(|says| says.starts_with("`h:1` is not a valid base URL: ")));
     }
 }
 
 #[cfg(not(feature = "providers"))]
 #[test]
-fn without_providers_the_build_says_so() {
+fn build_without_providers_reports_it() {
     let says = "`openai/x` is a provider's model, and this build has no providers: build with the feature `providers`, \
                 or use `offline` or `scripted:FILE`";
     assert_eq!(told("openai/x"), Err(says.into()));

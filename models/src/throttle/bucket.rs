@@ -1,23 +1,23 @@
-//! Token bucket that may go into debt.
+//! A token bucket that may go into debt.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Parts of one request or token: a rate of r a minute is r parts a nanosecond, so that integers lose nothing.
+/// Parts of one request or token. A rate of r per minute is r parts per nanosecond, so integer arithmetic loses nothing.
 const PARTS: i128 = 60_000_000_000;
 
-/// Largest debt in minutes of income: one absurd usage report must not stop a provider for good.
-const DEEPEST_DEBT: i128 = 60;
+/// Maximum debt in minutes of income: one absurd usage report must not block a provider for good.
+const MAX_DEBT_MINUTES: i128 = 60;
 
-/// Longest time ahead, within the range of the clock.
-const FURTHEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Maximum time ahead, within the range of the clock.
+const MAX_AHEAD: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 pub(super) fn later(now: Instant, wait: Duration) -> Instant {
-    now.checked_add(wait.min(FURTHEST)).unwrap_or(now)
+    now.checked_add(wait.min(MAX_AHEAD)).unwrap_or(now)
 }
 
-/// Bucket that fills at a steady rate up to its capacity.
+/// A bucket that fills at a steady rate up to its capacity.
 #[derive(Debug)]
 pub(super) struct Bucket {
     per_minute: i128,
@@ -32,7 +32,7 @@ impl Bucket {
         Self { per_minute: i128::from(per_minute), capacity, level: capacity, at: now }
     }
 
-    /// Returns the level that a call of `amount` needs: a full bucket suffices for a larger one.
+    /// Returns the level that a call of `amount` needs. For a call above the capacity, a full bucket suffices.
     fn need(&self, amount: u64) -> i128 {
         i128::from(amount).saturating_mul(PARTS).min(self.capacity)
     }
@@ -43,8 +43,8 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// Returns when `missing` will have come in; `None` if nothing is missing.
-    fn once(&self, missing: i128, now: Instant) -> Option<Instant> {
+    /// Returns the time at which `missing` will be available; `None` if nothing is missing.
+    fn available_at(&self, missing: i128, now: Instant) -> Option<Instant> {
         if missing <= 0 {
             return None;
         }
@@ -53,17 +53,17 @@ impl Bucket {
         Some(later(now, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
     }
 
-    /// Takes the rate and the capacity of another bucket.
+    /// Takes over the rate and the capacity of another bucket.
     pub(super) fn set(&mut self, other: &Self, now: Instant) {
         self.fill(now);
         (self.per_minute, self.capacity) = (other.per_minute, other.capacity);
         self.level = self.level.min(self.capacity);
     }
 
-    /// Returns when `amount` will be available, without other calls; `None` if it is.
-    pub(super) fn short_until(&mut self, amount: u64, now: Instant) -> Option<Instant> {
+    /// Returns the time at which `amount` will be available, without other calls; `None` if it is now.
+    pub(super) fn available_from(&mut self, amount: u64, now: Instant) -> Option<Instant> {
         self.fill(now);
-        self.once(self.need(amount).saturating_sub(self.level), now)
+        self.available_at(self.need(amount).saturating_sub(self.level), now)
     }
 
     pub(super) fn is_full(&mut self, now: Instant) -> bool {
@@ -71,19 +71,19 @@ impl Bucket {
         self.level == self.capacity
     }
 
-    /// Takes `amount`, into debt if necessary.
+    /// Takes `amount`, going into debt if necessary.
     pub(super) fn pay(&mut self, amount: u64) {
         self.change(i128::from(amount).saturating_neg());
     }
 
     /// Replaces the estimate of a call by its cost.
-    pub(super) fn correct(&mut self, thought: u64, cost: u64, now: Instant) {
+    pub(super) fn correct(&mut self, estimate: u64, cost: u64, now: Instant) {
         self.fill(now);
-        self.change(i128::from(thought).saturating_sub(i128::from(cost)));
+        self.change(i128::from(estimate).saturating_sub(i128::from(cost)));
     }
 
     fn change(&mut self, by: i128) {
-        let deepest = self.per_minute.saturating_mul(PARTS).saturating_mul(-DEEPEST_DEBT);
+        let deepest = self.per_minute.saturating_mul(PARTS).saturating_mul(-MAX_DEBT_MINUTES);
         self.level = self.level.saturating_add(by.saturating_mul(PARTS)).clamp(deepest, self.capacity);
     }
 }
@@ -97,28 +97,28 @@ mod tests {
     }
 
     #[test]
-    fn it_gives_its_capacity_at_once_and_then_its_rate() {
+    fn bucket_gives_its_capacity_at_once_and_then_its_rate() {
         let start = Instant::now();
         let mut bucket = Bucket::full(60, 2, start);
         for _ in 0..2 {
-            assert_eq!(bucket.short_until(1, start), None);
+            assert_eq!(bucket.available_from(1, start), None);
             bucket.pay(1);
         }
-        assert_eq!(bucket.short_until(1, start), Some(after(start, 1_000)));
-        assert_eq!(bucket.short_until(1, after(start, 999)), Some(after(start, 1_000)));
-        assert_eq!(bucket.short_until(1, after(start, 1_000)), None);
+        assert_eq!(bucket.available_from(1, start), Some(after(start, 1_000)));
+        assert_eq!(bucket.available_from(1, after(start, 999)), Some(after(start, 1_000)));
+        assert_eq!(bucket.available_from(1, after(start, 1_000)), None);
         assert!(!bucket.is_full(after(start, 1_999)) && bucket.is_full(after(start, 2_000)));
     }
 
     #[test]
-    fn looking_often_loses_nothing() {
+    fn frequent_reads_lose_nothing() {
         let start = Instant::now();
         let mut bucket = Bucket::full(7, 1, start);
         bucket.pay(1);
         // A seventh of a minute, rounded up to the nanosecond.
         let full = start + Duration::from_nanos(8_571_428_572);
         for nanos in (0..8_571_428_571).step_by(999_983) {
-            assert_eq!(bucket.short_until(1, start + Duration::from_nanos(nanos)), Some(full));
+            assert_eq!(bucket.available_from(1, start + Duration::from_nanos(nanos)), Some(full));
         }
         assert!(bucket.is_full(full) && bucket.is_full(start));
     }
@@ -128,20 +128,20 @@ mod tests {
         let start = Instant::now();
         let mut bucket = Bucket::full(600, 600, start);
         bucket.pay(1);
-        assert_eq!(bucket.short_until(1_800, start), Some(after(start, 100)));
-        assert_eq!(bucket.short_until(1_800, after(start, 100)), None);
+        assert_eq!(bucket.available_from(1_800, start), Some(after(start, 100)));
+        assert_eq!(bucket.available_from(1_800, after(start, 100)), None);
         bucket.pay(1_800);
-        // 1,200 of debt, and one token.
-        assert_eq!(bucket.short_until(0, after(start, 100)), Some(after(start, 120_100)));
-        assert_eq!(bucket.short_until(1, after(start, 100)), Some(after(start, 120_200)));
+        // A debt of 1,200, and one token.
+        assert_eq!(bucket.available_from(0, after(start, 100)), Some(after(start, 120_100)));
+        assert_eq!(bucket.available_from(1, after(start, 100)), Some(after(start, 120_200)));
     }
 
     #[test]
-    fn an_absurd_report_costs_an_hour_at_most() {
+    fn absurd_report_costs_at_most_an_hour() {
         let start = Instant::now();
         let mut bucket = Bucket::full(60, 60, start);
         bucket.correct(0, u64::MAX, start);
-        assert_eq!(bucket.short_until(0, start), Some(after(start, 3_600_000)));
+        assert_eq!(bucket.available_from(0, start), Some(after(start, 3_600_000)));
         bucket.correct(u64::MAX, 0, start);
         assert!(bucket.is_full(start));
     }

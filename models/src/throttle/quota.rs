@@ -6,7 +6,7 @@ use super::bucket::Bucket;
 use super::rates::Rates;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum Availability {
     Now,
     Full,
     NotBefore(Instant),
@@ -34,7 +34,7 @@ impl Quota {
         }
     }
 
-    /// Changes the rates; what was paid stays paid.
+    /// Changes the rates; amounts already paid do not change.
     pub(super) fn set(&mut self, rates: Rates, now: Instant) {
         let other = Self::new(rates, now);
         self.concurrent = other.concurrent;
@@ -57,13 +57,13 @@ impl Quota {
         self.cooling = self.cooling.max(Some(until));
     }
 
-    pub(super) fn room(&mut self, tokens: u64, now: Instant) -> Room {
+    pub(super) fn availability(&mut self, tokens: u64, now: Instant) -> Availability {
         if self.concurrent.is_some_and(|bound| self.running >= bound) {
-            return Room::Full;
+            return Availability::Full;
         }
-        let requests = self.requests.as_mut().and_then(|bucket| bucket.short_until(1, now));
-        let tokens = self.tokens.as_mut().and_then(|bucket| bucket.short_until(tokens, now));
-        self.cooling(now).max(requests).max(tokens).map_or(Room::Now, Room::NotBefore)
+        let requests = self.requests.as_mut().and_then(|bucket| bucket.available_from(1, now));
+        let tokens = self.tokens.as_mut().and_then(|bucket| bucket.available_from(tokens, now));
+        self.cooling(now).max(requests).max(tokens).map_or(Availability::Now, Availability::NotBefore)
     }
 
     pub(super) fn start(&mut self, tokens: u64) {

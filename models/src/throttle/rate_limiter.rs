@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::QuotaSeen;
 use super::bucket::later;
-use super::quota::{Quota, Room};
+use super::quota::{Availability, Quota};
 use super::rates::Rates;
 #[cfg(test)]
 use super::tests::Bug;
 
-/// Quotas of a call, each once, the narrowest first: `a/b` before `a`.
+/// The quotas of a call without duplicates, narrowest first: `a/b` before `a`.
 pub(super) type Path = Arc<[Text]>;
 
 pub(super) fn path(quotas: &[Text]) -> Path {
@@ -30,7 +30,7 @@ pub(super) fn path(quotas: &[Text]) -> Path {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QuotaCheck {
     Starts,
-    /// It waits until its bell rings, or until then.
+    /// The call waits until its bell rings, or until this time.
     Waits(Option<Instant>),
 }
 
@@ -45,12 +45,12 @@ pub(super) struct RateLimiter {
     default: Rates,
     named: BTreeMap<Text, Rates>,
     quotas: BTreeMap<Text, Quota>,
-    /// Calls by their quotas, in order of arrival.
+    /// Waiting calls by their quotas, in order of arrival.
     lines: BTreeMap<Path, BTreeMap<u64, WaitingCall>>,
     tickets: u64,
     /// Bells to ring once the lock is released.
     rung: Vec<Arc<Notify>>,
-    /// Processes that share the rates.
+    /// Number of processes that share the rates.
     divided: u32,
     #[cfg(test)]
     pub(super) bug: Option<Bug>,
@@ -81,17 +81,17 @@ impl RateLimiter {
         self.tickets
     }
 
-    /// Starts a call if it is the first of its queue and every quota has room in addition to earlier calls.
+    /// Starts a call if it is the first of its queue and every quota allows it in addition to earlier calls.
     ///
-    /// The first calls of all queues are checked in ticket order. A blocked one reserves its first full quota; one that may start and has
-    /// not been polled reserves all of its quotas.
+    /// The first calls of all queues are checked in ticket order. A blocked call reserves its first full quota. A call that may start but has not
+    /// been polled reserves all of its quotas.
     pub(super) fn check(&mut self, path: &Path, ticket: u64, now: Instant) -> QuotaCheck {
         let mut kept = BTreeSet::new();
         for (first, of, tokens) in self.firsts() {
-            let shut = of.iter().find_map(|name| match self.room(name, &kept, tokens, now) {
-                Room::Now => None,
-                Room::Full => Some((name, None)),
-                Room::NotBefore(then) => Some((name, Some(then))),
+            let shut = of.iter().find_map(|name| match self.availability(name, &kept, tokens, now) {
+                Availability::Now => None,
+                Availability::Full => Some((name, None)),
+                Availability::NotBefore(then) => Some((name, Some(then))),
             });
             match shut {
                 Some((_, until)) if first == ticket => return QuotaCheck::Waits(until),
@@ -122,16 +122,16 @@ impl RateLimiter {
         firsts
     }
 
-    fn room(&mut self, name: &Text, kept: &BTreeSet<Text>, tokens: u64, now: Instant) -> Room {
+    fn availability(&mut self, name: &Text, kept: &BTreeSet<Text>, tokens: u64, now: Instant) -> Availability {
         if kept.contains(name) {
-            return Room::Full;
+            return Availability::Full;
         }
         #[cfg(test)]
         let early = self.bug == Some(Bug::TooEarly);
-        let room = self.quota(name, now).room(tokens, now);
+        let availability = self.quota(name, now).availability(tokens, now);
         #[cfg(test)]
-        let room = if early && room != Room::Full { Room::Now } else { room };
-        room
+        let availability = if early && availability != Availability::Full { Availability::Now } else { availability };
+        availability
     }
 
     fn start(&mut self, path: &Path, ticket: u64, tokens: u64, now: Instant) {
@@ -204,11 +204,11 @@ impl RateLimiter {
         self.divided = by;
         let (default, named) = (self.default, &self.named);
         self.quotas.iter_mut().for_each(|(name, quota)| quota.set(rates(name, default, named).divided(by), now));
-        // There may be more room than before.
+        // The new rates may allow more calls than before.
         self.ring();
     }
 
-    /// Wakes the first calls of all queues, in order of arrival: one may start now, or later than it expected.
+    /// Wakes the first calls of all queues, in order of arrival, since each may now start, or later than it expected.
     fn ring(&mut self) {
         for (ticket, path, _) in self.firsts() {
             let waiting = self.lines.get(&path).and_then(|line| line.get(&ticket));
@@ -222,7 +222,7 @@ impl RateLimiter {
     }
 }
 
-/// Returns the named rates, else the default, but unbounded for a model of a named provider, whose bound covers its models.
+/// Returns the named rates, or else the default. A model of a named provider is unbounded, since the provider's rates cover it.
 fn rates(name: &Text, default: Rates, named: &BTreeMap<Text, Rates>) -> Rates {
     let provider = || name.split_once('/').and_then(|(provider, _)| named.get(provider));
     match (named.get(name), provider()) {
@@ -232,7 +232,7 @@ fn rates(name: &Text, default: Rates, named: &BTreeMap<Text, Rates>) -> Rates {
     }
 }
 
-/// Rounded up: 0 would read as over.
+/// Returns the remaining pause, rounded up, since 0 would mean that it is over.
 fn cooling_ms(quota: &Quota, now: Instant) -> Option<u64> {
     let left = quota.cooling(now)?.saturating_duration_since(now);
     Some(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))

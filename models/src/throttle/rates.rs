@@ -1,41 +1,41 @@
 //! Rates of a quota.
 
-/// Bounds of calls under one quota; `None` is unbounded.
+/// Limits of calls under one quota; `None` is unlimited.
 ///
-/// A minute is a steady flow, not a window. The bucket of requests fills with `requests_per_minute` and holds a tenth of that, at least
-/// one: the burst after a pause. The bucket of tokens fills with `tokens_per_minute` and holds a minute's worth: a call starts when its
-/// estimate is available or the bucket is full. Its actual cost corrects the bucket, down to a debt that later calls wait for.
+/// A rate per minute is a steady flow, not a window. The bucket of requests fills with `requests_per_minute` and holds a tenth of that, at least one,
+/// which is the burst after a pause. The bucket of tokens fills with `tokens_per_minute` and holds the tokens of one minute: a call starts when its
+/// estimate is available or the bucket is full. Its actual cost corrects the bucket, possibly to a debt that later calls wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
     pub concurrent: Option<u32>,
-    /// Calls that start in a minute.
+    /// Maximum number of calls that start in a minute.
     pub requests_per_minute: Option<u32>,
-    /// Input and output tokens of the calls of a minute.
+    /// Maximum number of input and output tokens of the calls of a minute.
     pub tokens_per_minute: Option<u64>,
 }
 
 impl Default for Rates {
-    /// 16 concurrent calls.
+    /// Returns a limit of 16 concurrent calls.
     fn default() -> Self {
         Self { concurrent: Some(16), ..Self::unbounded() }
     }
 }
 
-/// Error: rates under which no call could start.
+/// The error of rates under which no call could start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{field}` is 0, so that no call could ever start; give 1 or more, or leave `{field}` out for no bound")]
+#[error("`{field}` is 0, so no call could ever start. Give 1 or more, or omit `{field}` for no limit")]
 pub struct BadRates {
     pub field: &'static str,
 }
 
 impl Rates {
-    /// Returns rates without bounds.
+    /// Returns unlimited rates.
     pub const fn unbounded() -> Self {
         Self { concurrent: None, requests_per_minute: None, tokens_per_minute: None }
     }
 
     /// Checks that calls can start under these rates; the error names the first field that is 0.
-    /// [`Throttles::new`](super::Throttles::new) uses 1 for 0 rather than block forever.
+    /// [`Throttles::new`](super::Throttles::new) uses 1 instead of 0, since it would block forever.
     pub fn check(&self) -> Result<(), BadRates> {
         let bad = |field| Err(BadRates { field });
         match self {
@@ -64,7 +64,7 @@ impl Rates {
         }
     }
 
-    /// Requests that may start at once after a pause.
+    /// Returns the number of requests that may start at once after a pause.
     pub(super) fn burst(requests_per_minute: u32) -> u32 {
         (requests_per_minute / 10).max(1)
     }
@@ -75,13 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zero_is_refused_by_name() {
+    fn zero_rate_is_refused_by_name() {
         let check = |rates: Rates| rates.check().map_err(|bad| bad.to_string());
         assert_eq!(check(Rates::default()), Ok(()));
         assert_eq!(check(Rates::unbounded()), Ok(()));
         assert_eq!(
             check(Rates { concurrent: Some(0), ..Rates::default() }),
-            Err("`concurrent` is 0, so that no call could ever start; give 1 or more, or leave `concurrent` out for no bound"
+            Err("`concurrent` is 0, so no call could ever start. Give 1 or more, or omit `concurrent` for no limit"
                 .to_owned())
         );
         let requests = Rates { requests_per_minute: Some(0), ..Rates::default() };

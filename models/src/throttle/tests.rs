@@ -1,4 +1,4 @@
-//! Under virtual time.
+//! Tests of the rate limiter, under virtual time.
 
 mod callers;
 mod cancel;
@@ -13,7 +13,7 @@ mod rates;
 pub(super) enum Bug {
     /// The newest call starts first.
     Unfair,
-    /// A dropped call stays in the queue.
+    /// A dropped call remains in the queue.
     TicketLost,
     /// Calls start too early.
     TooEarly,

@@ -28,7 +28,7 @@ fn usage(input: u64, output: u64) -> Usage {
     Usage { input, output, ..Usage::default() }
 }
 
-/// The answer must not depend on how its stream is split.
+/// Checks an answer, which must not depend on how its stream is split.
 async fn check(word: &str, body: String, expected: Answer, deltas: Vec<Delta>) {
     for size in [1, 7, 100_000] {
         let server = Server::start([Reply::stream(body.clone()).in_pieces_of(size)]).await;
@@ -64,7 +64,7 @@ pub(crate) fn anthropic() -> String {
 }
 
 #[tokio::test]
-async fn anthropic_with_thinking_and_blocks_that_overlap() {
+async fn anthropic_with_thinking_and_overlapping_blocks() {
     let kept =
         json!({ "protocol": "anthropic", "blocks": [{ "type": "thinking", "thinking": "hm", "signature": "c2ln" }] });
     let expected = Answer {
@@ -107,7 +107,7 @@ async fn openai_with_parallel_calls_in_fragments() {
     let expected = Answer {
         text: Some("let me".into()),
         reasoning: None,
-        // The model truncated the second, which stays unchanged.
+        // The model truncated the second call, which stays unchanged.
         calls: vec![tool_call("call_a", "read", "{\"a\":1}"), tool_call("call_b", "list", "{\"b\"")],
         stop: Stop::Calls,
         model: Some("openai/gpt-x".into()),
@@ -118,7 +118,7 @@ async fn openai_with_parallel_calls_in_fragments() {
 }
 
 #[tokio::test]
-async fn responses_without_indexes_and_with_items_that_overlap() {
+async fn responses_without_indexes_and_with_overlapping_items() {
     let body = events(&[
         json!({"type": "response.created", "response": {"model": "gpt-y", "status": "in_progress"}}),
         json!({"type": "response.output_item.done", "item": {"type": "reasoning", "id": "rs_1", "encrypted_content": "ZW5j"}}),
@@ -145,7 +145,7 @@ async fn responses_without_indexes_and_with_items_that_overlap() {
 }
 
 #[tokio::test]
-async fn gemini_with_signatures_and_thoughts_that_are_counted_apart() {
+async fn gemini_with_signatures_and_separately_counted_thoughts() {
     let parts = |parts: serde_json::Value| json!({"modelVersion": "gemini-z", "candidates": [{"content": {"parts": parts, "role": "model"}}]});
     let mut last = parts(json!([
         {"functionCall": {"name": "read", "args": {"a": 1}}, "thoughtSignature": "c2ln"},

@@ -1,4 +1,4 @@
-//! Endless servers: each has 64 MiB to send, and the client leaves long before.
+//! Endless servers: each can send 64 MiB, and the client must close the connection long before.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,12 +15,12 @@ use tokio::time::Instant;
 
 use super::server::{Reply, answer, request};
 
-const SENT_AT_MOST: usize = 128 * 1024 * 1024;
-/// Most bytes that a client takes, and that the buffers of both sides hold when it leaves: a system lets a socket have 32 MiB and more.
-const READ_AT_MOST: usize = 80 * 1024 * 1024;
+const MAX_SENT: usize = 128 * 1024 * 1024;
+/// Maximum bytes that a client takes and that the buffers of both sides hold when it closes: a system lets a socket have 32 MiB and more.
+const MAX_READ: usize = 80 * 1024 * 1024;
 
-/// Server that answers with `head` and repeats `piece`, with the number of bytes that it could send. With `lists` it answers the list of
-/// models too, else calls alone.
+/// A server that answers with `head` and repeats `piece`, with the number of bytes that it could send. With `lists` it also answers the list of
+/// models, otherwise only calls.
 struct Flood {
     url: String,
     sent: Arc<AtomicUsize>,
@@ -42,12 +42,12 @@ async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
                     "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
                     body.len()
                 );
-                // The client may have left; the assertions below decide.
+                // The client may have closed the connection; the assertions below decide.
                 let _ = connection.write_all(head.as_bytes()).await;
                 continue;
             }
             let mut open = connection.write_all(format!("HTTP/1.1 {head}\r\n\r\n").as_bytes()).await;
-            while open.is_ok() && counted.load(Ordering::Relaxed) < SENT_AT_MOST {
+            while open.is_ok() && counted.load(Ordering::Relaxed) < MAX_SENT {
                 open = connection.write_all(&piece).await;
                 counted.fetch_add(piece.len(), Ordering::Relaxed);
             }
@@ -56,7 +56,7 @@ async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
     Flood { url, sent, server }
 }
 
-/// The error of a call to such a server, and the bytes that it could send.
+/// Returns the error of a call to such a server, and the number of bytes that it could send.
 async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
     let flood = flood(head, piece, lists).await;
     let target = Target::parse(word).and_then(|target| target.with_base_url(&flood.url)).unwrap();
@@ -65,23 +65,23 @@ async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelErr
     (error, flood.sent.load(Ordering::Relaxed))
 }
 
-/// Negative control: a client without bounds reads everything.
+/// Negative control: a client without limits reads everything.
 #[tokio::test]
-async fn without_bounds_the_server_sends_all() {
+async fn client_without_limits_reads_everything() {
     for head in ["500 Oops", "200 OK"] {
         let flood = flood(head, &[b'x'; 65536], false).await;
         let mut client = TcpStream::connect(flood.url.strip_prefix("http://").unwrap()).await.unwrap();
         client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
         let mut body = Vec::new();
         client.read_to_end(&mut body).await.unwrap();
-        assert!(body.len() > SENT_AT_MOST, "{}", body.len());
+        assert!(body.len() > MAX_SENT, "{}", body.len());
         flood.server.abort();
     }
 }
 
-/// Retry-after is bounded; the last case is the control.
+/// Retry-after is limited; the last case is the control.
 #[tokio::test]
-async fn a_retry_after_without_end_is_bounded() {
+async fn endless_retry_after_is_limited() {
     let attacks: [(&str, Option<u64>); 6] = [
         ("retry-after: 99999999999999999999", Some(691_200_000)),
         ("retry-after: 1e308", Some(691_200_000)),
@@ -98,50 +98,50 @@ async fn a_retry_after_without_end_is_bounded() {
 }
 
 #[tokio::test]
-async fn error_body_without_end_is_left() {
+async fn endless_error_body_is_abandoned() {
     let (error, sent) = flooded("openai/m", "500 Oops", &[b'x'; 65536], false).await;
     assert_eq!(error.kind, ModelFail::Unavailable);
-    assert!(sent < READ_AT_MOST, "{sent}");
+    assert!(sent < MAX_READ, "{sent}");
 }
 
 #[tokio::test]
-async fn list_of_models_without_end_is_left() {
+async fn endless_list_of_models_is_abandoned() {
     let piece = br#"{"data":[{"id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},"#.repeat(1000);
     let (error, sent) = flooded("openai/m", "200 OK", &piece, true).await;
     assert_eq!(error.kind, ModelFail::InvalidRequest, "{error}");
-    assert!((1..READ_AT_MOST).contains(&sent), "{sent}");
+    assert!((1..MAX_READ).contains(&sent), "{sent}");
 }
 
 #[tokio::test]
-async fn line_without_end_is_refused() {
+async fn endless_line_is_refused() {
     for word in ["openai/m", "anthropic/m", "ollama/m"] {
         let (error, sent) = flooded(word, "200 OK\r\ncontent-type: text/event-stream", &[b'x'; 65536], false).await;
         let says = "a line of the answer is longer than 8388608 bytes";
         assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says), "{word}");
-        assert!(sent < READ_AT_MOST, "{word}: {sent}");
+        assert!(sent < MAX_READ, "{word}: {sent}");
     }
 }
 
 #[tokio::test]
-async fn event_without_end_is_refused() {
+async fn endless_event_is_refused() {
     let piece = b"data: x\n".repeat(8192);
     let (error, sent) = flooded("openai/m", "200 OK", &piece, false).await;
-    assert_eq!((error.kind, sent < SENT_AT_MOST), (ModelFail::BadAnswer, true), "{error}: {sent}");
+    assert_eq!((error.kind, sent < MAX_SENT), (ModelFail::BadAnswer, true), "{error}: {sent}");
 }
 
 #[tokio::test]
-async fn text_without_end_is_refused() {
+async fn endless_text_is_refused() {
     let frame = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(60_000));
     let (error, sent) = flooded("openai/m", "200 OK", frame.as_bytes(), false).await;
     let says = "the answer has more than 16777216 bytes of content";
     assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says));
-    assert!(sent < READ_AT_MOST, "{sent}");
+    assert!(sent < MAX_READ, "{sent}");
 }
 
-/// A server that sends interim responses without end has threads of its own: calls of other servers are answered meanwhile. The control:
-/// one more call of that server is not even sent within that time, or not answered.
+/// A server that sends endless interim responses has its own threads, so calls of other servers are answered meanwhile. The control: one more call of
+/// that server is not even sent within that time, or not answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn interim_responses_without_end_hold_no_other_server() {
+async fn endless_interim_responses_block_no_other_server() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (tell, receiver) = mpsc::channel();
@@ -151,7 +151,7 @@ async fn interim_responses_without_end_hold_no_other_server() {
             std::thread::spawn(move || {
                 let read = connection.read(&mut [0; 65_536]);
                 let hints = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4_096);
-                // The client may have left.
+                // The client may have closed the connection.
                 let mut open = read.map(drop).and_then(|()| tell.send(()).map_err(std::io::Error::other));
                 while open.is_ok() {
                     open = connection.write_all(&hints);

@@ -27,15 +27,15 @@ fn beginnings() -> [(&'static str, String); 5] {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_is_no_answer_however_it_is_cut() {
+async fn interrupted_stream_is_not_an_answer() {
     for (word, body) in beginnings() {
         // Closed in the middle, and ended properly but without the final event.
         for reply in [Reply::stream(&body).cut(), Reply::stream(&body)] {
             let error = answer(word, reply).await.unwrap_err();
             assert_eq!(error.kind, ModelFail::Unavailable, "{word}: {error}");
-            assert!(error.message.contains("cut in the middle of the answer"), "{word}: {error}");
+            assert!(error.message.contains("interrupted in the middle of the answer"), "{word}: {error}");
         }
-        // Within a frame.
+        // Interrupted within a frame.
         let within = format!("{body}{}", body.get(..body.len() - 6).unwrap());
         let error = answer(word, Reply::stream(within)).await.unwrap_err();
         assert_eq!(error.kind, ModelFail::Unavailable, "{word}: {error}");
@@ -53,7 +53,7 @@ async fn loss_after_the_stop_reason_does_not_fail_the_answer() {
 }
 
 #[tokio::test]
-async fn what_is_no_stream_is_a_bad_answer() {
+async fn body_without_a_stream_is_a_bad_answer() {
     for (word, _) in beginnings() {
         for body in [
             "<html>\n\n<p>Sign in to the hotel's network</p></html>\n",
@@ -68,7 +68,7 @@ async fn what_is_no_stream_is_a_bad_answer() {
 
 /// A complete frame that is not JSON is not a truncation.
 #[tokio::test]
-async fn frame_that_is_no_json_is_malformed() {
+async fn frame_that_is_not_json_is_malformed() {
     for (word, body) in beginnings() {
         let (line, end) = if word == "ollama/m" { ("{\"message\":", "\n") } else { ("data: {\"delta\":", "\n\n") };
         let error = answer(word, Reply::stream(format!("{body}{line}{end}{body}"))).await.unwrap_err();
@@ -78,7 +78,7 @@ async fn frame_that_is_no_json_is_malformed() {
 }
 
 #[tokio::test]
-async fn an_error_in_the_place_of_a_stream_is_told() {
+async fn error_instead_of_a_stream_is_reported() {
     let body = "{\"error\": {\"message\": \"no such luck\"}}\n";
     let error = answer("ollama/m", Reply::stream(body)).await.unwrap_err();
     assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, "the answer is an error: no such luck"));
@@ -90,7 +90,7 @@ async fn an_error_in_the_place_of_a_stream_is_told() {
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_counts_by_its_kind() {
+async fn error_in_a_stream_counts_by_its_kind() {
     for (kind, fail) in [
         ("overloaded_error", ModelFail::Unavailable),
         ("rate_limit_error", ModelFail::Rate),
@@ -109,18 +109,18 @@ async fn an_error_in_the_middle_of_a_stream_counts_by_its_kind() {
 }
 
 #[tokio::test]
-async fn calls_that_are_said_and_not_made_are_a_bad_answer() {
+async fn announced_but_missing_calls_are_a_bad_answer() {
     let body = data(&[
         json!({"choices": [{"index": 0, "delta": {"content": "I will check:"}}]}),
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
     ]);
     let error = answer("openai/m", Reply::stream(body + "data: [DONE]\n\n")).await.unwrap_err();
-    let says = "the answer says that it calls tools, and calls none";
+    let says = "the answer announces tool calls, but includes no call";
     assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says));
 }
 
 #[tokio::test]
-async fn an_answer_that_was_cut_at_the_cap_is_not_called_complete() {
+async fn answer_truncated_at_the_cap_is_not_complete() {
     let end = |response: serde_json::Value| {
         let kind = if response["status"] == "incomplete" { "response.incomplete" } else { "response.completed" };
         let text = json!({"type": "response.output_text.delta", "delta": "half of"});
@@ -163,7 +163,7 @@ async fn dropping_the_call_closes_the_connection() {
     assert_eq!(deltas_received.lock().unwrap().first(), Some(&Delta::Reasoning("hm".into())));
 }
 
-/// An answer of `count` calls in each protocol, one frame each.
+/// Returns an answer of `count` calls in each protocol, one frame each.
 fn crowds(count: usize) -> [(&'static str, String); 5] {
     let all = |call: &dyn Fn(usize) -> serde_json::Value| (0..count).map(call).collect::<Vec<_>>();
     let end = |mut frames: Vec<serde_json::Value>, last: serde_json::Value| {
@@ -211,7 +211,7 @@ async fn too_many_calls_in_one_answer_are_a_bad_answer() {
     for (word, body) in crowds(4_000) {
         let error = answer(word, Reply::stream(body)).await.unwrap_err();
         assert_eq!(error.kind, ModelFail::BadAnswer, "{word}: {error}");
-        let text = "the answer asks for more than 1024 calls, the most that one may hold";
+        let text = "the answer has more than 1024 calls";
         assert!(error.message.contains(text), "{word}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of HTTP.
+//! HTTP errors.
 
 use serde_json::json;
 use subtend_models::model::{Deltas, Model as _, ModelError};
@@ -20,7 +20,7 @@ fn says(error: &ModelError) -> String {
 }
 
 #[tokio::test]
-async fn each_status_is_what_the_caller_can_do_about_it() {
+async fn each_status_maps_to_its_kind_of_failure() {
     for (status, kind) in [
         ("400 Bad Request", ModelFail::InvalidRequest),
         ("401 Unauthorized", ModelFail::Auth),
@@ -43,7 +43,7 @@ async fn each_status_is_what_the_caller_can_do_about_it() {
 }
 
 #[tokio::test]
-async fn the_providers_own_words_are_told_in_one_line() {
+async fn provider_message_is_shown_on_one_line() {
     let body = json!({"error": {"type": "invalid_request_error", "message": "temperature:\n  must be\tat most 2"}});
     let report = error("openai/m", "400 Bad Request", &body.to_string()).await;
     assert_eq!(says(&report), "HERE answered 400: temperature: must be at most 2");
@@ -73,9 +73,9 @@ async fn too_long_conversation_has_its_own_error() {
     }
 }
 
-/// From the providers' references and from bug reports.
+/// The messages are from the providers' references and from bug reports.
 #[tokio::test]
-async fn a9_an_account_out_of_credit_is_told_per_protocol() {
+async fn a9_account_out_of_credit_is_reported_per_protocol() {
     let openai = json!({"error": {"message": "You exceeded your current quota, please check your plan and billing details.",
         "type": "insufficient_quota", "param": null, "code": "insufficient_quota"}});
     let inactive = json!({"error": {"message": "Your account is not active.", "type": "billing_not_active", "code": "billing_not_active"}});
@@ -102,11 +102,11 @@ async fn a9_an_account_out_of_credit_is_told_per_protocol() {
     let limited = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED",
         "message": "You exceeded your current quota, please check your plan and billing details."}});
     let rate = error("gemini/m", "429 Too Many Requests", &limited.to_string()).await;
-    assert_eq!(rate.kind, ModelFail::Rate, "its rate limits speak of a quota too: {rate}");
+    assert_eq!(rate.kind, ModelFail::Rate, "its rate limits mention a quota too: {rate}");
 }
 
 #[tokio::test]
-async fn a9_a_region_or_a_model_without_access_is_no_refused_key() {
+async fn a9_missing_access_is_not_reported_as_a_refused_key() {
     let region = json!({"error": {"code": "unsupported_country_region_territory", "param": null, "type": "request_forbidden",
         "message": "Country, region, or territory not supported"}});
     let project = json!({"error": {"message": "Project `p` does not have access to model `m`", "type": "invalid_request_error",
@@ -137,9 +137,9 @@ async fn a9_a_region_or_a_model_without_access_is_no_refused_key() {
     assert_eq!(error.kind, ModelFail::Auth, "{error}");
 }
 
-/// A plain server answers a TLS handshake with plain text, or closes.
+/// A plain server answers a TLS handshake with plain text, or closes the connection.
 #[tokio::test]
-async fn a9_tls_against_a_plain_port_says_so() {
+async fn a9_tls_to_a_plain_port_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -151,12 +151,12 @@ async fn a9_tls_against_a_plain_port_says_so() {
     });
     let error = call(&url).await;
     let expected =
-        format!("could not reach {url}: the server does not speak TLS on this port: give its base URL as http://…");
+        format!("could not reach {url}: the server does not speak TLS on this port. Give its base URL as http://…");
     assert_eq!((error.kind, error.message), (ModelFail::Unavailable, expected));
 }
 
 #[tokio::test]
-async fn a9_a_hang_up_before_tls_says_so() {
+async fn a9_close_before_tls_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -169,7 +169,7 @@ async fn a9_a_hang_up_before_tls_says_so() {
     });
     let error = call(&url).await;
     assert_eq!(error.kind, ModelFail::Unavailable);
-    assert!(error.message.contains("closed the connection before TLS was agreed on"), "{error}");
+    assert!(error.message.contains("closed the connection before TLS was established"), "{error}");
 }
 
 async fn call(url: &str) -> ModelError {
@@ -178,7 +178,7 @@ async fn call(url: &str) -> ModelError {
 }
 
 #[tokio::test]
-async fn when_to_ask_again_is_passed_on() {
+async fn retry_after_is_passed_on() {
     let wait = async |headers: &str| {
         error("openai/m", &format!("429 Too Many Requests{headers}"), "slow").await.retry_after_ms
     };
@@ -190,7 +190,7 @@ async fn when_to_ask_again_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_known_is_told_with_names_that_are() {
+async fn unknown_model_is_reported_with_similar_names() {
     let missing = json!({"type": "error", "error": {"type": "not_found_error", "message": "model: claude-sonet-5"}});
     let models = json!({"data": [{"id": "claude-opus-5"}, {"id": "claude-sonnet-5"}, {"id": "other"}]});
     let server = Server::start([
@@ -217,7 +217,7 @@ async fn unreachable_server_is_named() {
 }
 
 #[tokio::test]
-async fn a_connection_that_closes_without_a_word_is_unavailable() {
+async fn connection_closed_without_an_answer_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { while listener.accept().await.is_ok() {} });

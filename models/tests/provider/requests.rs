@@ -40,11 +40,11 @@ async fn each_protocol_has_its_own_path_and_shape() {
 }
 
 #[tokio::test]
-async fn a_server_that_needs_no_key_is_sent_none() {
+async fn server_without_a_key_is_sent_none() {
     for word in ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"] {
         let server = Server::start([Reply::with_head("500 Oops", "")]).await;
         let target = Target::parse(word).unwrap().with_base_url(&server.url).unwrap();
-        let Ok(model) = Provider::new(target) else { panic!("{word} needs no key here") };
+        let Ok(model) = Provider::new(target) else { panic!("{word} needs no key with a base URL") };
         model.call(request(), Deltas::none()).await.unwrap_err();
         let received = server.received_request();
         let variable = model.name().starts_with("ollama") || std::env::var("OPENAI_API_KEY").is_err();
@@ -73,7 +73,7 @@ async fn model_name_is_sent_unchanged() {
 }
 
 #[tokio::test]
-async fn settings_are_sent_in_each_protocols_words() {
+async fn settings_are_sent_in_each_protocols_fields() {
     let settings =
         Settings { output_tokens: Some(3000), temperature: Some(0.5), top_p: Some(0.9), effort: Some(Effort::Low) };
     let body = async |word| received_request(word, Request { settings, ..request() }).await.body;
@@ -98,7 +98,7 @@ async fn settings_are_sent_in_each_protocols_words() {
         let reasons = body(word).await;
         assert_eq!((reasons.get("temperature"), reasons.get("top_p")), (None, None), "{word}");
     }
-    // Thinking excludes a temperature and leaves room under the cap.
+    // Thinking excludes a temperature, and leaves enough of the cap for the answer.
     let anthropic = body("anthropic/claude-sonnet-4").await;
     assert_eq!((anthropic.get("temperature"), anthropic.get("top_p")), (None, None));
     assert_eq!(anthropic["thinking"], json!({"type": "enabled", "budget_tokens": 1024}));
@@ -122,7 +122,7 @@ async fn b18_cap_of_a_call_is_in_its_request() {
 }
 
 #[tokio::test]
-async fn a_format_is_asked_for_where_no_tools_are_offered() {
+async fn format_is_requested_if_no_tools_are_offered() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
     let format = Some(schema.to_string().into());
     let body = async |word, tools: Vec<ToolSpec>| {

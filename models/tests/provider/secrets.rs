@@ -9,7 +9,7 @@ use super::server::{KEY, Reply, Server, answer, request};
 const WORDS: [&str; 5] = ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"];
 
 #[tokio::test]
-async fn a_key_in_a_body_is_masked() {
+async fn key_in_a_body_is_masked() {
     for word in WORDS {
         for status in ["400 Bad Request", "401 Unauthorized", "429 Slow", "500 Oops"] {
             for body in [
@@ -25,7 +25,7 @@ async fn a_key_in_a_body_is_masked() {
 }
 
 #[tokio::test]
-async fn a_key_in_a_stream_that_fails_is_masked() {
+async fn key_in_a_failed_stream_is_masked() {
     let attacks: [String; 3] = [
         format!("data: {{\"error\": {{\"message\": \"you sent {KEY}\"}}}}\n\n"),
         format!("data: you sent {KEY}\n\n"),
@@ -38,7 +38,7 @@ async fn a_key_in_a_stream_that_fails_is_masked() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_its_address_is_not_shown() {
+async fn redirect_is_not_followed_and_its_address_not_shown() {
     let elsewhere = Server::start([Reply::stream("data: [DONE]\n\n")]).await;
     for word in WORDS {
         let head = format!("307 Temporary Redirect\r\nlocation: {}/{KEY}?key={KEY}", elsewhere.url);
@@ -53,7 +53,7 @@ async fn a_redirect_is_not_followed_and_its_address_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_key_is_sent_in_the_providers_own_header_and_nowhere_else() {
+async fn key_is_sent_only_in_the_providers_header() {
     for (word, header) in [
         ("anthropic/m", format!("x-api-key: {KEY}")),
         ("openai/m", format!("authorization: bearer {KEY}")),
@@ -79,7 +79,7 @@ async fn refused_key_is_reported_without_its_value() {
 }
 
 #[test]
-fn nothing_shows_a_key() {
+fn debug_and_display_hide_the_key() {
     let target = Target::parse("openai/m").unwrap().with_key(Key::new(KEY));
     let provider = Provider::new(target.clone()).unwrap();
     let shown = format!("{target} {target:?} {provider:?} {} {:?}", Key::new(KEY), Key::new(KEY));
@@ -88,7 +88,7 @@ fn nothing_shows_a_key() {
 
 /// Negative control: text that is not a key is shown.
 #[tokio::test]
-async fn without_the_mask_the_text_of_a_server_is_shown() {
+async fn unmasked_text_of_a_server_is_shown() {
     const OTHER: &str = "othersecret-4712";
     for status in ["400 Bad Request", "500 Oops"] {
         let error = answer("openai/m", Reply::with_head(status, format!("you sent {OTHER}"))).await.unwrap_err();
@@ -98,7 +98,7 @@ async fn without_the_mask_the_text_of_a_server_is_shown() {
 
 /// Negative control: a client that follows redirects reaches the other server.
 #[tokio::test]
-async fn without_the_refusal_a_redirect_is_followed() {
+async fn client_that_follows_redirects_reaches_the_target() {
     let elsewhere = Server::start([Reply::with_head("200 OK", "arrived")]).await;
     let head = format!("307 Temporary Redirect\r\nlocation: {}/{KEY}", elsewhere.url);
     let server = Server::start([Reply::with_head(&head, "")]).await;

@@ -1,4 +1,4 @@
-//! Server with scripted replies, which records requests.
+//! A server with scripted replies, which records requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,12 +29,12 @@ enum End {
 }
 
 impl Reply {
-    /// A stream of events, each a text with its line breaks.
+    /// Returns a stream of events, each a text with its line breaks.
     pub(crate) fn stream(body: impl AsRef<str>) -> Self {
         Self::with_head("200 OK\r\ncontent-type: text/event-stream", body)
     }
 
-    /// A response with `status` and more headers, such as `429 Too Many Requests\r\nretry-after: 2`.
+    /// Returns a response with `status` and more headers, such as `429 Too Many Requests\r\nretry-after: 2`.
     pub(crate) fn with_head(head: &str, body: impl AsRef<str>) -> Self {
         Self { head: head.into(), pieces: vec![body.as_ref().as_bytes().to_vec()], end: End::Whole }
     }
@@ -68,7 +68,7 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl Server {
-    /// Answers requests with `replies` in turn, and with the last one from then on.
+    /// Answers requests with `replies` in turn, and repeats the last one.
     pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         let replies: Vec<Reply> = replies.into_iter().collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -102,7 +102,7 @@ impl Server {
         self.gone.notified().await;
     }
 
-    /// The provider's model `word` at this server, with a key.
+    /// Returns the provider's model `word` at this server, with a key.
     pub(crate) fn model(&self, word: &str) -> Provider {
         let target = Target::parse(word).unwrap().with_base_url(&self.url).unwrap().with_key(Key::new(KEY));
         Provider::new(target).unwrap()

@@ -1,4 +1,4 @@
-//! One conversation in each protocol: two calls, of which one fails, a notice, and a prompt.
+//! One conversation in each protocol: two calls, one of which fails, a notice, and a prompt.
 
 use std::sync::Arc;
 

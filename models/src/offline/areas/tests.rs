@@ -35,7 +35,7 @@ fn areas(listing: &ToolListing, question: &str) -> Vec<Area> {
 }
 
 #[test]
-fn a_general_question_takes_the_top_and_the_largest_areas() {
+fn general_question_takes_the_top_and_the_largest_areas() {
     let plan = plan(&project(), "How is this project put together?", None);
     let expected =
         [Area::shallow("."), Area::deep("session"), Area::deep("tools"), Area::deep("journal"), Area::deep("docs")];
@@ -45,7 +45,7 @@ fn a_general_question_takes_the_top_and_the_largest_areas() {
 }
 
 #[test]
-fn a_question_that_names_places_goes_there_first() {
+fn question_with_place_names_takes_those_first() {
     assert_eq!(
         areas(&project(), "Where does the web part log errors?"),
         [Area::deep("web"), Area::shallow("."), Area::deep("session")]
@@ -69,7 +69,7 @@ fn few_areas_are_divided() {
 }
 
 #[test]
-fn words_that_name_an_area_are_not_searched_for_beside_others() {
+fn words_that_name_an_area_are_not_searched_if_others_exist() {
     let words = |question| {
         plan(&project(), question, None)
             .briefs
@@ -82,7 +82,7 @@ fn words_that_name_an_area_are_not_searched_for_beside_others() {
 }
 
 #[test]
-fn no_two_areas_share_a_file() {
+fn areas_do_not_share_files() {
     for question in ["session session/src journal Cargo.toml", "session/src session", "README.md tools src docs web"] {
         let areas = areas(&project(), question);
         for (at, area) in areas.iter().enumerate() {
@@ -112,7 +112,7 @@ fn expected<const N: usize>(areas: [(&str, &str); N]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn areas_that_match_come_before_large_ones() {
+fn matching_areas_come_before_large_ones() {
     let crates = listing(&[
         ("asn1/", 900),
         ("bindings/", 800),
@@ -146,7 +146,7 @@ fn areas_that_match_come_before_large_ones() {
 }
 
 #[test]
-fn one_directory_that_matches_is_divided() {
+fn single_matching_directory_is_divided() {
     let nested = listing(&[
         ("docs/", 50),
         ("index/", 3),

@@ -9,7 +9,7 @@ fn page(lines: &[&str]) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn a_file_is_introduced_by_what_it_says_of_itself() {
+fn opening_line_is_the_files_own_description() {
     let opens = |path: &str, lines: &[&str]| opening(path, &page(lines)).map(|place| (place.line, place.text));
     let at = |line, text: &str| Some((line, text.to_owned()));
     assert_eq!(opens("a.rs", &["#![no_std]", "", "//! The heart.", "use x;"]), at(3, "//! The heart."));

@@ -8,11 +8,11 @@ use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 use subtend_session::outcome::ModelFail;
 
-use super::{Fault, of_words};
+use super::{Fault, classify};
 use crate::provider::client::Client;
 use crate::provider::retry_after;
 
-/// A failed connection, or a request that could not be made.
+/// Returns the failure of a connection, or of a request that could not be made.
 pub(in crate::provider) fn of_transport(error: &reqwest::Error, client: &Client) -> Fault {
     let origin = client.origin();
     if error.is_builder() || error.is_request() && !error.is_connect() && !error.is_timeout() && io(error).is_none() {
@@ -22,10 +22,10 @@ pub(in crate::provider) fn of_transport(error: &reqwest::Error, client: &Client)
     let why = match io(error) {
         _ if error.is_timeout() => "no connection within 10 seconds".to_owned(),
         _ if client.is_https() && is_no_tls(error) => {
-            "the server does not speak TLS on this port: give its base URL as http://…".to_owned()
+            "the server does not speak TLS on this port. Give its base URL as http://…".to_owned()
         }
         _ if client.is_https() && root(error) == "tls handshake eof" => {
-            "the server closed the connection before TLS was agreed on: if it speaks none, give its base URL as http://…"
+            "the server closed the connection before TLS was established. If it does not speak TLS, give its base URL as http://…"
                 .to_owned()
         }
         Some(ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
@@ -35,7 +35,7 @@ pub(in crate::provider) fn of_transport(error: &reqwest::Error, client: &Client)
     let text = if error.is_connect() || error.is_timeout() {
         format!("could not reach {origin}: {why}")
     } else {
-        format!("the connection to {origin} was cut in the middle of the answer: {why}")
+        format!("the connection to {origin} was interrupted in the middle of the answer: {why}")
     };
     Fault::new(ModelFail::Unavailable, text)
 }
@@ -45,18 +45,20 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
     let code = status.as_u16();
     if status.is_redirection() {
         let to = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(public).unwrap_or_default();
-        let text = format!("{who} redirects{to} ({code}), and a key is not taken along: give the final base URL");
+        let text = format!(
+            "{who} redirects{to} ({code}), which is not followed, since it would pass the key on. Give the final base URL"
+        );
         return Fault::new(ModelFail::InvalidRequest, text);
     }
     let json = serde_json::from_str::<Value>(body).unwrap_or(Value::Null);
-    let mut fault = of_words(Some(status), &json, Some(body));
+    let mut fault = classify(Some(status), &json, Some(body));
     let wording = if fault.text.is_empty() { String::new() } else { format!(": {}", fault.text) };
     fault.text = match (fault.kind, &client.key, client.key_name()) {
         (ModelFail::Auth, Some(_), Some(name)) => format!("the key in {name} was refused by {who} ({code}){wording}"),
         (ModelFail::Auth, Some(_), None) => format!("the key was refused by {who} ({code}){wording}"),
         (ModelFail::Auth, None, _) => match client.protocol.key_variable() {
-            Some(name) => format!("{who} wants a key ({code}): set {name}{wording}"),
-            None => format!("{who} wants a key ({code}){wording}"),
+            Some(name) => format!("{who} requires a key ({code}): set {name}{wording}"),
+            None => format!("{who} requires a key ({code}){wording}"),
         },
         (ModelFail::Credit, ..) => {
             format!(
@@ -69,32 +71,29 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
         }
         (ModelFail::Access, ..) => format!("{who} refused access ({code}){wording}"),
         _ if code == 404 && !client.is_home() && !wording.to_lowercase().contains("model") => {
-            format!(
-                "{who} answered 404{wording}: is the base URL right, and does the server speak {}?",
-                client.protocol
-            )
+            format!("{who} answered 404{wording}: check the base URL, and that the server speaks {}", client.protocol)
         }
         _ => format!("{who} answered {code}{wording}"),
     };
     let reset = || retry_after::reset(headers, &json).filter(|_| fault.kind == ModelFail::Rate);
     fault.retry_after_ms = retry_after::of(headers).or_else(reset).filter(|_| fault.kind.retryable());
     if let Some(ms) = fault.retry_after_ms.filter(|ms| *ms >= 1_000) {
-        fault.text = format!("{}; it asks to wait {} s", fault.text, ms.div_ceil(1_000));
+        fault.text = format!("{}; retry after {} s", fault.text, ms.div_ceil(1_000));
     }
     fault
 }
 
-/// Whether a connection failed because the server does not speak TLS.
+/// Returns whether a connection failed because the server does not speak TLS.
 fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return matches!(error, rustls::Error::InvalidMessage(_));
     }
-    // The content of an I/O error is not its source, and may be another error.
+    // The content of an I/O error is not its source, but may be another error.
     let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     held.is_some_and(|held| is_no_tls(held)) || error.source().is_some_and(is_no_tls)
 }
 
-/// Scheme and host of an address, for display.
+/// Returns scheme and host of an address, for display.
 fn public(location: &str) -> Option<String> {
     let url = reqwest::Url::parse(location).ok()?;
     let host = url.host_str()?;
@@ -112,7 +111,7 @@ fn io(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
     None
 }
 
-/// Returns the message of the innermost error: outer ones repeat the address.
+/// Returns the message of the innermost error, since outer ones repeat the address.
 fn root(error: &(dyn Error + 'static)) -> String {
     let mut root = error;
     while let Some(below) = root.source() {

@@ -6,7 +6,7 @@ use crate::provider::key::Key;
 use crate::provider::target::Target;
 
 #[test]
-fn an_error_is_found_wherever_it_stands_and_nothing_else_is_one() {
+fn error_is_found_in_every_place_and_nowhere_else() {
     for frame in
         [json!({"error": "no"}), json!({"error": {"message": "no"}}), json!({"type": "error", "message": "no"})]
     {
@@ -18,7 +18,7 @@ fn an_error_is_found_wherever_it_stands_and_nothing_else_is_one() {
 }
 
 #[test]
-fn a_status_within_a_stream_counts_as_one_before_it() {
+fn status_within_a_stream_counts_like_one_before_it() {
     let kind = |code: u16| of_frame(&json!({"error": {"code": code, "message": "x"}})).map(|fault| fault.kind);
     assert_eq!(kind(429), Some(ModelFail::Rate));
     assert_eq!(kind(503), Some(ModelFail::Unavailable));
@@ -26,7 +26,7 @@ fn a_status_within_a_stream_counts_as_one_before_it() {
 }
 
 #[test]
-fn an_account_without_credit_is_not_asked_again() {
+fn account_without_credit_is_not_retried() {
     let kind =
         |code: &str| of_frame(&json!({"error": {"status": 429, "code": code, "message": "x"}})).map(|of| of.kind);
     assert_eq!(kind("rate_limit_exceeded"), Some(ModelFail::Rate));
@@ -37,14 +37,14 @@ fn an_account_without_credit_is_not_asked_again() {
 }
 
 #[test]
-fn a_conversation_that_is_too_long_is_told_by_its_words() {
+fn context_overflow_is_recognised_by_its_message() {
     let long = json!({"error": {"code": 400, "message": "This model's maximum context length is 8192 tokens."}});
     assert_eq!(of_frame(&long).map(|fault| fault.kind), Some(ModelFail::ContextOverflow));
     let busy = json!({"error": {"code": 503, "message": "no context window is free"}});
     assert_eq!(of_frame(&busy).map(|fault| fault.kind), Some(ModelFail::Unavailable));
 }
 
-/// The message for a refused key of model `word` with `variables`.
+/// Returns the message for a refused key of model `word` with `variables`.
 fn refused(word: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: Option<&str>) -> String {
     let target = Target::parse(word).unwrap();
     let target = key.map_or(target.clone(), |key| target.with_key(Key::new(key)));
@@ -59,7 +59,7 @@ fn refused(word: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: 
 }
 
 #[test]
-fn a_refused_key_is_told_by_where_it_came_from() {
+fn refused_key_is_named_by_its_source() {
     let variables = [("ANTHROPIC_API_KEY", "secret-1"), ("OPENAI_API_KEY", "secret-1")];
     assert_eq!(
         refused("anthropic/m", None, &variables, None),
@@ -72,13 +72,13 @@ fn a_refused_key_is_told_by_where_it_came_from() {
     assert_eq!(refused("openai/m", None, &[], Some("secret-1")), "the key was refused by openai (401): bad key [key]");
     assert_eq!(
         refused("gemini/m", Some("https://h"), &[], None),
-        "https://h wants a key (401): set GEMINI_API_KEY: bad key secret-1"
+        "https://h requires a key (401): set GEMINI_API_KEY: bad key secret-1"
     );
-    assert_eq!(refused("ollama/m", None, &[], None), "http://127.0.0.1:11434 wants a key (401): bad key secret-1");
+    assert_eq!(refused("ollama/m", None, &[], None), "http://127.0.0.1:11434 requires a key (401): bad key secret-1");
 }
 
 #[test]
-fn an_error_without_a_message_says_so() {
+fn error_without_a_message_is_reported_as_such() {
     for frame in [r#"{"error":{"code":317}}"#, r#"{"error":{"message":"\u0001"}}"#, r#"{"type":"error"}"#] {
         let fault = of_frame(&serde_json::from_str(frame).unwrap()).unwrap();
         assert!(fault.shown(None).starts_with("the answer is an error"), "{frame}: {}", fault.shown(None));

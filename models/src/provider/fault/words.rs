@@ -3,10 +3,10 @@
 use serde_json::Value;
 use subtend_session::outcome::ModelFail;
 
-/// Most characters of a message.
+/// Maximum characters of a message.
 const MAX_CHARS: usize = 500;
 
-/// Returns the message in an error, wherever the provider puts it.
+/// Returns the message of an error, from any place where providers put it.
 pub(super) fn message(body: &Value) -> Option<String> {
     let places = ["/error/message", "/error", "/message", "/detail", "/0/error/message", "/response/error/message"];
     let found = places.iter().find_map(|place| body.pointer(place).and_then(Value::as_str));
@@ -25,13 +25,13 @@ pub(super) fn kinds(body: &Value) -> String {
     found.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the text of a body that is not JSON, and nothing of an HTML page.
+/// Returns the text of a body that is not JSON. For an HTML page, returns `None`.
 pub(super) fn plain(body: &str) -> Option<String> {
     let body = body.trim();
     (!body.is_empty() && !body.starts_with('<')).then(|| body.to_owned())
 }
 
-/// Classifies by the message alone.
+/// Classifies a failure by the message alone.
 pub(super) fn fail(text: &str) -> ModelFail {
     let says = |phrases: &[&str]| phrases.iter().any(|word| text.contains(word));
     if says(&["overloaded", "unavailable", "server_error", "api_error", "timeout", "timed out", "internal_error"]) {
@@ -40,7 +40,7 @@ pub(super) fn fail(text: &str) -> ModelFail {
         ModelFail::Rate
     } else if says(&["authentication", "unauthorized", "invalid_api_key", "unauthenticated"]) {
         ModelFail::Auth
-    } else if says(&["permission_"]) || tells_of_region(text) {
+    } else if says(&["permission_"]) || is_unsupported_region(text) {
         ModelFail::Access
     } else if says(&["invalid_request", "invalid_argument", "not_found"]) {
         ModelFail::InvalidRequest
@@ -49,7 +49,7 @@ pub(super) fn fail(text: &str) -> ModelFail {
     }
 }
 
-pub(super) fn tells_of_context(text: &str) -> bool {
+pub(super) fn is_context_overflow(text: &str) -> bool {
     const WORDS: [&str; 14] = [
         "context length",
         "context_length",
@@ -69,9 +69,9 @@ pub(super) fn tells_of_context(text: &str) -> bool {
     WORDS.iter().any(|word| text.contains(word))
 }
 
-/// Whether the account has no credit, so that waiting does not help. Gemini's message for a rate limit mentions a quota and a plan, and
-/// does not count.
-pub(super) fn tells_of_credit(text: &str) -> bool {
+/// Returns whether the account has no credit, so that waiting does not help. Gemini's message for a rate limit mentions a quota and a plan, but is
+/// not one of these.
+pub(super) fn is_out_of_credit(text: &str) -> bool {
     const WORDS: [&str; 18] = [
         "insufficient_quota",
         "billing_error",
@@ -95,8 +95,8 @@ pub(super) fn tells_of_credit(text: &str) -> bool {
     WORDS.iter().any(|word| text.contains(word))
 }
 
-/// Whether the key is missing or refused, where the status is that of a bad request or of missing access.
-pub(super) fn tells_of_key(body: &Value, text: &str) -> bool {
+/// Returns whether the key is missing or refused although the status is that of a bad request or of missing access.
+pub(super) fn is_key_refused(body: &Value, text: &str) -> bool {
     const WORDS: [&str; 6] = [
         "api key not valid",
         "invalid_api_key",
@@ -110,14 +110,14 @@ pub(super) fn tells_of_key(body: &Value, text: &str) -> bool {
     text.contains("authentication_error") || WORDS.iter().any(|word| text.contains(word)) || reasons.iter().any(refused)
 }
 
-/// Whether the provider does not serve the caller's region.
-pub(super) fn tells_of_region(text: &str) -> bool {
+/// Returns whether the provider does not serve the caller's region.
+pub(super) fn is_unsupported_region(text: &str) -> bool {
     ["unsupported_country", "country, region", "location is not supported", "not available in your"]
         .iter()
         .any(|word| text.contains(word))
 }
 
-pub(super) fn tells_of_unknown_model(text: &str) -> bool {
+pub(super) fn is_unknown_model(text: &str) -> bool {
     text.contains("model")
         && ["not found", "not_found", "does not exist", "not a valid model", "unknown model", "invalid model"]
             .iter()

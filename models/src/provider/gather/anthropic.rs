@@ -1,4 +1,4 @@
-//! Anthropic messages: blocks by index, which may be open at the same time.
+//! Frames of Anthropic messages: blocks by index, which may be open at the same time.
 
 use serde_json::{Value, json};
 use subtend_session::record::Stop;
@@ -7,7 +7,7 @@ use super::Draft;
 use super::frame::{arguments, text};
 
 pub(super) fn frame(draft: &mut Draft, frame: &Value) {
-    // The data has the kind too: the event's name can be lost where a chunk ends within a line break.
+    // The kind is read from the data: the event's name can be lost if a chunk ends within a line break.
     match text(frame, "/type").unwrap_or_default() {
         "message_start" => {
             draft.model(text(frame, "/message/model"));
@@ -42,7 +42,7 @@ fn start(draft: &mut Draft, frame: &Value) {
             }
         }
         "redacted_thinking" => {
-            // All that such a block has. Other fields could be a tree of any size, one for each frame.
+            // This is the only field of such a block. Others could be trees of any size in each frame.
             let data = text(frame, "/content_block/data").unwrap_or_default();
             if draft.keeps(data.len()) {
                 draft.kept.blocks.push((index, json!({ "type": "redacted_thinking", "data": data })));
@@ -51,7 +51,7 @@ fn start(draft: &mut Draft, frame: &Value) {
         "tool_use" => {
             let id = text(frame, "/content_block/id").unwrap_or_default();
             draft.open(index.to_string(), id, text(frame, "/content_block/name").unwrap_or_default());
-            // Some servers send the whole input here, and no deltas.
+            // Some servers send the whole input here, without deltas.
             let input = frame.pointer("/content_block/input").filter(|input| **input != json!({}));
             let input = arguments(input);
             if let Some(call) = draft.call(&index.to_string()) {
@@ -86,7 +86,7 @@ fn append(draft: &mut Draft, index: u64, field: &str, piece: &str) {
     }
 }
 
-/// Whether a block can be sent back: thinking without a signature is refused.
+/// Returns whether a block can be sent back: thinking without a signature is refused.
 pub(super) fn is_signed(block: &Value) -> bool {
     text(block, "/type") != Some("thinking") || text(block, "/signature").is_some_and(|sign| !sign.is_empty())
 }

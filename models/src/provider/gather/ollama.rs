@@ -1,4 +1,4 @@
-//! Ollama chat: one line each, with complete calls, mostly without ids.
+//! Frames of Ollama chat: one line each, with complete calls, mostly without ids.
 
 use serde_json::Value;
 use subtend_session::record::Stop;

@@ -1,4 +1,4 @@
-//! OpenAI chat completions and their variants.
+//! Frames of OpenAI chat completions and their variants.
 
 use serde_json::Value;
 use subtend_session::record::Stop;
@@ -10,8 +10,8 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     draft.model(text(frame, "/model"));
     draft.tally.openai(frame.get("usage"));
     let Some(choice) = frame.pointer("/choices/0") else {
-        // The usage comes last, after the stop reason; not every server sends `[DONE]` after it.
-        draft.ended |= draft.stop.is_some() && draft.tally.is_told();
+        // The usage comes last, after the stop reason. Not every server sends `[DONE]` after it.
+        draft.ended |= draft.stop.is_some() && draft.tally.is_reported();
         return;
     };
     let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
@@ -34,7 +34,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// A typed piece, as some servers send reasoning and text.
+/// Adds a typed piece, in which some servers send reasoning and text.
 fn part(draft: &mut Draft, piece: &Value) {
     match (piece.get("text"), piece.get("thinking")) {
         (Some(Value::String(text)), _) => draft.say(text),
@@ -46,7 +46,7 @@ fn part(draft: &mut Draft, piece: &Value) {
     }
 }
 
-/// A piece of a call. Some servers send no index, or the same for all calls: a new id is a new call.
+/// Adds a piece of a call. Some servers send no index, or the same for all calls: a new id is a new call.
 fn call(draft: &mut Draft, piece: &Value) {
     let index = piece.get("index").and_then(Value::as_u64).map(|index| index.to_string());
     let id = text(piece, "/id").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! OpenAI responses: items by id or index, which may be open at the same time.
+//! Frames of OpenAI responses: items by id or index, which may be open at the same time.
 
 use serde_json::Value;
 use subtend_session::outcome::ModelFail;
@@ -36,7 +36,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// The id or the index of an item: servers omit one of them.
+/// Returns the id or the index of an item, since servers omit one of them.
 fn place(frame: &Value) -> String {
     let id = text(frame, "/item_id").or_else(|| text(frame, "/item/id")).filter(|id| !id.is_empty());
     match (id, frame.get("output_index")) {
@@ -54,7 +54,7 @@ fn added(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// Complete arguments replace their pieces.
+/// Replaces the pieces of the arguments by the complete arguments.
 fn whole(draft: &mut Draft, frame: &Value, arguments: Option<&str>) {
     let arguments = arguments.filter(|arguments| !arguments.is_empty());
     if let (Some(arguments), Some(call)) = (arguments, draft.call(&place(frame))) {
@@ -125,7 +125,7 @@ fn end(draft: &mut Draft, frame: &Value) {
     draft.ended = true;
 }
 
-/// A call in the list of the answer's items.
+/// Adds a call from the list of the answer's items.
 fn listed(draft: &mut Draft, item: &Value) {
     let id = text(item, "/call_id").unwrap_or_default();
     let place = text(item, "/id").unwrap_or(id).to_owned();

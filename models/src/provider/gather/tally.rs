@@ -1,12 +1,12 @@
-//! Tokens as providers report them.
+//! Token counts as providers report them.
 
 use serde_json::Value;
 use subtend_session::usage::Usage;
 
-/// A larger count is an error of the server.
-const ABSURD: u64 = 1_000_000_000;
+/// Counts from here on are errors of the server.
+const MAX_COUNT: u64 = 1_000_000_000;
 
-/// Reported counts; a later report replaces an earlier one, number by number.
+/// Reported counts. A later report replaces an earlier one, number by number.
 #[derive(Default)]
 pub(super) struct TokenTally {
     input: Option<u64>,
@@ -16,16 +16,16 @@ pub(super) struct TokenTally {
     cache_read: Option<u64>,
     /// Input that is counted separately.
     input_beside: Option<u64>,
-    /// Whether the input excludes cached tokens.
+    /// True if the input excludes cached tokens.
     cache_apart: bool,
-    /// Whether the output excludes the reasoning.
+    /// True if the output excludes the reasoning.
     reasoning_apart: bool,
-    /// Whether a count was invalid.
-    odd: bool,
+    /// True if a count was invalid.
+    is_invalid: bool,
 }
 
 impl TokenTally {
-    /// Anthropic: the input excludes cache writes and reads.
+    /// Reads Anthropic's counts, whose input excludes cache writes and reads.
     pub(super) fn anthropic(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         self.cache_apart = true;
@@ -55,7 +55,7 @@ impl TokenTally {
         self.read(usage, "/input_tokens_details/cache_write_tokens", |tally| &mut tally.cache_new);
     }
 
-    /// Gemini: the output excludes thoughts, and the input what its own tools read.
+    /// Reads Gemini's counts, whose output excludes thoughts, and whose input excludes the text that its own tools read.
     pub(super) fn gemini(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         self.reasoning_apart = true;
@@ -66,7 +66,7 @@ impl TokenTally {
         self.read(usage, "/cachedContentTokenCount", |tally| &mut tally.cache_read);
     }
 
-    /// Ollama: the counts are in the last line.
+    /// Reads Ollama's counts, which are in the last line.
     pub(super) fn ollama(&mut self, line: &Value) {
         self.read(line, "/prompt_eval_count", |tally| &mut tally.input);
         self.read(line, "/eval_count", |tally| &mut tally.output);
@@ -76,32 +76,32 @@ impl TokenTally {
     fn read(&mut self, usage: &Value, pointer: &str, field: fn(&mut Self) -> &mut Option<u64>) {
         let Some(value) = usage.pointer(pointer).filter(|value| !value.is_null()) else { return };
         let number = match value.as_u64() {
-            Some(number) if number <= ABSURD => number,
+            Some(number) if number <= MAX_COUNT => number,
             Some(_) => {
-                self.odd = true;
-                ABSURD
+                self.is_invalid = true;
+                MAX_COUNT
             }
-            // A negative number or a fraction.
+            // The count is negative or a fraction.
             None => {
-                self.odd = true;
+                self.is_invalid = true;
                 0
             }
         };
         *field(self) = Some(number);
     }
 
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_reported(&self) -> bool {
         self.input.is_some() || self.output.is_some()
     }
 
-    /// Output tokens, reasoning included.
+    /// Returns the output tokens, including reasoning.
     pub(super) fn output(&self) -> Option<u64> {
         let apart = if self.reasoning_apart { self.reasoning.unwrap_or(0) } else { 0 };
         // Some servers exclude the reasoning although their protocol includes it.
         self.output.map(|output| output.saturating_add(apart).max(self.reasoning.unwrap_or(0)))
     }
 
-    /// The sum: input with cached tokens, output with reasoning.
+    /// Returns the sum: input with cached tokens, output with reasoning.
     pub(super) fn usage(&self) -> Usage {
         let (cache_new, cache_read) = (self.cache_new.unwrap_or(0), self.cache_read.unwrap_or(0));
         let beside = self.input_beside.unwrap_or(0);
@@ -114,7 +114,7 @@ impl TokenTally {
             cache_new: cache_new.min(input),
             cache_read: cache_read.min(input),
             cost_micro: None,
-            unreliable: self.odd || self.input.is_none() || (self.output.is_none() && self.reasoning.is_none()),
+            unreliable: self.is_invalid || self.input.is_none() || (self.output.is_none() && self.reasoning.is_none()),
         }
     }
 }

@@ -47,14 +47,14 @@ fn calls_without_distinct_indices_are_split_by_id() {
 }
 
 #[test]
-fn arguments_that_came_as_json_are_text_all_the_same() {
+fn arguments_sent_as_json_become_text() {
     let call = json!({"index": 0, "id": "a", "function": {"name": "read", "arguments": {"n": 1}}});
     let answer = answer(Protocol::OpenAi, &[openai(json!({"tool_calls": [call]}), Some("tool_calls"))]);
     assert_eq!(calls(&answer), [("a", "read", "{\"n\":1}")]);
 }
 
 #[test]
-fn refusals_of_all_kinds_are_refusals() {
+fn every_kind_of_refusal_is_a_refusal() {
     let anthropic = json!({"type": "message_delta", "delta": {"stop_reason": "refusal"}});
     let response = json!({"type": "response.completed", "response": {"status": "completed", "output": [
         {"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]}});
@@ -71,7 +71,7 @@ fn refusals_of_all_kinds_are_refusals() {
 }
 
 #[test]
-fn lengths_of_all_kinds_are_lengths() {
+fn every_kind_of_length_stop_is_a_length_stop() {
     for (protocol, frame) in [
         (Protocol::Anthropic, json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}})),
         (Protocol::OpenAi, openai(json!({"content": "x"}), Some("length"))),
@@ -83,7 +83,7 @@ fn lengths_of_all_kinds_are_lengths() {
 }
 
 #[test]
-fn an_answer_that_came_only_with_its_end_is_taken_from_there() {
+fn answer_sent_only_with_its_end_is_taken_from_there() {
     let response = json!({"type": "response.completed", "response": {"status": "completed", "output": [
         {"type": "message", "content": [{"type": "output_text", "text": "hi"}]},
         {"type": "function_call", "id": "fc", "call_id": "c", "name": "read", "arguments": "{"}]}});
@@ -105,21 +105,21 @@ fn thinking_without_a_signature_is_not_kept() {
 }
 
 #[test]
-fn usage_that_was_not_told_or_makes_no_sense_is_not_relied_on() {
+fn missing_or_absurd_usage_is_unreliable() {
     let usage = |usage: Value| {
         answer(Protocol::OpenAi, &[json!({"choices": [], "usage": usage}), openai(json!({}), Some("stop"))]).usage
     };
     assert_eq!(usage(Value::Null), Usage { unreliable: true, ..Usage::default() });
     let odd = Usage { input: 0, output: 1_000_000_000, unreliable: true, ..Usage::default() };
     assert_eq!(usage(json!({"prompt_tokens": -5, "completion_tokens": 1e18 as u64})), odd);
-    // Reasoning missing from the output, and more cached tokens than input.
+    // Reasoning is missing in the output, and more tokens are cached than the input has.
     let report = json!({"prompt_tokens": 5, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 9},
         "prompt_tokens_details": {"cached_tokens": 50}});
     assert_eq!(usage(report), Usage { input: 5, output: 9, reasoning: 9, cache_read: 5, ..Usage::default() });
 }
 
 #[test]
-fn an_answer_without_bounds_is_ended() {
+fn endless_answer_is_ended() {
     let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
     let frame = openai(json!({"content": "x".repeat(1 << 20)}), None).to_string();
     (0..65).for_each(|_| draft.frame(None, &frame));
@@ -127,7 +127,7 @@ fn an_answer_without_bounds_is_ended() {
 }
 
 #[test]
-fn frames_of_too_many_values_are_not_read() {
+fn frames_with_too_many_values_are_refused() {
     let answered = |frame: &str| {
         let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
         draft.frame(None, frame);
@@ -140,7 +140,7 @@ fn frames_of_too_many_values_are_not_read() {
     assert_eq!(answered(&frame(&"0,".repeat(MAX_VALUES / 2))), Ok(Stop::End));
 }
 
-/// Each frame is small, and what is kept of each adds up.
+/// Each frame is small, but the kept parts add up.
 #[test]
 fn kept_reasoning_is_bounded() {
     let text = "x".repeat(1 << 20);
@@ -179,7 +179,7 @@ fn kept_reasoning_is_bounded() {
     assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 4096 pieces of reasoning");
 }
 
-/// JSON that resembles a frame: right keys, any values.
+/// Returns JSON that resembles a frame: right keys, any values.
 fn near_frame() -> impl Strategy<Value = Value> {
     let keys = [
         "type",
@@ -240,7 +240,7 @@ fn near_frame() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn no_frame_breaks_the_reader(frames in prop::collection::vec(near_frame(), 0..6), noise in "\\PC{0,40}") {
+    fn random_frames_do_not_panic_the_reader(frames in prop::collection::vec(near_frame(), 0..6), noise in "\\PC{0,40}") {
         for protocol in Protocol::ALL {
             let mut draft = draft(protocol, &frames);
             draft.frame(None, &noise);

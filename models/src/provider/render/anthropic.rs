@@ -8,7 +8,7 @@ use super::{Outgoing, object, put, schema};
 use crate::provider::claude::{Claude, Thinking};
 use crate::provider::reasoning::StoredReasoning;
 
-/// Thinking budgets by effort, for models that have a budget. The answer must fit next to it.
+/// Thinking budgets by effort, for models with a budget. The answer must fit in addition.
 const BUDGETS: [(Effort, u64); 3] = [(Effort::High, 24_000), (Effort::Medium, 8_000), (Effort::Low, 1_024)];
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
@@ -21,7 +21,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap, "messages": messages }));
     put(&mut body, "system", outgoing.system);
     tools(outgoing, &mut body);
-    // Both are refused with thinking.
+    // Both are refused together with thinking.
     if !outgoing.thinks {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
@@ -33,7 +33,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     body
 }
 
-/// A transcript with calls is refused without tools: then the called tools are named and forbidden.
+/// Writes the tools. A transcript with calls is refused without tools, so the called tools are then listed but forbidden.
 fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
     let offered = outgoing
         .tools
@@ -64,7 +64,7 @@ fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>,
     put(body, "thinking", Some(thinking));
 }
 
-/// Returns the highest effort, up to the requested one, that leaves room for an answer under the cap.
+/// Returns the highest effort, up to the requested one, that leaves enough of the cap for an answer.
 fn fitting(requested: Effort, cap: Option<u64>) -> Option<(Effort, u64)> {
     BUDGETS.into_iter().find(|(effort, budget)| *effort <= requested && cap.is_none_or(|cap| cap > *budget))
 }
@@ -84,7 +84,7 @@ fn messages(turns: &[Turn]) -> Vec<Value> {
     messages
 }
 
-/// Roles must alternate: texts after results join their message.
+/// Adds user texts. Roles must alternate, so texts after results join their message.
 fn user(messages: &mut Vec<Value>, texts: &[String]) {
     let last = messages.last_mut().filter(|message| message.get("role") == Some(&json!("user")));
     match last.and_then(|message| message.get_mut("content")) {
@@ -123,8 +123,8 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call])
     json!({ "role": "assistant", "content": blocks })
 }
 
-/// Marks the end of the conversation for the provider's cache: the next turn, which begins with it, costs less. A compatible server may
-/// not know the mark.
+/// Marks the end of the conversation for the provider's cache: the next turn starts with it and costs less. A compatible server may not know the
+/// mark.
 fn mark(messages: &mut [Value]) {
     let Some(content) = messages.last_mut().and_then(|message| message.get_mut("content")) else { return };
     if let Value::String(output) = content {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_conversation_is_marked() {
+    fn end_of_the_conversation_is_marked_for_the_cache() {
         let mut items = vec![json!({ "role": "user", "content": "hello" })];
         mark(&mut items);
         let block = json!({ "type": "text", "text": "hello", "cache_control": { "type": "ephemeral" } });

@@ -87,7 +87,7 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call],
     let mut parts = Vec::new();
     if let Some(text) = text {
         let mut part = object(json!({ "text": text }));
-        // A signature is sent back once.
+        // Each signature is sent back only once.
         let own = of_text.filter(|own| !of_calls.iter().take(calls.len()).flatten().any(|other| other == *own));
         put(&mut part, "thoughtSignature", own.map(String::as_str));
         parts.push(Value::Object(part));
@@ -96,7 +96,7 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call],
         let function = json!({ "id": call.id, "name": call.name, "args": call.args });
         let mut part = object(json!({ "functionCall": function }));
         let signature = of_calls.get(ix).and_then(Option::as_deref);
-        // The first call of an answer needs one.
+        // The first call of an answer needs a signature.
         let signature = signature.or((wants_signature && ix == 0).then_some(UNSIGNED));
         put(&mut part, "thoughtSignature", signature);
         parts.push(Value::Object(part));

@@ -25,9 +25,9 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
 }
 
 fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
-    // The prompt asks for the schema: not every server of this protocol accepts one.
+    // The prompt asks for the schema, since not every server of this protocol accepts one.
     let format =
-        outgoing.format.as_ref().map(|schema| format!("Answer with JSON alone, which keeps this schema:\n{schema}"));
+        outgoing.format.as_ref().map(|schema| format!("Answer only with JSON that matches this schema:\n{schema}"));
     let system: Vec<&str> = outgoing.system.into_iter().chain(format.as_deref()).collect();
     let mut messages = Vec::new();
     if !system.is_empty() {
@@ -46,7 +46,7 @@ fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
                 put(&mut message, "tool_calls", Some(made).filter(|made| !made.is_empty()));
                 messages.push(Value::Object(message));
             }
-            // One result a message.
+            // Each result is a message of its own.
             Turn::Results(outcomes) => {
                 messages.extend(outcomes.iter().map(|outcome| json!({ "role": "tool", "content": outcome.content })));
             }

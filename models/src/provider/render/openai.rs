@@ -6,7 +6,7 @@ use super::turns::{Call, Turn};
 use super::{Outgoing, function, object, put, reasons, schema};
 use crate::provider::reasoning::StoredReasoning;
 
-/// Models that take their cap under its newer name.
+/// Models whose cap has the newer field name.
 const NEWER_CAP: [&str; 5] = ["gpt-5", "gpt-6", "o1", "o3", "o4"];
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
@@ -67,7 +67,7 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call])
             json!({ "type": "function", "id": call.id, "function": function })
         })
         .collect();
-    // Reasoning is wanted with calls only.
+    // Reasoning is expected only with calls.
     if let Some(StoredReasoning::OpenAi { text }) = kept.filter(|_| !made.is_empty()) {
         put(&mut message, "reasoning_content", Some(text.as_str()));
     }

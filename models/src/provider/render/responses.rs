@@ -7,7 +7,7 @@ use super::{Outgoing, function, object, put, reasons, schema};
 use crate::provider::reasoning::StoredReasoning;
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
-    // The provider stores nothing.
+    // The provider must not store the conversation.
     let mut body =
         object(json!({ "model": outgoing.model, "stream": true, "store": false, "input": input(&outgoing.turns) }));
     put(&mut body, "instructions", outgoing.system);

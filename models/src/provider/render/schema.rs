@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-/// Forbids unnamed properties in each object, as strict generation requires. With `all_required` each object also requires all its
-/// properties: OpenAI refuses optional ones.
+/// Forbids undeclared properties in each object, as strict generation requires. With `all_required`, each object also requires all its properties,
+/// since OpenAI refuses optional ones.
 pub(super) fn closed(schema: &Value, all_required: bool) -> Value {
     match schema {
         Value::Array(items) => items.iter().map(|item| closed(item, all_required)).collect(),

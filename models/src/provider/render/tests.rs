@@ -49,7 +49,7 @@ fn outcome(id: &str, content: &str) -> Outcome {
     Outcome { id: id.into(), name: "read".into(), content: content.into(), error: false }
 }
 
-/// The call and the result of a notice.
+/// Returns the call and the result of a notice.
 fn result_turn(id: &str, text: &str) -> (Call, Turn) {
     let call = Call { id: id.into(), name: TOOL.into(), args: json!({}) };
     let report = Outcome { id: id.into(), name: TOOL.into(), content: text.into(), error: false };
@@ -84,7 +84,7 @@ fn calls_keep_their_order_and_each_has_its_result() {
 }
 
 #[test]
-fn ids_are_unique_and_can_be_sent_whatever_the_provider_gave() {
+fn call_ids_are_made_unique_and_valid() {
     let long = "x".repeat(65);
     let calls = ["", "", "call#read#0", "ok", "ok", &long, "call_1"].map(|id| tool_call(id, "{}"));
     let results: Vec<Message> = (0..7).map(|ix| result(ix, &format!("r{ix}"))).collect();
@@ -101,7 +101,7 @@ fn ids_are_unique_and_can_be_sent_whatever_the_provider_gave() {
 }
 
 #[test]
-fn nothing_is_sent_empty() {
+fn empty_content_is_replaced() {
     let messages = [
         user("go"),
         answer(Some(" \n"), &[tool_call("a", " ")]),
@@ -123,7 +123,7 @@ fn nothing_is_sent_empty() {
 }
 
 #[test]
-fn arguments_that_are_no_object_are_put_into_one() {
+fn arguments_that_are_not_an_object_are_wrapped() {
     let calls = [tool_call("a", "{\"n\":"), tool_call("b", "[1]"), tool_call("c", "\"x\"")];
     let turns = turns(&[user("go"), answer(None, &calls)]);
     let Some(Turn::Assistant { calls, .. }) = turns.get(1) else { panic!("{turns:?}") };
@@ -154,14 +154,14 @@ fn unmatched_calls_get_a_result_and_unmatched_results_remain() {
 }
 
 #[test]
-fn a_name_that_cannot_be_sent_is_bent() {
+fn invalid_tool_name_is_adapted() {
     assert_eq!(turns::tool_name("fs.read file"), "fs_read_file");
     assert_eq!(turns::tool_name(""), "unnamed");
     assert_eq!(turns::tool_name(&"é".repeat(80)).len(), 64);
 }
 
 #[test]
-fn the_user_begins_and_the_model_never_has_the_last_word() {
+fn conversation_starts_and_ends_with_the_user() {
     assert_eq!(
         turns(&[answer(Some("hi"), &[])]),
         [text_turn("(The conversation continues.)"), made(Some("hi"), &[]), text_turn("Continue.")]
@@ -178,7 +178,7 @@ fn the_user_begins_and_the_model_never_has_the_last_word() {
 }
 
 #[test]
-fn a_notice_is_a_call_of_the_answer_before_it() {
+fn notice_joins_the_previous_answer_as_a_call() {
     let (made_up, results) = result_turn("call_0", "a has ended");
     assert_eq!(
         turns(&[user("go"), answer(Some("started"), &[]), notice("a has ended")]),
@@ -187,7 +187,7 @@ fn a_notice_is_a_call_of_the_answer_before_it() {
 }
 
 #[test]
-fn a_notice_after_results_or_a_user_is_a_turn_of_its_own() {
+fn notice_after_results_or_user_is_a_separate_turn() {
     let (first, first_results) = result_turn("call_1", "one");
     let (second, second_results) = result_turn("call_2", "two");
     let messages = [user("go"), answer(None, &[tool_call("a", "{}")]), result(0, "r"), notice("one"), notice("two")];
@@ -230,7 +230,7 @@ fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
 }
 
 #[test]
-fn a_notice_is_text_where_a_call_would_be_refused() {
+fn notice_is_text_if_a_call_would_be_refused() {
     let kept = |kept: StoredReasoning| vec![user("go"), reasoned(Some("x"), kept.to_text(), &[])];
     let anthropic = kept(StoredReasoning::Anthropic {
         blocks: vec![json!({"type": "thinking", "thinking": "hm", "signature": "s"})],
@@ -258,7 +258,7 @@ fn client(protocol: Protocol, base_url: Option<&str>) -> Client {
 }
 
 #[test]
-fn reasoning_goes_back_to_its_own_protocol_alone() {
+fn reasoning_is_sent_back_only_to_its_own_protocol() {
     let block = json!({"type": "thinking", "thinking": "hmhm", "signature": "sign"});
     let of_each: [(Protocol, StoredReasoning, &[&str]); 4] = [
         (Protocol::Anthropic, StoredReasoning::Anthropic { blocks: vec![block] }, &["hmhm", "sign"]),
@@ -288,7 +288,7 @@ fn reasoning_goes_back_to_its_own_protocol_alone() {
 }
 
 #[test]
-fn caches_are_asked_for_at_home_alone() {
+fn caches_are_requested_only_from_the_provider_itself() {
     let marks = |protocol, base_url| {
         let body = body(&client(protocol, base_url), &request(vec![user("go")], &["read"])).unwrap().to_string();
         (body.contains("cache_control"), body.contains("prompt_cache_key"))
@@ -314,9 +314,9 @@ fn withdrawn_tools_are_named_when_calls_need_them() {
     assert_eq!(tools(Protocol::OpenAi, &[]), (None, None));
 }
 
-/// Arguments become trees in a request, and a long conversation has many.
+/// Arguments become trees in a request, and a long conversation has many of them.
 #[test]
-fn arguments_above_the_bound_of_a_request_are_text() {
+fn arguments_above_the_request_limit_are_text() {
     let args = format!("{{\"a\":[{}0]}}", "{},".repeat(40_000));
     let messages: Vec<Message> = (0..8).flat_map(|_| [user("go"), answer(None, &[tool_call("a", &args)])]).collect();
     let is_text = |turn: Turn| match turn {

@@ -1,6 +1,6 @@
-//! Brings messages into an order that every provider accepts: the user begins; turns alternate, except for results and the user text
-//! after them; each call has one result, right after its answer; call ids are unique; nothing is empty; and the model's turn is never
-//! last, which would make it continue that answer.
+//! Converts messages into an order that every provider accepts: the user starts; turns alternate, except for results and the user text after them;
+//! each call has one result, right after its answer; call ids are unique; nothing is empty; and the model's turn is never last, since the model would
+//! continue it.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use crate::provider::reasoning::StoredReasoning;
 const EMPTY: &str = "(empty)";
 const NO_RESULT: &str = "(there is no result)";
 const OPENING: &str = "(The conversation continues.)";
-const GO_ON: &str = "Continue.";
-/// Values in the arguments of all calls of a request, which are read into trees.
+const CONTINUE: &str = "Continue.";
+/// Maximum number of JSON values in the arguments of all calls of a request, which are parsed into trees.
 const MAX_REQUEST_VALUES: usize = 5 * MAX_VALUES;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -66,13 +66,13 @@ pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
     order.close();
     match order.turns.last() {
         Some(Turn::User(_) | Turn::Results(_)) => {}
-        Some(Turn::Assistant { .. }) => order.user(GO_ON),
+        Some(Turn::Assistant { .. }) => order.user(CONTINUE),
         None => order.user(EMPTY),
     }
     order.turns
 }
 
-/// Returns a valid tool name: a model may have requested an invalid one.
+/// Returns a valid tool name, since a model may have requested an invalid one.
 pub(super) fn tool_name(name: &str) -> String {
     let plain: String = name
         .chars()
@@ -87,7 +87,7 @@ struct TurnOrder {
     /// Calls of the last answer, with their results so far.
     open: Vec<OpenCall>,
     ids: BTreeSet<String>,
-    /// Values in the arguments so far.
+    /// Number of values in the arguments so far.
     values: usize,
 }
 
@@ -151,8 +151,8 @@ impl TurnOrder {
         }
     }
 
-    /// Returns arguments as the object that providers require; other values are wrapped in one, and so are those above the bound of a
-    /// request. Each request wraps the same ones as the one before it.
+    /// Returns arguments as the object that providers require. Other values are wrapped in one, and so are values above the limit of a request. Each
+    /// request wraps the same values as the previous one.
     fn object(&mut self, args: &str) -> Value {
         self.values = self.values.saturating_add(ValueCount::default().add(args.as_bytes()));
         let parsed = (self.values <= MAX_REQUEST_VALUES).then(|| serde_json::from_str::<Value>(args).ok()).flatten();
@@ -180,7 +180,7 @@ impl TurnOrder {
         let call = Call { id: self.id(""), name: TOOL.into(), args: json!({}) };
         self.open = vec![OpenCall::of(&call, Some((text.to_owned(), false)))];
         match self.turns.last_mut() {
-            // Joins a call to the preceding answer without calls: consecutive answers are refused.
+            // Joins a call to the preceding answer without calls, since consecutive answers are refused.
             Some(Turn::Assistant { calls, .. }) => calls.push(call),
             Some(Turn::User(_) | Turn::Results(_)) | None => {
                 self.turns.push(Turn::Assistant { text: None, kept: None, calls: vec![call] });
@@ -202,7 +202,7 @@ impl TurnOrder {
         self.turns.push(Turn::Results(outcomes));
     }
 
-    /// Returns the provider's id if it is valid and unused, else a new one.
+    /// Returns the provider's id if it is valid and unused, or a new one.
     fn id(&mut self, given: &str) -> String {
         let sendable = (1..=64).contains(&given.len())
             && given.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));

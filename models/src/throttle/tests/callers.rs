@@ -37,7 +37,7 @@ impl Wake for Bell {
 
 pub(super) struct Callers {
     pub(super) throttles: Throttles,
-    born: Instant,
+    started_clock: Instant,
     woken: Arc<Woken>,
     waiting: BTreeMap<String, Pin<Box<dyn Future<Output = Permit> + Send>>>,
     running: BTreeMap<String, Permit>,
@@ -60,7 +60,7 @@ pub(super) fn tokens(per_minute: u64) -> Rates {
     Rates { tokens_per_minute: Some(per_minute), ..Rates::unbounded() }
 }
 
-/// A quota without a pause.
+/// Returns a quota without a pause.
 pub(super) fn quota(name: &str, running: u32, waiting: usize) -> QuotaSeen {
     QuotaSeen { name: name.into(), running, waiting, cooling_ms: None }
 }
@@ -69,7 +69,7 @@ impl Callers {
     pub(super) fn of(throttles: Throttles) -> Self {
         Self {
             throttles,
-            born: Instant::now(),
+            started_clock: Instant::now(),
             woken: Arc::default(),
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -77,7 +77,7 @@ impl Callers {
         }
     }
 
-    /// Creates callers with these quotas, and unbounded others.
+    /// Creates callers with these quotas; all others are unlimited.
     pub(super) fn under(named: &[(&str, Rates)]) -> Self {
         let named = named.iter().map(|(name, rates)| (Text::from(*name), *rates));
         Self::of(Throttles::new(Rates::unbounded(), named))
@@ -94,14 +94,14 @@ impl Callers {
         assert!(self.waiting.insert(name.to_owned(), future).is_none(), "{name} waits already");
     }
 
-    pub(super) fn come(&mut self, name: &str, quotas: &[&str], tokens: u64) {
+    pub(super) fn enter(&mut self, name: &str, quotas: &[&str], tokens: u64) {
         self.prepare(name, quotas, tokens);
         self.poll(name);
     }
 
-    pub(super) fn all_come(&mut self, names: &str, quotas: &[&str]) {
+    pub(super) fn all_enter(&mut self, names: &str, quotas: &[&str]) {
         for name in names.split_whitespace() {
-            self.come(name, quotas, 1);
+            self.enter(name, quotas, 1);
         }
     }
 
@@ -121,7 +121,7 @@ impl Callers {
         }
     }
 
-    /// Advances time and polls woken calls at once.
+    /// Advances time, and polls woken calls immediately.
     pub(super) async fn pass(&mut self, ms: u64) {
         let end = Instant::now() + Duration::from_millis(ms);
         let woken = Arc::clone(&self.woken);
@@ -160,12 +160,12 @@ impl Callers {
     }
 
     /// Drops the future of a waiting call.
-    pub(super) fn give_up(&mut self, name: &str) {
+    pub(super) fn drop_waiting(&mut self, name: &str) {
         drop(self.waiting.remove(name).unwrap_or_else(|| panic!("{name} does not wait")));
     }
 
     /// Ends calls in the order of their starts until none waits, and returns the started ones.
-    pub(super) fn run_dry(&mut self) -> String {
+    pub(super) fn finish_all(&mut self) -> String {
         self.poll_woken();
         while let Some(name) = self.started.iter().map(|(name, _)| name).find(|name| self.running.contains_key(*name)) {
             let name = name.clone();
@@ -195,6 +195,6 @@ impl Callers {
     }
 
     pub(super) fn now_ms(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_millis()).unwrap()
+        u64::try_from(self.started_clock.elapsed().as_millis()).unwrap()
     }
 }

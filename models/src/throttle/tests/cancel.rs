@@ -11,19 +11,19 @@ use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, token
 async fn before_the_first_poll() {
     let mut callers = Callers::under(&[(LAB, at_once(1))]);
     callers.prepare("a1", &[LAB], 1);
-    callers.come("b1", &[LAB], 1);
-    callers.give_up("a1");
-    assert_eq!(callers.seen(), [quota(LAB, 1, 0)], "it was never there");
+    callers.enter("b1", &[LAB], 1);
+    callers.drop_waiting("a1");
+    assert_eq!(callers.seen(), [quota(LAB, 1, 0)], "a call that was never polled is counted");
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_the_line() {
     let mut callers = Callers::under(&[(LAB, at_once(1))]);
-    callers.all_come("a1 a2 a3 b1 b2", &[LAB]);
-    callers.give_up("a2");
-    callers.give_up("b2");
+    callers.all_enter("a1 a2 a3 b1 b2", &[LAB]);
+    callers.drop_waiting("a2");
+    callers.drop_waiting("b2");
     assert_eq!(callers.seen(), [quota(LAB, 1, 2)]);
-    assert_eq!(callers.run_dry(), "a1 a3 b1");
+    assert_eq!(callers.finish_all(), "a1 a3 b1");
     assert_eq!(callers.seen(), []);
 }
 
@@ -31,8 +31,8 @@ async fn in_the_line() {
 async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
     let mut callers = Callers::under(&[(MODEL, requests(60))]);
     callers.throttles.cool(&MODEL.into(), 1_000);
-    callers.all_come("a1", &[MODEL, LAB]);
-    callers.give_up("a1");
+    callers.all_enter("a1", &[MODEL, LAB]);
+    callers.drop_waiting("a1");
     callers.pass(1_000).await;
     assert_eq!(callers.seen(), []);
 }
@@ -40,40 +40,40 @@ async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
 #[tokio::test(start_paused = true)]
 async fn at_the_head_of_the_line_where_it_held_up_others() {
     let mut callers = Callers::under(&[(LAB, tokens(600))]);
-    callers.come("a1", &[LAB], 500);
-    callers.come("b1", &[LAB], 600);
-    callers.come("c1", &[LAB], 100);
+    callers.enter("a1", &[LAB], 500);
+    callers.enter("b1", &[LAB], 600);
+    callers.enter("c1", &[LAB], 100);
     assert_eq!(callers.started(), "a1");
-    callers.give_up("b1");
+    callers.drop_waiting("b1");
     callers.poll_woken();
     assert_eq!(callers.started(), "a1 c1");
 }
 
-/// A call is dropped after it was granted and before it is polled.
+/// Drops a call after it was granted and before it is polled; returns the started calls.
 fn crossing(bug: Option<Bug>) -> String {
     let mut callers = Callers::under(&[(MODEL, at_once(1)), (LAB, at_once(1))]).with_bug(bug);
-    callers.all_come("a1 b1 c1", &[MODEL, LAB]);
+    callers.all_enter("a1 b1 c1", &[MODEL, LAB]);
     callers.end_unpolled("a1");
-    callers.give_up("b1");
-    callers.run_dry()
+    callers.drop_waiting("b1");
+    callers.finish_all()
 }
 
 #[tokio::test(start_paused = true)]
 async fn when_the_call_up_crosses_with_the_drop() {
     assert_eq!(crossing(None), "a1 c1");
-    assert_eq!(crossing(Some(Bug::TicketLost)), "a1", "the control: the check would notice");
+    assert_eq!(crossing(Some(Bug::TicketLost)), "a1", "the control: the check must find the bug");
 }
 
 #[tokio::test(start_paused = true)]
 async fn when_the_call_up_crosses_with_the_drop_nothing_is_paid() {
     let rates = Rates { concurrent: Some(1), tokens_per_minute: Some(60), ..requests(10) };
     let mut callers = Callers::under(&[(LAB, rates)]);
-    callers.come("a1", &[LAB], 60);
+    callers.enter("a1", &[LAB], 60);
     callers.settle("a1", 0);
-    callers.come("b1", &[LAB], 60);
-    callers.come("c1", &[LAB], 60);
+    callers.enter("b1", &[LAB], 60);
+    callers.enter("c1", &[LAB], 60);
     callers.pass_unpolled(6_000).await;
-    callers.give_up("b1");
+    callers.drop_waiting("b1");
     callers.poll_woken();
     assert_eq!(callers.started_at(), [("a1", 0), ("c1", 6_000)]);
 }
@@ -96,23 +96,23 @@ async fn with_the_pass_in_hand() {
 #[tokio::test(start_paused = true)]
 async fn after_it_was_sent_back() {
     let mut callers = Callers::under(&[(LAB, at_once(1))]);
-    callers.all_come("a1 b1 c1", &[LAB]);
+    callers.all_enter("a1 b1 c1", &[LAB]);
     callers.end_unpolled("a1");
     callers.throttles.cool(&LAB.into(), 1_000);
     callers.poll_woken();
-    callers.give_up("b1");
+    callers.drop_waiting("b1");
     callers.pass(1_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("c1", 1_000)]);
-    assert_eq!(callers.run_dry(), "a1 c1");
+    assert_eq!(callers.finish_all(), "a1 c1");
     assert_eq!(callers.seen(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_the_close() {
     let mut callers = Callers::under(&[(LAB, at_once(1))]);
-    callers.all_come("a1 b1", &[LAB]);
+    callers.all_enter("a1 b1", &[LAB]);
     callers.throttles.close();
-    callers.give_up("b1");
+    callers.drop_waiting("b1");
     callers.end("a1");
     assert_eq!(callers.seen(), []);
 }
@@ -132,7 +132,7 @@ async fn a_waker_that_is_dropped_may_come_back_to_the_desk() {
     let mut call = Box::pin(throttles.enter(&lab, 1));
     for polls in 1..=2 {
         let waker = Waker::from(Arc::new(Holder(throttles.enter(&shop, 1).await)));
-        // From the second poll on this replaces a waker, whose permit must return before the next one.
+        // From the second poll on this replaces a waker, whose permit must be returned before the next one.
         assert!(matches!(call.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending), "poll {polls}");
         drop(waker);
         if polls == 1 {

@@ -8,12 +8,12 @@ fn cooling(name: &str, running: u32, waiting: usize, ms: u64) -> QuotaSeen {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_start_after_the_pause_only() {
+async fn calls_start_only_after_the_pause() {
     let mut callers = Callers::under(&[(LAB, at_once(2))]);
-    callers.all_come("a1", &[LAB]);
+    callers.all_enter("a1", &[LAB]);
     callers.throttles.cool(&LAB.into(), 1_500);
-    callers.all_come("a2 b1", &[LAB]);
-    assert_eq!(callers.seen(), [cooling(LAB, 1, 2, 1_500)], "what runs is left alone");
+    callers.all_enter("a2 b1", &[LAB]);
+    assert_eq!(callers.seen(), [cooling(LAB, 1, 2, 1_500)], "the pause affected a running call");
     callers.end("a1");
     callers.pass(1_499).await;
     assert_eq!(callers.throttles.cooling_ms(&LAB.into()), Some(1));
@@ -28,7 +28,7 @@ async fn the_longer_of_two_counts() {
     let mut callers = Callers::under(&[]);
     callers.throttles.cool(&LAB.into(), 2_000);
     callers.throttles.cool(&LAB.into(), 1_000);
-    callers.all_come("a1", &[LAB]);
+    callers.all_enter("a1", &[LAB]);
     callers.pass(500).await;
     callers.throttles.cool(&LAB.into(), 3_000);
     callers.throttles.cool(&LAB.into(), 0);
@@ -38,51 +38,51 @@ async fn the_longer_of_two_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_called_up_before_does_not_start() {
+async fn granted_call_does_not_start_during_a_pause() {
     let mut callers = Callers::under(&[(LAB, at_once(1))]);
-    callers.all_come("a1 a2 b1", &[LAB]);
+    callers.all_enter("a1 a2 b1", &[LAB]);
     callers.end_unpolled("a1");
     callers.throttles.cool(&LAB.into(), 1_000);
     callers.poll_woken();
     assert_eq!(callers.started(), "a1");
     assert_eq!(callers.seen(), [cooling(LAB, 0, 2, 1_000)]);
     callers.pass(1_000).await;
-    assert_eq!(callers.run_dry(), "a1 a2 b1", "it keeps its turn");
+    assert_eq!(callers.finish_all(), "a1 a2 b1", "the call lost its turn");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_cools_does_not_hold_up_its_provider() {
+async fn paused_model_does_not_delay_its_provider() {
     let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(1))]);
-    callers.all_come("a1", &[OTHER, LAB]);
-    callers.all_come("b1", &[MODEL, LAB]);
-    callers.all_come("c1 c2", &[OTHER, LAB]);
+    callers.all_enter("a1", &[OTHER, LAB]);
+    callers.all_enter("b1", &[MODEL, LAB]);
+    callers.all_enter("c1 c2", &[OTHER, LAB]);
     callers.throttles.cool(&MODEL.into(), 5_000);
     callers.end("a1");
     assert_eq!(callers.started(), "a1 c1");
     assert_eq!(callers.seen(), [quota(LAB, 1, 2), cooling(MODEL, 0, 1, 5_000), quota(OTHER, 1, 1)]);
     callers.pass(5_000).await;
     callers.end("c1");
-    assert_eq!(callers.run_dry(), "a1 c1 b1 c2", "it kept its place in the line");
+    assert_eq!(callers.finish_all(), "a1 c1 b1 c2", "the call lost its position");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_cools_holds_up_all_its_models_and_no_others() {
+async fn paused_provider_delays_only_its_models() {
     let mut callers = Callers::under(&[]);
     callers.throttles.cool(&LAB.into(), 1_000);
-    callers.all_come("a1", &[MODEL, LAB]);
-    callers.all_come("b1", &[OTHER, LAB]);
-    callers.all_come("c1", &["shop/small", "shop"]);
+    callers.all_enter("a1", &[MODEL, LAB]);
+    callers.all_enter("b1", &[OTHER, LAB]);
+    callers.all_enter("c1", &["shop/small", "shop"]);
     callers.pass(2_000).await;
     assert_eq!(callers.started_at(), [("c1", 0), ("a1", 1_000), ("b1", 1_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_absurd_time_does_not_break_the_clock() {
+async fn absurd_pause_does_not_overflow_the_clock() {
     let mut callers = Callers::under(&[]);
     callers.throttles.cool(&LAB.into(), u64::MAX);
     let year = 365 * 24 * 60 * 60 * 1_000;
     assert_eq!(callers.throttles.cooling_ms(&LAB.into()), Some(year));
-    callers.all_come("a1", &[LAB]);
+    callers.all_enter("a1", &[LAB]);
     callers.pass(year).await;
     assert_eq!(callers.started_at(), [("a1", year)]);
 }

@@ -10,7 +10,7 @@ use super::super::{QuotaSeen, Rates, Throttles};
 use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, tokens};
 
 #[tokio::test(start_paused = true)]
-async fn a_call_without_quotas_never_waits() {
+async fn call_without_quotas_never_waits() {
     let throttles = Throttles::new(at_once(1), []);
     let passes = [throttles.enter(&[], 9).await, throttles.enter(&[], 9).await];
     assert_eq!(throttles.seen(), []);
@@ -22,56 +22,56 @@ async fn unused_names_are_removed() {
     let mut callers = Callers::under(&[("paced", requests(60)), ("dear", tokens(60))]);
     for n in 0..1_000 {
         let name = format!("lab/model-{n}");
-        callers.come("a1", &[&name, LAB], 1);
+        callers.enter("a1", &[&name, LAB], 1);
         callers.end("a1");
     }
     assert_eq!(callers.seen(), []);
-    callers.come("a1", &["paced", "dear"], 30);
+    callers.enter("a1", &["paced", "dear"], 30);
     callers.throttles.cool(&"resting".into(), 40_000);
     callers.end("a1");
     let resting = QuotaSeen { cooling_ms: Some(40_000), ..quota("resting", 0, 0) };
     assert_eq!(callers.seen(), [quota("dear", 0, 0), quota("paced", 0, 0), resting]);
     callers.pass(1_000).await;
     callers.pass(29_000).await;
-    assert_eq!(callers.seen().len(), 1, "both accounts are full again");
+    assert_eq!(callers.seen().len(), 1, "both buckets must be full again");
     callers.pass(10_000).await;
     assert_eq!(callers.seen(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_is_taken_once_and_in_one_order() {
+async fn quotas_are_taken_once_and_in_a_fixed_order() {
     let mut callers = Callers::under(&[(LAB, at_once(1)), ("shop", at_once(1))]);
-    callers.come("a1", &[LAB, MODEL, LAB], 1);
+    callers.enter("a1", &[LAB, MODEL, LAB], 1);
     assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
     callers.end("a1");
-    // In the order of their names, each would hold what the other one needs.
-    callers.come("a2", &[LAB], 1);
-    callers.come("b1", &["shop"], 1);
-    callers.come("c1", &[LAB, "shop"], 1);
-    callers.come("d1", &["shop", LAB], 1);
-    assert_eq!(callers.run_dry(), "a1 a2 b1 c1 d1");
+    // In the order of their names, each call would hold the quota that the other one needs.
+    callers.enter("a2", &[LAB], 1);
+    callers.enter("b1", &["shop"], 1);
+    callers.enter("c1", &[LAB, "shop"], 1);
+    callers.enter("d1", &["shop", LAB], 1);
+    assert_eq!(callers.finish_all(), "a1 a2 b1 c1 d1");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_close_ends_all_waiting() {
+async fn close_ends_all_waits() {
     let mut callers = Callers::under(&[(MODEL, requests(1)), (LAB, at_once(1))]);
-    callers.all_come("a1 a2 b1", &[MODEL, LAB]);
-    callers.come("c1", &[LAB], 1);
+    callers.all_enter("a1 a2 b1", &[MODEL, LAB]);
+    callers.enter("c1", &[LAB], 1);
     callers.prepare("d1", &[LAB], 1);
     callers.throttles.close();
     callers.poll_woken();
     callers.poll("d1");
     assert_eq!((callers.waiting(), callers.running().len()), (vec![], 5));
-    assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)], "what runs still counts");
+    assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)], "a running call must still count");
     callers.throttles.close();
     callers.throttles.cool(&LAB.into(), 1_000);
-    callers.come("e1", &[LAB], 1);
+    callers.enter("e1", &[LAB], 1);
     assert_eq!(callers.now_ms(), 0);
-    callers.run_dry();
-    assert_eq!(callers.seen(), [quota(MODEL, 0, 0)], "its account fills up");
+    callers.finish_all();
+    assert_eq!(callers.seen(), [quota(MODEL, 0, 0)], "its bucket must still be refilling");
 }
 
-/// Two runtimes of one node: what one closes, the other still waits for.
+/// Two runtimes of one node: after one closes, the other still waits.
 #[tokio::test(start_paused = true)]
 async fn d2_runtimes_share_quotas_and_close_for_themselves() {
     let first = Throttles::new(at_once(1), []);
@@ -83,39 +83,39 @@ async fn d2_runtimes_share_quotas_and_close_for_themselves() {
         async move { second.enter(&quotas, 1).await }
     });
     tokio::task::yield_now().await;
-    assert_eq!(second.seen(), [quota(LAB, 1, 1)], "one quota for both");
+    assert_eq!(second.seen(), [quota(LAB, 1, 1)], "expected one quota for both");
     first.close();
     tokio::task::yield_now().await;
-    assert!(!waiting.is_finished(), "the other runtime is open");
+    assert!(!waiting.is_finished(), "a close ended the wait of the other runtime");
     drop(held);
     drop(waiting.await.unwrap());
     second.close();
     drop(first.enter(&quotas, 1).await);
 }
 
-/// The parts of all processes are no more than the whole.
+/// The parts of all processes do not exceed the whole.
 #[tokio::test(start_paused = true)]
 async fn d2_rates_are_divided_among_processes() {
     let mut callers = Callers::under(&[(LAB, at_once(4))]);
     callers.throttles.divide(2);
-    callers.all_come("a1 a2 a3 a4", &[LAB]);
+    callers.all_enter("a1 a2 a3 a4", &[LAB]);
     assert_eq!(callers.running().len(), 2);
     callers.throttles.divide(1);
     callers.poll_woken();
     callers.poll_woken();
-    assert_eq!(callers.running().len(), 4, "the other process is gone");
+    assert_eq!(callers.running().len(), 4, "the rates were not restored after the other process left");
     callers.throttles.divide(100);
-    callers.come("a5", &[LAB], 1);
-    assert_eq!(callers.seen(), [quota(LAB, 4, 1)], "what runs continues, and nothing more starts");
-    callers.run_dry();
+    callers.enter("a5", &[LAB], 1);
+    assert_eq!(callers.seen(), [quota(LAB, 4, 1)], "expected running calls to continue and no other to start");
+    callers.finish_all();
     let rates = Rates { requests_per_minute: Some(60), tokens_per_minute: Some(100), ..Rates::unbounded() };
     let part = Rates { requests_per_minute: Some(20), tokens_per_minute: Some(33), ..Rates::unbounded() };
     assert_eq!((rates.divided(3), rates.divided(1)), (part, rates));
-    assert_eq!(at_once(2).divided(3), at_once(1), "a process can always call");
+    assert_eq!(at_once(2).divided(3), at_once(1), "a process must always have one permit");
 }
 
 #[test]
-fn a_permit_given_back_outside_of_tokio_wakes_the_next() {
+fn permit_returned_outside_of_tokio_wakes_the_next() {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let rates = Rates { concurrent: Some(1), ..tokens(600) };
     let throttles = Throttles::new(rates, []);
@@ -130,16 +130,16 @@ fn a_permit_given_back_outside_of_tokio_wakes_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_thousand_calls_wait_in_one_line() {
+async fn hundred_thousand_calls_wait_in_one_queue() {
     const CALLS: u64 = 100_000;
     let throttles = Throttles::new(Rates::unbounded(), [(MODEL.into(), at_once(64)), (LAB.into(), at_once(32))]);
     let mut callers = Callers::of(throttles);
     for n in 0..CALLS {
-        callers.come(&format!("a{n:06}"), &[MODEL, LAB], 1);
+        callers.enter(&format!("a{n:06}"), &[MODEL, LAB], 1);
     }
     assert_eq!(callers.seen(), [quota(LAB, 32, 99_968), quota(MODEL, 32, 99_968)]);
     for n in (100..CALLS).filter(|n| n % 10 == 9) {
-        callers.give_up(&format!("a{n:06}"));
+        callers.drop_waiting(&format!("a{n:06}"));
     }
     while let Some(name) = callers.running().into_iter().next() {
         callers.end(&name);
@@ -148,7 +148,7 @@ async fn a_hundred_thousand_calls_wait_in_one_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn threads_that_come_and_give_up_lose_nothing() {
+async fn concurrent_waits_and_drops_lose_no_wakeup() {
     let throttles = Throttles::new(Rates::unbounded(), [(MODEL.into(), at_once(3)), (LAB.into(), at_once(2))]);
     let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut tasks = tokio::task::JoinSet::new();
@@ -159,7 +159,7 @@ async fn threads_that_come_and_give_up_lose_nothing() {
             for round in 0..20_u32 {
                 let enter = throttles.enter(&quotas, 1);
                 let pass = if (n + round).is_multiple_of(3) {
-                    // Gives up after a few polls.
+                    // This caller drops its call after a few polls.
                     tokio::select! {
                         pass = enter => pass,
                         () = async { for _ in 0..(n % 7) { tokio::task::yield_now().await } } => continue,

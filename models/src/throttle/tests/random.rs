@@ -10,7 +10,7 @@ use super::super::Rates;
 use super::Bug;
 use super::callers::{Callers, LAB, MODEL, OTHER, at_once};
 
-/// Quotas of calls: a model and its provider, another model of it, the provider alone, another provider.
+/// Quotas of calls: a model and its provider, another model of it, only the provider, another provider.
 const PATHS: [&[&str]; 4] = [&[MODEL, LAB], &[LAB, OTHER], &[LAB], &["shop"]];
 const NAMES: [&str; 4] = [MODEL, OTHER, LAB, "shop"];
 
@@ -27,9 +27,9 @@ enum ThrottleStep {
 }
 
 fn step() -> impl Strategy<Value = ThrottleStep> {
-    let come = (prop::char::range('a', 'd'), 0..PATHS.len(), 0..400_u64);
+    let enter = (prop::char::range('a', 'd'), 0..PATHS.len(), 0..400_u64);
     prop_oneof![
-        8 => come.prop_map(|(session, path, tokens)| ThrottleStep::Come { session, path, tokens }),
+        8 => enter.prop_map(|(session, path, tokens)| ThrottleStep::Come { session, path, tokens }),
         2 => any::<prop::sample::Index>().prop_map(ThrottleStep::GiveUp),
         4 => any::<prop::sample::Index>().prop_map(ThrottleStep::End),
         2 => (any::<prop::sample::Index>(), 0..1_000_u64).prop_map(|(ix, cost)| ThrottleStep::Settle(ix, cost)),
@@ -78,9 +78,9 @@ impl Scene {
             ThrottleStep::Come { session, path, tokens } => {
                 let name = format!("{session}{n:03}");
                 self.paths.insert(name.clone(), PATHS[*path]);
-                self.callers.come(&name, PATHS[*path], *tokens);
+                self.callers.enter(&name, PATHS[*path], *tokens);
             }
-            ThrottleStep::GiveUp(ix) if !waiting.is_empty() => self.callers.give_up(ix.get::<String>(&waiting)),
+            ThrottleStep::GiveUp(ix) if !waiting.is_empty() => self.callers.drop_waiting(ix.get::<String>(&waiting)),
             ThrottleStep::End(ix) if !running.is_empty() => self.callers.end_unpolled(ix.get::<String>(&running)),
             ThrottleStep::Settle(ix, cost) if !running.is_empty() => {
                 self.callers.settle(ix.get::<String>(&running), *cost)
@@ -98,7 +98,7 @@ impl Scene {
         }
     }
 
-    /// Invariants after every step.
+    /// Checks the invariants after every step.
     fn judge(&mut self) -> CheckResult {
         let starts = self.callers.started_at();
         for (name, rates) in &self.rates {
@@ -108,7 +108,7 @@ impl Scene {
             prop_assert!(running <= bound, "{running} run under {name}");
             let seen = self.callers.seen().into_iter().find(|seen| &*seen.name == *name);
             prop_assert_eq!(seen.map_or(0, |seen| seen.running) as usize, running, "{}", name);
-            // No pause began and ended between these starts and now: only current pauses count.
+            // No pause started and ended between these starts and now, so only current pauses count.
             let until = self.cooling.get(name).copied().unwrap_or(0);
             let early = starts[self.judged..].iter().find(|(call, at)| of_quota(call) && *at < until);
             prop_assert!(early.is_none(), "{early:?} started while {name} cooled until {until}");
@@ -117,7 +117,7 @@ impl Scene {
         Ok(())
     }
 
-    /// No minute has more starts than the rate and a burst.
+    /// Checks that no minute has more starts than the rate and a burst.
     fn judge_minutes(&self) -> CheckResult {
         let starts = self.callers.started_at();
         for (name, rates) in &self.rates {
@@ -133,7 +133,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Every waiting call starts, and in the end all quotas are as new.
+    /// Checks that every waiting call starts, and that in the end all quotas are fully refilled.
     async fn run_out(&mut self) -> CheckResult {
         for _ in 0..10_000 {
             if self.callers.waiting().is_empty() {
@@ -173,7 +173,7 @@ fn always_holds(rates: &[Rates], steps: &[ThrottleStep], bug: Option<Bug>) -> Ch
     })
 }
 
-/// Without rates, calls start in order of arrival.
+/// Checks that without rates calls start in order of arrival.
 fn in_order(
     concurrent: (u32, u32),
     comes: &[(char, bool)],
@@ -189,7 +189,7 @@ fn in_order(
             {
                 callers.end(&name);
             } else {
-                callers.come(&format!("{session}{n:03}"), path, 1);
+                callers.enter(&format!("{session}{n:03}"), path, 1);
             }
         }
         let started = callers.started_at();
@@ -208,7 +208,7 @@ fn crowd() -> impl Strategy<Value = ((u32, u32), Vec<(char, bool)>)> {
     (bounds, comes)
 }
 
-/// Whether the check finds a seeded bug within the cases of the property.
+/// Returns whether the check finds a seeded bug within the cases of the property.
 fn finds(bug: Bug) -> bool {
     let config = Config { cases: 300, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
@@ -229,12 +229,12 @@ proptest! {
     #![proptest_config(Config { cases: 300, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn bounds_hold_nobody_starves_and_everything_comes_back((rates, steps) in scene()) {
+    fn limits_hold_and_every_call_starts((rates, steps) in scene()) {
         always_holds(&rates, &steps, None)?;
     }
 
     #[test]
-    fn calls_of_one_line_start_in_order((bounds, comes) in crowd()) {
+    fn calls_of_one_queue_start_in_order((bounds, comes) in crowd()) {
         in_order(bounds, &comes, &[LAB], None)?;
         in_order(bounds, &comes, &[MODEL, LAB], None)?;
     }

@@ -1,4 +1,4 @@
-//! Requests and tokens a minute.
+//! Requests and tokens per minute.
 
 use super::super::{Rates, Throttles};
 use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota, requests, texts, tokens};
@@ -6,36 +6,36 @@ use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota, requests, texts
 #[tokio::test(start_paused = true)]
 async fn requests_start_in_a_burst_of_a_tenth_and_then_one_by_one() {
     let mut callers = Callers::under(&[(LAB, requests(30))]);
-    callers.all_come("a1 a2 a3 a4 a5 b1", &[LAB]);
+    callers.all_enter("a1 a2 a3 a4 a5 b1", &[LAB]);
     callers.pass(60_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("a3", 0), ("a4", 2_000), ("a5", 4_000), ("b1", 6_000)]);
-    callers.run_dry();
-    // A pause restores the burst, and no more.
-    callers.all_come("c1 c2 c3 c4", &[LAB]);
+    callers.finish_all();
+    // A pause restores the burst, but no more.
+    callers.all_enter("c1 c2 c3 c4", &[LAB]);
     callers.pass(60_000).await;
     assert_eq!(callers.started_at()[6..], [("c1", 60_000), ("c2", 60_000), ("c3", 60_000), ("c4", 62_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_rate_starts_one_at_a_time() {
+async fn slow_rate_starts_one_call_at_a_time() {
     let mut callers = Callers::under(&[(LAB, requests(7))]);
-    callers.all_come("a1 a2 a3", &[LAB]);
+    callers.all_enter("a1 a2 a3", &[LAB]);
     callers.pass(60_000).await;
-    // A seventh of a minute is 8,571.4 ms: the call starts in the next millisecond, which the next interval counts from.
+    // A seventh of a minute is 8,571.4 ms: the call starts in the next millisecond, from which the next interval counts.
     assert_eq!(callers.started_at(), [("a1", 0), ("a2", 8_572), ("a3", 17_144)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_minute_has_the_rate_and_a_burst_at_most() {
+async fn every_minute_has_at_most_the_rate_and_a_burst() {
     let mut callers = Callers::under(&[(LAB, requests(60))]);
     for n in 0..300 {
-        callers.come(&format!("a{n:03}"), &[LAB], 1);
+        callers.enter(&format!("a{n:03}"), &[LAB], 1);
     }
     callers.pass(400_000).await;
     let starts: Vec<u64> = callers.started_at().into_iter().map(|(_, ms)| ms).collect();
     assert_eq!(starts.len(), 300);
     let most = starts.iter().map(|from| starts.iter().filter(|at| (*from..from + 60_000).contains(at)).count()).max();
-    assert_eq!(most, Some(65), "6 at once and one a second: the 66th comes when the minute is over");
+    assert_eq!(most, Some(65), "expected 6 at once and one per second, so the 66th starts after the minute");
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,7 +43,7 @@ async fn calls_waiting_for_the_provider_gain_no_burst() {
     let mut callers = Callers::under(&[(MODEL, requests(20)), (LAB, Rates::unbounded())]);
     callers.throttles.cool(&LAB.into(), 300_000);
     for session in 'a'..='h' {
-        callers.come(&format!("{session}1"), &[MODEL, LAB], 1);
+        callers.enter(&format!("{session}1"), &[MODEL, LAB], 1);
     }
     callers.pass(320_000).await;
     // If the model's bucket were charged on admission, all eight could wait for the provider and start at once.
@@ -63,11 +63,11 @@ async fn calls_waiting_for_the_provider_gain_no_burst() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_not_polled_save_up_no_burst_either() {
+async fn unpolled_calls_gain_no_burst() {
     let mut callers = Callers::under(&[(LAB, requests(20))]);
-    callers.all_come("a1 a2 a3 a4 a5 a6", &[LAB]);
+    callers.all_enter("a1 a2 a3 a4 a5 a6", &[LAB]);
     callers.pass_unpolled(600_000).await;
-    assert_eq!(callers.seen(), [quota(LAB, 2, 4)], "two of the four were called up");
+    assert_eq!(callers.seen(), [quota(LAB, 2, 4)], "expected two of the four to be granted");
     callers.pass(12_000).await;
     assert_eq!(
         callers.started_at(),
@@ -76,36 +76,36 @@ async fn calls_that_are_not_polled_save_up_no_burst_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_paid_by_estimate_and_corrected_by_what_they_were() {
+async fn tokens_are_charged_by_estimate_and_then_corrected() {
     let mut callers = Callers::under(&[(LAB, tokens(6_000))]);
-    callers.come("a1", &[LAB], 5_000);
-    callers.come("a2", &[LAB], 2_000);
-    assert_eq!(callers.started(), "a1", "1,000 are left");
+    callers.enter("a1", &[LAB], 5_000);
+    callers.enter("a2", &[LAB], 2_000);
+    assert_eq!(callers.started(), "a1", "1,000 must remain");
     callers.settle("a1", 3_000);
-    assert_eq!(callers.started(), "a1 a2", "2,000 came back");
-    // Actual cost: 1,000 left, 4,000 over, so that 3,000 are owed and 1 is requested.
+    assert_eq!(callers.started(), "a1 a2", "2,000 must be returned");
+    // Actual cost: 1,000 remained and the call took 4,000 more, so 3,000 are owed, and 1 is requested.
     callers.settle("a2", 6_000);
-    callers.come("b1", &[LAB], 1);
+    callers.enter("b1", &[LAB], 1);
     callers.pass(60_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("b1", 30_010)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_is_dropped_counts_its_estimate() {
+async fn dropped_permit_counts_its_estimate() {
     let mut callers = Callers::under(&[(LAB, tokens(6_000))]);
-    callers.come("a1", &[LAB], 6_000);
+    callers.enter("a1", &[LAB], 6_000);
     callers.end("a1");
-    callers.come("a2", &[LAB], 600);
+    callers.enter("a2", &[LAB], 600);
     callers.pass(60_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("a2", 6_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_larger_than_a_minute_starts_when_the_account_is_full() {
+async fn call_above_a_minute_starts_when_the_bucket_is_full() {
     let mut callers = Callers::under(&[(LAB, tokens(600))]);
-    callers.come("a1", &[LAB], 60);
-    callers.come("a2", &[LAB], 1_200);
-    callers.come("b1", &[LAB], 0);
+    callers.enter("a1", &[LAB], 60);
+    callers.enter("a2", &[LAB], 1_200);
+    callers.enter("b1", &[LAB], 0);
     callers.pass(120_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("a2", 6_000), ("b1", 66_000)]);
 }
@@ -113,26 +113,26 @@ async fn a_call_larger_than_a_minute_starts_when_the_account_is_full() {
 #[tokio::test(start_paused = true)]
 async fn debt_during_a_wait_for_the_provider_delays_calls() {
     let mut callers = Callers::under(&[(MODEL, tokens(600)), (LAB, at_once(1))]);
-    callers.come("a1", &[MODEL, LAB], 300);
-    // The model has 300 left; the next permit of the provider is b1's.
-    callers.come("b1", &[MODEL, LAB], 300);
-    callers.come("c1", &[OTHER, LAB], 300);
+    callers.enter("a1", &[MODEL, LAB], 300);
+    // The model has 300 left, and the next permit of the provider is b1's.
+    callers.enter("b1", &[MODEL, LAB], 300);
+    callers.enter("c1", &[OTHER, LAB], 300);
     callers.settle("a1", 601);
-    assert_eq!(callers.started(), "a1 c1", "the model is in debt, the provider continues with another one");
+    assert_eq!(callers.started(), "a1 c1", "the provider must continue with another model");
     callers.end("c1");
     callers.pass(60_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("c1", 0), ("b1", 30_100)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_bounds_of_all_quotas_hold_at_once() {
+async fn limits_of_all_quotas_hold_together() {
     let model = Rates { concurrent: Some(2), requests_per_minute: Some(20), ..Rates::unbounded() };
     let mut callers = Callers::under(&[(MODEL, model), (LAB, tokens(600))]);
     for name in ["a1", "a2", "a3", "a4"] {
-        callers.come(name, &[MODEL, LAB], 300);
+        callers.enter(name, &[MODEL, LAB], 300);
     }
     callers.pass(10_000).await;
-    assert_eq!(callers.started(), "a1 a2", "no place");
+    assert_eq!(callers.started(), "a1 a2", "there must be no free permit");
     callers.end("a1");
     callers.end("a2");
     callers.pass(60_000).await;
@@ -143,9 +143,9 @@ async fn all_bounds_of_all_quotas_hold_at_once() {
 async fn unnamed_quota_has_the_default_unless_provider_is_named() {
     let named = [(LAB.into(), at_once(3)), ("shop/small".into(), at_once(1))];
     let mut callers = Callers::of(Throttles::new(at_once(2), named));
-    callers.all_come("a1 a2 a3 a4", &[MODEL, LAB]);
-    callers.all_come("b1 b2", &["shop/small", "shop"]);
-    callers.all_come("c1 c2", &["shop/large", "shop"]);
+    callers.all_enter("a1 a2 a3 a4", &[MODEL, LAB]);
+    callers.all_enter("b1 b2", &["shop/small", "shop"]);
+    callers.all_enter("c1 c2", &["shop/large", "shop"]);
     assert_eq!(callers.started(), "a1 a2 a3 b1 c1");
     assert_eq!(
         callers.seen(),
@@ -160,11 +160,11 @@ async fn unnamed_quota_has_the_default_unless_provider_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_of_zero_counts_as_one() {
+async fn zero_rate_counts_as_one() {
     let none = Rates { concurrent: Some(0), requests_per_minute: Some(0), tokens_per_minute: Some(0) };
     let throttles = Throttles::new(none, []);
     let pass = throttles.enter(&texts(&[LAB]), 9).await;
     assert_eq!(throttles.seen(), [quota(LAB, 1, 0)]);
     drop(pass);
-    assert_eq!(throttles.seen(), [quota(LAB, 0, 0)], "it pays its debt");
+    assert_eq!(throttles.seen(), [quota(LAB, 0, 0)], "the bucket must repay its debt");
 }
