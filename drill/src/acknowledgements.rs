@@ -7,7 +7,7 @@ use subtend_session::ids::SessionId;
 
 use super::home::Home;
 use super::line::Line;
-use super::look::{Gone, Sessions};
+use super::snapshot::{Gone, Sessions};
 use super::workload;
 
 /// The acknowledgements of all processes on one store.
@@ -15,9 +15,9 @@ use super::workload;
 pub(crate) struct Acknowledgements {
     facts: Acknowledged,
     deleting: BTreeSet<SessionId>,
-    /// Acknowledged, or found in the store after a kill.
+    /// Sessions whose deletion was acknowledged, or found in the store after a kill.
     deleted: BTreeSet<SessionId>,
-    /// Deleted sessions of which no byte may remain: the store was compacted since.
+    /// Deleted sessions whose text must be gone completely: the store was compacted since.
     erased: BTreeSet<SessionId>,
     compacted: bool,
     count: u64,
@@ -31,7 +31,7 @@ impl Acknowledgements {
             Line::Cancelled(session, run) => drop(self.facts.cancels.insert((session, run))),
             Line::Interrupted(session, run) => drop(self.facts.interrupts.insert((session, run))),
             Line::Branched(session) => drop(self.facts.branches.insert(session)),
-            Line::Word(session, call) => drop(self.facts.approvals.insert((session, call))),
+            Line::Approved(session, call) => drop(self.facts.approvals.insert((session, call))),
             Line::Seen(session, seq) => self.facts.shows(session, seq),
             Line::Deleting(session) => {
                 self.deleting.insert(session);
@@ -56,7 +56,7 @@ impl Acknowledgements {
     }
 
     pub(crate) fn add(&mut self, other: Self) {
-        // It compacted the store before it deleted anything itself.
+        // The process compacted the store before it deleted anything itself.
         if other.compacted {
             self.erased.clone_from(&self.deleted);
         }
@@ -66,20 +66,20 @@ impl Acknowledgements {
         self.count = self.count.saturating_add(other.count);
     }
 
-    /// Returns whether a deletion was requested and not acknowledged.
+    /// Returns whether a deletion was requested but not acknowledged.
     pub(crate) fn in_deletion(&self) -> bool {
         !self.deleting.is_subset(&self.deleted)
     }
 
-    /// Adds deletions that a kill interrupted and that the store holds: they stay.
-    pub(crate) fn finds(&mut self, gone: &Gone) {
+    /// Adds deletions that a kill interrupted but that the store holds: they must remain.
+    pub(crate) fn add_found(&mut self, gone: &Gone) {
         self.deleted.extend(gone.deleted().filter(|session| self.deleting.contains(session)));
     }
 
     /// Returns the acknowledgements that the store lacks.
     pub(crate) fn lost(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
         let mut lost = self.deletions_lost(gone);
-        // An erased session's acknowledgements went with its records.
+        // Acknowledgements of an erased session were erased with its records.
         let mut facts = self.facts.clone();
         facts.retain(|session| !gone.is_erased(*session));
         lost.extend(facts.lost(sessions));
@@ -90,13 +90,13 @@ impl Acknowledgements {
     fn deletions_lost(&self, gone: &Gone) -> Vec<String> {
         let found: BTreeSet<SessionId> = gone.deleted().collect();
         let undone = self.deleted.difference(&found);
-        let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is gone")).collect();
+        let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is missing")).collect();
         for session in &found {
             let mut targets = gone.above(*session).filter(|above| self.deleting.contains(above)).peekable();
             if targets.peek().is_none() {
-                lost.push(format!("{session} is deleted, and nothing asked for that"));
+                lost.push(format!("{session} is deleted, but its deletion was not requested"));
             } else if !targets.any(|top| found.contains(&top)) {
-                lost.push(format!("{session} is deleted, and the deletion that was asked for is not"));
+                lost.push(format!("{session} is deleted, but not the session whose deletion was requested"));
             }
         }
         lost
@@ -113,7 +113,7 @@ impl Acknowledgements {
                 String::new()
             });
             let held = self.erased.iter().filter(|session| values.contains(&workload::secret(**session)));
-            found.extend(held.map(|session| format!("a row holds text of {session}, which was erased")));
+            found.extend(held.map(|session| format!("a row contains text of the erased session {session}")));
         }
         let mut next = vec![home.store()];
         while let Some(path) = next.pop() {
@@ -124,7 +124,9 @@ impl Acknowledgements {
             let bytes = std::fs::read(&path).unwrap_or_default();
             let text = String::from_utf8_lossy(&bytes);
             let held = self.erased.iter().filter(|session| text.contains(&workload::secret(**session)));
-            found.extend(held.map(|session| format!("{} holds text of {session}, which was erased", path.display())));
+            found.extend(
+                held.map(|session| format!("{} contains text of the erased session {session}", path.display())),
+            );
         }
         found
     }

@@ -1,4 +1,4 @@
-//! Random numbers from a seed: the same in every run.
+//! Random numbers from a seed, the same in every run.
 
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
@@ -23,7 +23,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`; 0 where that is 0.
+    /// Returns a number below `bound`, or 0 if that is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.draw().checked_rem(bound).unwrap_or(0)
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_numbers_and_another_seed_others() {
+    fn same_seed_gives_the_same_numbers() {
         let draw = |seed| {
             let mut chance = Chance::new(seed);
             [chance.draw(), chance.below(10), chance.below(0)]
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_loses_no_card() {
+    fn shuffle_keeps_every_card() {
         let mut cards: Vec<u32> = (0..20).collect();
         Chance::new(3).shuffle(&mut cards);
         assert_ne!(cards, (0..20).collect::<Vec<_>>());

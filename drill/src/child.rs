@@ -1,4 +1,4 @@
-//! `subtend drill-child`: the process that is killed. Started by `subtend drill`.
+//! `subtend drill-child`: the process that is killed. `subtend drill` starts it.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -26,35 +26,35 @@ use super::sabotage::{Sabotage, VARIABLE};
 use super::trigger::{Trigger, die};
 use super::{model, names, sabotage, tools, workload};
 
-/// Works on a store until it is killed; `subtend drill` starts it.
+/// Works on a store until it is killed; `subtend drill` starts it
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where it works
+    /// Directory of the drill
     #[arg(long)]
     dir: PathBuf,
 
-    /// The engine of the store
+    /// Engine of the store
     #[arg(long)]
     engine: String,
 
-    /// Seed of what it does
+    /// Seed of the work
     #[arg(long)]
     seed: u64,
 
-    /// When it is killed; without this option it recovers, finishes all runs and ends
+    /// Moment of the kill; without this option it recovers, finishes all runs and ends
     #[arg(long)]
     strike: Option<Strike>,
 
-    /// How long it waits until no run is in flight
+    /// Maximum wait until no run is in flight, in ms
     #[arg(long)]
     patience_ms: u64,
 }
 
-/// Works on a store until it is killed or at rest. `guard` starts the guard of a tool's processes.
+/// Works on a store until it is killed or at rest. `guard` is the command that guards processes of tools.
 /// # Errors
-/// If the store or the runtime cannot be opened: the drill sees it in the exit status.
+/// The store or the runtime cannot be opened; the drill sees it in the exit status.
 pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
-    follow_the_drill();
+    exit_with_the_drill();
     let home = Home::of(&args.engine, &args.dir);
     let trigger = Arc::new(Trigger::new(args.strike));
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -67,31 +67,31 @@ pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
             }
             let is_erased = home.compact(&mut |_| trigger.compacting())?;
             if is_erased {
-                Line::Compacted.say();
+                Line::Compacted.print();
             }
             trigger.compacted();
         }
         let journal = home.open()?;
-        Line::Opened.say();
+        Line::Opened.print();
         trigger.recovers(&journal);
         let runtime = start(&home, journal, args, guard, &trigger).await?;
-        Line::Ready(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).say();
+        Line::Ready(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).print();
         trigger.recovered();
         let people = tokio::spawn(workload::answer(runtime.approver(), args.seed));
         if args.strike.is_some() {
             workload::run(runtime, args.seed, trigger).await;
         } else {
-            let left = rest(&runtime, Duration::from_millis(args.patience_ms)).await?;
+            let left = await_rest(&runtime, Duration::from_millis(args.patience_ms)).await?;
             people.abort();
             runtime.shutdown(Duration::from_secs(2)).await;
-            Line::Quiet(left).say();
+            Line::Quiet(left).print();
         }
         Ok(())
     })
 }
 
-/// Dies with the drill, which holds the other end of stdin.
-fn follow_the_drill() {
+/// Exits when the drill dies, which holds the other end of stdin.
+fn exit_with_the_drill() {
     std::thread::spawn(|| {
         let mut byte = [0];
         while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
@@ -107,9 +107,9 @@ async fn start(
     trigger: &Arc<Trigger>,
 ) -> Result<Runtime, DrillError> {
     let workspace = Workspace::open(home.workspace())
-        .map_err(|error| DrillError::Other(format!("the drill's workspace cannot be opened: {error}")))?;
+        .map_err(|error| DrillError::Other(format!("cannot open the workspace of the drill: {error}")))?;
     let guard = Some(guard).filter(|_| !sabotage::is_on(Sabotage::NoGuard));
-    let unfit = |error| DrillError::Other(format!("the tools do not fit together: {error}"));
+    let unfit = |error| DrillError::Other(format!("the tools are inconsistent: {error}"));
     let mut registry = Registry::builder().tools(Registry::workspace_tools(guard)).map_err(unfit)?;
     for tool in tools::all(home, trigger) {
         registry = registry.tool(tool).map_err(unfit)?;
@@ -127,26 +127,26 @@ async fn start(
         .model(Arc::new(model::model(args.seed)))
         .policy(RuleSet { default: Verdict::Allow, rules: vec![ask_rule] })
         .faults(Faults::named(&std::env::var(VARIABLE).unwrap_or_default()))
-        // Waiting owners leave memory at once, so that ends find some in memory and some not.
+        // Waiting owners leave memory at once, so that some ends find their owner in memory and some do not.
         .options(Options { durable_before_call: true, idle: Duration::from_millis(10), ..Options::default() });
     builder.journal(journal).start().await.map_err(|error| DrillError::Other(error.to_string()))
 }
 
-/// Waits until no run is in flight and no obligation remains; returns the number of runs in flight at the timeout.
-async fn rest(runtime: &Runtime, patience: Duration) -> Result<usize, DrillError> {
-    const LOOK: Duration = Duration::from_millis(10);
+/// Waits until no run is in flight and no outbox row remains; returns the number of runs in flight at the timeout.
+async fn await_rest(runtime: &Runtime, patience: Duration) -> Result<usize, DrillError> {
+    const POLL_INTERVAL: Duration = Duration::from_millis(10);
     let journal = runtime.journal();
     let until = Instant::now() + patience;
     let mut quiet = 0_u32;
     loop {
-        // The next read reports a poisoned journal, or the judge of the store does.
+        // A poisoned journal is reported by the next read, or by the check of the store.
         drop(journal.settled().await);
         let (inflight, owed) = (journal.inflight()?.len(), journal.outbox()?.len());
         quiet = if inflight == 0 && owed == 0 { quiet.saturating_add(1) } else { 0 };
-        // Twice in a row: between the end of a run and the start of the next there may be a gap.
+        // Checked twice in a row, since there may be a gap between the end of a run and the start of the next.
         if quiet == 2 || Instant::now() > until {
             return Ok(inflight);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,7 +1,7 @@
-//! The drill of clients: many clients of one host, which is killed repeatedly.
+//! The drill of clients: many clients of one host that is killed repeatedly.
 //!
-//! Readers follow all events and connect again after each kill; senders repeat keyed commands until they are answered, and
-//! cancel runs in pairs. The store is judged at the end, by the predicates H-1, H-2 and S-2 among all others.
+//! Readers follow all events and reconnect after each kill. Senders repeat keyed commands until they are answered, and cancel runs in pairs. The
+//! store is judged at the end, by the predicates H-1, H-2 and S-2 among all others.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,22 +32,22 @@ mod reader;
 mod report;
 mod sender;
 
-/// How long clients may take to come to rest after the last kill.
+/// Maximum time for clients to come to rest after the last kill.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The time that a host has to answer some commands before it is killed.
+/// Time in which a host must answer some commands before it is killed.
 const WORK: Duration = Duration::from_secs(5);
-/// Readers for each client that sends.
+/// Number of readers for each sender.
 const READERS_PER_SENDER: u64 = 10;
 
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// The engine, and after a colon the directory of the drill; a temporary one if absent.
+    /// The engine, optionally followed by a colon and the directory of the drill; the default is a temporary directory.
     pub store: String,
     pub seed: u64,
     pub kills: u64,
-    /// Clients that follow all events.
+    /// Number of clients that follow all events.
     pub clients: u64,
-    /// The bug that must be noticed.
+    /// The seeded bug that must be detected.
     pub sabotage: Option<Sabotage>,
 }
 
@@ -55,11 +55,11 @@ pub struct ClientOptions {
 #[derive(Clone, Debug)]
 struct DrillClients {
     socket: PathBuf,
-    /// Senders start no further command.
+    /// Set when senders must not start further commands.
     closing: Arc<AtomicBool>,
-    /// The session that was opened last, once that is done: a reader ends when it has received it.
+    /// The session that was opened last, once it is: a reader ends when it has received it.
     last: watch::Receiver<Option<SessionId>>,
-    /// Commands without an answer yet, and connected readers.
+    /// The number of unanswered commands, and of connected readers.
     counts: Arc<Counts>,
 }
 
@@ -67,14 +67,14 @@ struct DrillClients {
 struct Counts {
     unanswered: std::sync::atomic::AtomicU64,
     readers: std::sync::atomic::AtomicU64,
-    /// Commands that were answered.
+    /// Number of answered commands.
     answered: std::sync::atomic::AtomicU64,
 }
 
-/// Drills to the end, or until `stop` is set. Reports progress after each kill.
+/// Runs the drill to the end, or until `stop` is set. Reports progress after each kill.
 ///
 /// # Errors
-/// If the store cannot be drilled, or the system refuses a directory, a process or a socket.
+/// The store cannot be drilled, or the system refuses a directory, a process or a socket.
 pub async fn drill(
     options: &ClientOptions,
     stop: &AtomicBool,
@@ -82,7 +82,7 @@ pub async fn drill(
 ) -> Result<ClientReport, DrillError> {
     if options.store == "postgres" {
         return Err(DrillError::Usage(
-            "clients are drilled on an engine with a directory: --store ENGINE or ENGINE:DIR".into(),
+            "a drill of clients needs an engine with a directory: --store ENGINE or ENGINE:DIR".into(),
         ));
     }
     let mut ground = Ground::prepare(&options.store, options.seed)?;
@@ -110,7 +110,7 @@ pub async fn drill(
     Ok(report)
 }
 
-/// Lets the clients work over all kills. `None` if it was stopped.
+/// Lets the clients work over all kills. Returns `None` if the drill was stopped.
 async fn run(
     options: &ClientOptions,
     home: &Home,
@@ -143,12 +143,12 @@ async fn run(
     let mut observed = Observed::default();
     let resting = async {
         while let Some(sent) = senders.join_next().await {
-            report.sent(sent.map_err(broke)?, &mut observed);
+            report.sent(sent.map_err(failure)?, &mut observed);
         }
         let marker = host::rest(&shared.socket, options.sabotage).await?;
         announce.send_replace(Some(marker));
         while let Some(read) = readers.join_next().await {
-            report.read(read.map_err(broke)?, &mut observed);
+            report.read(read.map_err(failure)?, &mut observed);
         }
         Ok::<_, DrillError>(())
     };
@@ -163,11 +163,11 @@ async fn run(
     }
 }
 
-fn broke(error: tokio::task::JoinError) -> DrillError {
-    DrillError::Other(format!("a client of the drill broke off: {error}"))
+fn failure(error: tokio::task::JoinError) -> DrillError {
+    DrillError::Other(format!("a client of the drill failed: {error}"))
 }
 
-/// Starts a host and kills it: within its start, one time in four, or while its clients work.
+/// Starts a host and kills it: one time in four during its start, otherwise while its clients work.
 async fn kill(
     home: &Home,
     sabotage: Option<Sabotage>,
@@ -179,7 +179,7 @@ async fn kill(
     let early = chance.one_in(4);
     if !early {
         host.ready().await?;
-        // The host works for its clients, however busy the machine is.
+        // Waits for progress of the clients instead of a time, since the machine may be busy.
         let wanted = shared.counts.answered.load(Ordering::Relaxed).saturating_add(2 + chance.below(20));
         let until = Instant::now() + WORK;
         while shared.counts.answered.load(Ordering::Relaxed) < wanted && Instant::now() < until {
@@ -197,7 +197,7 @@ async fn kill(
     Ok(())
 }
 
-/// Judges the store, and what the clients saw, at rest.
+/// Judges the store and the observations of the clients, at rest.
 fn judge(home: &Home, observed: &Observed, report: &mut ClientReport) -> Result<(), DrillError> {
     let journal = home.open_after_kill()?;
     let mut auditor = Auditor::default();
@@ -205,7 +205,7 @@ fn judge(home: &Home, observed: &Observed, report: &mut ClientReport) -> Result<
     report.sessions = auditor.sessions().count() as u64;
     report.events = auditor.sessions().map(|(_, records)| records.len() as u64).sum();
     for id in [InvariantId::H1, InvariantId::H2] {
-        // Each predicate by itself too, since the first violation of a store would hide the others.
+        // Each predicate is also judged by itself, since the first violation of a store would hide the others.
         if let Err(error) = auditor.judge_one(id, observed) {
             report.violations.push(error.to_string());
         }

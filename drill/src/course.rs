@@ -9,19 +9,19 @@ use super::error::DrillError;
 use super::finding::{FindingKind, Violation};
 use super::home::{Ground, Home};
 use super::judge::Judge;
-use super::look::Look;
 use super::orphans::Orphans;
 use super::plan::{Plan, Round, Strike, StrikeOrder};
 use super::process::{Left, Start};
 use super::report::{DrillVerdict, Report};
 use super::sabotage::Sabotage;
+use super::snapshot::StoreSnapshot;
 
-/// How long runs may take to end after a recovery.
+/// Maximum time for runs to end after a recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// With a sabotage, endless runs are expected.
+/// The same with a seeded bug, for which endless runs are expected.
 const SABOTAGED_PATIENCE: Duration = Duration::from_secs(10);
-/// Kills until a fresh store replaces the aging one: each inspection takes longer.
-const AGE: u64 = 100;
+/// Number of kills until a fresh store replaces the aging one, since each inspection takes longer.
+const KILLS_PER_STORE: u64 = 100;
 
 pub(crate) struct Course<'a> {
     ground: Ground,
@@ -41,7 +41,7 @@ struct Subject {
     kills: u64,
     processes: u64,
     /// The inspection after the last kill.
-    look: Option<Look>,
+    snapshot: Option<StoreSnapshot>,
 }
 
 impl<'a> Course<'a> {
@@ -56,7 +56,7 @@ impl<'a> Course<'a> {
         Self { ground, plan: Plan::new(seed), kills, sabotage, report, tell, stop }
     }
 
-    /// Runs the drill to its end, a caught sabotage, or a stop.
+    /// Runs the drill to its end, to the detection of a seeded bug, or to a stop.
     pub(crate) fn run(mut self) -> Result<Report, DrillError> {
         let started = Instant::now();
         let mut aged: Option<Subject> = None;
@@ -71,7 +71,7 @@ impl<'a> Course<'a> {
                 }
             };
             match self.round(subject, &round)? {
-                Some(subject) if round.aged && subject.kills < AGE => aged = Some(subject),
+                Some(subject) if round.aged && subject.kills < KILLS_PER_STORE => aged = Some(subject),
                 Some(subject) => self.leave(&subject),
                 None => {}
             }
@@ -98,11 +98,10 @@ impl<'a> Course<'a> {
 
     fn subject(&mut self, aged: bool) -> Result<Subject, DrillError> {
         let name = if aged { "aged" } else { "fresh" };
-        Ok(Subject { home: self.ground.home()?, judge: Judge::default(), name, kills: 0, processes: 0, look: None })
+        Ok(Subject { home: self.ground.home()?, judge: Judge::default(), name, kills: 0, processes: 0, snapshot: None })
     }
 
-    /// Runs the kills of one round and the recovery after the last. Returns `None` after a violation: the store is then
-    /// kept.
+    /// Runs the kills of one round, and the recovery after the last. Returns `None` after a violation: the store is then kept.
     fn round(&mut self, mut subject: Subject, round: &Round) -> Result<Option<Subject>, DrillError> {
         let before = self.report.violations();
         for order in &round.orders {
@@ -111,7 +110,7 @@ impl<'a> Course<'a> {
             }
             self.kill(&mut subject, *order)?;
             if self.report.violations() > before {
-                return Ok(self.set_aside(&subject));
+                return Ok(self.keep_violating(&subject));
             }
         }
         if self.is_stopped() {
@@ -119,11 +118,11 @@ impl<'a> Course<'a> {
         }
         let seed = round.orders.first().map_or(0, |order| order.seed);
         self.recover(&mut subject, seed)?;
-        Ok(if self.report.violations() > before { self.set_aside(&subject) } else { Some(subject) })
+        Ok(if self.report.violations() > before { self.keep_violating(&subject) } else { Some(subject) })
     }
 
     fn kill(&mut self, subject: &mut Subject, order: StrikeOrder) -> Result<(), DrillError> {
-        let before = subject.look.unwrap_or_default();
+        let before = subject.snapshot.unwrap_or_default();
         let strike = match order.strike {
             Strike::Recovery(thousandths) => Strike::Recovery(before.in_flight.saturating_mul(thousandths) / 1_000),
             Strike::Opening
@@ -138,15 +137,15 @@ impl<'a> Course<'a> {
         subject.kills = subject.kills.saturating_add(1);
         let in_recovery = left.opened && left.ready.is_none() && before.needs_recovery();
         let in_deletion = left.acknowledged.in_deletion();
-        self.look(subject, left, false);
-        let look = subject.look.unwrap_or_default();
+        self.inspect(subject, left, false);
+        let snapshot = subject.snapshot.unwrap_or_default();
         let hits = &mut self.report.hits;
         hits.recovery = hits.recovery.saturating_add(in_recovery.into());
-        hits.open_call = hits.open_call.saturating_add(look.open_call.into());
-        hits.outbox = hits.outbox.saturating_add((look.owed > 0).into());
+        hits.open_call = hits.open_call.saturating_add(snapshot.open_call.into());
+        hits.outbox = hits.outbox.saturating_add((snapshot.owed > 0).into());
         hits.deletion = hits.deletion.saturating_add(in_deletion.into());
-        hits.half_deleted = hits.half_deleted.saturating_add(look.half_deleted.into());
-        self.report.in_flight = self.report.in_flight.saturating_add(look.in_flight);
+        hits.half_deleted = hits.half_deleted.saturating_add(snapshot.half_deleted.into());
+        self.report.in_flight = self.report.in_flight.saturating_add(snapshot.in_flight);
         (self.tell)(&self.report);
         Ok(())
     }
@@ -154,7 +153,7 @@ impl<'a> Course<'a> {
     fn recover(&mut self, subject: &mut Subject, seed: u64) -> Result<(), DrillError> {
         let left = self.start(&subject.home).and_recover(seed)?;
         self.report.recoveries.extend(left.ready);
-        self.look(subject, left, true);
+        self.inspect(subject, left, true);
         (self.tell)(&self.report);
         Ok(())
     }
@@ -165,28 +164,28 @@ impl<'a> Course<'a> {
     }
 
     /// Inspects the store and the processes that the killed process left.
-    fn look(&mut self, subject: &mut Subject, left: Left, at_rest: bool) {
+    fn inspect(&mut self, subject: &mut Subject, left: Left, at_rest: bool) {
         let orphans = Orphans::watch(&subject.home, left.gone);
         self.report.acknowledged = self.report.acknowledged.saturating_add(left.acknowledged.count());
         self.report.deleted = self.report.deleted.saturating_add(left.acknowledged.deletions());
         subject.judge.add(left.acknowledged);
-        let (look, mut found) = subject.judge.look(&subject.home, at_rest);
-        let broke = left.broke.map(|what| Violation { kind: FindingKind::Broken, what });
-        found.extend(broke.and_then(|broke| subject.judge.unknown(vec![broke]).pop()));
-        let (processes, orphans) = orphans.left();
+        let (snapshot, mut found) = subject.judge.inspect(&subject.home, at_rest);
+        let failure = left.failure.map(|what| Violation { kind: FindingKind::Broken, what });
+        found.extend(failure.and_then(|failure| subject.judge.unknown(vec![failure]).pop()));
+        let (processes, orphans) = orphans.remaining();
         subject.processes = processes;
         found.extend(orphans.into_iter().map(|process| Violation {
             kind: FindingKind::Orphaned,
-            what: format!("process {process}, which a tool started, was alive a second after the end of its runtime"),
+            what: format!("process {process} of a tool was alive one second after the end of its runtime"),
         }));
         self.report.take(subject.name, found);
-        subject.look = look;
+        subject.snapshot = snapshot;
     }
 
     fn count(&mut self, subject: &Subject) {
-        let look = subject.look.unwrap_or_default();
-        self.report.sessions = self.report.sessions.saturating_add(look.sessions);
-        self.report.erased = self.report.erased.saturating_add(look.erased);
+        let snapshot = subject.snapshot.unwrap_or_default();
+        self.report.sessions = self.report.sessions.saturating_add(snapshot.sessions);
+        self.report.erased = self.report.erased.saturating_add(snapshot.erased);
         self.report.processes = self.report.processes.saturating_add(subject.processes);
     }
 
@@ -196,7 +195,7 @@ impl<'a> Course<'a> {
     }
 
     /// Keeps a store with a violation for inspection, unless the violation was expected.
-    fn set_aside(&mut self, subject: &Subject) -> Option<Subject> {
+    fn keep_violating(&mut self, subject: &Subject) -> Option<Subject> {
         self.count(subject);
         if self.sabotage.is_none() {
             let kept = self.ground.keep(&subject.home);

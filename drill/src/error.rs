@@ -2,7 +2,7 @@
 
 use subtend_journal::{OpenError, ReadError};
 
-/// Why a drill cannot start or continue.
+/// The reason why a drill cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum DrillError {
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! Findings of a drill.
+//! Violations that a drill finds.
 
 use serde::Serialize;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// The store does not open or is inconsistent.
+    /// The store does not open, or is inconsistent.
     Unsound,
     Lost,
-    /// Deleted and erased, but still in the files of the store.
+    /// Erased text is still in the files of the store.
     Kept,
     /// An owner received an end twice.
     Duplicated,
@@ -19,9 +19,9 @@ pub enum FindingKind {
     Dangling,
     /// A run does not have exactly one end at rest.
     Endless,
-    /// A side effect happened again.
+    /// A side effect was repeated.
     Repeated,
-    /// A side effect happened that no durable record intends.
+    /// A side effect happened without a durable intent record.
     Unintended,
     /// A record of a later process has the epoch of an earlier one.
     Unfenced,

@@ -15,14 +15,14 @@ use super::error::DrillError;
 #[cfg(unix)]
 use super::server::DrillServer;
 
-/// How long a killed process's store may stay locked, by a child before its exec.
-const HELD: Duration = Duration::from_secs(5);
+/// Maximum time that the store of a killed process may stay locked, for example by a child before its exec.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The engine whose stores are shards of a server.
 const POSTGRES: &str = "postgres";
-/// The variable with the address of that server: arguments are visible to other users.
+/// The variable with the address of that server. Arguments would be visible to other users.
 pub(crate) const ADDRESS: &str = "SUBTEND_DRILL_POSTGRES";
 
-/// The directory of a drill. It is removed at the end, except for what is kept for inspection.
+/// The directory of a drill. It is removed at the end, except for stores kept for inspection.
 #[derive(Debug)]
 pub(crate) struct Ground {
     engine: String,
@@ -35,37 +35,37 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Prepares the directory of a store specification: an engine, and a directory unless a temporary one is used.
+    /// Prepares the directory of a store specification: an engine, with a directory unless a temporary one is used.
     pub(crate) fn prepare(store: &str, seed: u64) -> Result<Self, DrillError> {
         let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
         if dir.is_some_and(|_| engine == POSTGRES || engine == "postgresql") {
             return Err(DrillError::Usage(
-                "a drill kills what works on its stores, so it starts a PostgreSQL server of its own: --store postgres"
+                "a drill kills the processes on its stores, so it starts its own PostgreSQL server: --store postgres"
                     .into(),
             ));
         }
         if engine == "memory" {
             return Err(DrillError::Usage(
-                "`memory` cannot be drilled: nothing of it is there after a kill (--store ENGINE or ENGINE:DIR)".into(),
+                "`memory` cannot be drilled: a kill leaves nothing of it. Give --store ENGINE or ENGINE:DIR".into(),
             ));
         }
-        // The engine decides what is possible.
+        // The engine decides which specifications are possible.
         let example = if engine == POSTGRES { "//user@localhost/database" } else { dir.unwrap_or("store") };
         StoreSpec::parse(&format!("{engine}:{example}"))?;
         let dir = match dir {
             Some(dir) => std::path::absolute(dir)
-                .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is not a usable path: {error}")))?,
+                .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is not a valid path: {error}")))?,
             None => std::env::temp_dir().join(format!("subtend-drill-{}-{seed:x}", std::process::id())),
         };
         let found = dir.exists();
         let taken = found && std::fs::read_dir(&dir).map_or(true, |mut entries| entries.next().is_some());
         if taken {
             return Err(DrillError::Usage(format!(
-                "--store {store}: {} is not an empty directory; a drill kills what works on its stores, so it makes its own",
+                "--store {store}: {} is not an empty directory. A drill kills the processes on its stores, so it creates its own",
                 dir.display()
             )));
         }
-        std::fs::create_dir_all(&dir).map_err(|error| not_made(&dir, &error))?;
+        std::fs::create_dir_all(&dir).map_err(|error| cannot_create(&dir, &error))?;
         let engine = engine.to_owned();
         #[cfg(not(unix))]
         return Ok(Self { engine, dir, homes: 0, found, kept: false });
@@ -87,7 +87,7 @@ impl Ground {
         self.homes = self.homes.saturating_add(1);
         let dir = self.dir.join(self.homes.to_string());
         let workspace = dir.join("workspace");
-        std::fs::create_dir_all(&workspace).map_err(|error| not_made(&workspace, &error))?;
+        std::fs::create_dir_all(&workspace).map_err(|error| cannot_create(&workspace, &error))?;
         Ok(Home {
             #[cfg(unix)]
             address: self.server.as_ref().map(|server| server.address()),
@@ -113,15 +113,18 @@ impl Drop for Ground {
         if let Some(server) = self.server.take().and_then(Arc::into_inner) {
             drop(server);
         }
-        // A leftover does no harm: a later drill takes another directory.
+        // A leftover is harmless: a later drill uses another directory.
         if !self.kept && !self.found {
             drop(std::fs::remove_dir_all(&self.dir));
         }
     }
 }
 
-fn not_made(dir: &Path, error: &io::Error) -> DrillError {
-    DrillError::Other(format!("{} cannot be made: {error} (--store ENGINE:DIR names another place)", dir.display()))
+fn cannot_create(dir: &Path, error: &io::Error) -> DrillError {
+    DrillError::Other(format!(
+        "cannot create {}: {error}. Give another directory with --store ENGINE:DIR",
+        dir.display()
+    ))
 }
 
 /// One store, and the files of its processes next to it.
@@ -129,7 +132,7 @@ fn not_made(dir: &Path, error: &io::Error) -> DrillError {
 pub(crate) struct Home {
     engine: String,
     dir: PathBuf,
-    /// Of the server that has the store.
+    /// The address of the server that has the store.
     address: Option<String>,
     #[cfg(unix)]
     server: Option<Arc<DrillServer>>,
@@ -151,7 +154,7 @@ impl Home {
         self.address.as_deref()
     }
 
-    /// Returns the values of a store that has no file.
+    /// Returns the values of a store that is not in files.
     pub(crate) fn values(&self) -> Option<Result<String, DrillError>> {
         #[cfg(unix)]
         return self.server.as_ref().map(|server| server.values(&self.shard()));
@@ -189,7 +192,7 @@ impl Home {
         self.dir.join("store")
     }
 
-    /// Returns the store as `--store` takes it.
+    /// Returns the store in the form of `--store`.
     pub(crate) fn spec(&self) -> String {
         match &self.address {
             Some(address) => format!("{address}?shard={}", self.shard()),
@@ -225,7 +228,7 @@ impl Home {
         let killed = Instant::now();
         loop {
             match self.open() {
-                Err(OpenError::InUse { .. } | OpenError::Held { .. }) if killed.elapsed() < HELD => {
+                Err(OpenError::InUse { .. } | OpenError::Held { .. }) if killed.elapsed() < LOCK_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 opened => return opened,
@@ -234,7 +237,7 @@ impl Home {
     }
 
     pub(crate) fn remove(&self) {
-        // A leftover goes with the whole drill's directory.
+        // A leftover is removed with the directory of the drill.
         drop(std::fs::remove_dir_all(&self.dir));
     }
 }
@@ -247,22 +250,21 @@ mod tests {
         let usage = Ground::prepare(store, 1)
             .err()
             .filter(|error| matches!(error, DrillError::Usage(_) | DrillError::Open(OpenError::BadSpec { .. })));
-        usage.unwrap_or_else(|| panic!("{store} is taken")).to_string()
+        usage.unwrap_or_else(|| panic!("{store} was accepted")).to_string()
     }
 
     #[test]
-    fn what_cannot_be_drilled_is_a_usage_error() {
-        assert!(refusal("memory").contains("nothing of it is there after a kill"));
+    fn undrillable_store_is_a_usage_error() {
+        assert!(refusal("memory").contains("a kill leaves nothing of it"));
         assert!(
-            refusal("postgres://user:s3cret@host/database")
-                .ends_with("a PostgreSQL server of its own: --store postgres")
+            refusal("postgres://user:s3cret@host/database").ends_with("its own PostgreSQL server: --store postgres")
         );
         assert!(refusal("tape").contains("`tape:store` is not a store"), "{}", refusal("tape"));
         assert!(refusal("tape:/x").contains("`tape:/x` is not a store"));
     }
 
     #[test]
-    fn a_directory_with_something_in_it_is_refused() {
+    fn nonempty_directory_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("mine"), "").expect("a file");
         let why = refusal(&format!("redb:{}", dir.path().display()));
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn homes_go_with_their_ground_unless_one_is_kept() {
+    fn homes_are_removed_unless_one_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = |name: &str| format!("redb:{}", dir.path().join(name).display());
         let mut ground = Ground::prepare(&store("gone"), 1).expect("a ground");

@@ -10,16 +10,16 @@ use subtend_session::record::Record;
 use super::acknowledgements::Acknowledgements;
 use super::finding::{FindingKind, Violation};
 use super::home::Home;
-use super::look::{self, Gone, Look, Sessions};
 use super::marks::Marks;
+use super::snapshot::{self, Gone, Sessions, StoreSnapshot};
 
-/// A store over its kills: what was acknowledged, and the last inspection.
+/// The checks of one store across its kills, with the acknowledgements and the last inspection.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     acknowledged: Acknowledgements,
     auditor: Auditor,
     lasts: BTreeMap<SessionId, (Seq, Epoch)>,
-    /// Violations found before: every inspection finds them again.
+    /// Violations found before, which every inspection finds again.
     known: BTreeSet<Violation>,
 }
 
@@ -29,24 +29,23 @@ impl Judge {
         self.acknowledged.add(acknowledged);
     }
 
-    /// Inspects the store after a kill, or `at_rest` after a recovery with nothing in flight. `None` if it does not
-    /// open.
-    pub(crate) fn look(&mut self, home: &Home, at_rest: bool) -> (Option<Look>, Vec<Violation>) {
+    /// Inspects the store after a kill, or `at_rest` after a recovery with nothing in flight. Returns no snapshot if the store does not open.
+    pub(crate) fn inspect(&mut self, home: &Home, at_rest: bool) -> (Option<StoreSnapshot>, Vec<Violation>) {
         let read = home.open_after_kill().map_err(|error| format!("the store does not open: {error}"));
         let read = read.and_then(|journal| {
-            look::read(&journal, &mut self.auditor, at_rest)
+            snapshot::read(&journal, &mut self.auditor, at_rest)
                 .map_err(|error| format!("the store cannot be read: {error}"))
         });
-        let (look, found) = match read {
-            Ok((look, gone, unsound)) => {
+        let (snapshot, found) = match read {
+            Ok((snapshot, gone, unsound)) => {
                 let found = self.judge(home, &gone, unsound, at_rest);
-                self.acknowledged.finds(&gone);
-                self.lasts = look::lasts(&self.auditor);
-                (Some(look), found)
+                self.acknowledged.add_found(&gone);
+                self.lasts = snapshot::lasts(&self.auditor);
+                (Some(snapshot), found)
             }
             Err(what) => (None, vec![Violation { kind: FindingKind::Unsound, what }]),
         };
-        (look, self.unknown(found))
+        (snapshot, self.unknown(found))
     }
 
     /// Returns those of `found` that are new.
@@ -55,7 +54,7 @@ impl Judge {
     }
 
     fn judge(&self, home: &Home, gone: &Gone, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
-        let (sessions, marks) = (look::sessions(&self.auditor), Marks::read(home));
+        let (sessions, marks) = (snapshot::sessions(&self.auditor), Marks::read(home));
         let mut found = of(FindingKind::Unsound, unsound);
         found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));
         found.extend(of(FindingKind::Kept, self.acknowledged.kept(home)));
@@ -70,7 +69,7 @@ impl Judge {
         if at_rest {
             found.extend(of(FindingKind::Endless, endless(&sessions)));
             found.extend(of(FindingKind::Missing, missing(&sessions)));
-            let owed = self.auditor.rows().iter().map(|row| format!("an obligation remains at rest: {row:?}"));
+            let owed = self.auditor.rows().iter().map(|row| format!("an outbox row remains at rest: {row:?}"));
             found.extend(of(FindingKind::Missing, owed.collect()));
             found.extend(of(FindingKind::Dangling, dangling(&sessions)));
         }
@@ -82,13 +81,12 @@ fn of(kind: FindingKind, what: Vec<String>) -> Vec<Violation> {
     what.into_iter().map(|what| Violation { kind, what }).collect()
 }
 
-/// Reports a record after an earlier process's last one without a later epoch: a process that counted as dead could
-/// have written it.
+/// Reports a record after an earlier process's last one that does not have a later epoch: a process that counted as dead could have written it.
 fn unfenced(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option<String> {
     let next = last.next();
     (later <= epoch).then(|| {
         format!(
-            "record {next} of {session} was written by a later process in epoch {later}, and {epoch} was given before"
+            "record {next} of {session} was written by a later process in epoch {later}, but epoch {epoch} was already used"
         )
     })
 }
@@ -135,14 +133,14 @@ fn missing(sessions: &Sessions<'_>) -> Vec<String> {
 
 /// Returns runs without exactly one end.
 fn endless(sessions: &Sessions<'_>) -> Vec<String> {
-    let ends = sessions.iter().flat_map(|(session, records)| look::ends(*session, records));
+    let ends = sessions.iter().flat_map(|(session, records)| snapshot::ends(*session, records));
     let wrong = ends.filter(|(_, count)| *count != 1);
     wrong.map(|(key, count)| format!("run {} of {} has {count} ends", key.run, key.session)).collect()
 }
 
 /// Returns calls without a result in sessions at rest.
 fn dangling(sessions: &Sessions<'_>) -> Vec<String> {
-    let open = sessions.iter().flat_map(|(session, records)| look::open(records).map(move |call| (session, call)));
+    let open = sessions.iter().flat_map(|(session, records)| snapshot::open(records).map(move |call| (session, call)));
     open.map(|(session, call)| format!("call {call} of {session} has no result")).collect()
 }
 

@@ -1,7 +1,6 @@
-//! The kill drill of `subtend drill`: starts real processes on real stores, kills them with SIGKILL, and judges what
-//! they left.
+//! The kill drill of `subtend drill`: starts real processes on real stores, kills them with SIGKILL, and checks the stores afterwards.
 //!
-//! It judges by the files and by what callers received, never by the killed process.
+//! It checks files and the replies that callers received, and never trusts the killed process.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
@@ -12,7 +11,7 @@ use home::Ground;
 
 pub use error::DrillError;
 pub use finding::{FindingKind, Violation};
-pub use report::{DrillVerdict, FoundViolation, Hits, Recovery, Report, TOLD};
+pub use report::{DrillVerdict, FoundViolation, Hits, MAX_LISTED, Recovery, Report};
 pub use sabotage::{Sabotage, VARIABLE as FAULT};
 
 mod acknowledgements;
@@ -26,7 +25,6 @@ mod finding;
 mod home;
 mod judge;
 mod line;
-mod look;
 mod marks;
 mod model;
 mod names;
@@ -37,24 +35,25 @@ mod report;
 mod sabotage;
 #[cfg(unix)]
 mod server;
+mod snapshot;
 mod tools;
 mod trigger;
 mod workload;
 
 #[derive(Clone, Debug)]
 pub struct DrillOptions {
-    /// The engine, and after a colon the directory of the drill; a temporary one if absent. `postgres` starts a server.
+    /// The engine, optionally followed by a colon and the directory of the drill; the default is a temporary directory. `postgres` starts a server.
     pub store: String,
     /// The seed of the work and of the kills.
     pub seed: u64,
     pub kills: u64,
-    /// The bug that must be noticed.
+    /// The seeded bug that must be detected.
     pub sabotage: Option<Sabotage>,
 }
 
-/// Drills to the end, or until `stop` is set. Reports progress after each kill and recovery.
+/// Runs the drill to the end, or until `stop` is set. Reports progress after each kill and recovery.
 /// # Errors
-/// If the store cannot be drilled, or the system refuses a directory or a process.
+/// The store cannot be drilled, or the system refuses a directory or a process.
 pub fn drill(
     options: &DrillOptions,
     stop: &AtomicBool,

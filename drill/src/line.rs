@@ -7,9 +7,9 @@ use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId, TurnNo};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// The store is open; recovery starts.
+    /// The store is open, and recovery starts.
     Opened,
-    /// Recovery is done, this many microseconds after the store was to be opened.
+    /// Recovery is done, this number of microseconds after the opening of the store.
     Ready(u64),
     Strike,
     Input(SessionId, InputId),
@@ -18,15 +18,15 @@ pub(crate) enum Line {
     Interrupted(SessionId, RunNo),
     Branched(SessionId),
     /// An approval was acknowledged.
-    Word(SessionId, CallId),
+    Approved(SessionId, CallId),
     /// A durable record was shown.
     Seen(SessionId, Seq),
     /// A session and its descendants will be deleted.
     Deleting(SessionId),
     Deleted(SessionId),
-    /// The store was compacted before it was opened; every deleted session was erased.
+    /// The store was compacted before it was opened, and every deleted session was erased.
     Compacted,
-    /// Nothing is in flight; or this many runs are at the timeout.
+    /// The process is at rest, or has this number of runs in flight at the timeout.
     Quiet(usize),
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Line {
             Self::Cancelled(session, run) => write!(f, "cancelled {session} {run}"),
             Self::Interrupted(session, run) => write!(f, "interrupted {session} {run}"),
             Self::Branched(session) => write!(f, "branched {session}"),
-            Self::Word(session, call) => write!(f, "word {session} {} {}", call.turn, call.ix),
+            Self::Approved(session, call) => write!(f, "word {session} {} {}", call.turn, call.ix),
             Self::Seen(session, seq) => write!(f, "seen {session} {seq}"),
             Self::Deleting(session) => write!(f, "deleting {session}"),
             Self::Deleted(session) => write!(f, "deleted {session}"),
@@ -66,7 +66,7 @@ impl Line {
             ["branched", session] => Self::Branched(session.parse().ok()?),
             ["word", session, turn, ix] => {
                 let call = CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? };
-                Self::Word(session.parse().ok()?, call)
+                Self::Approved(session.parse().ok()?, call)
             }
             ["seen", session, seq] => Self::Seen(session.parse().ok()?, Seq(seq.parse().ok()?)),
             ["deleting", session] => Self::Deleting(session.parse().ok()?),
@@ -78,10 +78,10 @@ impl Line {
     }
 
     /// Writes the line at once, so that a kill truncates at most the last one.
-    pub(crate) fn say(self) {
+    pub(crate) fn print(self) {
         let line = format!("{self}\n");
         let mut out = std::io::stdout().lock();
-        // The drill is gone, and this process ends next.
+        // Fails only if the drill has ended; this process ends next.
         drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
     }
 }
@@ -103,7 +103,7 @@ mod tests {
             Line::Cancelled(session, RunNo(1)),
             Line::Interrupted(session, RunNo(3)),
             Line::Branched(session),
-            Line::Word(session, CallId { turn: TurnNo(4), ix: 1 }),
+            Line::Approved(session, CallId { turn: TurnNo(4), ix: 1 }),
             Line::Seen(session, Seq(9)),
             Line::Deleting(session),
             Line::Deleted(session),

@@ -9,9 +9,9 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolKey;
 
 use super::home::Home;
-use super::look::{Gone, Sessions};
+use super::snapshot::{Gone, Sessions};
 
-/// Whether a marked effect may be repeated.
+/// The effect of a marking tool: whether it may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MarkedEffect {
     Once,
@@ -59,7 +59,7 @@ impl Marks {
             .collect()
     }
 
-    /// Returns effects of calls without a durable intent.
+    /// Returns effects of calls without a durable intent record.
     pub(crate) fn unintended(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
         let mut intended = BTreeSet::new();
         for (session, records) in sessions {
@@ -71,7 +71,7 @@ impl Marks {
         let kept = self.0.keys().filter(|(session, ..)| !gone.is_erased(*session));
         let hasty = kept.filter(|(session, _, call)| !intended.contains(&(*session, *call)));
         hasty
-            .map(|(session, _, call)| format!("call {call} of {session} had its effect, and no record intends it"))
+            .map(|(session, _, call)| format!("call {call} of {session} had its effect without an intent record"))
             .collect()
     }
 }
@@ -109,6 +109,6 @@ mod tests {
         assert_eq!(marks.repeated(), [format!("the side effect of call 2.2 of {session} happened 2 times")]);
         let unintended = marks.unintended(&Sessions::new(), &Gone::default());
         assert_eq!(unintended.len(), 3, "{unintended:?}");
-        assert_eq!(unintended[0], format!("call 2.0 of {session} had its effect, and no record intends it"));
+        assert_eq!(unintended[0], format!("call 2.0 of {session} had its effect without an intent record"));
     }
 }

@@ -1,7 +1,7 @@
-//! The model of a drill: its answers follow from the seed and the request.
+//! The model of a drill. Its answers follow from the seed and the request.
 //!
-//! A prompt names its position and the levels below it. The first answer marks, may run a command, and starts children,
-//! some in the background; later answers check those, cancel one, or continue one.
+//! A prompt names its position and the number of levels below it. The first answer marks, may run a command, and starts children, some in the
+//! background; later answers check a child, cancel one, or continue one.
 
 use std::time::Duration;
 
@@ -22,18 +22,18 @@ pub(crate) fn prompt(name: &str, depth: u64) -> String {
 
 pub(crate) fn model(seed: u64) -> impl Model {
     let model = fn_model("drill", move |request: Request, _| {
-        let (nap, answer) = answer(seed, &request);
+        let (delay, answer) = answer(seed, &request);
         async move {
-            tokio::time::sleep(nap).await;
+            tokio::time::sleep(delay).await;
             Ok(answer)
         }
     });
-    // Like a provider: its calls wait for the records that intend them.
+    // As for a provider, its calls wait for their intent records.
     model.leaving_process(true)
 }
 
 #[derive(Debug, Default)]
-struct Asks {
+struct ParsedPrompt {
     agent: String,
     name: String,
     depth: u64,
@@ -41,67 +41,67 @@ struct Asks {
     tasks: Vec<String>,
 }
 
-impl Asks {
+impl ParsedPrompt {
     fn read(request: &Request) -> Self {
         let agent = request.agent.to_string();
-        let mut asks = Self { agent: agent.clone(), ..Self::default() };
+        let mut parsed = Self { agent: agent.clone(), ..Self::default() };
         for message in request.messages.iter() {
             match message {
                 Message::User { text, .. } => {
                     let mut words = text.split_whitespace();
                     let name = words.nth(1).unwrap_or_default().to_owned();
                     let depth = words.nth(1).and_then(|depth| depth.parse().ok()).unwrap_or(0);
-                    asks = Self { agent: agent.clone(), name, depth, ..Self::default() };
+                    parsed = Self { agent: agent.clone(), name, depth, ..Self::default() };
                 }
-                Message::Assistant { .. } => asks.answers = asks.answers.saturating_add(1),
+                Message::Assistant { .. } => parsed.answers = parsed.answers.saturating_add(1),
                 Message::Result { content, .. } => {
                     let started: Option<Value> = serde_json::from_str(content).ok();
                     let task = started.as_ref().and_then(|started| started.get("session_id")).and_then(Value::as_str);
-                    asks.tasks.extend(task.map(str::to_owned));
+                    parsed.tasks.extend(task.map(str::to_owned));
                 }
                 Message::Notice { .. } | Message::Prompt { .. } => {}
             }
         }
-        asks
+        parsed
     }
 }
 
 fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
-    let asks = Asks::read(request);
-    let mut chance = Chance::of(seed.wrapping_add(asks.answers), &asks.name);
-    let calls = match (asks.answers, asks.tasks.first()) {
-        (0, _) => first(&asks, &mut chance),
+    let parsed = ParsedPrompt::read(request);
+    let mut chance = Chance::of(seed.wrapping_add(parsed.answers), &parsed.name);
+    let calls = match (parsed.answers, parsed.tasks.first()) {
+        (0, _) => first(&parsed, &mut chance),
         (1, Some(task)) => about(task, &mut chance),
         // A checked child has usually ended; if not, the result says so.
         (2, Some(task)) if chance.one_in(2) => {
-            let prompt = prompt(&format!("{}-on", asks.name), 0);
+            let prompt = prompt(&format!("{}-on", parsed.name), 0);
             vec![tool_call("task", &json!({"session_id": task, "prompt": prompt, "background": chance.one_in(2)}))]
         }
         _ => Vec::new(),
     };
     // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
-    let nap = chance.below(if asks.answers == 0 { 15 } else { 80 });
-    // The answer names what is deleted later, so that a copy in an ancestor is found.
-    let text = if asks.name.starts_with(names::SECRET) { &*asks.name } else { "done" };
+    let delay_ms = chance.below(if parsed.answers == 0 { 15 } else { 80 });
+    // The answer includes the name that is deleted later, so that a copy of it in an ancestor is found.
+    let text = if parsed.name.starts_with(names::SECRET) { &*parsed.name } else { "done" };
     let answer = if calls.is_empty() { Answer::of_text(text) } else { Answer::of_calls(None, calls) };
-    (Duration::from_millis(nap), answer)
+    (Duration::from_millis(delay_ms), answer)
 }
 
-fn first(asks: &Asks, chance: &mut Chance) -> Vec<ToolCall> {
-    let mut calls = vec![tool_call(tools::MARK, &naps(chance))];
+fn first(parsed: &ParsedPrompt, chance: &mut Chance) -> Vec<ToolCall> {
+    let mut calls = vec![tool_call(tools::MARK, &delays(chance))];
     if chance.one_in(3) {
-        calls.push(tool_call(tools::NOTE, &naps(chance)));
+        calls.push(tool_call(tools::NOTE, &delays(chance)));
     }
     if chance.one_in(14) {
         calls.push(tool_call("shell", &json!({"command": COMMAND})));
     }
-    let children = if asks.depth == 0 { 0 } else { 1 + chance.below(if asks.depth == 1 { 3 } else { 2 }) };
+    let children = if parsed.depth == 0 { 0 } else { 1 + chance.below(if parsed.depth == 1 { 3 } else { 2 }) };
     for child in 0..children {
         calls.push(tool_call(
             "task",
             &json!({
-                "subagent_type": if chance.one_in(4) { other(&asks.agent) } else { asks.agent.as_str() },
-                "prompt": prompt(&format!("{}-{child}", asks.name), asks.depth.saturating_sub(1)),
+                "subagent_type": if chance.one_in(4) { other(&parsed.agent) } else { parsed.agent.as_str() },
+                "prompt": prompt(&format!("{}-{child}", parsed.name), parsed.depth.saturating_sub(1)),
                 "background": chance.one_in(2),
             }),
         ));
@@ -117,13 +117,13 @@ fn about(task: &str, chance: &mut Chance) -> Vec<ToolCall> {
     match chance.below(5) {
         0 => vec![tool_call("cancel_task", &json!({"taskId": task}))],
         1 | 2 => vec![tool_call("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],
-        // It continues with its own work, and receives the end at the next boundary.
-        3 => vec![tool_call(tools::MARK, &naps(chance)), tool_call(tools::NOTE, &naps(chance))],
+        // The session continues with its own work, and receives the end at the next boundary.
+        3 => vec![tool_call(tools::MARK, &delays(chance)), tool_call(tools::NOTE, &delays(chance))],
         _ => Vec::new(),
     }
 }
 
-fn naps(chance: &mut Chance) -> Value {
+fn delays(chance: &mut Chance) -> Value {
     json!({"before_ms": chance.below(12), "after_ms": chance.below(25)})
 }
 

@@ -1,4 +1,4 @@
-//! Processes of tools, and whether they outlive the killed one.
+//! Processes of tools that may outlive the killed process.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,10 @@ use tokio::time::Instant;
 
 use super::home::Home;
 
-/// How long a process may outlive a kill.
-const MOST: Duration = Duration::from_secs(1);
+/// Maximum time for which a process may outlive a kill.
+const MAX_LIFETIME: Duration = Duration::from_secs(1);
 
-/// The command of a tool: two processes that live for five minutes, one in a session of its own. Each writes its id and
-/// its guard's.
+/// The command of a tool: two processes that live for five minutes, one of them in a session of its own. Each writes its id and that of its guard.
 pub(crate) const COMMAND: &str = "\
     (setsid sh -c 'echo $$ >> processes; exec sleep 300' &); \
     sh -c 'echo $$ >> processes; exec sleep 300' & \
@@ -28,19 +27,19 @@ impl Orphans {
         Self(std::thread::spawn(move || watch(&path, killed)))
     }
 
-    /// Returns the number of processes and those that live too long; the latter are killed.
-    pub(crate) fn left(self) -> (u64, Vec<u32>) {
-        let (all, left) = self.0.join().unwrap_or_default();
-        left.iter().copied().for_each(end);
-        (all, left)
+    /// Returns the number of processes, and those that live too long, which are then killed.
+    pub(crate) fn remaining(self) -> (u64, Vec<u32>) {
+        let (all, remaining) = self.0.join().unwrap_or_default();
+        remaining.iter().copied().for_each(end);
+        (all, remaining)
     }
 }
 
 fn watch(path: &Path, killed: Instant) -> (u64, Vec<u32>) {
     loop {
         let all = read(path);
-        let alive: Vec<u32> = all.iter().copied().filter(|process| is_ours(*process)).collect();
-        if alive.is_empty() || killed.elapsed() > MOST {
+        let alive: Vec<u32> = all.iter().copied().filter(|process| is_alive(*process)).collect();
+        if alive.is_empty() || killed.elapsed() > MAX_LIFETIME {
             return (all.len() as u64, alive);
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -54,18 +53,18 @@ fn read(path: &Path) -> BTreeSet<u32> {
 
 /// Returns whether the process exists and its id was not reused.
 #[cfg(target_os = "linux")]
-fn is_ours(process: u32) -> bool {
+fn is_alive(process: u32) -> bool {
     let of = PathBuf::from(format!("/proc/{process}"));
     let command_line = std::fs::read(of.join("cmdline")).unwrap_or_default();
     if command_line.is_empty() {
-        // A zombie, or a process before its exec.
+        // The process is a zombie, or has not reached its exec.
         return std::fs::read_to_string(of.join("stat")).is_ok_and(|stat| !has_ended(&stat));
     }
     let mut words = command_line.split(|byte| *byte == 0);
     words.any(|word| word == b"guard" || word == b"300" || word.ends_with(b"exec sleep 300"))
 }
 
-/// Returns whether a stat line reports an ended process; the name before the state may contain anything.
+/// Returns whether a stat line reports an ended process. The name before the state may contain anything.
 #[cfg(target_os = "linux")]
 fn has_ended(stat: &str) -> bool {
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
@@ -73,19 +72,19 @@ fn has_ended(stat: &str) -> bool {
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
-fn is_ours(process: u32) -> bool {
+fn is_alive(process: u32) -> bool {
     pid(process).is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
 #[cfg(not(unix))]
-fn is_ours(_: u32) -> bool {
+fn is_alive(_: u32) -> bool {
     false
 }
 
 #[cfg(unix)]
 fn end(process: u32) {
     if let Some(pid) = pid(process) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
@@ -105,22 +104,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_outlives_the_kill_is_found_and_ended() {
+    fn process_that_outlives_the_kill_is_found_and_killed() {
         let dir = tempfile::tempdir().expect("a directory");
         let home = Home::of("redb", dir.path());
         std::fs::create_dir(home.workspace()).expect("a workspace");
         let mut sleeper = Command::new("sleep").arg("300").spawn().expect("a process");
         std::fs::write(home.processes(), format!("{}\n1\n\n", sleeper.id())).expect("a file");
-        // Process 1 lives and was not started by the drill.
-        let (all, left) = Orphans::watch(&home, Instant::now() - MOST).left();
-        assert_eq!((all, left), (2, vec![sleeper.id()]));
+        // Process 1 is alive, but the drill did not start it.
+        let (all, remaining) = Orphans::watch(&home, Instant::now() - MAX_LIFETIME).remaining();
+        assert_eq!((all, remaining), (2, vec![sleeper.id()]));
         sleeper.wait().expect("it was ended");
-        let (_, left) = Orphans::watch(&home, Instant::now()).left();
-        assert_eq!(left, Vec::<u32>::new());
+        let (_, remaining) = Orphans::watch(&home, Instant::now()).remaining();
+        assert_eq!(remaining, Vec::<u32>::new());
     }
 
     #[test]
-    fn one_that_becomes_another_program_has_not_ended() {
+    fn process_before_its_exec_has_not_ended() {
         let states = ["7 (a) Z) R 1", "7 (sleep) D 1", "7 (sleep) Z 1", "7 (sleep) X 1", "", "7 (sleep)"];
         assert_eq!(states.map(has_ended), [false, false, true, true, true, true]);
     }

@@ -1,7 +1,7 @@
 //! The plan of kills: rounds on one store each, drawn from the seed.
 //!
-//! Kills follow the progress of the process (its hundredth event, its tenth side effect, a frame of its recovery), not
-//! the clock, so that slow and fast machines are hit at the same points.
+//! Kills follow the progress of the process (its hundredth event, its tenth side effect, a frame of its recovery) instead of the clock, so that slow
+//! and fast machines are hit at the same points.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,19 +10,19 @@ use super::chance::Chance;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strike {
-    /// While it opens or creates its store.
+    /// While the process opens or creates its store.
     Opening,
     /// During compaction, at this step.
     Compaction(u64),
     /// During the deletion of a tree, at this step of all deletions.
     Deletion(u64),
-    /// During recovery, when this many frames are durable.
+    /// During recovery, when this number of frames is durable.
     Recovery(u64),
-    /// During work, when this many records were shown.
+    /// During work, when this number of records was shown.
     Seen(u64),
-    /// During work, when this many owned runs have ended.
+    /// During work, when this number of owned runs has ended.
     Ended(u64),
-    /// During work, right after this many side effects.
+    /// During work, right after this number of side effects.
     Marked(u64),
 }
 
@@ -54,25 +54,25 @@ impl FromStr for Strike {
             "seen" => Ok(Self::Seen(at)),
             "ended" => Ok(Self::Ended(at)),
             "marked" => Ok(Self::Marked(at)),
-            _ => Err(format!("`{text}` names no moment of a drill")),
+            _ => Err(format!("unknown moment `{text}` of a drill")),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StrikeOrder {
-    /// When. A [`Strike::Recovery`] counts thousandths of the recovery, whose size is not known yet.
+    /// The moment of the kill. A [`Strike::Recovery`] counts thousandths of the recovery, whose size is not known yet.
     pub(crate) strike: Strike,
-    /// The delay after that in microseconds, so that kills fall between events too.
+    /// The delay after that moment in microseconds, so that kills also fall between events.
     pub(crate) late_us: u64,
     /// The seed of the process's work.
     pub(crate) seed: u64,
 }
 
-/// Consecutive kills on one store; recovery follows the last.
+/// Consecutive kills on one store, with a recovery after the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// On the store that ages through the drill, or on a fresh one.
+    /// True on the store that ages through the drill, false on a fresh one.
     pub(crate) aged: bool,
     pub(crate) orders: Vec<StrikeOrder>,
 }
@@ -94,9 +94,9 @@ enum Moment {
     Marked,
 }
 
-/// An endless series of rounds from a stack of cards that is reshuffled when empty, so that a short drill covers
-/// everything: of seventeen kills seven hit work, six recovery, two a deletion, one a compaction and one the creation
-/// of a store. Of two kills during work the second process recovers by itself and works alongside the resumed runs.
+/// An endless series of rounds from a stack of cards that is reshuffled when empty, so that a short drill covers everything. Of seventeen kills,
+/// seven hit work, six recovery, two a deletion, one a compaction and one the creation of a store. After two kills during work, the second process
+/// has recovered by itself and works alongside the resumed runs.
 #[derive(Debug)]
 pub(crate) struct Plan {
     chance: Chance,
@@ -113,7 +113,7 @@ impl Plan {
     /// Returns the next round, of at most `left` kills.
     pub(crate) fn next(&mut self, left: usize) -> Round {
         use Card::{Compaction, Deletion, Opening, Recovery, Work};
-        const ROUNDS: [&[Card]; 8] = [
+        const ROUND_CARDS: [&[Card]; 8] = [
             &[Work],
             &[Work, Work],
             &[Work, Recovery],
@@ -125,7 +125,7 @@ impl Plan {
         ];
         self.aged = !self.aged;
         if self.rounds.is_empty() {
-            self.rounds.extend(ROUNDS);
+            self.rounds.extend(ROUND_CARDS);
             self.chance.shuffle(&mut self.rounds);
         }
         let cards = self.rounds.pop().unwrap_or_default();
@@ -139,7 +139,7 @@ impl Plan {
             // A small store has about six steps.
             Card::Compaction => Strike::Compaction(self.chance.below(7)),
             Card::Deletion => Strike::Deletion(self.chance.below(24)),
-            // The last third is omitted: recovery may finish before the kill.
+            // The last third is omitted, since recovery may finish before the kill.
             Card::Recovery => Strike::Recovery(self.chance.below(667)),
             Card::Work => match self.moment() {
                 Moment::Seen => Strike::Seen(60 + self.chance.below(500)),
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_repeats_the_plan() {
+    fn same_seed_gives_the_same_plan() {
         assert_eq!(kills(7, 40), kills(7, 40));
         assert_ne!(kills(7, 40), kills(8, 40));
     }
 
     #[test]
-    fn a_moment_reads_back_as_it_is_written() {
+    fn moment_round_trips_through_text() {
         for strike in [
             Strike::Opening,
             Strike::Compaction(2),
@@ -197,7 +197,7 @@ mod tests {
         ] {
             assert_eq!(strike.to_string().parse(), Ok(strike));
         }
-        assert_eq!("sometime:1".parse::<Strike>(), Err("`sometime:1` names no moment of a drill".to_owned()));
+        assert_eq!("sometime:1".parse::<Strike>(), Err("unknown moment `sometime:1` of a drill".to_owned()));
     }
 
     #[test]

@@ -16,31 +16,31 @@ use super::plan::{Strike, StrikeOrder};
 use super::sabotage::{Sabotage, VARIABLE};
 
 pub(crate) const VERB: &str = "drill-child";
-/// The time until a process counts as hanging.
-const LONGEST: Duration = Duration::from_secs(180);
+/// Time until a process counts as hanging.
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) home: &'a Home,
     pub(crate) engine: &'a str,
     pub(crate) sabotage: Option<Sabotage>,
-    /// How long runs may take to end after a recovery.
+    /// Maximum time for runs to end after a recovery.
     pub(crate) patience: Duration,
 }
 
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// Its acknowledgements.
+    /// The acknowledgements of the process.
     pub(crate) acknowledged: Acknowledgements,
-    /// Whether it opened the store: recovery had started.
+    /// True if it opened the store: recovery had started.
     pub(crate) opened: bool,
-    /// How long the recovery took, if it finished.
+    /// Duration of the recovery, if it finished.
     pub(crate) ready: Option<Duration>,
-    /// Runs in flight when it gave up waiting for rest; absent if it did not get there.
+    /// Number of runs in flight when it stopped waiting for rest; absent if it did not get that far.
     pub(crate) quiet: Option<usize>,
     pub(crate) gone: Instant,
-    /// Why it ended, if it neither came to rest nor was killed.
-    pub(crate) broke: Option<String>,
+    /// The reason why it ended, if it neither came to rest nor was killed.
+    pub(crate) failure: Option<String>,
 }
 
 impl Start<'_> {
@@ -66,7 +66,7 @@ impl Start<'_> {
 
     fn command(&self) -> Result<Command, DrillError> {
         let program = std::env::current_exe().map_err(|error| {
-            DrillError::Other(format!("the running program cannot be found, so it starts no other: {error}"))
+            DrillError::Other(format!("cannot find the running program, which starts the process: {error}"))
         })?;
         let mut command = Command::new(program);
         command.arg(VERB).arg("--dir").arg(self.home.dir()).arg("--engine").arg(self.engine);
@@ -81,15 +81,13 @@ impl Start<'_> {
 
     fn spawn(&self, mut command: Command) -> Result<Child, DrillError> {
         let errors = std::fs::File::create(self.home.errors())
-            .map_err(|error| DrillError::Other(format!("{} cannot be made: {error}", self.home.errors().display())))?;
-        // Its stdin closes when this process ends, however that happens.
+            .map_err(|error| DrillError::Other(format!("cannot create {}: {error}", self.home.errors().display())))?;
+        // The process's stdin closes when this process ends, for any reason.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         // A Ctrl-C at the terminal is for the drill, which then kills the process.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        command
-            .spawn()
-            .map_err(|error| DrillError::Other(format!("the process to be killed cannot be started: {error}")))
+        command.spawn().map_err(|error| DrillError::Other(format!("cannot start the process to be killed: {error}")))
     }
 
     fn follow(&self, mut child: Child, late: Duration) -> Result<Left, DrillError> {
@@ -100,7 +98,7 @@ impl Start<'_> {
             ready: None,
             quiet: None,
             gone: Instant::now(),
-            broke: None,
+            failure: None,
         };
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
         for line in lines.map_while(Result::ok).filter_map(|line| Line::parse(&line)) {
@@ -118,7 +116,7 @@ impl Start<'_> {
                 | Line::Cancelled(..)
                 | Line::Interrupted(..)
                 | Line::Branched(_)
-                | Line::Word(..)
+                | Line::Approved(..)
                 | Line::Deleting(_)
                 | Line::Deleted(_)
                 | Line::Compacted
@@ -127,28 +125,28 @@ impl Start<'_> {
         }
         let hung = watchdog.rest();
         let status =
-            child.wait().map_err(|error| DrillError::Other(format!("the process cannot be waited for: {error}")))?;
+            child.wait().map_err(|error| DrillError::Other(format!("cannot wait for the process: {error}")))?;
         left.gone = Instant::now();
         let rested = left.quiet.is_some() && status.success();
         if hung {
-            left.broke = Some(format!("it hung for {} s", LONGEST.as_secs()));
+            left.failure = Some(format!("it hung for {} s", PROCESS_TIMEOUT.as_secs()));
         } else if !rested && !was_killed(status) {
-            left.broke = Some(format!("it ended by itself, {status}: {}", self.last_words()));
+            left.failure = Some(format!("it ended by itself, {status}: {}", self.error_output()));
         }
         Ok(left)
     }
 
-    fn last_words(&self) -> String {
-        const ENOUGH: usize = 600;
+    fn error_output(&self) -> String {
+        const MAX_OUTPUT: usize = 600;
         let error_output = std::fs::read(self.home.errors()).unwrap_or_default();
-        let error_output = error_output.get(error_output.len().saturating_sub(ENOUGH)..).unwrap_or_default();
+        let error_output = error_output.get(error_output.len().saturating_sub(MAX_OUTPUT)..).unwrap_or_default();
         let error_output = String::from_utf8_lossy(error_output).trim().to_owned();
-        if error_output.is_empty() { "it said nothing".to_owned() } else { error_output }
+        if error_output.is_empty() { "no error output".to_owned() } else { error_output }
     }
 }
 
 fn kill(child: &mut Child) {
-    // It may have ended by itself; its exit status says so.
+    // The process may have ended by itself; its exit status shows it.
     drop(child.kill());
 }
 
@@ -173,7 +171,7 @@ impl Watchdog {
         let (rest, stopped) = mpsc::channel();
         let process = child.id();
         let thread = std::thread::spawn(move || {
-            let hangs = stopped.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout);
+            let hangs = stopped.recv_timeout(PROCESS_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout);
             if hangs {
                 end(process);
             }
@@ -182,7 +180,7 @@ impl Watchdog {
         Self { rest, thread }
     }
 
-    /// Stops the watch before the process is reaped, since its id may be reused then. Returns whether it hung.
+    /// Stops the watchdog before the process is reaped, since its id may be reused then. Returns whether the process hung.
     fn rest(self) -> bool {
         drop(self.rest);
         self.thread.join().unwrap_or(false)
@@ -192,7 +190,7 @@ impl Watchdog {
 #[cfg(unix)]
 fn end(process: u32) {
     if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) {
-        // It may end at this moment.
+        // The process may end at this moment.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }

@@ -8,27 +8,27 @@ use serde::Serialize;
 use super::finding::{FindingKind, Violation};
 use super::sabotage::Sabotage;
 
-/// Violations listed in the JSON object; further ones are counted.
-pub const TOLD: usize = 50;
-const TOLD_CHARS: usize = 1_000;
+/// Maximum number of violations listed in the JSON object; further ones are only counted.
+pub const MAX_LISTED: usize = 50;
+const MAX_CHARS: usize = 1_000;
 
-/// The targets that kills hit.
+/// Number of kills that hit each target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hits {
     /// Kills that left a call open in a run in flight.
     pub open_call: u64,
-    /// Kills that left an obligation in the outbox.
+    /// Kills that left an undelivered outbox row.
     pub outbox: u64,
     /// Kills during a recovery with work to do.
     pub recovery: u64,
-    /// Kills after a deletion was requested and before it was acknowledged.
+    /// Kills between the request of a deletion and its acknowledgement.
     pub deletion: u64,
-    /// Kills that left a deletion recorded for a part of its tree alone.
+    /// Kills that left a deletion recorded for only a part of its tree.
     pub half_deleted: u64,
 }
 
 impl Hits {
-    /// Returns each target, its hits, and the required percentage of kills: a drill with fewer hits shows nothing.
+    /// Returns each target, its hits, and the minimum percentage of kills. A drill with fewer hits shows nothing.
     fn wanted(self) -> [(&'static str, u64, u64); 4] {
         [
             ("an open call", self.open_call, 30),
@@ -55,38 +55,39 @@ pub struct Report {
     pub seed: u64,
     pub sabotage: Option<Sabotage>,
     pub kills: u64,
-    /// Runs that were in flight at a kill.
+    /// Number of runs that were in flight at a kill.
     pub in_flight: u64,
-    /// Sessions in the stores at the end.
+    /// Number of sessions in the stores at the end.
     pub sessions: u64,
     pub processes: u64,
     pub acknowledged: u64,
-    /// Trees whose deletion was acknowledged.
+    /// Number of trees whose deletion was acknowledged.
     pub deleted: u64,
-    /// Sessions erased from the stores at the end.
+    /// Number of sessions erased from the stores at the end.
     pub erased: u64,
     pub hits: Hits,
     pub recoveries: Vec<Duration>,
     pub counts: BTreeMap<FindingKind, u64>,
-    pub violations: Vec<FoundViolation>,
+    /// The first violations; [`Report::violations`] counts all of them.
+    pub examples: Vec<FoundViolation>,
     /// Stores that are kept for inspection.
     pub kept: Vec<String>,
     pub took: Duration,
     pub stopped: bool,
 }
 
-/// The result of a drill.
+/// The verdict of a drill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DrillVerdict {
-    /// Enough was hit, without a violation.
+    /// Enough targets were hit, without a violation.
     Sound,
     /// A violation was found.
     Violated,
-    /// Too little was hit for a conclusion.
+    /// Too few targets were hit for a conclusion.
     Vacuous,
     Caught,
-    /// The sabotage was not noticed: the drill is useless.
+    /// The seeded bug was not detected: the drill is useless.
     Uncaught,
     Stopped,
 }
@@ -141,9 +142,9 @@ impl Report {
         for Violation { kind, what } in found {
             let of_kind = self.counts.entry(kind).or_default();
             *of_kind = of_kind.saturating_add(1);
-            if self.violations.len() < TOLD {
-                let what = what.chars().take(TOLD_CHARS).collect();
-                self.violations.push(FoundViolation { kill: self.kills, store: store.to_owned(), kind, what });
+            if self.examples.len() < MAX_LISTED {
+                let what = what.chars().take(MAX_CHARS).collect();
+                self.examples.push(FoundViolation { kill: self.kills, store: store.to_owned(), kind, what });
             }
         }
     }
@@ -159,7 +160,7 @@ impl Report {
     pub fn vacuous(&self) -> Vec<String> {
         let seldom = self.hits.wanted().into_iter().filter(|(_, hit, least)| *hit < least * self.kills / 100);
         let text = |(what, hit, least): (&str, u64, u64)| {
-            format!("{hit} of {} kills hit {what}; {least} % must, or nothing is shown", self.kills)
+            format!("{hit} of {} kills hit {what}; the minimum is {least} %", self.kills)
         };
         seldom.map(text).collect()
     }
@@ -187,7 +188,7 @@ impl Report {
 
     /// Returns the report as one JSON object.
     /// # Errors
-    /// If it cannot be written as JSON.
+    /// The report cannot be written as JSON.
     pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string(&Json {
             verdict: self.verdict(),
@@ -217,7 +218,7 @@ impl Report {
             processes: self.processes,
             recovery_ms: self.recovery(),
             violations: self.violations(),
-            what: &self.violations,
+            what: &self.examples,
             kept: &self.kept,
             took_ms: u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
         })

@@ -1,4 +1,4 @@
-//! Bugs that the drill must notice.
+//! Seeded bugs that the drill must detect.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use subtend_journal::FAULT_POINTS;
 
 use super::finding::FindingKind;
 
-/// The variable that names the bug of the killed process.
+/// The variable that names the seeded bug of the killed process.
 pub const VARIABLE: &str = "SUBTEND_FAULT";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum, strum::IntoStaticStr)]
@@ -17,35 +17,35 @@ pub const VARIABLE: &str = "SUBTEND_FAULT";
 pub enum Sabotage {
     /// The journal acknowledges before it commits
     AckBeforeCommit,
-    /// The end of a run puts no row into the outbox
+    /// The end of a run adds no outbox row
     NoOutbox,
-    /// An end that was taken is taken again
+    /// An end that was already taken is taken again
     NoDedup,
-    /// A later activation does not fence the ones before it
+    /// A later activation does not fence earlier ones
     NoEpoch,
-    /// Tools do not wait for the records that intend them
+    /// Tools do not wait for their intent records
     NoIntent,
     /// Processes of tools run without a guard
     NoGuard,
-    /// A compaction leaves what is deleted
+    /// A compaction keeps deleted data
     NoErase,
-    /// A deletion begins with the lowest sessions
+    /// A deletion starts at the deepest sessions
     NoOrder,
-    /// An event stream begins again from the first event, whatever its client has (`--clients`)
+    /// An event stream restarts at the first event, ignoring the position of its client (`--clients`)
     NoResume,
     /// An idempotency key is ignored (`--clients`)
     NoKey,
 }
 
 impl Sabotage {
-    /// Returns its name on the command line and in the environment.
+    /// Returns the name on the command line and in the environment.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
 impl Sabotage {
-    /// Returns the violations that it may cause; one of them must be found.
+    /// Returns the violations that the bug may cause; one of them must be found.
     pub(crate) fn shows(self) -> &'static [FindingKind] {
         match self {
             Self::AckBeforeCommit => &[FindingKind::Lost],
@@ -60,12 +60,12 @@ impl Sabotage {
         }
     }
 
-    /// Returns whether a drill of clients notices it, and no other one.
+    /// Returns whether only a drill of clients detects the bug.
     pub fn is_of_clients(self) -> bool {
         matches!(self, Self::NoResume | Self::NoKey)
     }
 
-    /// Returns whether a violation that a drill of clients found is one that the bug may cause.
+    /// Returns whether the bug may cause a violation that a drill of clients found.
     pub(crate) fn is_shown_by(self, what: &str) -> bool {
         let id = if self == Self::NoResume { InvariantId::H1 } else { InvariantId::H2 };
         self.is_of_clients() && what.starts_with(id.id())
@@ -78,12 +78,12 @@ pub(crate) fn is_on(sabotage: Sabotage) -> bool {
 }
 
 impl Sabotage {
-    /// Returns whether this binary can be sabotaged.
+    /// Returns whether this binary has the seeded bugs.
     pub fn is_built_in() -> bool {
         FAULT_POINTS && Faults::COMPILED
     }
 
-    /// Returns why a binary without fault points cannot be sabotaged, and how to get one.
+    /// Returns the error of a binary without the seeded bugs, with the way to build one.
     pub fn refusal(self) -> String {
         format!(
             "this subtend has no fault points, so that nothing of yours can be sabotaged by it: for --sabotage {} build \
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_command_line() {
+    fn sabotage_names_match_the_command_line() {
         for sabotage in Sabotage::value_variants() {
             let value = sabotage.to_possible_value().expect("none is hidden");
             assert_eq!(value.get_name(), sabotage.name());
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_without_fault_points_says_how_to_build_one() {
+    fn binary_without_fault_points_explains_how_to_build_one() {
         let text = Sabotage::NoEpoch.refusal();
         assert!(text.contains("--sabotage no-epoch") && text.contains("cargo build --features fault-points"), "{text}");
     }

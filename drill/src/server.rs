@@ -1,4 +1,4 @@
-//! A PostgreSQL server of a drill: in a directory of its own, on a port of the loopback, with its syncs. It ends with the drill.
+//! The PostgreSQL server of a drill: in its own directory, on a loopback port, with its syncs on. It ends with the drill.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::Write as _;
@@ -10,11 +10,11 @@ use std::process::{Child, Command, Stdio};
 
 use super::error::DrillError;
 
-/// Names the directory of the server's programs.
+/// The variable with the directory of the server's programs.
 const PROGRAMS: &str = "SUBTEND_POSTGRES_BIN";
-/// Reads until the drill ends, however it does, and stops the server.
+/// Reads until the drill ends for any reason, then stops the server.
 const WATCH: &str = "read -r line; exec \"$1\"/pg_ctl -D \"$2\"/data -m immediate -w stop";
-/// All values of a shard, one a line; what is not ASCII is escaped.
+/// Selects all values of a shard, one per line, with non-ASCII bytes escaped.
 const VALUES: &str = "SELECT encode(value, 'escape') FROM (SELECT shard, value FROM subtend.log UNION ALL SELECT shard, value FROM \
                       subtend.head UNION ALL SELECT shard, value FROM subtend.inflight UNION ALL SELECT shard, value FROM \
                       subtend.outbox UNION ALL SELECT shard, value FROM subtend.def) AS rows JOIN subtend.shard ON id = shard \
@@ -29,7 +29,7 @@ pub(crate) struct DrillServer {
 }
 
 impl DrillServer {
-    /// Makes and starts a server in `dir`.
+    /// Creates and starts a server in `dir`.
     pub(crate) fn start(dir: &Path) -> Result<Self, DrillError> {
         let (programs, data) = (programs()?, dir.join("data"));
         std::fs::create_dir_all(dir).map_err(failed)?;
@@ -66,7 +66,7 @@ impl DrillServer {
         Ok(server)
     }
 
-    /// Returns the address of its database, with the password.
+    /// Returns the address of the database, with the password.
     pub(crate) fn address(&self) -> String {
         format!("postgres://subtend:{}@127.0.0.1:{}/postgres", self.password, self.port)
     }
@@ -105,7 +105,7 @@ impl DrillServer {
     /// Stops the server; its files remain.
     pub(crate) fn stop(&mut self) {
         drop(self.watcher.stdin.take());
-        // Without it the server is not running either.
+        // Without the watcher the server is not running either.
         drop(self.watcher.wait());
     }
 }
@@ -117,7 +117,7 @@ impl Drop for DrillServer {
 }
 
 fn failed(error: std::io::Error) -> DrillError {
-    DrillError::Other(format!("the drill's PostgreSQL server cannot be made: {error}"))
+    DrillError::Other(format!("cannot create the drill's PostgreSQL server: {error}"))
 }
 
 fn random() -> u64 {
@@ -141,7 +141,7 @@ fn programs() -> Result<PathBuf, DrillError> {
     })
 }
 
-/// Returns the user that the server runs as if this is root, which it refuses.
+/// Returns the user to run the server as, if this process is root, as which the server refuses to run.
 fn user() -> Result<Option<(u32, u32)>, DrillError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -154,7 +154,7 @@ fn user() -> Result<Option<(u32, u32)>, DrillError> {
     };
     let found = named("postgres").or_else(|| named("nobody"));
     let missing =
-        || DrillError::Usage("root can start a PostgreSQL server only as the user `postgres`: make it".into());
+        || DrillError::Usage("root can start a PostgreSQL server only as the user `postgres`. Create that user".into());
     found.map(Some).ok_or_else(missing)
 }
 
@@ -170,6 +170,6 @@ fn as_user(program: &Path) -> Result<Command, DrillError> {
 fn done(command: &mut Command) -> Result<(), DrillError> {
     let output = command.output().map_err(failed)?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    let why = || DrillError::Other(format!("the drill's PostgreSQL server cannot be made: {}", errors.trim()));
+    let why = || DrillError::Other(format!("cannot create the drill's PostgreSQL server: {}", errors.trim()));
     if output.status.success() { Ok(()) } else { Err(why()) }
 }

@@ -1,4 +1,4 @@
-//! The tools of a drill besides those of a workspace: they leave countable marks.
+//! The tools of a drill in addition to those of a workspace. They leave countable marks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ pub(crate) const MARK: &str = "mark";
 /// The tool that may be repeated under its key.
 pub(crate) const NOTE: &str = "note";
 
-/// How long a call takes.
+/// The duration of a call.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct EffectArgs {
-    /// Before its effect.
+    /// Milliseconds before the effect.
     before_ms: u64,
-    /// After it.
+    /// Milliseconds after the effect.
     after_ms: u64,
 }
 
 pub(crate) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
     let mark = tool(MARK, ToolEffect::SideEffect, MarkedEffect::Once, home, trigger);
     let note = tool(NOTE, ToolEffect::Idempotent, MarkedEffect::Idempotent, home, trigger);
-    // It requires approval.
+    // Calls of `note` need an approval.
     let note = note.access(|_| vec![Access { action: NOTE.into(), resource: "*".into() }]);
     [Arc::new(mark), Arc::new(note)]
 }

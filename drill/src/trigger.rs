@@ -1,4 +1,4 @@
-//! The moment at which the process dies: counted by the process itself, so that it is the same on every machine.
+//! The moment at which the process dies, counted by the process itself, so that it is the same on every machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Trigger {
 }
 
 impl Trigger {
-    /// Returns the trigger of `strike`; without one it never fires.
+    /// Returns the trigger of `strike`. Without a strike it never fires.
     pub(crate) fn new(strike: Option<Strike>) -> Self {
         Self {
             strike,
@@ -36,7 +36,7 @@ impl Trigger {
         if let Some(Strike::Seen(at)) = self.strike
             && reached(&self.seen, at)
         {
-            Line::Strike.say();
+            Line::Strike.print();
         }
     }
 
@@ -44,11 +44,11 @@ impl Trigger {
         if let Some(Strike::Ended(at)) = self.strike
             && reached(&self.ended, at)
         {
-            Line::Strike.say();
+            Line::Strike.print();
         }
     }
 
-    /// Counts a tool's effect before its result is reported; the process dies here.
+    /// Counts a tool's effect before its result is reported; may kill this process.
     pub(crate) fn marked(&self) {
         if let Some(Strike::Marked(at)) = self.strike
             && reached(&self.marked, at)
@@ -57,7 +57,7 @@ impl Trigger {
         }
     }
 
-    /// Returns whether the process is to die during a deletion.
+    /// Returns whether the process must die during a deletion.
     pub(crate) fn deletes(&self) -> bool {
         matches!(self.strike, Some(Strike::Deletion(_)))
     }
@@ -67,11 +67,11 @@ impl Trigger {
         if let Some(Strike::Deletion(at)) = self.strike
             && reached(&self.deleting, at)
         {
-            Line::Strike.say();
+            Line::Strike.print();
         }
     }
 
-    /// Returns whether the process is to die during a compaction.
+    /// Returns whether the process must die during a compaction.
     pub(crate) fn compacts(&self) -> bool {
         matches!(self.strike, Some(Strike::Compaction(_)))
     }
@@ -84,7 +84,7 @@ impl Trigger {
         }
     }
 
-    /// Counts the steps of a compaction in milliseconds, where it is one statement that reports nothing.
+    /// Counts the milliseconds of a compaction as its steps, if it is one statement that does not report progress.
     pub(crate) fn compacting_at_once(&self) {
         let Some(Strike::Compaction(at)) = self.strike else { return };
         std::thread::spawn(move || {
@@ -93,14 +93,14 @@ impl Trigger {
         });
     }
 
-    /// Fires if the awaited step of the compaction never came.
+    /// Fires if the step of the compaction was never reached.
     pub(crate) fn compacted(&self) {
         if self.compacts() {
             die();
         }
     }
 
-    /// Watches recovery: a thread that recovery never waits for kills the process when enough is durable.
+    /// Watches recovery: a thread that recovery never waits for kills the process when enough frames are durable.
     pub(crate) fn recovers(&self, journal: &Journal) {
         let Some(Strike::Recovery(after)) = self.strike else { return };
         let (journal, until) = (journal.clone(), Lsn(journal.durable().0.saturating_add(after)));
@@ -116,7 +116,7 @@ impl Trigger {
         }
     }
 
-    /// Fires if the awaited moment of recovery never came.
+    /// Fires if the moment of recovery was never reached.
     pub(crate) fn recovered(&self) {
         if let Some(Strike::Recovery(_)) = self.strike {
             die();

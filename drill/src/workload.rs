@@ -1,5 +1,4 @@
-//! The users of a drill: they open trees, send, cancel, interrupt, continue, branch and approve, and report what was
-//! acknowledged.
+//! The users of a drill: they open trees, send, cancel, interrupt, continue, branch and approve, and report the acknowledgements.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +16,8 @@ use super::names::{SECRET, STEADY, WORKER};
 use super::trigger::Trigger;
 
 const TREES: u32 = 8;
-/// How long a tree works that is deleted while it runs.
-const EARLY: Duration = Duration::from_millis(60);
+/// Time for which a tree that is deleted early runs before its deletion.
+const EARLY_DELETE_AFTER: Duration = Duration::from_millis(60);
 
 /// Works until it is killed.
 pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
@@ -29,7 +28,7 @@ pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
         let (runtime, trigger) = (Arc::clone(&runtime), Arc::clone(&trigger));
         trees.spawn(async move {
             for round in 0_u32.. {
-                // A runtime that stops by itself is detected by its exit: nothing is acknowledged any more.
+                // A runtime that stops by itself is detected by its exit: it acknowledges nothing more.
                 if one_tree(&runtime, seed, (tree, round), &trigger).await.is_none() {
                     return;
                 }
@@ -46,7 +45,7 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
     while let Some(next) = events.next().await {
         let Next::Event(event) = next else { continue };
         let EventKind::Record { seq, record } = event.what else { continue };
-        Line::Seen(event.session, seq).say();
+        Line::Seen(event.session, seq).print();
         trigger.seen();
         if matches!(*record, Record::SessionDeleted { .. }) {
             trigger.deleting();
@@ -61,7 +60,7 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
 async fn one_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigger: &Trigger) -> Option<()> {
     let name = format!("{tree}-{round}");
     let mut chance = Chance::of(seed, &name);
-    // Some early and some later: few trees finish before the kill.
+    // Some trees start early and some later, so that few of them finish before the kill.
     if (round == 0 && tree < 2) || chance.one_in(4) || (trigger.deletes() && tree.is_multiple_of(2)) {
         let branches = chance.one_in(2).then_some(name.as_str());
         return deleted_tree(runtime, chance.below(3), branches, chance.one_in(3), trigger).await;
@@ -70,7 +69,7 @@ async fn one_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigg
     let depth = 1 + chance.below(4);
     let first = send(&session, &name, depth).await?;
     if chance.one_in(4) {
-        // Behind the first: it is queued, or opens the next run.
+        // This input is queued behind the first one, or opens the next run.
         send(&session, &format!("{name}-queued"), 1).await?;
     }
     if chance.one_in(5) {
@@ -81,34 +80,34 @@ async fn one_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigg
         tokio::time::sleep(Duration::from_millis(chance.below(80))).await;
         interrupt(&session).await?;
         if chance.one_in(2) {
-            // It resumes the run, or opens the next one.
+            // This input resumes the run, or opens the next one.
             send(&session, &format!("{name}-on"), 1).await?;
         }
     }
     let ended = session.run_ended(first).await.ok()?;
-    Line::Ended(session.id(), ended.run).say();
+    Line::Ended(session.id(), ended.run).print();
     if chance.one_in(4) {
         let branch = session.branch(BranchOptions::default()).await.ok()?;
-        Line::Branched(branch.id()).say();
+        Line::Branched(branch.id()).print();
         let run = send(&branch, &format!("{name}-branch"), 1).await?;
         let ended = branch.run_ended(run).await.ok()?;
-        Line::Ended(branch.id(), ended.run).say();
+        Line::Ended(branch.id(), ended.run).print();
     }
     if chance.one_in(3) {
         let again = session.continue_with(Some(&model::prompt(&format!("{name}-again"), 1))).await.ok()?;
-        Line::Input(session.id(), again.input).say();
+        Line::Input(session.id(), again.input).print();
         let ended = session.run_ended(again.run).await.ok()?;
-        Line::Ended(session.id(), ended.run).say();
+        Line::Ended(session.id(), ended.run).print();
     }
     Some(())
 }
 
-/// Returns the text of a session that will be deleted, in its prompt and answers.
+/// Returns the unique text of a session that will be deleted, for its prompt and answers.
 pub(crate) fn secret(session: SessionId) -> String {
     format!("{SECRET}{}", session.0.simple())
 }
 
-/// Runs a small tree or a branch with unique text, and deletes it at its end, or while it runs if `early`.
+/// Runs a small tree or a branch with unique text, and deletes it at its end, or while it is running if `early`.
 async fn deleted_tree(
     runtime: &Runtime,
     depth: u64,
@@ -121,36 +120,36 @@ async fn deleted_tree(
         let first = send(&session, name, 0).await?;
         session.run_ended(first).await.ok()?;
         session = session.branch(BranchOptions::default()).await.ok()?;
-        Line::Branched(session.id()).say();
+        Line::Branched(session.id()).print();
     }
     let run = send(&session, &secret(session.id()), depth).await?;
     if early {
-        tokio::time::sleep(EARLY).await;
+        tokio::time::sleep(EARLY_DELETE_AFTER).await;
     } else {
         let ended = session.run_ended(run).await.ok()?;
-        Line::Ended(session.id(), ended.run).say();
+        Line::Ended(session.id(), ended.run).print();
     }
-    Line::Deleting(session.id()).say();
+    Line::Deleting(session.id()).print();
     trigger.deleting();
     session.delete(true).await.ok()?;
-    Line::Deleted(session.id()).say();
+    Line::Deleted(session.id()).print();
     Some(())
 }
 
 async fn send(session: &SessionHandle, name: &str, depth: u64) -> Option<RunNo> {
     let receipt = session.send(model::prompt(name, depth)).await.ok()?;
-    Line::Input(session.id(), receipt.input).say();
+    Line::Input(session.id(), receipt.input).print();
     Some(receipt.run)
 }
 
 async fn interrupt(session: &SessionHandle) -> Option<()> {
     if let Control::Done(run) = session.interrupt().await.ok()? {
-        Line::Interrupted(session.id(), run).say();
+        Line::Interrupted(session.id(), run).print();
     }
     Some(())
 }
 
-/// Answers each approval, sooner or later.
+/// Answers each approval after a random delay.
 pub(crate) async fn answer(mut approver: Approver, seed: u64) {
     loop {
         let approval = approver.next().await;
@@ -159,14 +158,14 @@ pub(crate) async fn answer(mut approver: Approver, seed: u64) {
         let verdict = if chance.one_in(4) { AskVerdict::Deny } else { AskVerdict::Allow };
         // Refused if the run ended meanwhile.
         if let Ok(Control::Done(_)) = approver.answer(&approval, verdict).await {
-            Line::Word(approval.session, approval.call).say();
+            Line::Approved(approval.session, approval.call).print();
         }
     }
 }
 
 async fn cancel(session: &SessionHandle) -> Option<()> {
     if let Control::Done(run) = session.cancel().await.ok()? {
-        Line::Cancelled(session.id(), run).say();
+        Line::Cancelled(session.id(), run).print();
     }
     Some(())
 }

@@ -12,9 +12,9 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use subtend_host::socket_path;
 
-/// Why a request has no answer: the host is gone, or was never there.
+/// The reason why a request has no answer: the host died, or never started.
 #[derive(Debug, thiserror::Error)]
-#[error("the host is gone: {0}")]
+#[error("the host does not answer: {0}")]
 pub(super) struct Gone(String);
 
 impl From<hyper::Error> for Gone {
@@ -41,12 +41,12 @@ impl Connection {
     pub(super) async fn open(socket: &Path) -> Result<Self, Gone> {
         let stream = socket_path::connect(socket).await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // It ends with the sender; an error is that of the request.
+        // The task ends with the sender, and the request reports an error.
         tokio::spawn(async move { drop(connection.await) });
         Ok(Self(sender))
     }
 
-    /// Sends a request with one more header, and returns the head of the response.
+    /// Sends a request with an optional header, and returns the head of the response.
     pub(super) async fn send(
         &mut self,
         method: Method,
@@ -79,6 +79,6 @@ pub(super) async fn call(
     let response = connection.send(method, path, key.map(|key| ("idempotency-key", key)), body).await?;
     let status = response.status();
     let bytes = response.into_body().collect().await?.to_bytes();
-    let json = serde_json::from_slice(&bytes).map_err(|error| Gone(format!("its answer is no JSON: {error}")))?;
+    let json = serde_json::from_slice(&bytes).map_err(|error| Gone(format!("its answer is not JSON: {error}")))?;
     Ok((status, json))
 }

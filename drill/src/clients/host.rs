@@ -15,15 +15,15 @@ use crate::error::DrillError;
 use crate::home::Home;
 use crate::sabotage::{Sabotage, VARIABLE};
 
-/// The time until a host that does not start counts as hanging.
+/// Time until a host that does not start counts as hanging.
 const START: Duration = Duration::from_secs(120);
 
-/// Where the host of a home listens.
+/// Returns the socket of the host of a home.
 pub(super) fn socket(home: &Home) -> PathBuf {
     home.store().with_extension("host").join("host.sock")
 }
 
-/// Answers that take a few milliseconds; `tree` starts children, and `hang` never ends by itself.
+/// Returns a script whose answers take a few milliseconds; `tree` starts children, and `hang` never ends.
 fn script() -> Value {
     let child = json!({"agent": "explore", "steps": [{"latency_ms": 8, "text": "read"}]});
     let steps = json!([
@@ -38,7 +38,7 @@ fn script() -> Value {
     json!({"name": "drill", "rules": [{"agent": "general", "steps": steps}, child]})
 }
 
-/// A running host. It is killed when it is dropped.
+/// A running host, which is killed on drop.
 pub(super) struct HostProcess {
     child: Child,
     lines: Option<Lines<BufReader<ChildStdout>>>,
@@ -48,11 +48,11 @@ pub(super) struct HostProcess {
 impl HostProcess {
     pub(super) async fn start(home: &Home, sabotage: Option<Sabotage>) -> Result<Self, DrillError> {
         let other = |what: &str, error: std::io::Error| DrillError::Other(format!("{what}: {error}"));
-        let program = std::env::current_exe().map_err(|error| other("the running program cannot be found", error))?;
+        let program = std::env::current_exe().map_err(|error| other("cannot find the running program", error))?;
         let script_file = home.dir().join("script.json");
-        std::fs::write(&script_file, script().to_string())
-            .map_err(|error| other("the script cannot be written", error))?;
-        let errors = std::fs::File::create(home.errors()).map_err(|error| other("no file for errors", error))?;
+        std::fs::write(&script_file, script().to_string()).map_err(|error| other("cannot write the script", error))?;
+        let errors =
+            std::fs::File::create(home.errors()).map_err(|error| other("cannot create the error file", error))?;
         let mut command = Command::new(program);
         command.args(["serve", "--json", "--quiet", "--listen", "none", "--store", &home.spec()]);
         command.arg("--workspace").arg(home.workspace());
@@ -66,12 +66,12 @@ impl HostProcess {
         // A Ctrl-C at the terminal is for the drill, which then kills the host.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
-        let mut child = command.spawn().map_err(|error| other("the host cannot be started", error))?;
+        let mut child = command.spawn().map_err(|error| other("cannot start the host", error))?;
         let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
         Ok(Self { child, lines, errors: home.errors() })
     }
 
-    /// Waits until it serves.
+    /// Waits until the host serves.
     pub(super) async fn ready(&mut self) -> Result<(), DrillError> {
         let line = match &mut self.lines {
             Some(lines) => tokio::time::timeout(START, lines.next_line()).await,
@@ -87,7 +87,7 @@ impl HostProcess {
     }
 
     pub(super) async fn kill(&mut self) {
-        // It may have ended by itself: then the clients never come to rest, or the judge sees why.
+        // If the host ended by itself, the clients never come to rest, or the check of the store shows why.
         drop(self.child.kill().await);
     }
 
@@ -99,21 +99,21 @@ impl HostProcess {
 
 /// Waits until no run is in flight, then opens the session that marks the end, and returns its id.
 ///
-/// With a bug, what is in flight is cancelled: a command that took effect twice has opened a run that no client knows, and it may hang.
+/// With a seeded bug, runs in flight are cancelled: a command that took effect twice has opened a run that no client knows, and that run may hang.
 pub(super) async fn rest(socket: &Path, sabotage: Option<Sabotage>) -> Result<SessionId, DrillError> {
-    let broke = |why: String| DrillError::Other(format!("the host cannot be asked at the end: {why}"));
+    let failure = |why: String| DrillError::Other(format!("the host does not answer at the end: {why}"));
     let mut quiet = 0_u32;
     while quiet < 2 {
         let (status, text) = call(socket, Method::GET, "/v1/sessions?in_flight=true&limit=100", None, None)
             .await
-            .map_err(|gone| broke(gone.to_string()))?;
+            .map_err(|gone| failure(gone.to_string()))?;
         if status != StatusCode::OK {
-            return Err(broke(text.to_string()));
+            return Err(failure(text.to_string()));
         }
         let working = text.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for id in working.iter().filter_map(|session| session.get("id")?.as_str()).filter(|_| sabotage.is_some()) {
             let path = format!("/v1/sessions/{id}/cancel");
-            // It may have ended by itself; the next round sees what is left.
+            // The run may have ended by itself; the next round lists those that remain.
             drop(call(socket, Method::POST, &path, None, Some(&json!({}))).await);
         }
         quiet = if working.is_empty() { quiet.saturating_add(1) } else { 0 };
@@ -122,7 +122,7 @@ pub(super) async fn rest(socket: &Path, sabotage: Option<Sabotage>) -> Result<Se
     let body = json!({"title": "the end"});
     let (status, opened) = call(socket, Method::POST, "/v1/sessions", Some("the end"), Some(&body))
         .await
-        .map_err(|gone| broke(gone.to_string()))?;
+        .map_err(|gone| failure(gone.to_string()))?;
     let id = opened.pointer("/session/id").and_then(Value::as_str).and_then(|id| id.parse().ok());
-    id.ok_or_else(|| broke(format!("{status}: {opened}")))
+    id.ok_or_else(|| failure(format!("{status}: {opened}")))
 }

@@ -1,4 +1,4 @@
-//! A client that follows all events, over every kill of the host.
+//! A client that follows all events, across every kill of the host.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,33 +13,33 @@ use super::DrillClients;
 use super::connection::{Connection, Gone};
 use crate::chance::Chance;
 
-/// Events that a reader received.
+/// The result of a reader.
 #[derive(Debug)]
 pub(super) struct ReaderResult {
     pub(super) log: ClientLog,
     pub(super) connections: u64,
-    /// Why it gave up.
+    /// The reason why it gave up.
     pub(super) refused: Option<String>,
 }
 
 pub(super) struct EventReader {
     shared: DrillClients,
     chance: Chance,
-    /// A slow reader rests after each event.
+    /// True if the reader rests after each event.
     slow: bool,
-    /// The id of the last event, as the host gave it.
+    /// The id of the last event, as the host sent it.
     last: Option<String>,
     read: ReaderResult,
 }
 
-/// An event that carries a record.
+/// An event with a record.
 #[derive(Deserialize)]
 struct RecordLine {
     session: SessionId,
     seq: Seq,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 enum StreamEnd {
     /// Everything was received.
     Complete,
@@ -141,13 +141,13 @@ impl EventReader {
     }
 }
 
-/// Returns the position that an id names: `FRAME.RECORDS`, or `FRAME` after all records of it.
+/// Returns the position that an event id names: `FRAME.RECORDS`, or `FRAME` for the position after all its records.
 fn place(id: &str) -> Option<EventPlace> {
     let (frame, records) = id.split_once('.').map_or((id, None), |(frame, records)| (frame, Some(records)));
     Some((frame.parse().ok()?, records.map_or(Some(u32::MAX), |records| records.parse().ok())?))
 }
 
-/// A server-sent event, as its lines come.
+/// A server-sent event, built from its lines.
 #[derive(Debug, Default)]
 struct ServerEvent {
     id: Option<String>,
@@ -155,7 +155,7 @@ struct ServerEvent {
 }
 
 impl ServerEvent {
-    /// Takes a line; returns the event that it ends.
+    /// Adds a line; returns the event if the line ends it.
     fn line(&mut self, line: &str) -> Option<Self> {
         if line.is_empty() {
             return Some(std::mem::take(self));

@@ -10,17 +10,17 @@ use super::sender::SenderResult;
 use crate::report::DrillVerdict;
 use crate::sabotage::Sabotage;
 
-/// The share of kills, in percent, that must hit a target.
-const LEAST: u64 = 30;
+/// Minimum percentage of kills that must hit a target.
+const MIN_PERCENT: u64 = 30;
 
-/// Kills, counted by what they interrupted.
+/// Number of kills by what they interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClientHits {
-    /// Kills with a command between its request and its reply.
+    /// Kills of a command between its request and its reply.
     pub unanswered: u64,
     /// Kills of open event streams.
     pub reading: u64,
-    /// Kills within the start of the host, while clients try to attach.
+    /// Kills during the start of the host, while clients try to connect.
     pub starting: u64,
 }
 
@@ -33,21 +33,21 @@ pub struct ClientReport {
     pub clients: u64,
     pub kills: u64,
     pub hits: ClientHits,
-    /// Sessions and durable events in the store.
+    /// Number of sessions, and of durable events, in the store.
     pub sessions: u64,
     pub events: u64,
-    /// Events that all readers received together, over so many connections.
+    /// Number of events that all readers received together, and of their connections.
     pub received: u64,
     pub connections: u64,
     pub commands: u64,
-    /// Requests that a kill left without an answer; they were sent again.
+    /// Number of requests that a kill left without an answer; they were resent.
     pub unanswered: u64,
-    /// Answered commands that were sent again.
+    /// Number of answered commands that were resent.
     pub repeated: u64,
-    /// Cancels that were answered as done.
+    /// Number of cancels that were answered as done.
     pub cancels: u64,
     pub violations: Vec<String>,
-    /// The store with a violation.
+    /// The path of the store with a violation.
     pub kept: Option<String>,
     #[serde(skip)]
     pub took: Duration,
@@ -55,7 +55,7 @@ pub struct ClientReport {
 }
 
 impl ClientReport {
-    /// Takes what a sender did.
+    /// Adds the result of a sender.
     pub(super) fn sent(&mut self, sent: SenderResult, observed: &mut Observed) {
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         add(&mut self.commands, sent.commands.len() as u64);
@@ -67,7 +67,7 @@ impl ClientReport {
         observed.answers.extend(sent.cancels);
     }
 
-    /// Takes what a reader received.
+    /// Adds the result of a reader.
     pub(super) fn read(&mut self, read: ReaderResult, observed: &mut Observed) {
         self.received = self.received.saturating_add(read.log.received.len() as u64);
         self.connections = self.connections.saturating_add(read.connections);
@@ -78,12 +78,14 @@ impl ClientReport {
     /// Returns the targets with too few hits.
     pub fn vacuous(&self) -> Vec<String> {
         let hits = [
-            ("a command without its reply", self.hits.unanswered, LEAST),
-            ("an open event stream", self.hits.reading, LEAST),
+            ("a command without its reply", self.hits.unanswered, MIN_PERCENT),
+            ("an open event stream", self.hits.reading, MIN_PERCENT),
             ("the start of the host", self.hits.starting, 5),
         ];
         let seldom = hits.into_iter().filter(|(_, hit, least)| hit * 100 < least * self.kills);
-        seldom.map(|(what, hit, least)| format!("{hit} of {} kills hit {what}; {least} % must", self.kills)).collect()
+        seldom
+            .map(|(what, hit, least)| format!("{hit} of {} kills hit {what}; the minimum is {least} %", self.kills))
+            .collect()
     }
 
     pub fn verdict(&self) -> DrillVerdict {

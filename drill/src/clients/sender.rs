@@ -14,14 +14,14 @@ use super::DrillClients;
 use super::connection::{Gone, call};
 use crate::chance::Chance;
 
-/// Requests that a sender made, with their answers.
+/// The requests of a sender, with their answers.
 #[derive(Debug, Default)]
 pub(super) struct SenderResult {
     pub(super) commands: Vec<KeyedCommand>,
     pub(super) cancels: Vec<AnswerSeen>,
-    /// Requests without an answer, which were sent again.
+    /// Number of requests without an answer, which were resent.
     pub(super) unanswered: u64,
-    /// Answered commands that were sent again.
+    /// Number of answered commands that were resent.
     pub(super) repeated: u64,
     /// Requests that the host refused for good.
     pub(super) refused: Vec<String>,
@@ -43,7 +43,7 @@ impl CommandSender {
         Self { shared: shared.clone(), chance, name, number: 0, sessions: Vec::new(), sent: SenderResult::default() }
     }
 
-    /// Sends until the drill closes; each command is answered then.
+    /// Sends until the drill closes; every command is answered then.
     pub(super) async fn send(mut self) -> SenderResult {
         while !self.shared.closing.load(Ordering::Relaxed) {
             match self.chance.below(8) {
@@ -57,7 +57,7 @@ impl CommandSender {
         self.sent
     }
 
-    /// A text that no other command has.
+    /// Returns a text that no other command has.
     fn text(&mut self, what: &str) -> String {
         self.number = self.number.saturating_add(1);
         format!("{what} {} of {}", self.number, self.name)
@@ -79,13 +79,13 @@ impl CommandSender {
         self.command(&format!("/v1/sessions/{session}/inputs"), &text, &json!({"text": text, "lane": lane})).await;
     }
 
-    /// Sends a command under its text as the key until it is answered, and sometimes once more.
+    /// Sends a command with its text as the key until it is answered, and sometimes once more.
     async fn command(&mut self, path: &str, text: &str, body: &Value) -> Option<SessionId> {
         let mut command = KeyedCommand { text: text.into(), replies: Vec::new() };
         let again = self.chance.one_in(3);
         for _ in 0..=u32::from(again) {
             let Some(answer) = self.answered(path, Some(text), body).await else { break };
-            // The answer to an opening names the session and holds the receipt.
+            // The answer to an opening names the session and includes the receipt.
             let receipt =
                 answer.get("session").filter(|session| session.is_object()).and(answer.get("input")).unwrap_or(&answer);
             let id = |name: &str| receipt.get(name).and_then(Value::as_str);
@@ -102,7 +102,7 @@ impl CommandSender {
         session
     }
 
-    /// Sends a request until it is answered; `None` where the host refuses it.
+    /// Sends a request until it is answered; `None` if the host refuses it.
     async fn answered(&mut self, path: &str, key: Option<&str>, body: &Value) -> Option<Value> {
         let counts = self.shared.counts.clone();
         counts.unanswered.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl CommandSender {
         answer
     }
 
-    /// Two clients cancel one run at the same time.
+    /// Cancels one run from two clients at the same time.
     async fn cancels(&mut self) {
         let Some(session) = self.open("hang").await else { return };
         let path = format!("/v1/sessions/{session}/cancel?run=1");
@@ -139,7 +139,7 @@ impl CommandSender {
                 Ok((status, answer)) => self.sent.refused.push(format!("POST {path}: {status}: {answer}")),
             }
         }
-        // The run hangs until then.
+        // The run hangs until the cancel.
         if let Some(answer) = self.answered(&path, None, &none).await {
             self.cancelled(session, &answer);
         }

@@ -111,10 +111,10 @@ fn found(owner: &[Record], child: &[Record]) -> Vec<(FindingKind, String)> {
 }
 
 #[test]
-fn a_tree_at_rest_is_clean() {
+fn tree_at_rest_has_no_findings() {
     let owner = [opened(Owner::Person), answered(), finished(), noticed(Carrier::Message), ended()];
     assert_eq!(found(&owner, &[opened(owned()), ended()]), []);
-    // A blocking call, whose notice is its result, and an awaited one.
+    // Tests a blocking call, whose notice is its result, and an awaited one.
     for carrier in [Carrier::Result, Carrier::Await { call: CALL }] {
         let owner = [opened(Owner::Person), answered(), noticed(carrier), ended()];
         assert_eq!(found(&owner, &[opened(owned()), ended()]), []);
@@ -122,7 +122,7 @@ fn a_tree_at_rest_is_clean() {
 }
 
 #[test]
-fn a_notice_that_is_missing_or_taken_twice_is_found() {
+fn missing_or_duplicated_notice_is_found() {
     let child = [opened(owned()), ended()];
     let deaf = [opened(Owner::Person), answered(), finished(), ended()];
     let what = format!("{OWNER} was never notified of run 1 of {CHILD}, which its call 1.0 opened");
@@ -134,7 +134,7 @@ fn a_notice_that_is_missing_or_taken_twice_is_found() {
 }
 
 #[test]
-fn a_run_without_one_end_and_a_call_without_a_result_are_found() {
+fn run_without_end_and_call_without_result_are_found() {
     let owner = [opened(Owner::Person), answered(), noticed(Carrier::Message)];
     let child = [opened(owned()), ended(), ended()];
     let expected = [
@@ -146,7 +146,7 @@ fn a_run_without_one_end_and_a_call_without_a_result_are_found() {
 }
 
 #[test]
-fn what_was_acknowledged_and_is_gone_is_found() {
+fn missing_acknowledged_data_is_found() {
     let input = InputId(Uuid::from_u128(9));
     let mut acknowledged = Acknowledgements::default();
     let lines = [
@@ -155,7 +155,7 @@ fn what_was_acknowledged_and_is_gone_is_found() {
         Line::Cancelled(CHILD, RUN),
         Line::Interrupted(CHILD, RUN),
         Line::Branched(CHILD),
-        Line::Word(OWNER, WORD),
+        Line::Approved(OWNER, WORD),
         Line::Seen(OWNER, Seq(3)),
         Line::Seen(OWNER, Seq(2)),
         Line::Strike,
@@ -194,9 +194,9 @@ fn what_was_acknowledged_and_is_gone_is_found() {
 }
 
 #[test]
-fn an_epoch_that_is_given_again_is_found() {
+fn reused_epoch_is_found() {
     assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(3)), None);
-    let what = format!("record 5 of {OWNER} was written by a later process in epoch 2, and 2 was given before");
+    let what = format!("record 5 of {OWNER} was written by a later process in epoch 2, but epoch 2 was already used");
     assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(2)), Some(what));
 }
 
@@ -222,7 +222,7 @@ fn head() -> Head {
 }
 
 #[test]
-fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
+fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     let head = head();
     let mut acknowledged = Acknowledgements::default();
     acknowledged.take(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
@@ -230,29 +230,29 @@ fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
     acknowledged.take(Line::Deleted(OWNER));
     let there = Gone::from([(OWNER, head.clone())]);
     let lost = acknowledged.lost(&Sessions::new(), &there);
-    assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is gone")));
-    // Erased together with its acknowledgements, and nothing else.
+    assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is missing")));
+    // The child was erased together with its acknowledgements, and nothing else was.
     let child = Head { parent: Some(OWNER), ..head.clone() }.erased();
     let gone = Gone::from([(OWNER, head.erased()), (CHILD, child.clone())]);
     assert_eq!(acknowledged.lost(&Sessions::new(), &gone), Vec::<String>::new());
     let other = Gone::from([(CHILD, Head { parent: None, ..child })]);
     let lost = Acknowledgements::default().lost(&Sessions::new(), &other);
-    assert_eq!(lost, [format!("{CHILD} is deleted, and nothing asked for that")]);
+    assert_eq!(lost, [format!("{CHILD} is deleted, but its deletion was not requested")]);
 
     let dir = tempfile::tempdir().expect("a directory");
     let home = Home::of("redb", dir.path());
     std::fs::create_dir_all(home.store()).expect("a store");
     std::fs::write(home.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
-    assert_eq!(acknowledged.kept(&home), Vec::<String>::new(), "nothing compacted the store since");
+    assert_eq!(acknowledged.kept(&home), Vec::<String>::new(), "the store was not compacted since");
     let mut compacting = Acknowledgements::default();
     compacting.take(Line::Compacted);
     acknowledged.add(compacting);
     let kept = acknowledged.kept(&home);
-    assert!(kept.len() == 1 && kept[0].ends_with(&format!("holds text of {OWNER}, which was erased")), "{kept:?}");
+    assert!(kept.len() == 1 && kept[0].ends_with(&format!("contains text of the erased session {OWNER}")), "{kept:?}");
 }
 
 #[test]
-fn j10_a_deletion_in_part_and_one_undone_later_are_found() {
+fn j10_partial_and_later_undone_deletions_are_found() {
     let head = head();
     let deleted = Head { deleted: true, ..head.clone() };
     let child = Head { parent: Some(OWNER), ..deleted.clone() };
@@ -264,8 +264,8 @@ fn j10_a_deletion_in_part_and_one_undone_later_are_found() {
     assert_eq!(acknowledged.lost(&Sessions::new(), &none), Vec::<String>::new());
     assert_eq!(acknowledged.lost(&Sessions::new(), &whole), Vec::<String>::new());
     let lost = acknowledged.lost(&Sessions::new(), &part);
-    assert_eq!(lost, [format!("{CHILD} is deleted, and the deletion that was asked for is not")]);
-    // A kill interrupted it, and what was found after the kill stays: text of it is searched for as well.
-    acknowledged.finds(&whole);
-    assert_eq!(acknowledged.lost(&Sessions::new(), &none), [format!("the deletion of {OWNER} is gone")]);
+    assert_eq!(lost, [format!("{CHILD} is deleted, but not the session whose deletion was requested")]);
+    // A kill interrupted the deletion. What was found after the kill must remain, and its text is searched for too.
+    acknowledged.add_found(&whole);
+    assert_eq!(acknowledged.lost(&Sessions::new(), &none), [format!("the deletion of {OWNER} is missing")]);
 }

@@ -1,6 +1,6 @@
 //! The report of a drill, for people.
 
-use subtend_drill::{DrillVerdict, FindingKind, Report, Sabotage, TOLD};
+use subtend_drill::{DrillVerdict, FindingKind, MAX_LISTED, Report, Sabotage};
 
 use crate::cli::paint::{BAD, GOOD, In, clip, count, span};
 
@@ -83,14 +83,14 @@ fn ending(report: &Report) -> Vec<String> {
         DrillVerdict::Uncaught => vec![bad(format!("the sabotage {name} was not caught: the drill is of no use"))],
         DrillVerdict::Stopped => vec![format!("stopped before its end: {violations}")],
     };
-    lines.extend(report.violations.iter().take(SHOWN).map(|violation| {
+    lines.extend(report.examples.iter().take(SHOWN).map(|violation| {
         let kind = serde_json::to_value(violation.kind).ok();
         let kind = kind.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
         format!("  after kill {}, {}, {kind}: {}", violation.kill, violation.store, clip(&violation.what, 1_000))
     }));
-    let untold = report.violations().saturating_sub(report.violations.len().min(SHOWN) as u64);
+    let untold = report.violations().saturating_sub(report.examples.len().min(SHOWN) as u64);
     if untold > 0 {
-        lines.push(format!("  and {untold} more (--json lists up to {TOLD})"));
+        lines.push(format!("  and {untold} more (--json lists up to {MAX_LISTED})"));
     }
     lines.extend(report.kept.iter().map(|kept| format!("kept for inspection: {kept}")));
     lines

@@ -80,7 +80,7 @@ fn many_violations_are_counted_and_truncated() {
     let mut report = report();
     let found = (0..80).map(|n| Violation { kind: FindingKind::Missing, what: n.to_string() });
     report.take("aged", found.collect());
-    assert_eq!((report.violations(), report.violations.len()), (80, 50));
+    assert_eq!((report.violations(), report.examples.len()), (80, 50));
     assert!(plain(&report).ends_with("\n  and 70 more (--json lists up to 50)"));
 }
 

@@ -10,30 +10,30 @@ use subtend_session::record::{Carrier, NoticeTaken, Record};
 pub(crate) type Sessions<'a> = BTreeMap<SessionId, &'a [Record]>;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct StoreSnapshot {
     pub(crate) sessions: u64,
     pub(crate) erased: u64,
     pub(crate) in_flight: u64,
-    /// Obligations that no session has taken.
+    /// Number of outbox rows that no session has handled.
     pub(crate) owed: u64,
-    /// Whether a run in flight has an open call.
+    /// True if a run in flight has an open call.
     pub(crate) open_call: bool,
-    /// Whether a deletion is recorded for a part of its tree alone.
+    /// True if a deletion is recorded for only a part of its tree.
     pub(crate) half_deleted: bool,
 }
 
-impl Look {
+impl StoreSnapshot {
     pub(crate) fn needs_recovery(self) -> bool {
         self.in_flight > 0 || self.owed > 0
     }
 }
 
-/// Reads all of `journal` and checks its bytes and rows, and the predicates that the model checker uses too.
+/// Reads all of `journal`, and checks its bytes and rows with the predicates that the model checker uses too.
 pub(crate) fn read(
     journal: &Journal,
     auditor: &mut Auditor,
     at_rest: bool,
-) -> Result<(Look, Gone, Vec<String>), ReadError> {
+) -> Result<(StoreSnapshot, Gone, Vec<String>), ReadError> {
     let report = journal.verify(&mut |_| ())?;
     let mut unsound: Vec<String> = report.problems.iter().map(|problem| format!("verify: {problem:?}")).collect();
     auditor.read(journal)?;
@@ -44,7 +44,7 @@ pub(crate) fn read(
     let sessions = sessions(auditor);
     let mut working = inflight.iter().filter_map(|(session, _)| sessions.get(session));
     let half = journal.half_deleted()?;
-    let look = Look {
+    let snapshot = StoreSnapshot {
         sessions: sessions.len() as u64,
         erased: auditor.erased().len() as u64,
         in_flight: inflight.len() as u64,
@@ -54,7 +54,7 @@ pub(crate) fn read(
     };
     let incomplete = half.iter().filter(|_| at_rest);
     unsound.extend(incomplete.map(|session| format!("at rest the deletion of {session} is not complete")));
-    Ok((look, Gone(journal.heads()?.into_iter().collect()), unsound))
+    Ok((snapshot, Gone(journal.heads()?.into_iter().collect()), unsound))
 }
 
 /// The heads of deleted sessions and their ancestors.
