@@ -16,17 +16,17 @@ use crate::views::history;
 mod scan;
 
 /// Records read from the journal at a time.
-const PAGE: usize = 128;
+const PAGE_SIZE: usize = 128;
 
 /// An accepted input, which is durable.
 #[derive(Clone, Debug)]
 pub struct Receipt {
     pub input: InputId,
-    /// The run that it opened or that was in flight, or the next run if that one answers a model, which takes no message
-    /// ([`SessionHandle::steer`] reaches it). For an input accepted earlier: the session's last run. [`SessionHandle::run_ended`] returns
-    /// `NoSuchRun` if the input is removed before its run is opened.
+    /// The run that the input opened, or the run in flight. If that one answers a model, it takes no message ([`SessionHandle::steer`] reaches it),
+    /// and this is the next run. For an input accepted earlier: the session's last run. [`SessionHandle::run_ended`] returns `NoSuchRun` if the input
+    /// is removed before its run is opened.
     pub run: RunNo,
-    /// Whether its key had been accepted before.
+    /// True if an input with the same key had been accepted before.
     pub again: bool,
     pub(crate) session: SessionHandle,
 }
@@ -39,11 +39,11 @@ pub struct Answered {
     pub run: RunNo,
     pub turn: TurnNo,
     pub seq: Seq,
-    /// The whole text, with the part before an interruption that it continues.
+    /// The whole text, including the part before an interruption that it continues.
     pub text: Text,
 }
 
-/// Why an input has no answer.
+/// The reason why an input has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
@@ -73,12 +73,12 @@ impl Receipt {
         &self.session
     }
 
-    /// Waits for the final answer that names the input. It is found in the journal: also an earlier one, or one by another run than
-    /// [`Receipt::run`].
+    /// Waits for the final answer that names the input. It is found in the journal, even if it is older than this call or another run than
+    /// [`Receipt::run`] gave it.
     /// # Errors
     /// [`AnswerError`]. A run that ended without an answer is returned with its outcome and its partial text.
     /// # Cancel safety
-    /// Dropping the future cancels nothing; call it again.
+    /// Dropping the future cancels nothing; call the method again.
     /// # Durability
     /// The answer is durable when it is returned.
     pub async fn answer(&self) -> Result<Answered, AnswerError> {
@@ -89,7 +89,7 @@ impl Receipt {
         let mut over = sessions.waiters.wait(*id, RunNo(0));
         let (mut next, mut scan) = self.session.find(self.input).await?;
         loop {
-            if let Some(found) = self.session.walk(&mut next, |stored| scan.read(stored))? {
+            if let Some(found) = self.session.walk_records(&mut next, |stored| scan.read(stored))? {
                 return found;
             }
             let durable = async {
@@ -104,30 +104,30 @@ impl Receipt {
         }
     }
 
-    /// Returns the answer; `None` while it is missing.
+    /// Returns the answer, or `None` while it is missing.
     /// # Errors
     /// As [`Receipt::answer`].
     pub async fn answered_yet(&self) -> Result<Option<Answered>, AnswerError> {
         let (mut next, mut scan) = self.session.find(self.input).await?;
-        self.session.walk(&mut next, |stored| scan.read(stored))?.transpose()
+        self.session.walk_records(&mut next, |stored| scan.read(stored))?.transpose()
     }
 }
 
 impl SessionHandle {
     /// Returns the receipt of an input that the session accepted earlier, possibly in another process.
     /// # Errors
-    /// [`AnswerError::NoSuchInput`], or why the journal cannot be read.
+    /// [`AnswerError::NoSuchInput`], or the error of reading the journal.
     pub async fn receipt(&self, input: InputId) -> Result<Receipt, AnswerError> {
         let (mut next, mut scan) = self.find(input).await?;
-        // The end of the queue wait is enough.
-        self.walk(&mut next, |stored| (scan.read(stored).is_some() || scan.is_taken()).then_some(()))?;
+        // Reads until the input leaves the queue: its run is known then.
+        self.walk_records(&mut next, |stored| (scan.read(stored).is_some() || scan.is_taken()).then_some(()))?;
         Ok(Receipt { input, run: scan.run(), again: true, session: self.clone() })
     }
 
-    /// Returns the last answer of an ended run before it took another input, if it took one.
+    /// Returns the last answer of `answer`'s run before that run took another input; `None` if it took no other.
     pub(crate) async fn before_another(&self, answer: &Answered) -> Result<Option<Text>, AnswerError> {
         let (mut next, mut scan) = self.find(answer.input).await?;
-        let found = self.walk(&mut next, |stored| {
+        let found = self.walk_records(&mut next, |stored| {
             let after = stored.seq > answer.seq;
             if after && matches!(stored.record, Record::InputsTaken { .. }) {
                 return Some(scan.last().cloned());
@@ -141,14 +141,18 @@ impl SessionHandle {
         Ok(found?.flatten())
     }
 
-    fn walk<T>(&self, next: &mut Seq, take: impl FnMut(&Stored) -> Option<T>) -> Result<Option<T>, AnswerError> {
+    fn walk_records<T>(
+        &self,
+        next: &mut Seq,
+        take: impl FnMut(&Stored) -> Option<T>,
+    ) -> Result<Option<T>, AnswerError> {
         history::walk(&self.sessions.log.journal, self.id, next, take).map_err(|error| self.unread(error))
     }
 
-    /// Returns where to start reading: at the opening of the run in flight at the acceptance, since the answer may continue an earlier part.
+    /// Returns the position to read from: the opening of the run in flight at the acceptance, since the answer may continue an earlier part.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
         self.sessions.log.journal.settled().await.map_err(|poison| stopped(&poison))?;
-        let from = begin(&self.sessions.log.journal, self.id, input).map_err(|error| self.unread(error))?;
+        let from = find_start(&self.sessions.log.journal, self.id, input).map_err(|error| self.unread(error))?;
         let from = from.ok_or(AnswerError::NoSuchInput { session: self.id, input })?;
         Ok((from, Scan::new(input)))
     }
@@ -168,14 +172,14 @@ fn stopped(poison: &subtend_journal::Poisoned) -> AnswerError {
     AnswerError::Stopped(Stopped::Poisoned(poison.to_string()))
 }
 
-/// Reads backwards, since most receipts are asked for their answer soon.
-fn begin(journal: &Journal, session: SessionId, input: InputId) -> Result<Option<Seq>, ReadError> {
+/// Reads backwards, since most receipts are awaited soon after the acceptance.
+fn find_start(journal: &Journal, session: SessionId, input: InputId) -> Result<Option<Seq>, ReadError> {
     let head = journal.head(session)?.ok_or(ReadError::NoSuchSession(session))?;
     let mut end = head.last_seq.next();
     let mut found = false;
     loop {
-        let from = Seq(end.0.saturating_sub(PAGE as u64).max(1));
-        let page: Vec<Stored> = journal.records_from(session, from, PAGE)?;
+        let from = Seq(end.0.saturating_sub(PAGE_SIZE as u64).max(1));
+        let page: Vec<Stored> = journal.records_from(session, from, PAGE_SIZE)?;
         for stored in page.iter().rev().filter(|stored| stored.seq < end) {
             if !found {
                 found = is_input(&stored.record, input);

@@ -1,4 +1,4 @@
-//! Approvals: which calls wait for one, and who can give it.
+//! Approvals: the calls that wait for one, and the approvers.
 //!
 //! The journal's outbox has a row for each waiting call; this module knows the attached approvers.
 
@@ -25,9 +25,9 @@ pub use questions::Approval;
 
 pub(crate) mod questions;
 
-/// An attached approver. While one exists, calls that need an approval wait for it; without one they are denied at once.
+/// An attached approver. While at least one is attached, calls that need an approval wait for it; otherwise they are denied at once.
 ///
-/// Dropping the last one denies no open question: it waits for another approver or its deadline.
+/// Dropping the last one does not deny open questions: they wait for another approver or their deadline.
 #[must_use = "calls are denied when the last approver is dropped"]
 pub struct Approver {
     approvals: Arc<Approvals>,
@@ -76,7 +76,7 @@ impl Drop for Approver {
 }
 
 impl Runtime {
-    /// Attaches an approver for as long as the value lives. Questions of resumed runs come during the start, before this can be called;
+    /// Attaches an approver for as long as the value lives. Resumed runs ask during the start, before this can be called:
     /// [`Builder::start_attended`](crate::runtime::builder::Builder::start_attended) attaches one earlier.
     ///
     /// ```
@@ -97,20 +97,20 @@ impl Runtime {
 
     /// Returns all calls that wait for an approval, oldest first.
     /// # Errors
-    /// When the journal cannot be read.
+    /// The error of reading the journal.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
-        // A failed journal can still be read.
+        // A poisoned journal can still be read.
         drop(self.rooms.log.journal.settled().await);
         waiting_asks(&self.rooms.log)
     }
 
-    /// Answers a call that waits for an approval: once, always (for the same access in that session), or no.
+    /// Answers a call that waits for an approval: allow it once, allow the same access in that session from now on, or deny it.
     ///
     /// [`Control::NotFound`] if the call no longer waits: it was answered, its deadline passed, or its run ended.
     /// # Errors
     /// [`ControlError`]; [`ControlError::NotFound`] for an unknown session.
     /// # Cancel safety
-    /// Dropping the future leaves open whether the answer counts.
+    /// If the future is dropped, the answer may or may not have been recorded.
     /// # Durability
     /// The answer is durable when this returns, and before a call with side effects starts.
     pub async fn answer(&self, session: SessionId, call: CallId, verdict: AskVerdict) -> Result<Control, ControlError> {
@@ -135,7 +135,7 @@ fn waiting_asks(log: &Log) -> Result<Vec<Approval>, ReadError> {
         match approval(log, root, session, call) {
             Ok(approval) => found.extend(approval),
             Err(error) => {
-                tracing::warn!(%session, %error, "a question of a session that cannot be read is left out")
+                tracing::warn!(%session, %error, "omitted a question of an unreadable session")
             }
         }
     }
@@ -168,7 +168,7 @@ async fn answer_ask(
     let known = known.ok_or_else(|| ControlError::NotFound(ReadError::NoSuchSession(session).to_string()))?;
     let handle = SessionHandle { sessions: Arc::clone(sessions), id: session, root: known.root };
     let command = Command::AskAnswered { call, verdict, by: AskBy::Person };
-    match handle.answer_to(command).await.map_err(ControlError::Stopped)? {
+    match handle.reply_to(command).await.map_err(ControlError::Stopped)? {
         Ok((reply, _)) => Ok(Control::of(reply)),
         // The question is closed.
         Err(Rejection::Stale(_)) => Ok(Control::NotFound),

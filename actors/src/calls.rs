@@ -1,4 +1,4 @@
-//! Calls of models and tools, and readings of files: tasks with a token and an outcome, independent of session actors.
+//! Calls of models and tools, and file reads: tasks with a token and an outcome, independent of session actors.
 
 pub(crate) mod budget;
 pub(crate) mod files;

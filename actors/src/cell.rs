@@ -1,4 +1,4 @@
-//! One session: takes what is queued, decides, commits, and performs. The actor is the shell around the driver.
+//! One session: takes queued commands, decides, commits, and performs. The actor is the shell around the driver.
 
 pub(crate) mod activation;
 pub(crate) mod admit;

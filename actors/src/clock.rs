@@ -1,4 +1,4 @@
-//! Time and ids. Only this module reads clocks and creates random values; all else takes them as arguments.
+//! Time and ids. Only this module reads clocks and creates random values; other code takes them as arguments.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use uuid::{Builder, Uuid};
 
 /// The wall clock of one runtime.
 ///
-/// It is read once at the start and then advances with tokio's clock: a jump of the system clock moves no deadline, and virtual time works.
+/// It is read once at the start and then advances with tokio's clock: a jump of the system clock does not move deadlines, and virtual time works.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     base_ms: i64,
@@ -16,7 +16,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts now, or, with `fixed`, at the same time in every run.
+    /// Starts now or, with `fixed`, at the same time in every run.
     pub(crate) fn new(fixed: bool) -> Self {
         Self { base_ms: if fixed { 1_700_000_000_000 } else { system_ms() }, started: now() }
     }
@@ -27,7 +27,7 @@ impl Clock {
     }
 }
 
-/// Creates ids and jitter; with a seed, the same in every run.
+/// Creates ids and jitter; with a seed, the same values in every run.
 pub(crate) struct IdGenerator {
     random: Mutex<fastrand::Rng>,
     clock: Clock,
@@ -58,7 +58,7 @@ impl IdGenerator {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
+#[expect(clippy::disallowed_methods, reason = "the only code that reads the system clock")]
 fn system_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

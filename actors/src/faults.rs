@@ -1,4 +1,4 @@
-//! Fault points, where a test makes a part fail. Without the feature they do nothing.
+//! Fault points at which tests inject failures. Without the feature they do nothing.
 
 #[cfg(feature = "sabotage")]
 use subtend_invariants::bugs::{Bug, Rules};
@@ -22,26 +22,26 @@ pub enum Point {
     Reading,
 }
 
-/// An internal event that no journal holds, reported as it happens.
+/// An internal event that is not in the journal, reported as it happens.
 #[derive(Clone, Copy, Debug)]
 pub enum Sight<'a> {
-    /// The token of a run fired, and with it those of all runs below it.
+    /// The token of a run fired, together with those of all runs below it.
     Fired(RunKey),
     /// An input arrived at the inbox of a session.
     Put {
         session: SessionId,
         input: InputId,
-        /// Inputs in the inbox before.
+        /// Number of inputs in the inbox before this one.
         len: usize,
         bound: usize,
         taken: bool,
     },
-    /// A control was queued in the lane of a session.
+    /// A control was queued in a session's inbox.
     Control {
         session: SessionId,
         command: &'static str,
     },
-    /// An actor starts to handle its lanes.
+    /// An actor starts to handle its inbox.
     Round(SessionId),
     /// An actor starts to decide a control.
     Handles {
@@ -51,7 +51,7 @@ pub enum Sight<'a> {
     /// The arguments of a call are parsed.
     Parsed(&'a str),
     Died(SessionId),
-    /// An activation gives up the run in flight.
+    /// An activation ends the run in flight, since a command crashes every activation.
     GivesUp(RunKey),
     Activated(SessionId),
     /// A question about a call opens.
@@ -65,7 +65,7 @@ pub enum Sight<'a> {
         call: CallId,
         by: AskBy,
     },
-    /// A batch was appended: the state of its session.
+    /// A batch was appended, with this state of its session.
     Committed(&'a State),
     /// A shutdown stopped an actor.
     Stopped {
@@ -74,12 +74,12 @@ pub enum Sight<'a> {
     },
 }
 
-/// A bug of the runtime that the simulator must notice.
+/// A bug of the runtime that the simulator must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flaw {
-    /// A shutdown stops owners first.
+    /// A shutdown stops owners before the runs they own.
     OwnersStopFirst,
-    /// A tree ends at the children of its top.
+    /// A tree cancel ends at the children of its root.
     TreesEndAtChildren,
 }
 
@@ -93,7 +93,7 @@ type Observe = dyn Fn(Sight<'_>) + Send + Sync;
 #[cfg(feature = "fault-points")]
 type Strike = dyn Fn(Point, &str) + Send + Sync;
 
-/// Faults of a runtime.
+/// Injected faults of a runtime.
 #[derive(Clone, Default)]
 pub struct Faults {
     #[cfg(feature = "fault-points")]
@@ -102,10 +102,10 @@ pub struct Faults {
     observe: Option<std::sync::Arc<Observe>>,
     #[cfg(feature = "sabotage")]
     rules: Rules,
-    /// Tools do not wait for their intents.
+    /// True if tools do not wait for their intent records.
     #[cfg(feature = "fault-points")]
     hasty: bool,
-    /// A deletion begins with the lowest sessions.
+    /// True if a deletion starts at the deepest sessions.
     #[cfg(feature = "fault-points")]
     lowest_first: bool,
     #[cfg(feature = "fault-points")]
@@ -113,11 +113,11 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Returns whether this build has the fault points for sabotage drills.
+    /// True if this build has the seeded bugs for drills.
     pub const COMPILED: bool = cfg!(feature = "sabotage");
 
-    /// Returns the sabotage named by comma-separated `text`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
-    /// their intents), `no-order` (a deletion begins with the lowest sessions). Other words are ignored.
+    /// Returns the seeded bugs named in the comma-separated `text`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
+    /// their intent records), `no-order` (a deletion starts at the deepest sessions). Other names are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {
         let has = |name| text.split(',').any(|word| word.trim() == name);
@@ -125,19 +125,19 @@ impl Faults {
         Self { rules, hasty: has("no-intent"), lowest_first: has("no-order"), ..Self::default() }
     }
 
-    /// Without the features there is no sabotage.
+    /// Returns no bugs: this build lacks the feature.
     #[cfg(not(feature = "sabotage"))]
     pub fn named(_words: &str) -> Self {
         Self::default()
     }
 
-    /// Calls `strike` at each point with its detail (the command's name, for a handler). It may panic: that is the fault.
+    /// Calls `strike` at each point with its detail (for a handler, the command's name). It may panic to inject a fault.
     #[cfg(feature = "fault-points")]
     pub fn new(strike: impl Fn(Point, &str) + Send + Sync + 'static) -> Self {
         Self { strike: Some(std::sync::Arc::new(strike)), ..Self::default() }
     }
 
-    /// Calls `observe` with each [`Sight`], in the task where it happens.
+    /// Calls `observe` with each [`Sight`], in the task in which it happens.
     #[cfg(feature = "fault-points")]
     #[must_use]
     pub fn observed(mut self, observe: impl Fn(Sight<'_>) + Send + Sync + 'static) -> Self {
@@ -175,7 +175,7 @@ impl Faults {
         false
     }
 
-    /// Has every session decide by `rules`, which may be broken.
+    /// Makes every session decide by `rules`, which may have bugs.
     #[cfg(feature = "sabotage")]
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
@@ -190,7 +190,7 @@ impl Faults {
         }
     }
 
-    /// Returns whether tools do not wait for their intents.
+    /// Returns whether tools do not wait for their intent records.
     #[cfg(feature = "fault-points")]
     pub(crate) fn hasty(&self) -> bool {
         self.hasty
@@ -202,7 +202,7 @@ impl Faults {
         false
     }
 
-    /// Returns whether a deletion begins with the lowest sessions.
+    /// Returns whether a deletion starts at the deepest sessions.
     #[cfg(feature = "fault-points")]
     pub(crate) fn lowest_first(&self) -> bool {
         self.lowest_first

@@ -1,6 +1,6 @@
-//! Handles for embedders. Cheap to clone; dropping one, or a wait on one, cancels nothing.
+//! Handles for embedders. They are cheap to clone; dropping one, or a wait on one, cancels nothing.
 //!
-//! Unless a method says otherwise, it returns durable data, and dropping the future of a method that reads changes nothing.
+//! Unless a method says otherwise, its results are durable, and dropping the future of a reading method changes nothing.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl std::fmt::Debug for SessionHandle {
     }
 }
 
-/// How often a lost probe or control is sent again: the default restarts of an actor in one window.
+/// Maximum number of times a lost probe or control is resent: the default restarts of an actor in one window.
 const PROBES: u32 = 3;
 
 impl SessionHandle {
@@ -64,49 +64,48 @@ impl SessionHandle {
         self.id
     }
 
-    /// Returns whether it is the root of its tree.
+    /// Returns whether this session is the root of its tree.
     pub fn is_root(&self) -> bool {
         self.id == self.root
     }
 
-    /// Returns the session's events: its records from `from` on, then live ones. `Seq(1)` is the first; after record `n`, `n.next()`
-    /// continues.
+    /// Returns the session's events: its records from `from` on, then live ones. `Seq(1)` is the first; after record `n`, start at `n.next()`.
     pub fn events(&self, from: Seq) -> Events {
         Events::new(Arc::clone(&self.sessions.log), Arc::clone(&self.sessions.life), self.id, self.root, from)
     }
 
-    /// Returns the live events of the whole tree from here on, starting with the text of running streams. See [`Subscription`].
+    /// Returns the live events of the whole tree from now on, starting with the text of running streams. See [`Subscription`].
     pub fn watch(&self) -> Subscription {
         self.sessions.log.events.subscribe(SubscriptionScope::Tree(self.root))
     }
 
-    /// Cancels the run in flight and all that it owns.
+    /// Cancels the run in flight and all runs it owns.
     /// # Durability
     /// The cancel is durable when this returns; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
-        // Behind a dormant run the queued inputs stay too: this process resumes nothing.
-        let queue_stands = self.sessions.takeover.stays(self.id);
+        // The queued inputs of a dormant run remain: this process does not resume them.
+        let queue_stands = self.sessions.takeover.is_dormant(self.id);
         self.control(Command::Cancel { run: None, by: By::Person, queue_stands }).await
     }
 
     pub(crate) async fn control(&self, command: Command) -> Result<Control, WaitError> {
-        let answer = self.answer_to(command).await.map_err(WaitError::Stopped)?;
+        let answer = self.reply_to(command).await.map_err(WaitError::Stopped)?;
         let (reply, _) = answer.map_err(|rejection| WaitError::Refused(rejection.to_string()))?;
         Ok(Control::of(reply))
     }
 
     /// Sends an idempotent command and waits until its result is durable.
     pub(crate) async fn order(&self, command: Command) -> Result<(Reply, RunNo), ControlError> {
-        let answer = self.answer_to(command).await.map_err(ControlError::Stopped)?;
+        let answer = self.reply_to(command).await.map_err(ControlError::Stopped)?;
         answer.map_err(|rejection| ControlError::of(&rejection))
     }
 
-    pub(crate) async fn answer_to(&self, command: Command) -> Result<CommandReply, Stopped> {
-        Ok(self.answer_or_again(command).await?.0)
+    pub(crate) async fn reply_to(&self, command: Command) -> Result<CommandReply, Stopped> {
+        Ok(self.reply_or_resend(command).await?.0)
     }
 
-    /// Returns the answer to `command`, and whether it was sent again: the first one may have been carried out.
-    pub(crate) async fn answer_or_again(&self, command: Command) -> Result<(CommandReply, bool), Stopped> {
+    /// Returns the reply to `command`, and whether it was resent: then the first one may have been applied.
+    pub(crate) async fn reply_or_resend(&self, command: Command) -> Result<(CommandReply, bool), Stopped> {
         let mut lost = 0;
         let seen = self.sessions.log.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
         loop {
@@ -114,19 +113,19 @@ impl SessionHandle {
             self.sessions.cells.deliver(self.id, InboxItem::Command(command.clone(), Some(reply)));
             match answer.await {
                 Ok(answer) => return Ok((answer, lost > 0)),
-                // A panic of the actor lost the command or its answer; a session that cannot be activated loses each.
+                // A panic of the actor lost the command or its reply; a session that cannot be activated loses every one.
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
-            if let Some(done) = self.done_since(&command, seen).await {
+            if let Some(done) = self.effect_since(&command, seen).await {
                 return Ok((Ok(done), true));
             }
         }
     }
 
-    /// Returns what a command with a lost answer did, from the records after `seen`. For commands without a run number, or relative ones,
-    /// which a repetition would apply to the next run.
-    async fn done_since(&self, command: &Command, seen: Seq) -> Option<(Reply, RunNo)> {
+    /// Returns the effect of a command with a lost reply, from the records after `seen`. Used for commands without a run number, or with a relative
+    /// one, which a repetition would apply to the next run.
+    async fn effect_since(&self, command: &Command, seen: Seq) -> Option<(Reply, RunNo)> {
         let did = handling(command).evidence?;
         self.sessions.log.journal.settled().await.ok()?;
         let stored = self.sessions.log.journal.records_from(self.id, seen.next(), usize::MAX).ok()?;
@@ -138,7 +137,7 @@ impl SessionHandle {
         waited.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
-    /// Returns the session's run `no`, which need not exist.
+    /// Returns the session's run `no`, which may not exist.
     pub fn run(&self, no: RunNo) -> RunHandle {
         RunHandle { session: self.clone(), no }
     }
@@ -151,7 +150,7 @@ impl SessionHandle {
         Ok(probed.in_flight.map(|no| self.run(no)))
     }
 
-    /// Waits until `run` has ended: the same as `run(run).ended()`.
+    /// Waits until `run` has ended; the same as `run(run).ended()`.
     /// # Errors
     /// As [`RunHandle::ended`].
     pub async fn run_ended(&self, run: RunNo) -> Result<Ended, WaitError> {
@@ -161,11 +160,11 @@ impl SessionHandle {
     async fn probe(&self) -> Result<Probed, Stopped> {
         let mut lost = 0;
         let probed = loop {
-            let (tell, receiver) = oneshot::channel();
-            self.sessions.cells.deliver(self.id, InboxItem::Probe(tell));
+            let (sender, receiver) = oneshot::channel();
+            self.sessions.cells.deliver(self.id, InboxItem::Probe(sender));
             match receiver.await {
                 Ok(probed) => break probed,
-                // A panic of the actor lost it; a session that cannot be activated loses each.
+                // A panic of the actor lost the probe; a session that cannot be activated loses every one.
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }

@@ -1,7 +1,7 @@
 //! Hooks: code of the host that can change the course of a session.
 //!
-//! A hook may restrict actions and change texts; its output is trusted no more than a model's. Changes are recorded, except changed tool
-//! arguments: the record of the call's intent is written before the hook, with the model's arguments.
+//! A hook may restrict actions and change texts; its output is trusted no more than a model's. Changes are recorded, except changed tool arguments:
+//! the intent of the call is recorded before the hook runs, with the model's arguments.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::values::panic::panic_text;
 pub(crate) mod message;
 pub(crate) mod tool;
 
-/// The hooks of a host. Each default does nothing.
+/// The hooks of a host. Every default implementation does nothing.
 ///
-/// A hook that panics or exceeds its time refuses if it can refuse, and otherwise changes nothing; the runtime continues. Hooks of
-/// different sessions run concurrently.
+/// A hook that panics or exceeds its time limit refuses if it can refuse, and otherwise changes nothing; the runtime continues. Hooks of different
+/// sessions run concurrently.
 ///
 /// ```
 /// use futures_util::future::BoxFuture;
@@ -42,7 +42,7 @@ pub(crate) mod tool;
 pub trait Hooks: Send + Sync + 'static {
     /// Changes or refuses a message of a person or the host before it is accepted.
     ///
-    /// Runs in the sender's task, for at most the time limit of one tool call. It also gets a message that is sent again under its key.
+    /// Runs in the sender's task, for at most the time limit of one tool call. A message that is resent under its key is passed again.
     fn user_message(&self, message: UserMessage) -> BoxFuture<'_, Result<UserMessage, Refused>> {
         Box::pin(std::future::ready(Ok(message)))
     }
@@ -57,13 +57,14 @@ pub trait Hooks: Send + Sync + 'static {
 
     /// Decides on a local call that the authority allows, before it runs. Calls that start agents go to [`Hooks::subagent_start`].
     ///
-    /// Runs in the task of the tool, within its deadline, after the record of the intent is written.
+    /// Runs in the task of the tool, within its deadline, after the intent is recorded.
     fn before_tool(&self, call: ToolAsked) -> BoxFuture<'_, BeforeTool> {
         drop(call);
         Box::pin(std::future::ready(BeforeTool::Go))
     }
 
-    /// Replaces the result of a local call before any reader sees it; `None` keeps it. Whether the call failed stays, and the text is bounded.
+    /// Replaces the result of a local call before any reader sees it; `None` keeps it. The call remains failed or successful, and the text is
+    /// bounded.
     ///
     /// Runs in the task of the tool, within its deadline. If it fails, the result is withheld from the model.
     fn after_tool(&self, done: ToolDone) -> BoxFuture<'_, Option<Text>> {
@@ -75,14 +76,14 @@ pub trait Hooks: Send + Sync + 'static {
     ///
     /// Runs in the caller's actor: it must not block.
     /// # Errors
-    /// When the agent is not to be started.
+    /// A refusal to start the agent.
     fn subagent_start(&self, start: &SubagentStart) -> Result<(), Refused> {
         let _ = start;
         Ok(())
     }
 
-    /// Notifies the host of the durable end of a subagent's run. Ends recorded by an earlier process are not reported, nor one whose host is
-    /// killed before this call; the journal has them all.
+    /// Notifies the host of the durable end of a subagent's run. Not reported are ends recorded by an earlier process, and ends after which the host
+    /// is killed before this call; the journal has them all.
     ///
     /// It must not block.
     fn subagent_stop(&self, stop: &SubagentStop) {
@@ -106,12 +107,12 @@ impl Refused {
 pub struct UserMessage {
     pub session: SessionId,
     pub root: SessionId,
-    /// The boundary at which it is taken. Changes are ignored.
+    /// The boundary at which the message is taken. Changes are ignored.
     pub lane: Lane,
     pub text: Text,
-    /// Metadata of the sender: JSON text.
+    /// Metadata of the sender, as JSON text.
     pub metadata: Option<Text>,
-    /// The agent that answers from here on, if it changes.
+    /// The agent that answers from this message on, if it changes.
     pub agent: Option<Text>,
 }
 
@@ -124,7 +125,7 @@ pub struct ModelChoice {
     pub run: RunNo,
     pub turn: TurnNo,
     pub attempt: AttemptNo,
-    /// The model that is used without a choice of the hook.
+    /// The model that is called if the hook makes no choice.
     pub model: Text,
 }
 
@@ -145,10 +146,10 @@ pub struct ToolAsked {
 #[derive(Clone, Debug, PartialEq)]
 pub enum BeforeTool {
     Go,
-    /// It runs with these arguments, if they fit the tool's schema and the session may do it. An approval for the call covers only what was
-    /// asked about.
+    /// Runs the call with these arguments, if they match the tool's schema and the session's authority allows them. An approval for the call covers
+    /// only the access that was shown.
     With(Value),
-    /// It does not run: the model receives the denial and the reason.
+    /// Denies the call: the model receives the denial and the reason.
     Deny(String),
 }
 
@@ -168,7 +169,7 @@ pub struct SubagentStart {
     pub call: CallId,
     pub agent: Text,
     pub prompt: Text,
-    /// Whether the call waits for it.
+    /// Whether the caller waits for the subagent.
     pub mode: Mode,
     /// The ended session that continues; `None` for a new one.
     pub continues: Option<SessionId>,
@@ -197,7 +198,7 @@ pub(crate) fn guarded_now<T>(hook: impl FnOnce() -> T) -> Result<T, Text> {
     std::panic::catch_unwind(AssertUnwindSafe(hook)).map_err(|panic| panic_text(&*panic))
 }
 
-/// Returns whether a subagent may start; a hook that panics refuses.
+/// Returns an error if a hook refuses the subagent or panics.
 pub(crate) fn may_start(hooks: Option<&Arc<dyn Hooks>>, start: impl FnOnce() -> SubagentStart) -> Result<(), Text> {
     let Some(hooks) = hooks else { return Ok(()) };
     let start = start();
@@ -205,7 +206,7 @@ pub(crate) fn may_start(hooks: Option<&Arc<dyn Hooks>>, start: impl FnOnce() -> 
         Ok(Ok(())) => Ok(()),
         Ok(Err(Refused(why))) => Err(format!("the host refuses to start {}: {why}", start.agent).into()),
         Err(panic) => {
-            tracing::error!(session = %start.parent, %panic, "a hook panicked: the subagent is not started");
+            tracing::error!(session = %start.parent, %panic, "a hook panicked; the subagent is not started");
             Err(format!("{} was not started: a hook of the host failed", start.agent).into())
         }
     }

@@ -7,7 +7,7 @@ use crate::faults::Faults;
 use crate::hooks::Hooks;
 use crate::values::options::Options;
 
-/// The inputs of the host, its clock and its ids. Constant after the start.
+/// The inputs of the host, its clock and its ids. They do not change after the start.
 pub(crate) struct HostParts {
     pub(crate) options: Options,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,

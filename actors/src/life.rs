@@ -20,16 +20,16 @@ pub(crate) struct Lifecycle {
     pub(crate) gate: Gate,
     /// Fires when the grace of a shutdown ends.
     pub(crate) halt: CancellationToken,
-    /// While it runs, effects may start: the store may belong to another process afterwards.
+    /// The store's lease. Effects may start while it is held; afterwards the store may belong to another process.
     pub(crate) lease: Lease,
     /// Live tasks of turns, tools and services (E-5).
     pub(crate) tasks: TaskTracker,
-    /// Completions that arrived too late: counted, not recorded.
+    /// Number of completions that arrived too late and were not recorded.
     pub(crate) stale: AtomicU64,
     /// Background processes; they stop with the runtime.
     pub(crate) processes: Processes,
     stopping: AtomicBool,
-    /// Set by an orderly shutdown, and not by a drop.
+    /// Set by an orderly shutdown, but not by a drop.
     in_order: AtomicBool,
     /// The task that waits for the journal to fail.
     watch: Mutex<Option<AbortHandle>>,
@@ -52,7 +52,7 @@ impl Lifecycle {
         }
     }
 
-    /// Returns whether the runtime is going down: nothing new starts.
+    /// Returns whether the runtime is stopping: nothing new starts.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -62,12 +62,12 @@ impl Lifecycle {
         !self.is_stopping() && self.lease.runs()
     }
 
-    /// Returns whether it stops by a shutdown: a dropped runtime counts as a crash.
+    /// Returns whether the runtime stops by a shutdown. A dropped runtime counts as a crash.
     pub(crate) fn stops_in_order(&self) -> bool {
         self.in_order.load(Ordering::Acquire)
     }
 
-    /// Accepts no new work and starts nothing from here on.
+    /// Stops accepting and starting work.
     pub(crate) fn stop(&self, in_order: bool) {
         self.gate.close();
         self.stopping.store(true, Ordering::Release);
@@ -75,13 +75,13 @@ impl Lifecycle {
         self.processes.stop();
     }
 
-    /// Waits for the end of all tasks and processes, which were stopped.
+    /// Waits until all stopped tasks and processes have ended.
     pub(crate) async fn ended(&self) {
         self.tasks.wait().await;
         self.processes.ended().await;
     }
 
-    /// Returns why the runtime does not answer.
+    /// Returns the reason why the runtime does not answer.
     pub(crate) fn stopped(&self) -> Stopped {
         if let Some(poison) = self.journal.poisoned() {
             return Stopped::Poisoned(poison.to_string());
@@ -89,7 +89,7 @@ impl Lifecycle {
         if self.gate.is_closed() { Stopped::Shutdown } else { Stopped::Gone }
     }
 
-    /// Returns why `session` does not answer: the error of an unreadable session (J-8), else that of the runtime.
+    /// Returns the reason why `session` does not answer: that it is unreadable, or the reason of the runtime.
     pub(crate) fn stopped_at(&self, session: SessionId) -> Stopped {
         let stopped = self.stopped();
         if stopped != Stopped::Gone {
@@ -105,7 +105,7 @@ impl Lifecycle {
         }
     }
 
-    /// Returns the error of a waiting caller when the journal cannot be read: the reason of a stop, if it stopped meanwhile.
+    /// Returns the error for a waiting caller if the journal cannot be read. If the runtime has stopped meanwhile, that is the reason.
     pub(crate) fn unread(&self, error: &ReadError) -> WaitError {
         match error {
             ReadError::Closed => WaitError::Stopped(self.stopped()),
@@ -121,7 +121,7 @@ impl Lifecycle {
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// Ends that task, which holds the journal and its store's lock.
+    /// Ends the task of [`Lifecycle::watch_with`], which holds the journal and its store's lock.
     pub(crate) fn stop_watching(&self) {
         if let Some(task) = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();

@@ -56,7 +56,7 @@ impl Log {
         }
     }
 
-    /// Returns the bodies of a new session that neither the journal nor the same batch (`fresh`) has.
+    /// Returns the bodies of a new session that are in neither the journal nor the same batch (`fresh`).
     fn new_defs(&self, birth: &NewSession, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
         let created = birth.records.iter().find_map(|record| {
             let Record::SessionCreated(created) = record else { return None };
@@ -68,7 +68,7 @@ impl Log {
         if hashes.iter().all(|hash| fresh.contains(hash) || known.contains(hash)) {
             return Vec::new();
         }
-        // A body without a JSON form has no hash either, so this does not fail.
+        // A body that cannot be written as JSON has no hash either, so this cannot fail.
         let mut defs = index::defs(created).unwrap_or_default();
         defs.retain(|(hash, _)| !known.contains(hash) && fresh.insert(*hash));
         defs
@@ -76,7 +76,7 @@ impl Log {
 
     /// Records that the journal has these bodies.
     ///
-    /// Only after the append: a session that omits a body must follow the frame that carries it. Two concurrent appends both carry it, which
+    /// Call it only after the append: a session that omits a body must follow the frame that carries it. Two concurrent appends both carry it, which
     /// is harmless.
     pub(crate) fn has_defs(&self, fresh: HashSet<Hash>) {
         if !fresh.is_empty() {
@@ -91,7 +91,7 @@ impl Log {
         while let Some(id) = at {
             let head = self.journal.head(id)?.ok_or(ReadError::NoSuchSession(id))?;
             names.push(head.short.0.to_string());
-            // Depth counts some edges only, and a damaged store may hold a cycle.
+            // Depth does not count every edge, and a damaged store may hold a cycle.
             at = head.parent.filter(|_| names.len() < MAX_PATH);
         }
         names.reverse();

@@ -7,7 +7,7 @@ use subtend_session::render;
 use crate::runtime::{OpenOptions, OpenSessionError, Runtime};
 use crate::values::error::{SendError, WaitError};
 
-/// Why a prompt has no answer.
+/// The reason why a prompt has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromptError {
@@ -24,7 +24,7 @@ pub enum PromptError {
 }
 
 impl Runtime {
-    /// Opens a session, sends it `text`, waits until the run and all that it owns have ended, and returns the last answer.
+    /// Opens a session, sends it `text`, waits until the run and all runs it owns have ended, and returns the last answer.
     ///
     /// The first argument is an agent's name, or [`OpenOptions`]. To continue the conversation, use [`Runtime::open`].
     ///
@@ -36,7 +36,7 @@ impl Runtime {
     /// # }
     /// ```
     /// # Errors
-    /// [`PromptError`]; a run that ends in any other way than completed is one.
+    /// [`PromptError`], also if the run ends in any other way than completed.
     /// # Cancel safety
     /// Dropping the future cancels nothing: the run continues, and its session remains in the journal.
     /// # Durability

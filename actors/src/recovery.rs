@@ -1,4 +1,4 @@
-//! The start: what was in flight ends, continues or waits, and what the outbox owes is delivered.
+//! Recovery at the start: runs in flight end, resume or remain queued, and outbox rows are delivered.
 
 pub mod boot;
 mod importing;

@@ -34,14 +34,13 @@ mod start_error;
 pub use limit_changes::AboveSlots;
 pub use start_error::StartError;
 
-/// A running instance. Several in one process are independent.
+/// A running instance. Several instances in one process are independent.
 ///
-/// Dropping it without [`Runtime::shutdown`] stops all work and leaves open runs in the journal, which the next start sweeps; it logs this
-/// once.
+/// Dropping it without [`Runtime::shutdown`] stops all work and leaves open runs in the journal, which the next start sweeps; a warning is logged.
 pub struct Runtime {
     pub(crate) rooms: Arc<Rooms>,
     report: BootReport,
-    /// The async runtime that started it: it may be dropped outside of it.
+    /// The async runtime that started this instance, which may be dropped outside of it.
     tokio: tokio::runtime::Handle,
     down: bool,
 }
@@ -56,40 +55,40 @@ impl std::fmt::Debug for Runtime {
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     pub agent: Text,
-    /// An id of the caller's choice: opening a session with it again returns the existing one. The default is a new id.
+    /// The id of the session: opening one with the same id again returns the existing session. The default is a new id.
     pub id: Option<SessionId>,
-    /// A title for listings.
+    /// The title in listings.
     pub title: Option<Text>,
-    /// Metadata of the host: JSON text.
+    /// Metadata of the host, as JSON text.
     pub metadata: Option<Text>,
-    /// Its limits; the default is the runtime's.
+    /// The limits; the default is the runtime's.
     pub limits: Option<Limits>,
-    /// Its model by name; the default is the manifest's, then the runtime's.
+    /// The model, by name; the default is the manifest's, then the runtime's.
     pub model: Option<Text>,
-    /// Whether its runs fail or resume after a restart of the host; the default is the manifest's.
+    /// Whether runs fail or resume after a restart of the host; the default is the manifest's.
     pub on_restart: Option<OnRestart>,
-    /// The source of its calls: sessions of an MCP client and their children are not offered internal tools.
+    /// The source of the session's calls: sessions of an MCP client and their children are not offered internal tools.
     pub source: Source,
-    /// Servers of its models, recorded for later processes ([`SessionCreated::servers`]).
+    /// Servers of the models, recorded for later processes ([`SessionCreated::servers`]).
     ///
     /// [`SessionCreated::servers`]: subtend_session::record::SessionCreated::servers
     pub servers: Vec<Text>,
-    /// The absolute path of its directory, whose environment is loaded ([`Builder::environments`]). The default is the runtime's own.
+    /// The absolute path of the directory, whose environment is loaded ([`Builder::environments`]). The default is the runtime's own.
     ///
     /// [`Builder::environments`]: builder::Builder::environments
     pub workspace: Option<Text>,
-    /// Its policy, in place of the environment's; the environment's bounds still apply.
+    /// The policy that replaces the environment's; the environment's bounds still apply.
     pub policy: Option<Authority>,
     /// Rules that it keeps besides its policy: they only lower what it may do.
     pub restriction: Option<Authority>,
-    /// Changes to the limits of its environment, by name; null for none.
+    /// Changes to the limits of the environment, by name; null removes a limit.
     pub limit_changes: Map<String, Value>,
     /// Whether those changes may only lower limits.
     pub only_lower_limits: bool,
 }
 
 impl OpenOptions {
-    /// Returns the options of a session of `agent`, with defaults.
+    /// Returns options for a session of `agent`, with defaults.
     pub fn agent(agent: impl Into<Text>) -> Self {
         Self { agent: agent.into(), ..Self::default() }
     }
@@ -113,21 +112,21 @@ impl From<Text> for OpenOptions {
     }
 }
 
-/// Why a root session was not opened.
+/// The reason why a root session was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSessionError {
     /// The agent is unknown.
     #[error("unknown agent `{name}`; agents that can open a session: {pickable}")]
     UnknownAgent {
         name: Text,
-        /// The known agents, joined.
+        /// The known agents, as one text.
         pickable: String,
     },
-    /// The agent is for other agents only.
+    /// Only other agents can start the agent.
     #[error("agent `{name}` is a subagent, which only other agents start; agents that can open a session: {pickable}")]
     NotPrimary {
         name: Text,
-        /// The agents that persons may pick, joined.
+        /// The agents that persons may pick, as one text.
         pickable: String,
     },
     /// The pool is unknown.
@@ -144,17 +143,17 @@ pub enum OpenSessionError {
     LimitChange(String),
     #[error(transparent)]
     Title(#[from] BadTitle),
-    /// Money is limited, and the cost of the session's model is unknown.
-    #[error("money is limited (cost_micro), and the model `{0}` has no price: set its price, or limit tokens instead")]
+    /// Money is limited, but the cost of the session's model is unknown.
+    #[error("money is limited (cost_micro), and the model `{0}` has no price. Set its price, or limit tokens instead")]
     NoPrice(Text),
-    /// A share of the context window is limited (compact_at), and the window of the session's model is unknown.
+    /// A share of the context window is limited (compact_at), but the window of the session's model is unknown.
     #[error(
-        "compact_at needs a context window, and that of the model `{0}` is unknown: set it in `llm.context_windows`, or leave the limit out"
+        "compact_at needs a context window, and that of the model `{0}` is unknown. Set it in `llm.context_windows`, or remove the limit"
     )]
     NoWindow(Text),
     #[error("session {0} was deleted: its id cannot be used again")]
     Deleted(SessionId),
-    /// The session of that id cannot be read.
+    /// The session with that id cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error("the runtime is shut down")]
@@ -162,7 +161,7 @@ pub enum OpenSessionError {
     /// The limits cannot be written as JSON.
     #[error("the limits cannot be recorded: {0}")]
     Unrecordable(#[from] serde_json::Error),
-    #[error("the session could not be recorded: {0}")]
+    #[error("cannot record the session: {0}")]
     Journal(#[from] AppendError),
 }
 
@@ -170,12 +169,12 @@ pub enum OpenSessionError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Whether all work ended within the grace.
+    /// True if all work ended within the grace.
     pub drained: bool,
     pub actors: usize,
-    /// Live tasks of turns, tools and services: zero.
+    /// Number of live tasks of turns, tools and services: zero.
     pub tasks: usize,
-    /// Completions that arrived too late, in all.
+    /// Total number of completions that arrived too late.
     pub stale: u64,
 }
 
@@ -194,7 +193,7 @@ impl Runtime {
             let root = self.rooms.log.journal.head(id)?.map_or(id, |head| head.root);
             let session = SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root };
             if let Err(error) = session.delete(true).await {
-                tracing::warn!(session = %id, %error, "its deletion is not complete: the next start continues it");
+                tracing::warn!(session = %id, %error, "cannot complete a deletion; the next start continues it");
             }
         }
         Ok(())
@@ -223,10 +222,10 @@ impl Runtime {
         self.open_root(options.into(), false)
     }
 
-    /// Opens a session as [`Runtime::open`] does, with the events of its tree from the first record on, which [`SessionHandle::watch`] may miss.
-    /// The events of an existing session start with the call.
+    /// Opens a session as [`Runtime::open`] does, and returns the events of its tree from the first record on, which [`SessionHandle::watch`] may
+    /// miss. The events of an existing session start with the call.
     /// # Durability
-    /// As [`Runtime::open`]; the first event comes when the session is durable.
+    /// As [`Runtime::open`]; the first event comes once the session is durable.
     pub fn open_watched(
         &self,
         options: impl Into<OpenOptions>,
@@ -235,12 +234,12 @@ impl Runtime {
         let id = *options.id.get_or_insert_with(|| self.rooms.host.ids.session());
         let events = self.subscribe(Some(id));
         let session = self.open_root(options, false)?;
-        // An existing session may be below a root.
+        // An existing session may not be a root.
         let events = if session.is_root() { events } else { session.watch() };
         Ok((session, events))
     }
 
-    /// Opens a root session; as a task, also of an agent that only other agents start.
+    /// Opens a root session; with `task`, also for an agent that only other agents start.
     pub(crate) fn open_root(&self, options: OpenOptions, task: bool) -> Result<SessionHandle, OpenSessionError> {
         if self.rooms.life.gate.is_closed() {
             return Err(OpenSessionError::Stopped);
@@ -338,35 +337,35 @@ impl Runtime {
         }
     }
 
-    /// Returns the agents and their manifests, as the next session without a workspace has them. If they cannot be loaded, returns those of
-    /// the last one.
+    /// Returns the agents and their manifests, as the next session without a workspace gets them. If they cannot be loaded, returns those of the last
+    /// session.
     pub fn catalog(&self) -> Catalog {
         let environments = &self.rooms.environments;
         let agents = environments.open_home().unwrap_or_else(|why| {
-            tracing::warn!(%why, "the runtime's own environment cannot be loaded again");
+            tracing::warn!(%why, "cannot reload the runtime's own environment");
             environments.home()
         });
         agents.catalog.clone()
     }
 
-    /// Returns the agents that a person may pick, for a session and for an input ([`crate::Input::agent`]).
+    /// Returns the agents that a person may pick for a session or an input ([`crate::Input::agent`]).
     pub fn agents(&self) -> Vec<Text> {
         self.catalog().pickable().map(|manifest| Arc::clone(&manifest.name)).collect()
     }
 
-    /// Registers an agent while sessions run, and returns the one of its name that it replaces.
+    /// Registers an agent while sessions are running, and returns the agent of that name that it replaces.
     ///
-    /// Sessions that are opened later have it, in every workspace, also in place of a file of that name. Opened trees keep their agents until
+    /// Sessions that are opened later have it, in every workspace, even if a file defines the name. Opened trees keep their agents until
     /// [`SessionHandle::reload`].
     /// # Durability
-    /// None: a registration lasts as long as the runtime. Register again after a restart, before the first session is opened.
+    /// None: a registration lasts as long as the runtime. After a restart, register again before the first session is opened.
     pub fn register_agent(&self, manifest: Manifest) -> Option<Arc<Manifest>> {
         self.rooms.environments.register(Arc::clone(&manifest.name), Some(manifest))
     }
 
-    /// Removes an agent while sessions run, and returns it.
+    /// Removes an agent while sessions are running, and returns it.
     ///
-    /// Sessions that are opened later lack it, in every workspace, whatever files there are. Opened trees keep it until [`SessionHandle::reload`].
+    /// Sessions that are opened later lack it, in every workspace, even if a file defines it. Opened trees keep it until [`SessionHandle::reload`].
     /// # Durability
     /// As [`Runtime::register_agent`].
     pub fn remove_agent(&self, name: &str) -> Option<Arc<Manifest>> {
@@ -375,15 +374,15 @@ impl Runtime {
 
     /// Returns a session of the journal.
     /// # Errors
-    /// When the journal cannot be read.
+    /// The error of reading the journal.
     pub fn session(&self, id: SessionId) -> Result<Option<SessionHandle>, ReadError> {
         let head = self.rooms.log.journal.head(id)?.filter(|head| !head.is_erased());
         Ok(head.map(|head| SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root: head.root }))
     }
 
-    /// Subscribes to the events of one tree or of all: first the text so far of running streams, then later records when they are durable.
+    /// Subscribes to the events of one tree or of all trees: first the text so far of running streams, then later records once they are durable.
     ///
-    /// To read earlier records from the journal, wait for `journal().settled()` first: an appended record that is not durable yet is in neither.
+    /// To read earlier records from the journal, call `journal().settled()` first: an appended record that is not durable yet is in neither.
     pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
         self.rooms.log.events.subscribe(root.map_or(SubscriptionScope::All, SubscriptionScope::Tree))
     }
@@ -393,12 +392,12 @@ impl Runtime {
         self.rooms.environments.home().tools.shown(tool, args, result)
     }
 
-    /// Waits until no service of the host runs: until its titles and summaries are set or have failed. A shutdown ends running ones.
+    /// Waits until no service of the host is running: its titles and summaries are set or have failed. A shutdown ends running ones.
     pub async fn services_done(&self) {
         self.rooms.services.done(None).await;
     }
 
-    /// Returns the number of sessions in memory, for operators and tests.
+    /// Returns the number of sessions in memory, for monitoring and tests.
     pub fn present(&self) -> usize {
         self.rooms.directory.len()
     }
@@ -407,7 +406,7 @@ impl Runtime {
         self.rooms.cells.runs().slots.in_use()
     }
 
-    /// Returns a function that counts the slots of runs below a root: of owned runs, and of persons' runs.
+    /// Returns a function that counts the slots in use below a root: those of owned runs, and those of persons' runs.
     #[cfg(feature = "fault-points")]
     pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {
         let rooms = Arc::downgrade(&self.rooms);
@@ -417,15 +416,15 @@ impl Runtime {
         }
     }
 
-    /// Shuts down in order: refuses new work, lets running work finish within `grace`, then stops it, owned runs before their owners.
+    /// Shuts down: refuses new work, lets running work finish within `grace`, then stops it, owned runs before their owners.
     ///
-    /// Runs that are left stay in the journal for the next start. Afterwards no actor and no task of the runtime is alive.
+    /// Unfinished runs remain in the journal for the next start. Afterwards no actor and no task of the runtime is alive.
     /// # Cancel safety
     /// Dropping the future drops the runtime, which stops all work at once.
     pub async fn shutdown(mut self, grace: Duration) -> ShutdownReport {
         let rooms = Arc::clone(&self.rooms);
         rooms.life.stop(true);
-        // No caller waits for them.
+        // No caller waits for services.
         rooms.services.stop(None);
         rooms.life.tasks.close();
         let drained = tokio::time::timeout(grace, rooms.life.tasks.wait()).await.is_ok();
@@ -434,7 +433,7 @@ impl Runtime {
         rooms.cells.stop_deepest_first().await;
         rooms.directory.clear();
         rooms.waiters.close();
-        // The actors have ended, with their work: its tasks end at their next poll.
+        // The actors have ended, with their running work: its tasks end at their next poll.
         rooms.life.ended().await;
         rooms.log.events.close();
         let report = ShutdownReport {
@@ -463,13 +462,13 @@ impl Drop for Runtime {
         rooms.waiters.close();
         rooms.log.events.close();
         rooms.directory.clear();
-        // On the starting runtime: actors hold the cells, and would run forever after a drop outside of tokio.
+        // Spawned on the starting runtime: actors hold the cells, and would run forever after a drop outside of tokio.
         self.tokio.spawn(rooms.cells.kill());
         tracing::warn!("the runtime was dropped without a shutdown; open runs are swept at the next start");
     }
 }
 
-/// Returns the agent of a new session; as a task, also one that only other agents start.
+/// Returns the agent of a new session; with `task`, also one that only other agents start.
 fn fitting<'a>(agents: &'a Agents, name: &Text, task: bool) -> Result<&'a Manifest, OpenSessionError> {
     let manifest = agents.catalog.get(name).ok_or_else(|| unknown_agent(agents, name, task))?;
     match manifest.mode {

@@ -1,7 +1,7 @@
-//! Services of the host: sessions that write titles and summaries of other sessions. An answer becomes one record, or nothing.
+//! Services of the host: sessions that write titles and summaries of other sessions. An answer becomes one record; a failure leaves no record.
 //!
-//! No caller owns a service: it takes no slot, wakes nothing, and holds no run open. It ends with the cancel, close or deletion of its
-//! session, and with the runtime.
+//! No run owns a service: it takes no slot, wakes nothing, and does not keep a run open. It ends with the cancel, close or deletion of its session,
+//! and with the runtime.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::handle::SessionHandle;
 use crate::handle::sessions::SessionServices;
 use crate::services::birth::NewService;
-use crate::services::running::{DueCompaction, For, Shift, Starter, SummaryResult};
+use crate::services::running::{DueCompaction, ServiceGuard, ServiceKind, Starter, SummaryResult};
 use crate::values::error::{ControlError, SendError, WaitError};
 use crate::values::panic::bounded;
 
@@ -31,7 +31,7 @@ pub(crate) mod material;
 pub(crate) mod running;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unserved {
+pub(crate) enum ServiceError {
     #[error("it was ended with the session that it works for")]
     Stopped,
     #[error("its run {0}")]
@@ -51,131 +51,151 @@ pub(crate) enum Unserved {
 }
 
 impl Starter for SessionServices {
-    fn name(self: Arc<Self>, first: Text, shift: Shift) {
-        let session = shift.session;
+    fn name(self: Arc<Self>, first: Text, guard: ServiceGuard) {
+        let session = guard.session;
         let handle = SessionHandle { sessions: Arc::clone(&self), id: session, root: session };
         self.life.tasks.spawn(async move {
-            if let Err(error) = handle.entitle(&first, &shift).await {
-                // Without a title the session goes by its first message.
-                tracing::info!(%session, %error, "the session was not named");
+            if let Err(error) = handle.write_title(&first, &guard).await {
+                // A session without a title is listed by its first message.
+                tracing::info!(%session, %error, "cannot name the session");
             }
         });
     }
 
-    fn condense(self: Arc<Self>, due: Box<DueCompaction>, shift: Shift, tell: oneshot::Sender<SummaryResult>) {
-        let handle = SessionHandle { sessions: Arc::clone(&self), id: shift.session, root: due.root };
+    fn compact_by_service(
+        self: Arc<Self>,
+        due: Box<DueCompaction>,
+        guard: ServiceGuard,
+        sender: oneshot::Sender<SummaryResult>,
+    ) {
+        let handle = SessionHandle { sessions: Arc::clone(&self), id: guard.session, root: due.root };
         self.life.tasks.spawn(async move {
             let DueCompaction { created, text, .. } = *due;
-            let service = NewService { what: For::Compaction, created };
-            let summarised = match handle.serve(service, text, &shift).await {
+            let service = NewService { what: ServiceKind::Compaction, created };
+            let summarised = match handle.serve(service, text, &guard).await {
                 Ok((of, text)) => Ok(Summary { text, of }),
                 // The next activation or process compacts again.
                 Err(_) if handle.sessions.life.is_stopping() => return,
                 Err(error) => Err(error.unsummarised()),
             };
-            // The model call may not wait any more.
-            let _ = tell.send(summarised);
+            // The model call may no longer be waiting.
+            let _ = sender.send(summarised);
         });
     }
 }
 
-impl Unserved {
+impl ServiceError {
     fn unsummarised(&self) -> Unsummarised {
-        let message = bounded(&format!("the compaction agent gave no summary: {self}")).into();
+        let message = bounded(&format!("the compaction agent produced no summary: {self}")).into();
         Unsummarised { why: CompactionFailure::Agent, message, of: None }
     }
 }
 
 impl SessionHandle {
-    /// Compacts the session by request, and returns what it hid.
-    pub(crate) async fn condense(&self, shift: &Shift) -> Result<Compaction, Unserved> {
+    /// Compacts the session by request, and returns the compaction.
+    pub(crate) async fn compact_by_service(&self, guard: &ServiceGuard) -> Result<Compaction, ServiceError> {
         let state = self.state().await?;
-        let plan = compaction::plan(&state).ok_or(Unserved::Nothing)?;
+        let plan = compaction::plan(&state).ok_or(ServiceError::Nothing)?;
         let agents = self.sessions.environments.of(&state);
-        let service = NewService::of(&agents, &state, For::Compaction)?;
+        let service = NewService::of(&agents, &state, ServiceKind::Compaction)?;
         let text = material::of_compaction(&state, plan, agents.models.window(&service.created.model));
-        let (of, text) = self.serve(service, text, shift).await?;
+        let (of, text) = self.serve(service, text, guard).await?;
         let (by, result) = (By::Person, Ok(Summary { text, of }));
         self.order(Command::Compact(Box::new(SummarisedHistory { turn: None, by, plan, result }))).await?;
-        self.state().await?.compactions.pop().ok_or(Unserved::Nothing)
+        self.state().await?.compactions.pop().ok_or(ServiceError::Nothing)
     }
 
-    async fn entitle(&self, first: &Text, shift: &Shift) -> Result<(), Unserved> {
+    async fn write_title(&self, first: &Text, guard: &ServiceGuard) -> Result<(), ServiceError> {
         let state = self.state().await?;
-        // An older untitled session is named by its first message, not by its last.
-        let begun = context::visible_own(&state).iter().find_map(|message| match message {
+        // An older session without a title is named by its first message, not by its last.
+        let first_message = context::visible_own(&state).iter().find_map(|message| match message {
             Message::User { text, .. } => Some(Arc::clone(text)),
             Message::Assistant { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => {
                 None
             }
         });
-        let first = begun.unwrap_or_else(|| Arc::clone(first));
-        let (of, answer) = self.served(&state, For::Title, material::of_title(&first), shift).await?;
-        let title = material::title(&answer).ok_or(Unserved::Unusable(answer))?;
+        let first = first_message.unwrap_or_else(|| Arc::clone(first));
+        let (of, answer) = self.served(&state, ServiceKind::Title, material::of_title(&first), guard).await?;
+        let title = material::title(&answer).ok_or(ServiceError::Unusable(answer))?;
         let set = TitleSet { title, by: By::Host, of: Some(of) };
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
     }
 
-    /// Summarises the session; `None` without messages, or with `only_new` without new ones.
-    pub(crate) async fn sum_up(&self, only_new: bool, shift: &Shift) -> Result<Option<Text>, Unserved> {
+    /// Summarises the session. Returns `None` if there are no messages or, with `only_new`, no new ones.
+    pub(crate) async fn write_summary(
+        &self,
+        only_new: bool,
+        guard: &ServiceGuard,
+    ) -> Result<Option<Text>, ServiceError> {
         let state = self.state().await?;
         let upto = Seq(state.next_seq.0.saturating_sub(1));
         let wanted = !only_new || !material::is_summarised(&state);
         let Some(text) = material::of_summary(&state).filter(|_| wanted) else { return Ok(None) };
-        let (of, answer) = self.served(&state, For::Summary, text, shift).await?;
-        let text = material::summary(&answer).ok_or(Unserved::Unusable(answer))?;
+        let (of, answer) = self.served(&state, ServiceKind::Summary, text, guard).await?;
+        let text = material::summary(&answer).ok_or(ServiceError::Unusable(answer))?;
         let set = SummarySet { text: Arc::clone(&text), upto, of };
         self.order(Command::Describe(Box::new(Description::Summary(set)))).await?;
         Ok(Some(text))
     }
 
-    /// Runs the agent of `what` on `text` in a service session below that of `state`, and returns its answer.
-    async fn served(&self, state: &State, what: For, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
+    /// Runs the agent of the service `what` on `text` in a service session below that of `state`, and returns its answer.
+    async fn served(
+        &self,
+        state: &State,
+        what: ServiceKind,
+        text: Text,
+        guard: &ServiceGuard,
+    ) -> Result<(SessionId, Text), ServiceError> {
         let service = NewService::of(&self.sessions.environments.of(state), state, what)?;
-        self.serve(service, text, shift).await
+        self.serve(service, text, guard).await
     }
 
-    async fn serve(&self, service: NewService, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
+    async fn serve(
+        &self,
+        service: NewService,
+        text: Text,
+        guard: &ServiceGuard,
+    ) -> Result<(SessionId, Text), ServiceError> {
         let NewService { what, created } = service;
-        // A custom agent for the service has no permissions.
+        // A custom agent for the service gets no permissions.
         let manifest = Arc::new(Authority::deny_all());
         let child = self.sessions.host.ids.session();
         let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: By::Host };
-        if shift.stop.is_cancelled() {
-            return Err(Unserved::Stopped);
+        if guard.stop.is_cancelled() {
+            return Err(ServiceError::Stopped);
         }
         let born = self.order(Command::Branch(Box::new(plan))).await?.0;
-        if !matches!(born, Reply::Branched { .. }) || shift.stop.is_cancelled() {
-            return Err(Unserved::Stopped);
+        if !matches!(born, Reply::Branched { .. }) || guard.stop.is_cancelled() {
+            return Err(ServiceError::Stopped);
         }
         let service = self.of_tree(child);
         let receipt = service.input(text).by(From::Host, Owner::Host(what.service())).send().await?;
         let (run, input) = (receipt.run, receipt.input);
         let ended = tokio::select! {
             ended = service.run_ended(run) => ended?,
-            () = shift.stop.cancelled() => {
+            () = guard.stop.cancelled() => {
                 let cancel = Command::Cancel { run: Some(run), by: By::Host, queue_stands: true };
                 service.control(cancel).await?;
                 service.run_ended(run).await?
             }
         };
-        // The service may have been ended while its answer arrived: an ended session is not changed.
-        if shift.stop.is_cancelled() {
-            return Err(Unserved::Stopped);
+        // The service may have been ended while its answer arrived: then the session is not changed.
+        if guard.stop.is_cancelled() {
+            return Err(ServiceError::Stopped);
         }
         match (ended.outcome, ended.text) {
-            // Its session accepts inputs like any other: a foreign one may come before or during its run.
-            (Outcome::Completed, Some(_)) if !is_undisturbed(&service.stored().await?, run, input) => {
-                Err(Unserved::Disturbed(child))
+            // A service session accepts inputs like any other: a foreign one may arrive before or during its run.
+            (Outcome::Completed, Some(_)) if !took_only(&service.stored().await?, run, input) => {
+                Err(ServiceError::Disturbed(child))
             }
             (Outcome::Completed, Some(text)) if run == RunNo(1) => Ok((child, text)),
-            (outcome, _) => Err(Unserved::Ended(render::cause(&outcome))),
+            (outcome, _) => Err(ServiceError::Ended(render::cause(&outcome))),
         }
     }
 }
 
-/// Returns whether `run` is the host's and took `input` alone: then its last text is the answer to that.
-fn is_undisturbed(stored: &[Stored], run: RunNo, input: InputId) -> bool {
+/// Returns whether `run` is the host's and took only `input`: then its last text is the answer.
+fn took_only(stored: &[Stored], run: RunNo, input: InputId) -> bool {
     stored.iter().all(|stored| {
         if let Record::RunOpened(opened) = &stored.record {
             return opened.run != run || matches!(opened.owner, Owner::Host(_));

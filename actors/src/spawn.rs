@@ -1,4 +1,4 @@
-//! From a tool call to a child: offers to sessions, and specs of their children.
+//! The way from a tool call to a child: tool offers to sessions, and specs of their children.
 
 pub(crate) mod agents;
 pub(crate) mod ancestors;

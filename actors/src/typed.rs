@@ -17,7 +17,7 @@ mod extract;
 /// Options of a typed question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskOptions {
-    /// How often an invalid answer is returned with its errors; the default is 2.
+    /// Maximum number of times an invalid answer is returned with its errors; the default is 2.
     pub corrections: u32,
 }
 
@@ -27,20 +27,20 @@ impl Default for AskOptions {
     }
 }
 
-/// Why a typed question has no answer of its type.
+/// The reason why a typed question has no answer of its type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
     /// The question or a correction was not accepted.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// There is no answer: the run ended otherwise ([`AnswerError::Ended`], with its outcome and partial text), or the runtime stopped.
+    /// No answer: the run ended otherwise ([`AnswerError::Ended`], with its outcome and partial text), or the runtime stopped.
     #[error(transparent)]
     Answer(#[from] AnswerError),
     /// The last answer is invalid too.
     #[error("the answer does not fit after {corrections} corrections: {error}")]
     Mismatch {
-        /// How often an answer was returned.
+        /// Number of times an answer was returned.
         corrections: u32,
         /// The error in the last answer, with its path.
         error: String,
@@ -51,7 +51,7 @@ pub enum AskError {
 impl SessionHandle {
     /// Asks for an answer of type `T` with its JSON schema. An invalid answer is returned to the model at most twice, with its errors.
     ///
-    /// An agent that starts children may answer before they end: then the last answer before the run's next input counts.
+    /// An agent that starts children may answer before they end. The last answer before the run's next input counts.
     ///
     /// The question and each correction are ordinary durable inputs. Models with structured output get the schema as a format, others as text.
     /// A type that is not a JSON object (a list, a text, an enum) is requested as `{"value": …}`, because providers require objects.
@@ -72,7 +72,7 @@ impl SessionHandle {
     /// # Errors
     /// [`AskError`]. A schema of more than 64 KiB is refused as [`SendError::BadInput`].
     /// # Cancel safety
-    /// Dropping the future cancels nothing: the input is answered, and the answer is not checked.
+    /// Dropping the future cancels nothing: the input will be answered, but the answer is not validated.
     pub async fn ask<T: DeserializeOwned + JsonSchema>(&self, text: impl Into<Text>) -> Result<T, AskError> {
         self.ask_with(text, AskOptions::default()).await
     }
@@ -93,7 +93,7 @@ impl SessionHandle {
             let answer = receipt.answer().await?;
             let (read, last) = match form.read::<T>(&answer.text) {
                 Ok(value) => return Ok(value),
-                Err(_) => self.at_the_end(&form, &answer).await?,
+                Err(_) => self.final_answer(&form, &answer).await?,
             };
             match read {
                 Ok(value) => return Ok(value),
@@ -106,9 +106,9 @@ impl SessionHandle {
 }
 
 impl SessionHandle {
-    /// Returns the run's last answer before its end or its next input. An answer while children run ("two are not back yet") is not the last,
-    /// and a later input has its own.
-    async fn at_the_end<T: DeserializeOwned>(
+    /// Returns the run's last answer before its end or its next input. An answer while children are running ("two are still running") is not the last
+    /// one.
+    async fn final_answer<T: DeserializeOwned>(
         &self,
         form: &Form,
         answer: &Answered,
@@ -128,7 +128,7 @@ impl SessionHandle {
 
 fn question(text: &str, schema: &Value) -> String {
     format!(
-        "{text}\n\nAnswer with a single JSON object and nothing else: no words around it and no code fence. It must be valid \
+        "{text}\n\nAnswer with a single JSON object and nothing else: no words wrap_tool it and no code fence. It must be valid \
          against this JSON schema:\n{schema}"
     )
 }
@@ -163,7 +163,7 @@ impl Form {
         let json = extract::json(text)?;
         if !json.starts_with('{') {
             // A list must not be read as the fields of a struct in order.
-            return Err("it is no JSON object".to_owned());
+            return Err("it is not a JSON object".to_owned());
         }
         if self.wrapped { parsed::<Wrapped<T>>(json).map(|wrapped| wrapped.value) } else { parsed(json) }
     }

@@ -1,4 +1,4 @@
-//! Shared values, which depend on no other part of this crate.
+//! Shared values that do not depend on other parts of this crate.
 
 pub(crate) mod address;
 pub(crate) mod answering;

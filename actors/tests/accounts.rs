@@ -1,4 +1,4 @@
-//! Limits of a tree: what counts towards them.
+//! Limits of a tree: what each account counts.
 
 use crate::support::{answers, ask, builder, calls, journal, model, prompt, shut, task, text};
 use subtend_actors::BranchOptions;
@@ -7,7 +7,7 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_spawn_uses_up_nothing() {
+async fn refused_spawn_uses_no_grant() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -20,12 +20,12 @@ async fn a_refused_spawn_uses_up_nothing() {
     let limits = Limits { max_depth: 1, spawns: 2, ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (session, _) = ask(&runtime, "parent").await;
-    assert_eq!(journal.kids(session.id()).expect("kids").len(), 2);
+    assert_eq!(journal.kids(session.id()).expect("children").len(), 2);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_root_run_has_an_account_of_its_own() {
+async fn each_root_run_has_its_own_account() {
     let journal = journal();
     let answer = |request: Request| async move {
         let last = request.messages.iter().rev().find_map(|message| match message {
@@ -48,8 +48,8 @@ async fn each_root_run_has_an_account_of_its_own() {
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!(ended.text.as_deref(), Some("done"));
-    let child = journal.kids(session.id()).expect("kids")[0];
-    let child = runtime.session(child).expect("readable").expect("there");
+    let child = journal.kids(session.id()).expect("children")[0];
+    let child = runtime.session(child).expect("readable").expect("the session exists");
     for _ in 0..3 {
         let receipt = child.send("again").await.expect("accepted");
         let ended = child.run_ended(receipt.run).await.expect("ended");
@@ -67,7 +67,7 @@ fn short(request: &Request) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn continued_task_counts_again_and_a_persons_branch_does_not() {
+async fn continued_task_counts_again_but_persons_branch_does_not() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -92,13 +92,13 @@ async fn continued_task_counts_again_and_a_persons_branch_does_not() {
     let (session, ended) = ask(&runtime, "parent").await;
     let received = ended.text.unwrap_or_default();
     assert!(received.contains("limit of 2 spawns") && received.contains("0 remain"), "{received}");
-    assert_eq!(journal.kids(session.id()).expect("kids").len(), 1, "one child, which ran twice");
+    assert_eq!(journal.kids(session.id()).expect("children").len(), 1, "one child, which ran twice");
     for _ in 0..3 {
         let branch = session.branch(BranchOptions::default()).await.expect("a branch");
         let receipt = branch.send("and you?").await.expect("accepted");
         branch.run_ended(receipt.run).await.expect("ended");
     }
-    assert_eq!(journal.kids(session.id()).expect("kids").len(), 4);
+    assert_eq!(journal.kids(session.id()).expect("children").len(), 4);
     assert_eq!(runtime.census().accounts, 0);
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Activity: a watcher of a session sees the whole subtree, each event under the call that started it (features M6, M13).
+//! Activity: a watcher of a session sees its whole subtree, each event under the call that started it (features M6, M13).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn word(event: &Event) -> Option<String> {
     }
 }
 
-/// The events so far: session, call, depth, and kind.
+/// Returns the events so far: session, call, depth, and kind.
 fn seen(activity: &mut Activity) -> Vec<(SessionId, Option<CallId>, u32, String)> {
     let mut all = Vec::new();
     while let Some(next) = activity.try_next() {
@@ -68,7 +68,7 @@ async fn host(journal: &Journal) -> Runtime {
     });
     let dialects = Dialects { offered: vec![Dialect::Task, Dialect::Minion], ..Dialects::default() };
     let builder = builder(journal).dialects(dialects).tools(tools([slow()]));
-    builder.model(Arc::new(answering)).start().await.expect("it starts")
+    builder.model(Arc::new(answering)).start().await.expect("the runtime starts")
 }
 
 async fn only(session: &SessionHandle, at: usize) -> SessionId {
@@ -82,18 +82,18 @@ async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
     let session = open(&runtime);
     let mut whole = session.activity();
     let receipt = session.send("go").await.expect("accepted");
-    // `mid` runs, and its own child does not exist yet.
+    // `mid` is running, and its own child does not exist yet.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let mid = runtime.session(only(&session, 0).await).expect("readable").expect("there");
+    let mid = runtime.session(only(&session, 0).await).expect("readable").expect("the session exists");
     let mut below = mid.activity();
-    session.run_ended(receipt.run).await.expect("it ends");
+    session.run_ended(receipt.run).await.expect("the run ends");
     let tree = session.tree().await.expect("a tree");
     let (other, low) = (tree.children[1].id, tree.children[0].children[0].id);
     let of = |id: SessionId, activities: &[(&str, Option<CallId>, u32)]| {
         activities.iter().map(|(word, under, depth)| (id, *under, *depth, (*word).to_owned())).collect::<Vec<_>>()
     };
     let sorted = |mut all: Vec<(SessionId, Option<CallId>, u32, String)>| {
-        // Ordered within a session only.
+        // Events are ordered only within a session.
         all.sort_by_key(|(id, ..)| *id);
         all
     };
@@ -105,7 +105,7 @@ async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
     let seen_below = seen(&mut below);
     let expected =
         [of(mid.id(), &under(None, 0, &["said mid 0", "said mid 1", "ended"])), of(low, &under(call(0), 1, &low_did))];
-    assert_eq!(sorted(seen_below), sorted(expected.concat()), "neither its parent nor its sibling");
+    assert_eq!(sorted(seen_below), sorted(expected.concat()), "events of its parent or its sibling are shown");
     let expected = [
         of(session.id(), &under(None, 0, &["said go 0", "said go 1", "ended"])),
         of(mid.id(), &under(call(0), 1, &["born", "said mid 0", "said mid 1", "ended"])),
@@ -117,7 +117,7 @@ async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m6_late_watcher_sees_the_rest_of_its_own_tree_only() {
+async fn m6_late_watcher_sees_only_the_rest_of_its_own_tree() {
     let journal = journal();
     let runtime = host(&journal).await;
     let session = open(&runtime);
@@ -125,12 +125,12 @@ async fn m6_late_watcher_sees_the_rest_of_its_own_tree_only() {
     let receipt = session.send("go").await.expect("accepted");
     // `low` is running by now.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let mid = runtime.session(only(&session, 0).await).expect("readable").expect("there");
+    let mid = runtime.session(only(&session, 0).await).expect("readable").expect("the session exists");
     let low = only(&mid, 0).await;
     let mut late = mid.activity();
     let other = stranger.send("other").await.expect("accepted");
-    stranger.run_ended(other.run).await.expect("it ends");
-    session.run_ended(receipt.run).await.expect("it ends");
+    stranger.run_ended(other.run).await.expect("the run ends");
+    session.run_ended(receipt.run).await.expect("the run ends");
     let all = seen(&mut late);
     assert!(all.iter().all(|(id, ..)| [mid.id(), low].contains(id)), "{all:?}");
     let of_low: Vec<_> = all
@@ -139,7 +139,7 @@ async fn m6_late_watcher_sees_the_rest_of_its_own_tree_only() {
         .map(|(_, under, depth, word)| (under.is_some(), *depth, word.as_str()))
         .collect();
     let expected = ["said low 0", "did half of it", "said low 1", "ended"].map(|word| (true, 1, word));
-    assert_eq!(of_low, expected, "a stream is reported from its beginning");
+    assert_eq!(of_low, expected, "a stream is not reported from its start");
     shut(runtime).await;
 }
 
@@ -149,7 +149,7 @@ async fn m13_host_receives_the_display_of_a_call() {
     let display = Display::named("Slow work").subtitle("Takes its time").icons("🐢", "🏁");
     let tool = slow().display(display.clone()).render_output(|text| Some(text.to_uppercase().into()));
     let answering = crate::support::model(|_| async { Ok(text("done")) });
-    let runtime = builder(&journal).tools(tools([tool])).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).tools(tools([tool])).model(answering).start().await.expect("the runtime starts");
     let shown = runtime.shown("slow", "{}", Some("done"));
     assert_eq!((shown.display, shown.input, shown.output.as_deref()), (display, None, Some("DONE")));
     assert_eq!(runtime.shown("nonesuch", "{}", None).display, Display::default());

@@ -31,7 +31,7 @@ async fn echo(request: Request) -> Result<Answer, ModelError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_input_has_its_own_answer_whenever_one_asks() {
+async fn each_input_has_its_own_answer_at_any_time() {
     let journal = journal();
     let options = Options { idle: Duration::from_secs(1), seed: Some(7), ..Options::default() };
     let runtime = builder(&journal).options(options).model(model(echo)).start().await.expect("a runtime");
@@ -49,7 +49,7 @@ async fn each_input_has_its_own_answer_whenever_one_asks() {
         let answer = receipt.answer().await.expect("answered");
         assert_eq!((&*answer.text, answer.run), (&*format!("re: {round}"), receipt.run));
     }
-    // An earlier run, while another one is in flight.
+    // The answer of an earlier run can be read while another run is in flight.
     session.send("later").await.expect("accepted");
     assert_eq!(&*two.answer().await.expect("answered").text, "re: two");
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -57,12 +57,12 @@ async fn each_input_has_its_own_answer_whenever_one_asks() {
     let again = session.receipt(one.input).await.expect("known");
     assert_eq!((again.run, again.again), (one.run, true));
     assert_eq!(again.answer().await.expect("answered").text, one.answer().await.expect("answered").text);
-    assert_eq!(runtime.present(), 0, "reading an answer wakes no session");
+    assert_eq!(runtime.present(), 0, "reading an answer activates a session");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_there_before_its_run_ends() {
+async fn answer_is_available_before_its_run_ends() {
     let journal = journal();
     let answer = |request: Request| async move {
         let child = crate::support::prompt(&request) == "work";
@@ -79,18 +79,20 @@ async fn an_answer_is_there_before_its_run_ends() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
-    let answer =
-        tokio::time::timeout(SOON, receipt.answer()).await.expect("before the child is done").expect("answered");
+    let answer = tokio::time::timeout(SOON, receipt.answer())
+        .await
+        .expect("the answer did not precede the end of the child")
+        .expect("answered");
     assert_eq!(&*answer.text, "It is being worked on.");
-    let current = session.current_run().await.expect("lives").expect("in flight");
+    let current = session.current_run().await.expect("the runtime is running").expect("in flight");
     assert_eq!(current.no(), receipt.run);
     assert_eq!(current.ended().await.expect("ended").text.as_deref(), Some("It is done."));
-    assert!(session.current_run().await.expect("lives").is_none());
+    assert!(session.current_run().await.expect("the runtime is running").is_none());
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_cut_off_once_is_whole() {
+async fn truncated_answer_is_returned_whole() {
     let journal = journal();
     let answer = |request: Request| async move {
         match answers(&request) {
@@ -119,14 +121,14 @@ async fn failed_run_returns_its_outcome_and_its_partial_text() {
     let waits = tokio::spawn(async move { receipt.answer().await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     session.cancel().await.expect("cancelled");
-    let Err(AnswerError::Ended(ended)) = waits.await.expect("joined") else { panic!("there is no answer") };
+    let Err(AnswerError::Ended(ended)) = waits.await.expect("joined") else { panic!("expected no answer") };
     assert_eq!((ended.run, ended.outcome), (RunNo(1), Outcome::Cancelled { by: By::Person }));
     assert_eq!(ended.text.as_deref(), Some("So far."));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_run_fails_its_own_input_and_not_the_one_that_waits() {
+async fn failed_run_fails_only_its_own_input() {
     let journal = journal();
     let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -141,7 +143,7 @@ async fn a_failed_run_fails_its_own_input_and_not_the_one_that_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_an_answer_can_be_given_up_and_leaves_nothing() {
+async fn abandoned_wait_for_an_answer_leaves_nothing() {
     let journal = journal();
     let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -154,7 +156,7 @@ async fn a_wait_for_an_answer_can_be_given_up_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receipt_is_made_again_after_a_restart() {
+async fn receipt_is_found_again_after_a_restart() {
     let memory = Memory::new();
     let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let journal = reopen();
@@ -170,11 +172,14 @@ async fn a_receipt_is_made_again_after_a_restart() {
     tokio::task::yield_now().await;
     let (id, one, two) = (session.id(), answered.input, lost.input);
     runtime.shutdown(Duration::ZERO).await;
-    assert!(matches!(waits.await.expect("joined"), Err(AnswerError::Stopped(_))), "no caller waits forever");
+    assert!(
+        matches!(waits.await.expect("joined"), Err(AnswerError::Stopped(_))),
+        "expected an error of the stopped runtime"
+    );
     drop((session, answered, lost));
 
     let runtime = builder(&reopen()).model(model(echo)).start().await.expect("a runtime");
-    let session = runtime.session(id).expect("readable").expect("there");
+    let session = runtime.session(id).expect("readable").expect("the session exists");
     let answer = session.receipt(one).await.expect("known").answer().await.expect("answered");
     assert_eq!((&*answer.text, answer.run), ("re: two", RunNo(2)));
     let Err(AnswerError::Ended(ended)) = session.receipt(two).await.expect("known").answer().await else {
@@ -187,7 +192,7 @@ async fn a_receipt_is_made_again_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_key_is_the_same_input() {
+async fn inputs_with_the_same_key_are_the_same_input() {
     let journal = journal();
     let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
     let session = runtime.open("worker").expect("a session");
@@ -197,7 +202,7 @@ async fn the_same_key_is_the_same_input() {
     assert_eq!((first.again, again.again, again.input), (false, true, first.input));
     first.answer().await.expect("answered");
     let late = session.input("pay it now").key("invoice-17").send().await.expect("accepted");
-    assert_eq!(&*late.answer().await.expect("answered").text, "re: pay", "the answer to the first");
+    assert_eq!(&*late.answer().await.expect("answered").text, "re: pay", "expected the answer to the first input");
     let accepted: Vec<_> = records(&journal, session.id())
         .await
         .into_iter()
@@ -219,7 +224,7 @@ async fn key_and_metadata_of_an_input_are_bounded() {
     assert_eq!(why(session.input("x").key("k".repeat(257)).send().await), "its key has 257 bytes, the limit is 256");
     assert_eq!(
         why(session.input("x").key("").send().await),
-        "its key is empty: leave it out, or give each input its own"
+        "its key is empty. Omit the key, or give each input its own"
     );
     let long = serde_json::json!("m".repeat(64 << 10));
     assert_eq!(

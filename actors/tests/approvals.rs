@@ -1,4 +1,4 @@
-//! Approvals: who is asked, what is held until the answer, and what happens to calls without one.
+//! Approvals: who is asked, how calls wait for the answer, and what happens to calls without one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-/// Everything is allowed, but `make.*` needs an approval and `break` is denied.
+/// Returns a policy that allows everything, except that `make.*` needs an approval and `break` is denied.
 fn policy() -> RuleSet {
     let rule = |action: &str, verdict| Rule { action: action.into(), resource: "*".into(), verdict };
     RuleSet { default: Verdict::Allow, rules: vec![rule("make.*", Verdict::Ask), rule("break", Verdict::Deny)] }
@@ -42,9 +42,9 @@ fn making(what: &str) -> (&'static str, serde_json::Value) {
     ("make", serde_json::json!({"what": what}))
 }
 
-/// A model that makes the things in turn, then answers.
+/// Returns a runtime whose model makes the things in turn, then answers.
 async fn maker(journal: &Journal, ran: &Arc<AtomicUsize>, things: &'static [&'static str]) -> Runtime {
-    making_in_turn(journal, ran, things).start().await.expect("it starts")
+    making_in_turn(journal, ran, things).start().await.expect("the runtime starts")
 }
 
 fn making_in_turn(journal: &Journal, ran: &Arc<AtomicUsize>, things: &'static [&'static str]) -> Builder {
@@ -76,7 +76,7 @@ async fn ends(journal: &Journal, session: &SessionHandle) -> Vec<CallEnd> {
 
 async fn ended(session: &SessionHandle) -> Outcome {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(1))).await;
-    ended.expect("the run ends").expect("the runtime lives").outcome
+    ended.expect("the run ends").expect("the runtime is running").outcome
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +87,7 @@ async fn call_that_needs_approval_is_denied_without_an_approver() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     assert_eq!(ended(&session).await, Outcome::Completed);
-    assert_eq!(begun.elapsed(), Duration::ZERO, "nothing was waited for");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "the denial waited");
     assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::NoApprover)]);
     assert_eq!(ends(&journal, &session).await, [CallEnd::Denied]);
     assert_eq!((ran.load(Ordering::Relaxed), runtime.approvals().await.expect("a list")), (0, Vec::new()));
@@ -115,9 +115,9 @@ async fn approver_gets_the_question_and_its_answer_starts_the_call() {
     };
     assert_eq!(approval, expected);
     assert_eq!(runtime.approvals().await.expect("a list"), [expected]);
-    assert_eq!(ran.load(Ordering::Relaxed), 0, "it waits");
+    assert_eq!(ran.load(Ordering::Relaxed), 0, "the call did not wait");
     assert_eq!(approver.answer(&approval, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
-    // An approval for one call covers no later call: the same access is asked for again.
+    // An approval for one call does not cover later calls: the same access is asked for again.
     let again = approver.next().await;
     assert_eq!((again.call, ran.load(Ordering::Relaxed)), (call(2, 0), 1));
     assert_eq!(approver.answer(&again, AskVerdict::Deny).await, Ok(Control::Done(RunNo(1))));
@@ -130,18 +130,18 @@ async fn approver_gets_the_question_and_its_answer_starts_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn always_holds_for_the_same_in_that_session_and_nowhere_else() {
+async fn always_covers_the_same_access_in_its_session_only() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a", "a", "b"]).await;
     let mut approver = runtime.approver();
     let first = open(&runtime);
     first.send("go").await.expect("accepted");
     let approval = approver.next().await;
-    approver.answer(&approval, AskVerdict::Always).await.expect("it is answered");
-    // The second `a` runs unasked; `b` is another resource.
+    approver.answer(&approval, AskVerdict::Always).await.expect("answered");
+    // The second `a` runs without a question, but `b` is another resource.
     let other = approver.next().await;
     assert_eq!((other.call, &*other.resource, ran.load(Ordering::Relaxed)), (call(3, 0), "b", 2));
-    approver.answer(&other, AskVerdict::Deny).await.expect("it is answered");
+    approver.answer(&other, AskVerdict::Deny).await.expect("answered");
     assert_eq!(ended(&first).await, Outcome::Completed);
     let second = open(&runtime);
     second.send("go").await.expect("accepted");
@@ -162,7 +162,7 @@ async fn approval_does_not_lift_a_deny() {
         counted.fetch_add(1, Ordering::Relaxed);
         async { Ok(ToolOutput::text("smashed")) }
     });
-    // The access without arguments is asked for; the access with arguments is denied.
+    // The access without arguments needs an approval; the access with arguments is denied.
     let breaks = breaks.access(|args| {
         let access = |action: &str| Access { action: action.into(), resource: "x".into() };
         args.map_or_else(|| vec![access("make.thing")], |_| vec![access("make.thing"), access("break")])
@@ -170,8 +170,13 @@ async fn approval_does_not_lift_a_deny() {
     let answering = model(|request| async move {
         Ok(if answers(&request) == 0 { calls([("smash", serde_json::json!({}))]) } else { text("done") })
     });
-    let runtime =
-        builder(&journal).policy(policy()).tools(tools([breaks])).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal)
+        .policy(policy())
+        .tools(tools([breaks]))
+        .model(answering)
+        .start()
+        .await
+        .expect("the runtime starts");
     let approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
@@ -191,7 +196,7 @@ async fn unanswered_question_is_denied_at_its_deadline() {
     let begun = tokio::time::Instant::now();
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
-    // Dropping the last approver denies no open question.
+    // Dropping the last approver does not deny open questions.
     drop(approver);
     assert_eq!(runtime.approvals().await.expect("a list").len(), 1);
     assert_eq!(ended(&session).await, Outcome::Completed);
@@ -206,13 +211,13 @@ async fn unanswered_question_is_denied_at_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn ask_keeps_its_deadline_when_its_session_panics() {
     let (journal, ran) = (journal(), Arc::default());
-    // The deadline itself is what the panic drops.
+    // The panic drops the deadline itself.
     let panicked = AtomicUsize::new(0);
     let faults = subtend_actors::faults::Faults::new(move |point, detail| {
         let here = point == subtend_actors::faults::Point::Handler && detail == "deadline";
-        assert!(!here || panicked.fetch_add(1, Ordering::Relaxed) > 0, "a fault at the deadline");
+        assert!(!here || panicked.fetch_add(1, Ordering::Relaxed) > 0, "injected fault at the deadline");
     });
-    let runtime = making_in_turn(&journal, &ran, &["a"]).faults(faults).start().await.expect("it starts");
+    let runtime = making_in_turn(&journal, &ran, &["a"]).faults(faults).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime);
     let begun = tokio::time::Instant::now();
@@ -233,9 +238,9 @@ async fn question_answered_elsewhere_is_skipped() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let approval = first.next().await;
-    first.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
+    first.answer(&approval, AskVerdict::Allow).await.expect("answered");
     let next = second.next().await;
-    assert_eq!(&*next.resource, "b", "`a` is passed over: it has its word");
+    assert_eq!(&*next.resource, "b", "`a` is already answered and must be skipped");
     // A new approver receives the open questions.
     assert_eq!(runtime.approver().next().await, next);
     assert_eq!(runtime.answer(session.id(), next.call, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
@@ -261,18 +266,18 @@ async fn child_asks_at_the_root_and_releases_its_slot_meanwhile() {
         .model(answering)
         .start()
         .await
-        .expect("it starts");
+        .expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
-    let child = journal.kids(session.id()).expect("kids")[0];
+    let child = journal.kids(session.id()).expect("children")[0];
     assert_eq!((approval.root, approval.session), (session.id(), child));
     assert_eq!(approval.path, format!("{}/{}", session.id().short().0, child.short().0));
-    assert_eq!(runtime.slots_in_use(), 0, "who waits for a person holds no slot");
+    assert_eq!(runtime.slots_in_use(), 0, "a session that waits for an approval holds a slot");
     let found = runtime.find(&approval.path).await.expect("a store").expect("a session");
     assert_eq!(found.id(), child);
-    approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
+    approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     drop(approver);
@@ -290,16 +295,16 @@ async fn starting_an_agent_may_need_approval() {
         })
     });
     let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
-    let runtime = builder(&journal).policy(policy).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).policy(policy).model(answering).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
     assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("task", "task:worker", "."));
-    assert_eq!(journal.kids(session.id()).expect("kids"), []);
-    approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
+    assert_eq!(journal.kids(session.id()).expect("children"), []);
+    approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
-    assert_eq!(journal.kids(session.id()).expect("kids").len(), 1);
+    assert_eq!(journal.kids(session.id()).expect("children").len(), 1);
     drop(approver);
     shut(runtime).await;
 }
@@ -327,21 +332,21 @@ async fn continuing_a_task_needs_approval_as_starting_does() {
         })
     });
     let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
-    let runtime = builder(&journal).policy(policy).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).policy(policy).model(answering).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
-    approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     session.send("on").await.expect("accepted");
     let approval = approver.next().await;
     assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("task", "task:worker", "."));
-    approver.answer(&approval, AskVerdict::Deny).await.expect("it is answered");
-    session.run_ended(RunNo(2)).await.expect("an end");
-    let child = journal.kids(session.id()).expect("kids")[0];
+    approver.answer(&approval, AskVerdict::Deny).await.expect("answered");
+    session.run_ended(RunNo(2)).await.expect("the run ends");
+    let child = journal.kids(session.id()).expect("children")[0];
     let runs = records(&journal, child).await.into_iter().filter(|record| matches!(record, Record::RunOpened(_)));
-    assert_eq!(runs.count(), 1, "no second one was approved");
+    assert_eq!(runs.count(), 1, "a second run started without an approval");
     drop(approver);
     shut(runtime).await;
 }
@@ -349,7 +354,8 @@ async fn continuing_a_task_needs_approval_as_starting_does() {
 #[tokio::test(start_paused = true)]
 async fn open_question_is_closed_at_the_next_start() {
     let (memory, ran) = (Memory::new(), Arc::default());
-    let store = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
+    let store =
+        || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens");
     let runtime = maker(&store(), &ran, &["a"]).await;
     let mut approver = runtime.approver();
     let session = open(&runtime);
@@ -358,23 +364,24 @@ async fn open_question_is_closed_at_the_next_start() {
     drop(approver);
     runtime.shutdown(Duration::from_secs(1)).await;
     let journal = store();
-    // The journal alone allows an answer; the next start closes the question.
+    // The journal alone would allow an answer, but the next start closes the question.
     assert_eq!(journal.outbox().expect("rows").len(), 1);
     let runtime = maker(&journal, &ran, &["a"]).await;
     assert_eq!(runtime.approvals().await.expect("a list"), []);
     let session = runtime.session(session.id()).expect("a store").expect("a session");
-    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
+    assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
     assert_eq!(asks(&journal, &session).await, [(approval.call, AskVerdict::Deny, AskBy::Closed)]);
     assert_eq!(ran.load(Ordering::Relaxed), 0);
     shut(runtime).await;
 }
 
-/// A resumed run asks during the start: an approver that attaches afterwards comes too late.
+/// A resumed run asks during the start: an approver that attaches afterwards is too late.
 #[tokio::test(start_paused = true)]
 async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
     for attended in [true, false] {
         let (memory, ran) = (Memory::new(), Arc::default());
-        let store = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
+        let store =
+            || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens");
         let runtime = maker(&store(), &ran, &["a"]).await;
         let mut approver = runtime.approver();
         let on_restart = Some(OnRestart::Resume);
@@ -387,18 +394,18 @@ async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
         let journal = store();
         let builder = making_in_turn(&journal, &ran, &["a"]);
         let (runtime, mut approver) = if attended {
-            builder.start_attended().await.expect("it starts")
+            builder.start_attended().await.expect("the runtime starts")
         } else {
-            let runtime = builder.start().await.expect("it starts");
+            let runtime = builder.start().await.expect("the runtime starts");
             let approver = runtime.approver();
             (runtime, approver)
         };
         if attended {
             assert_eq!(approver.next().await, approval);
-            approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
+            approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
         }
         let session = runtime.session(session.id()).expect("a store").expect("a session");
-        assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Completed);
+        assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Completed);
         let word = if attended { (AskVerdict::Allow, AskBy::Person) } else { (AskVerdict::Deny, AskBy::NoApprover) };
         assert_eq!(asks(&journal, &session).await, [(approval.call, word.0, word.1)]);
         assert_eq!(ran.load(Ordering::Relaxed), usize::from(attended));
@@ -420,15 +427,15 @@ async fn answer_without_a_question_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_allowed_starts_after_its_actor_was_killed() {
+async fn allowed_call_starts_after_its_actor_was_killed() {
     let (journal, ran) = (journal(), Arc::default());
     let panics = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&panics);
-    // The actor dies after the answer is in the log and before its effects.
+    // The actor dies after the answer is in the log but before its effects.
     let faults = subtend_actors::faults::Faults::new(move |point, detail| {
         let after = point == subtend_actors::faults::Point::AfterAppend && detail == "call_started";
         if after && seen.fetch_add(1, Ordering::Relaxed) == 0 {
-            panic!("a fault");
+            panic!("injected fault");
         }
     });
     let answering = model(|request| async move {
@@ -441,20 +448,20 @@ async fn a_call_that_was_allowed_starts_after_its_actor_was_killed() {
         .faults(faults)
         .start()
         .await
-        .expect("it starts");
+        .expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let first = approver.next().await;
-    approver.answer(&first, AskVerdict::Allow).await.expect("it is answered");
+    approver.answer(&first, AskVerdict::Allow).await.expect("answered");
     let second = approver.next().await;
-    assert_eq!(&*second.resource, "b", "a question that is open is asked again by the next activation");
-    approver.answer(&second, AskVerdict::Allow).await.expect("it is answered");
+    assert_eq!(&*second.resource, "b", "the next activation did not ask the open question again");
+    approver.answer(&second, AskVerdict::Allow).await.expect("answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(panics.load(Ordering::Relaxed), 2);
     let allowed = |ix| (call(1, ix), AskVerdict::Allow, AskBy::Person);
     assert_eq!(asks(&journal, &session).await, [allowed(0), allowed(1)]);
-    // The first call may have started before its actor died: it is not repeated.
+    // The first call may have started before its actor died, so it is not repeated.
     assert_eq!(ends(&journal, &session).await, [CallEnd::UnknownEffects, CallEnd::Ok]);
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     drop(approver);

@@ -1,4 +1,4 @@
-//! The audit: one entry for each decision, in order, with who decided.
+//! The audit: one entry for each decision, in order, with the deciding party.
 
 use crate::support::{answers, builder, calls, journal, model, open, shut, text, tool, tools};
 use subtend_actors::{BeforeTool, Decided, DecidedBy, Decision, Hooks, ToolAsked};
@@ -42,19 +42,24 @@ async fn every_decision_is_listed_once_with_its_author() {
             .get(answers(&request))
             .map_or_else(|| text("done"), |on| calls([("use", serde_json::json!({"on": on}))])))
     });
-    let runtime =
-        builder(&journal).policy(policy()).tools(tools([using()])).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal)
+        .policy(policy())
+        .tools(tools([using()]))
+        .model(answering)
+        .start()
+        .await
+        .expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     for verdict in [AskVerdict::Always, AskVerdict::Deny] {
         let approval = approver.next().await;
-        approver.answer(&approval, verdict).await.expect("it is answered");
+        approver.answer(&approval, verdict).await.expect("answered");
     }
     let last = approver.next().await;
     assert_eq!(last.call, CallId { turn: TurnNo(7), ix: 0 });
-    session.cancel().await.expect("it is cancelled");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.cancel().await.expect("cancelled");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     let (allowed, denied) = (Decided::Allowed, Decided::Denied);
     let expected: [AuditRow; 8] = [
         (1, Some(access("open")), allowed, DecidedBy::Rules, false),
@@ -87,10 +92,10 @@ async fn audit_lists_denials_by_hooks_and_missing_approvers() {
             .map_or_else(|| text("done"), |on| calls([("use", serde_json::json!({"on": on}))])))
     });
     let builder = builder(&journal).policy(policy()).tools(tools([using()])).hooks(std::sync::Arc::new(No));
-    let runtime = builder.model(answering).start().await.expect("it starts");
+    let runtime = builder.model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     let expected: [AuditRow; 3] = [
         (1, Some(access("ask a")), Decided::Denied, DecidedBy::Asked(AskBy::NoApprover), false),
         (2, Some(access("open")), Decided::Allowed, DecidedBy::Rules, false),

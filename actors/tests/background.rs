@@ -19,7 +19,7 @@ async fn seconds(n: u64) {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 async fn call_of(journal: &Journal, session: &SessionHandle) -> CallId {
@@ -53,7 +53,7 @@ async fn family(request: Request) -> Result<Answer, ModelError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_call_answers_at_once_and_the_end_comes_as_a_message() {
+async fn backgrounded_call_returns_and_its_end_is_a_message() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -61,7 +61,7 @@ async fn the_call_answers_at_once_and_the_end_comes_as_a_message() {
     seconds(5).await;
     let call = call_of(&journal, &session).await;
     assert_eq!(session.background(call).await, Ok(Control::Done(RunNo(1))));
-    assert_eq!(session.background(call).await, Ok(Control::Done(RunNo(1))), "it is in the background already");
+    assert_eq!(session.background(call).await, Ok(Control::Done(RunNo(1))), "it was not in the background");
     seconds(1).await;
     let all = records(&journal, session.id()).await;
     let moved = all.iter().find_map(|record| match record {
@@ -86,7 +86,7 @@ async fn the_call_answers_at_once_and_the_end_comes_as_a_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_that_waits_for_no_task_is_not_moved() {
+async fn call_without_a_task_is_not_moved_to_the_background() {
     let journal = journal();
     let work = tool("work", ToolEffect::ReadOnly, |_| async {
         seconds(20).await;
@@ -109,7 +109,7 @@ async fn call_that_waits_for_no_task_is_not_moved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn check_waits_for_its_timeout_and_ends_nothing() {
+async fn check_waits_for_its_timeout_and_does_not_end_the_task() {
     let journal = journal();
     let answer = |request: Request| async move {
         let result = request.messages.iter().rev().find_map(|message| match message {

@@ -1,4 +1,4 @@
-//! The boot sweep: each run that was in flight when the host died ends `lost`, and its owner is notified once.
+//! The boot sweep: each run that was in flight when the host died ends as lost, and its owner is notified once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,11 +53,11 @@ async fn run_in_flight_ends_lost_and_notifies_its_owner_once() {
             }
         }
     }
-    assert!(lost > 3, "{lost} runs ended lost; those that never started ended with their owner");
+    assert!(lost > 3, "only {lost} runs ended as lost; those that never started end with their owner");
     shut(runtime).await;
     let again = reopen(&memory);
     let runtime = builder(&again).model(model(tree)).start().await.expect("a runtime");
-    assert_eq!(runtime.boot().swept, 0, "recovered again, nothing is left to do");
+    assert_eq!(runtime.boot().swept, 0, "a second recovery found work");
     shut(runtime).await;
 }
 
@@ -84,16 +84,16 @@ async fn owner_continues_with_the_failure_of_its_child_in_context() {
         async { Ok(text("I see")) }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     let receipt = session.send("what happened?").await.expect("accepted");
     let ended = session.run_ended(receipt.run).await.expect("ended");
     assert_eq!((ended.run.0, ended.outcome), (2, Outcome::Completed));
-    assert_eq!(seen.load(Ordering::Relaxed), 2, "the blocking and the background child, once each");
+    assert_eq!(seen.load(Ordering::Relaxed), 2, "expected one notice of each child");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finished_tree_is_left_alone() {
+async fn boot_does_not_change_a_finished_tree() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let answer = |_| async { Ok(text("done")) };
@@ -124,10 +124,10 @@ async fn swept_sessions_leave_memory_during_the_sweep() {
     let runtime = builder(&journal).options(roomy()).model(model(tree)).start().await.expect("a runtime");
     let (begun, present) = (tokio::time::Instant::now(), runtime.census().present);
     assert_eq!(runtime.boot().swept, ROOTS);
-    assert!(present < ROOTS / 2, "{present} of them are in memory when the start is over");
+    assert!(present < ROOTS / 2, "{present} sessions are in memory after the start");
     while runtime.census().present > 0 {
         tokio::task::yield_now().await;
-        assert_eq!(begun.elapsed(), Duration::ZERO, "they wait until they were idle for long");
+        assert_eq!(begun.elapsed(), Duration::ZERO, "swept sessions waited for their idle timer");
     }
     shut(runtime).await;
 }
@@ -147,8 +147,8 @@ async fn start_without_recovery_takes_no_input() {
     let looks = Options { resumes: false, ..Options::default() };
     let journal = reopen(&memory);
     let runtime = builder(&journal).options(looks).model(model(tree)).start().await.expect("a runtime");
-    let session = runtime.session(session.id()).expect("readable").expect("there");
-    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
+    assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let waits = session.queue().await.expect("a queue");
     assert_eq!(waits.iter().map(|entry| &*entry.text).collect::<Vec<_>>(), ["and then"]);
@@ -156,9 +156,9 @@ async fn start_without_recovery_takes_no_input() {
 
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
-    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     session.send("2").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(session.queue().await.expect("a queue"), [], "the next input resumes the queue");
+    assert_eq!(session.queue().await.expect("a queue"), [], "the next input did not resume the queue");
     shut(runtime).await;
 }

@@ -48,7 +48,7 @@ fn texts(request: &Request) -> Vec<String> {
     request.messages.iter().map(short).collect()
 }
 
-/// Answers `N: WORD` to the Nth request with `WORD` as its last input.
+/// Answers the Nth request with `N: WORD`, where `WORD` is the request's last input.
 fn echo(seen: &RequestTexts) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
@@ -70,7 +70,7 @@ fn last(seen: &RequestTexts) -> (SessionId, Vec<String>) {
 async fn say(session: &SessionHandle, text: &str) -> String {
     let receipt = session.send(text).await.expect("accepted");
     let answer = receipt.answer().await.expect("an answer");
-    session.run_ended(answer_run(session).await).await.expect("an end");
+    session.run_ended(answer_run(session).await).await.expect("the run ends");
     answer.text.to_string()
 }
 
@@ -80,14 +80,14 @@ async fn answer_run(session: &SessionHandle) -> RunNo {
 }
 
 async fn answered(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     let stored = journal.records(session.id()).expect("records");
     let answers = stored.into_iter().filter(|stored| matches!(stored.record, Record::TurnAnswered(_)));
     answers.map(|stored| stored.seq).collect()
 }
 
 async fn points(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     let stored = journal.records(session.id()).expect("records");
     let taken = stored.into_iter().filter(|stored| matches!(stored.record, Record::InputsTaken { .. }));
     taken.map(|stored| stored.seq).collect()
@@ -100,7 +100,7 @@ async fn settle() {
 #[tokio::test(start_paused = true)]
 async fn human_branch_has_earlier_messages_and_wakes_no_parent() {
     let (journal, seen) = (journal(), RequestTexts::default());
-    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     say(&session, "two").await;
@@ -111,7 +111,7 @@ async fn human_branch_has_earlier_messages_and_wakes_no_parent() {
     assert_eq!(say(&branch, "three").await, "3: three");
     assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: three".into()]));
     settle().await;
-    assert_eq!(seen.lock().unwrap().len(), 3, "its end wakes no owner");
+    assert_eq!(seen.lock().unwrap().len(), 3, "the end of the branch started a model call of its owner");
     let taken = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::NoticeTaken(taken) => Some((taken.items[0].child, taken.items[0].run, taken.items[0].waking)),
         _ => None,
@@ -148,25 +148,30 @@ async fn branch_made_during_open_calls_sees_them_as_pending() {
         Ok(ToolOutput::text("slow: done"))
     });
     let quick = tool("quick", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("quick: done")) });
-    let runtime = builder(&journal).tools(tools([slow, quick])).model(answering).start().await.expect("it starts");
+    let runtime =
+        builder(&journal).tools(tools([slow, quick])).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let branch = session.branch(BranchOptions::default()).await.expect("a branch, though the session works");
+    let branch = session.branch(BranchOptions::default()).await.expect("a branch of a running session");
     say(&branch, "and now?").await;
     let context = ["user: go", "calls: 2", "result: Pending elsewhere", "result: quick", "user: and now?"];
     assert_eq!(last(&seen), (branch.id(), context.map(str::to_owned).to_vec()));
-    let ended = session.run_ended(RunNo(1)).await.expect("an end");
+    let ended = session.run_ended(RunNo(1)).await.expect("the run ends");
     assert_eq!(ended.outcome, Outcome::Completed);
     let own = seen.lock().unwrap().iter().rev().find(|(id, _)| *id == session.id()).cloned().expect("a request").1;
-    assert_eq!(own[2..4], ["result: slow".to_owned(), "result: quick".to_owned()], "its own results came to it alone");
+    assert_eq!(
+        own[2..4],
+        ["result: slow".to_owned(), "result: quick".to_owned()],
+        "the session did not get its own results"
+    );
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_persons_subagent_starts_afresh_one_level_down() {
+async fn persons_subagent_starts_empty_one_level_down() {
     let (journal, seen) = (journal(), RequestTexts::default());
-    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let fresh =
         || BranchOptions { kind: BranchKind::Subagent, agent: Some("explore".into()), ..BranchOptions::default() };
@@ -177,7 +182,7 @@ async fn a_persons_subagent_starts_afresh_one_level_down() {
     let head = journal.head(branch.id()).expect("a store").expect("a head");
     assert_eq!((&*head.agent, head.depth, head.kind), ("explore", 1, Some(BranchKind::Subagent)));
     let unknown = BranchOptions { agent: Some("nobody".into()), ..BranchOptions::default() };
-    let Err(ControlError::Refused(why)) = session.branch(unknown).await else { panic!("there is no such agent") };
+    let Err(ControlError::Refused(why)) = session.branch(unknown).await else { panic!("the agent is unknown") };
     assert!(why.contains("nobody") && why.contains("worker"), "{why}");
     let nowhere = session.branch(BranchOptions::at(Seq(1))).await;
     assert!(matches!(nowhere, Err(ControlError::NotFound(_))), "{nowhere:?}");
@@ -187,14 +192,14 @@ async fn a_persons_subagent_starts_afresh_one_level_down() {
 #[tokio::test(start_paused = true)]
 async fn regenerated_answer_is_active_until_it_is_switched_back() {
     let (journal, seen) = (journal(), RequestTexts::default());
-    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     say(&session, "two").await;
     let of = answered(&journal, &session).await[1];
     let (branch, run) = session.regenerate(None).await.expect("an alternative");
-    branch.run_ended(run).await.expect("an end");
-    // Regenerated from the messages before it, without the answer that it replaces.
+    branch.run_ended(run).await.expect("the run ends");
+    // It is regenerated from the messages before the answer that it replaces.
     assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: two".into()]));
     let original = Alternative { session: None, text: Some("2: two".into()) };
     let second = Alternative { session: Some(branch.id()), text: Some("3: two".into()) };
@@ -212,7 +217,7 @@ async fn regenerated_answer_is_active_until_it_is_switched_back() {
     assert_eq!(
         session.switch(Some(of), SwitchTo::Previous).await,
         Ok(Switched { of, to: 0 }),
-        "no alternative before it"
+        "expected no previous alternative"
     );
     say(&session, "four").await;
     assert_eq!(last(&seen), (session.id(), with("answer: 2: two", &["user: three", "answer: 4: three", "user: four"])));
@@ -226,13 +231,13 @@ async fn regenerated_answer_is_active_until_it_is_switched_back() {
 #[tokio::test(start_paused = true)]
 async fn late_alternative_is_inactive_until_it_is_switched_to() {
     let (journal, seen) = (journal(), RequestTexts::default());
-    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     say(&session, "two").await;
     let of = answered(&journal, &session).await[0];
     let (branch, run) = session.regenerate(Some(of)).await.expect("an alternative");
-    branch.run_ended(run).await.expect("an end");
+    branch.run_ended(run).await.expect("the run ends");
     settle().await;
     assert_eq!(session.alternatives().await.expect("a list")[0].active, 0);
     assert_eq!(session.switch(Some(of), SwitchTo::Next).await, Ok(Switched { of, to: 1 }));
@@ -243,7 +248,7 @@ async fn late_alternative_is_inactive_until_it_is_switched_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alternative_that_fails_or_is_aborted_leaves_the_original() {
+async fn failed_or_aborted_alternative_leaves_the_original() {
     for aborted in [false, true] {
         let journal = journal();
         let first = Arc::new(AtomicBool::new(true));
@@ -259,16 +264,16 @@ async fn an_alternative_that_fails_or_is_aborted_leaves_the_original() {
                 Err(ModelError::new(ModelFail::InvalidRequest, "no"))
             }
         });
-        let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+        let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
         let session = open(&runtime);
         say(&session, "one").await;
         let of = answered(&journal, &session).await[0];
         let (branch, run) = session.regenerate(None).await.expect("an alternative");
         if aborted {
             settle().await;
-            branch.cancel().await.expect("it is cancelled");
+            branch.cancel().await.expect("cancelled");
         }
-        let ended = branch.run_ended(run).await.expect("an end");
+        let ended = branch.run_ended(run).await.expect("the run ends");
         assert_ne!(ended.outcome, Outcome::Completed);
         settle().await;
         let listed = session.alternatives().await.expect("a list");
@@ -283,7 +288,7 @@ async fn an_alternative_that_fails_or_is_aborted_leaves_the_original() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn running_session_neither_regenerates_nor_switches() {
+async fn running_session_refuses_to_regenerate_and_switch() {
     let journal = journal();
     let answering = model(|request| async move {
         if prompt(&request) == "one" && answers(&request) > 0 {
@@ -291,7 +296,7 @@ async fn running_session_neither_regenerates_nor_switches() {
         }
         Ok(text("fine"))
     });
-    let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     session.send("two").await.expect("accepted");
@@ -299,7 +304,7 @@ async fn running_session_neither_regenerates_nor_switches() {
     assert!(matches!(regenerated, Err(ControlError::Working(_))), "{regenerated:?}");
     let switched = session.switch(None, SwitchTo::Next).await;
     assert!(matches!(switched, Err(ControlError::Working(_))), "{switched:?}");
-    session.run_ended(RunNo(2)).await.expect("an end");
+    session.run_ended(RunNo(2)).await.expect("the run ends");
     assert_eq!(session.branches().await.expect("a list"), []);
     shut(runtime).await;
 }
@@ -318,7 +323,7 @@ async fn persons_runs_in_branches_do_not_queue_behind_owned_ones() {
         }
     });
     let limits = Limits { live_runs: 1, ..Limits::default() };
-    let runtime = builder(&journal).limits(limits).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).limits(limits).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     settle().await;
@@ -331,7 +336,7 @@ async fn persons_runs_in_branches_do_not_queue_behind_owned_ones() {
     let seen: Vec<_> = listed.iter().map(|at| (at.kind, at.at.is_some(), at.phase, at.outcome)).collect();
     let (child, own) = ((BranchKind::Subagent, true, Phase::Working, None), Some(OutcomeKind::Completed));
     assert_eq!(seen, [child, (BranchKind::Subagent, true, Phase::Quiet, own)]);
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     shut(runtime).await;
 }
 
@@ -361,7 +366,8 @@ async fn manifest_allowance_binds_branches_and_detached_runs() {
         async move { Ok(answer) }
     });
     let limits = Limits { turns: 9, ..Limits::default() };
-    let runtime = builder(&journal).catalog(catalog).limits(limits).model(answering).start().await.expect("it starts");
+    let runtime =
+        builder(&journal).catalog(catalog).limits(limits).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     let brief = |kind| BranchOptions { kind, agent: Some("brief".into()), ..BranchOptions::default() };
@@ -372,18 +378,18 @@ async fn manifest_allowance_binds_branches_and_detached_runs() {
         assert_eq!(allowances(&journal, branch.id()).await, [3, 3], "{kind:?}");
     }
     for (agent, allowed) in [("brief", 3), ("worker", 9)] {
-        let detached = session.detach(agent, "watch").await.expect("it is running");
-        detached.run_ended(RunNo(1)).await.expect("an end");
+        let detached = session.detach(agent, "watch").await.expect("started");
+        detached.run_ended(RunNo(1)).await.expect("the run ends");
         assert_eq!(allowances(&journal, detached.id()).await, [allowed], "{agent}");
     }
-    // A branch has the allowance of its session, from limits or from a manifest.
+    // A branch has the turn limit of its session, from limits or from a manifest.
     let child = session.branches().await.expect("a list")[0].id;
-    let child = runtime.session(child).expect("readable").expect("there");
+    let child = runtime.session(child).expect("readable").expect("the session exists");
     for (session, allowed) in [(&session, 9), (&child, 3)] {
         let branch = session.branch(BranchOptions::default()).await.expect("a branch");
         say(&branch, "four").await;
         let (anew, run) = session.regenerate(None).await.expect("an alternative");
-        anew.run_ended(run).await.expect("an end");
+        anew.run_ended(run).await.expect("the run ends");
         say(&anew, "five").await;
         assert_eq!(allowances(&journal, branch.id()).await, [allowed]);
         assert_eq!(allowances(&journal, anew.id()).await, [allowed, allowed]);
@@ -394,7 +400,7 @@ async fn manifest_allowance_binds_branches_and_detached_runs() {
 #[tokio::test(start_paused = true)]
 async fn branch_list_has_creation_times_and_metadata() {
     let (journal, seen) = (journal(), RequestTexts::default());
-    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     let at = answered(&journal, &session).await[0];
@@ -435,5 +441,5 @@ async fn branch_list_has_creation_times_and_metadata() {
 }
 
 fn stored(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens")
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens")
 }

@@ -82,7 +82,7 @@ async fn call_beyond_the_budget_ends_the_run_with_partial_text() {
     let answer = move |request: Request| {
         let n = count.fetch_add(1, Ordering::Relaxed);
         async move {
-            // An unknown tool: the model is called again as long as there are tokens.
+            // The tool is unknown, so the model is called again as long as tokens remain.
             let answer = calls([("nothing", serde_json::json!({}))]);
             let received = format!("part {n}, after {} answers", answers(&request));
             Ok(costing(Answer { text: Some(received.into()), ..answer }, 1_000))
@@ -99,7 +99,7 @@ async fn call_beyond_the_budget_ends_the_run_with_partial_text() {
     assert!(before.iter().all(|attempt| attempt.1 == Some(1_000)));
     let settled = 1_000 * before.len() as u64;
     assert!(settled + last.0 > 3_500, "{settled} settled, {} asked for", last.0);
-    assert_eq!(ended.usage.tokens(), settled, "what was refused cost nothing");
+    assert_eq!(ended.usage.tokens(), settled, "the refused call was charged");
     shut(runtime).await;
 }
 
@@ -116,7 +116,7 @@ async fn child_spends_from_its_owners_budget() {
     let runtime = builder(&journal).model(provider(answer)).limits(tokens(9_900)).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!((ended.outcome, ended.usage.tokens()), (SPENT, 9_800));
-    // A person's next run has its own budget.
+    // A person's next run has a budget of its own.
     let receipt = session.send("again").await.expect("accepted");
     let again = session.run_ended(receipt.run).await.expect("ended");
     assert_eq!(again.outcome, Outcome::Completed);
@@ -147,7 +147,7 @@ async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
             }
         }
     };
-    // Enough for two calls at a time, and for the parent's last call.
+    // The budget covers two calls at a time, and the parent's last call.
     let limits = tokens(2 * one + 60);
     let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
     let begun = Instant::now();
@@ -157,7 +157,7 @@ async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
     shut(runtime).await;
 }
 
-/// A parent whose first child calls for two minutes, so that its second child does not fit.
+/// Returns a runtime whose parent's first child calls for two minutes, so that its second child does not fit the budget.
 async fn crowded(journal: &Journal) -> Runtime {
     let one = one_call("first").await;
     let answer = move |request: Request| async move {
@@ -176,13 +176,13 @@ async fn crowded(journal: &Journal) -> Runtime {
 }
 
 async fn child_named(runtime: &Runtime, root: SessionId, agent: &str) -> SessionId {
-    for kid in runtime.journal().kids(root).expect("kids") {
+    for kid in runtime.journal().kids(root).expect("children") {
         let all = records(runtime.journal(), kid).await;
         if all.iter().any(|record| matches!(record, Record::InputAccepted(input) if &*input.text == agent)) {
             return kid;
         }
     }
-    panic!("no child was asked {agent}");
+    panic!("no child has the title {agent}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,7 +194,7 @@ async fn wait_for_the_budget_ends_after_a_minute() {
     let receipt = session.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(59_900)).await;
     let second = child_named(&runtime, session.id(), "second").await;
-    assert!(!crate::support::kinds(&journal, second).await.contains(&"run_ended"), "it waits");
+    assert!(!crate::support::kinds(&journal, second).await.contains(&"run_ended"), "it did not wait");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let ended = records(&journal, second).await.into_iter().find_map(|record| match record {
         Record::RunEnded(ended) => Some(ended.outcome),
@@ -207,13 +207,13 @@ async fn wait_for_the_budget_ends_after_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_ends_the_wait_for_the_budget_and_leaves_nothing() {
+async fn cancel_ends_the_wait_for_the_budget() {
     let journal = journal();
     let runtime = crowded(&journal).await;
     let session = open(&runtime);
     let receipt = session.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(runtime.census().accounts, 2, "of spawns, and of tokens");
+    assert_eq!(runtime.census().accounts, 2, "expected one account of spawns and one of tokens");
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
     let ended = session.run_ended(receipt.run).await.expect("ended");
@@ -223,13 +223,13 @@ async fn a_cancel_ends_the_wait_for_the_budget_and_leaves_nothing() {
         Record::AttemptDiscarded(discarded) => Some((discarded.error, discarded.usage)),
         _ => None,
     });
-    assert_eq!(discarded, Some((ModelFail::Dropped, None)), "it never began, and cost nothing");
+    assert_eq!(discarded, Some((ModelFail::Dropped, None)), "a call that never started was charged");
     assert_eq!(runtime.census().accounts, 0);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_the_budget_holds_no_place_at_the_provider() {
+async fn wait_for_the_budget_holds_no_permit() {
     let one = one_call("first").await;
     let journal = journal();
     let answer = |request: Request| async move {
@@ -257,7 +257,7 @@ async fn a_wait_for_the_budget_holds_no_place_at_the_provider() {
     shut(runtime).await;
 }
 
-/// The number of calls that a run makes before its budget of `n` and a half calls is spent.
+/// Returns the number of calls that a run makes before its budget of `n` and a half calls is used up.
 async fn calls_within(n: u64, cost: impl Fn(u64) -> Result<Answer, ModelError> + Send + Sync + 'static) -> usize {
     let one = one_call("go").await;
     let journal = journal();
@@ -292,7 +292,7 @@ async fn failed_attempt_without_usage_counts_in_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_was_turned_away_counts_nothing() {
+async fn rejected_attempt_does_not_count() {
     let journal = journal();
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
@@ -327,7 +327,7 @@ async fn answer_without_usage_counts_in_full_and_is_marked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_holds_no_call_lets_none_through() {
+async fn budget_smaller_than_one_call_allows_none() {
     let journal = journal();
     let called = Arc::new(Mutex::new(false));
     let seen = Arc::clone(&called);

@@ -1,4 +1,4 @@
-//! Cancels stop everything below them, and nothing starts below a cancelled run.
+//! Cancels stop all runs below them, and nothing starts below a cancelled run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,10 @@ async fn no_model_is_called_below_a_cancelled_run() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     cancelled.store(1, Ordering::Relaxed);
     drop(session.cancel().await.expect("cancelled"));
-    tokio::time::timeout(Duration::from_secs(30), session.run_ended(receipt.run)).await.expect("ends").expect("lives");
+    tokio::time::timeout(Duration::from_secs(30), session.run_ended(receipt.run))
+        .await
+        .expect("the run ends")
+        .expect("the runtime is running");
     assert_eq!(after.load(Ordering::Relaxed), 0, "models called after the cancel");
     for (id, _) in journal.heads().expect("heads") {
         let all = records(&journal, id).await;

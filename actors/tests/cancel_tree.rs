@@ -1,4 +1,4 @@
-//! Cancel and deletion of a whole tree: what they reach, and what remains.
+//! Cancel and deletion of a whole tree: affected runs, and what remains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,14 +24,14 @@ async fn seconds(n: u64) {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 fn answer_count(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
 }
 
-/// The parent starts a quick task and a long one; later messages of a person take long too.
+/// The parent starts a quick task and a long one. Later messages of a person take long too.
 async fn family(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([task("quick", false)])),
@@ -47,7 +47,7 @@ async fn family(request: Request) -> Result<Answer, ModelError> {
 
 async fn children(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
     let tree = session.tree().await.expect("a tree");
-    let child = |id| runtime.session(id).expect("readable").expect("there");
+    let child = |id| runtime.session(id).expect("readable").expect("the session exists");
     tree.children.iter().map(|at| child(at.id)).collect()
 }
 
@@ -72,7 +72,7 @@ async fn deletions(mut events: Subscription, n: usize) -> Vec<SessionId> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn persons_runs_end_too_and_inputs_that_wait_stand() {
+async fn tree_cancel_ends_persons_runs_and_keeps_queued_inputs() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -82,15 +82,19 @@ async fn persons_runs_end_too_and_inputs_that_wait_stand() {
     quick.send("for a person").await.expect("accepted");
     quick.send("and later").await.expect("accepted");
     seconds(5).await;
-    // A cancel of the root's run alone spares the person's run.
-    assert_eq!(session.cancel_tree().await, Ok(2), "the root's run and the person's; the long one is owned");
+    // A cancel of the root's run alone would not end the person's run.
+    assert_eq!(
+        session.cancel_tree().await,
+        Ok(2),
+        "expected the root's run and the person's, since the long one is owned"
+    );
     let by_person = Outcome::Cancelled { by: By::Person };
     assert_eq!(end_of(&session, 1).await.outcome, by_person);
     assert_eq!(end_of(&quick, 2).await.outcome, by_person);
     let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
     assert_eq!(last_outcome(&runtime, long.id()).await, Some(by_owner));
     seconds(100).await;
-    assert_eq!(journal.inflight().expect("inflight"), [], "queued inputs opened no run");
+    assert_eq!(journal.inflight().expect("inflight"), [], "queued inputs opened a run");
     assert_eq!(quick.queue().await.expect("listed").len(), 1);
     assert_eq!(session.cancel_tree().await, Ok(0));
     quick.send("last").await.expect("accepted");
@@ -104,7 +108,7 @@ async fn persons_runs_end_too_and_inputs_that_wait_stand() {
         })
         .collect();
     assert_eq!(texts, ["quick", "for a person", "and later", "last"]);
-    assert_eq!(quick.queue().await, Ok(Vec::new()), "the input that waited went first, and the other after it");
+    assert_eq!(quick.queue().await, Ok(Vec::new()), "the queued input did not precede the later one");
     shut(runtime).await;
 }
 
@@ -112,8 +116,8 @@ fn on(engine: Box<dyn Engine>) -> Journal {
     Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
 }
 
-/// A host has a running child and grandchild, each with a queued input. It cancels the tree and dies at the `n`-th write after
-/// that. Returns the three sessions, and whether that write happened.
+/// Runs a host with a running child and grandchild, each with a queued input. It cancels the tree and dies at the `n`-th write after that. Returns
+/// the three sessions, and whether that write happened.
 async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool) {
     let line = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -131,14 +135,14 @@ async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool
     let session = open(&runtime);
     session.send("parent").await.expect("accepted");
     seconds(5).await;
-    let [child] = children(&runtime, &session).await.try_into().expect("one");
-    let [grandchild] = children(&runtime, &child).await.try_into().expect("one");
+    let [child] = children(&runtime, &session).await.try_into().expect("a runtime");
+    let [grandchild] = children(&runtime, &child).await.try_into().expect("a runtime");
     child.send("for later").await.expect("accepted");
     grandchild.send("for later").await.expect("accepted");
     seconds(5).await;
     let last = faults.writes() + n;
     faults.fail_sync(last);
-    // The answer is lost with the host, or reports what the host had done before.
+    // The reply is lost with the host, or reports the cancels before the host died.
     let received = tokio::time::timeout(Duration::from_secs(60), session.cancel_tree()).await;
     seconds(60).await;
     let dead = faults.writes() >= last;
@@ -160,13 +164,13 @@ async fn queued_inputs_of_a_cancelled_tree_survive_any_crash() {
             Record::RunEnded(ended) => ended.queue_stands,
             _ => false,
         };
-        assert!(records(&left, root).await.iter().any(stands), "its cancel is the first write");
+        assert!(records(&left, root).await.iter().any(stands), "the cancel was not the first write");
         unheard += usize::from(!records(&left, grandchild).await.iter().any(stands));
         let journal = on(Box::new(memory));
-        let runtime = builder(&journal).model(model(family)).start().await.expect("it starts again");
+        let runtime = builder(&journal).model(model(family)).start().await.expect("the runtime starts again");
         seconds(1_000).await;
         for session in line {
-            let handle = runtime.session(session).expect("readable").expect("there");
+            let handle = runtime.session(session).expect("readable").expect("the session exists");
             let waits = handle.queue().await.expect("listed").len();
             let runs =
                 records(&journal, session).await.iter().filter(|record| matches!(record, Record::RunOpened(_))).count();
@@ -177,7 +181,7 @@ async fn queued_inputs_of_a_cancelled_tree_survive_any_crash() {
             break;
         }
     }
-    assert!(unheard > 0, "none died between the word to the parent and that to the grandchild");
+    assert!(unheard > 0, "no host died between notifying the parent and the grandchild");
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,13 +206,13 @@ async fn cancelling_a_branch_ends_only_its_descendants() {
     let mut left = [session.id(), long.id()];
     left.sort();
     assert_eq!(in_flight, left);
-    assert_eq!(long.cancel_tree().await, Ok(1), "owned by the root's run, it is the top all the same");
+    assert_eq!(long.cancel_tree().await, Ok(1), "the owned run was not cancelled as the top of its branch");
     end_of(&session, 1).await;
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn running_tree_is_deleted_by_force_only_and_takes_no_input() {
+async fn running_tree_is_deleted_only_by_force() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -224,33 +228,33 @@ async fn running_tree_is_deleted_by_force_only_and_takes_no_input() {
     assert_eq!(journal.inflight().expect("inflight"), []);
     assert!(journal.heads().expect("heads").iter().all(|(_, head)| head.deleted));
     assert_eq!(session.delete(true).await, Ok(0));
-    assert!(children(&runtime, &session).await.is_empty(), "a deleted session is in no tree");
+    assert!(children(&runtime, &session).await.is_empty(), "a tree lists a deleted session");
     for gone in [session.clone(), child] {
         assert!(matches!(gone.send("again").await, Err(SendError::Refused(_))));
         assert_eq!(gone.close().await, Err(ControlError::Deleted));
     }
-    assert_eq!(order.await.expect("watched").first(), Some(&session.id()), "the tree is deleted with its top");
+    assert_eq!(order.await.expect("watched").first(), Some(&session.id()), "the root was not deleted first");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_child_is_deleted_alone() {
+async fn idle_child_is_deleted_alone() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("parent").await.expect("accepted");
     seconds(5).await;
     let quick = children(&runtime, &session).await[0].clone();
-    let short = journal.head(quick.id()).expect("readable").expect("there").short;
-    let named = session.child(&short.0).expect("readable").expect("there");
+    let short = journal.head(quick.id()).expect("readable").expect("the session exists").short;
+    let named = session.child(&short.0).expect("readable").expect("the session exists");
     assert_eq!(named.id(), quick.id());
-    assert_eq!(named.delete(false).await, Ok(1), "its siblings and its parent are running");
+    assert_eq!(named.delete(false).await, Ok(1), "a running relative prevented the deletion");
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_of_a_thousand_leaves_nothing_behind() {
+async fn cancel_of_a_thousand_sessions_leaves_nothing_behind() {
     let journal = journal();
     let born = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&born);
@@ -261,7 +265,7 @@ async fn a_tree_of_a_thousand_leaves_nothing_behind() {
             count.fetch_add(1, Ordering::Relaxed);
         }
         async move {
-            // 1 + 10 + 10 × 99 sessions.
+            // The tree has 1 + 10 + 10 × 99 sessions.
             let below = match (depth, first) {
                 (2, true) => 10,
                 (1, true) => 99,
@@ -277,7 +281,8 @@ async fn a_tree_of_a_thousand_leaves_nothing_behind() {
     let limits =
         Limits { live_runs: 2_000, spawns: 2_000, calls_per_answer: 200, first_byte_ms: u64::MAX, ..Limits::default() };
     let options = Options { slots: 2_000, idle: Duration::from_secs(10), seed: Some(7), ..Options::default() };
-    let runtime = builder(&journal).limits(limits).options(options).model(model(answer)).start().await.expect("one");
+    let runtime =
+        builder(&journal).limits(limits).options(options).model(model(answer)).start().await.expect("a runtime");
     assert_eq!(runtime.census(), Census::default());
     let session = open(&runtime);
     let receipt = session.send("2").await.expect("accepted");
@@ -288,7 +293,7 @@ async fn a_tree_of_a_thousand_leaves_nothing_behind() {
     assert_eq!(session.cancel_tree().await, Ok(1));
     let before = tokio::time::Instant::now();
     end_of(&session, receipt.run.0).await;
-    assert!(before.elapsed() < Duration::from_secs(5), "within one grace: {:?}", before.elapsed());
+    assert!(before.elapsed() < Duration::from_secs(5), "the cancel took longer than one grace: {:?}", before.elapsed());
     assert_eq!((journal.inflight().expect("inflight"), journal.outbox().expect("outbox")), (Vec::new(), Vec::new()));
     seconds(60).await;
     assert_eq!(runtime.census(), Census::default());

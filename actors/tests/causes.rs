@@ -1,4 +1,4 @@
-//! Causes and notices where several things happen to one tree or one run.
+//! Causes and notices when several things happen to one tree or one run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn settle() {
 }
 
 async fn named(journal: &Journal, text: &str) -> SessionId {
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     for (id, _) in journal.heads().expect("heads") {
         let is = |record: &Record| matches!(record, Record::InputAccepted(input) if &*input.text == text);
         if records(journal, id).await.iter().any(is) {
@@ -50,7 +50,7 @@ async fn child_of_an_interrupted_run_records_the_ancestors_cancel() {
     let root = open(&runtime);
     let run = root.send("root").await.expect("accepted").run;
     settle().await;
-    let lower = runtime.session(named(&journal, "lower").await).expect("read").expect("there");
+    let lower = runtime.session(named(&journal, "lower").await).expect("read").expect("the session exists");
     lower.interrupt().await.expect("interrupted");
     settle().await;
     let by_owner = |outcome| Some(Outcome::Cancelled { by: By::Owner { outcome } });
@@ -69,7 +69,7 @@ struct City {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_typed_question_is_not_given_the_answer_to_another_one() {
+async fn typed_question_gets_its_own_answer() {
     let journal = journal();
     let go = Arc::new(Notify::new());
     let gate = Arc::clone(&go);
@@ -106,7 +106,7 @@ async fn a_typed_question_is_not_given_the_answer_to_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_text_of_a_run_is_whole_also_when_another_has_followed() {
+async fn text_of_a_run_is_whole_after_a_later_run() {
     let journal = journal();
     let long = "x".repeat(100_000);
     let answer = long.clone();

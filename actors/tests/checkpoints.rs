@@ -1,4 +1,4 @@
-//! Files that are restored with a rollback: together with its record, whenever the process dies.
+//! Files that are restored with a rollback: together with its record, even if the process dies at any moment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use subtend_tools::workspace::Workspace;
 use crate::support::{builder, calls, model, open, shut, text};
 
 fn stored(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens")
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens")
 }
 
-/// Writes `a` and fails when it is asked to; answers all else.
+/// Returns a host whose model writes `a` when asked to and then fails, and answers everything else.
 fn host(journal: &Journal, dir: &Path) -> Builder {
     let writes = model(move |request| async move {
         match request.messages.last() {
@@ -45,7 +45,7 @@ fn content(dir: &Path) -> Option<String> {
 async fn wrote(runtime: &Runtime) -> SessionHandle {
     let session = open(runtime);
     let receipt = session.send("write").await.expect("accepted");
-    let ended = session.run_ended(receipt.run).await.expect("an end");
+    let ended = session.run_ended(receipt.run).await.expect("the run ends");
     assert_ne!(ended.outcome, Outcome::Completed);
     session
 }
@@ -69,11 +69,11 @@ async fn x15_rollback_restores_the_files_that_were_shown() {
     let (run, restored) = session.roll_back_files(None, shown).await.expect("rolled back");
     assert_eq!((run, restored.files), (RunNo(1), vec!["a".to_owned()]));
     assert_eq!(content(dir.path()), None);
-    // A run that completed is not rolled back, and none of its files is.
+    // A completed run is not rolled back, and its files are not restored.
     let done = session.send("more").await.expect("accepted");
-    session.run_ended(done.run).await.expect("an end");
+    session.run_ended(done.run).await.expect("the run ends");
     assert!(session.restore_plan(RestorePoint::Run(None)).await.expect("a plan").is_empty());
-    // A refused branch takes nothing back either: its intent is withdrawn.
+    // A refused branch does not restore files either: its intent is withdrawn.
     let again = wrote(&runtime).await;
     let at = BranchOptions { at: Some(subtend_session::ids::Seq(1)), ..BranchOptions::default() };
     let shown = digest(&again, RestorePoint::Message(at.at)).await;
@@ -82,7 +82,7 @@ async fn x15_rollback_restores_the_files_that_were_shown() {
     shut(runtime).await;
 }
 
-/// The process dies after the intent of a restore: its files follow the journal at the next start.
+/// If the process dies after the intent of a restore, the next start makes its files match the journal.
 #[tokio::test]
 async fn x15_start_finishes_a_restore_if_its_record_exists() {
     for rolls_back in [true, false] {
@@ -114,9 +114,9 @@ async fn x15_start_finishes_a_restore_if_its_record_exists() {
 #[tokio::test]
 async fn x15_host_without_checkpoints_refuses_to_restore() {
     let runtime =
-        builder(&stored(&Memory::new())).model(model(|_| async { Ok(text("a")) })).start().await.expect("one");
+        builder(&stored(&Memory::new())).model(model(|_| async { Ok(text("a")) })).start().await.expect("a runtime");
     let session = open(&runtime);
     let refused = session.restore_plan(RestorePoint::Run(None)).await.expect_err("no checkpoints");
-    assert_eq!(refused.to_string(), "this host keeps no checkpoints: no file can be restored");
+    assert_eq!(refused.to_string(), "this host keeps no checkpoints, so no file can be restored");
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Compactions: long conversations within a window, overflows, requests, failures and restarts, with a model that counts.
+//! Compactions: long conversations within a context window, overflows, requests, failures and restarts, with a model that counts tokens.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,14 +24,14 @@ use subtend_tools::tool::ToolOutput;
 
 const WINDOW: u64 = 32_768;
 
-/// A request as the provider counts it.
+/// A request, with the token counts of the provider.
 #[derive(Clone, Debug)]
 struct CountedRequest {
     turn: TurnNo,
     tokens: u64,
-    /// Tokens of the longest prefix that it shares with the request before it.
+    /// Tokens of the longest prefix that it shares with the previous request.
     cached: u64,
-    /// Whether it extends the request before it.
+    /// True if it extends the previous request.
     extends: bool,
     overflows: bool,
 }
@@ -40,10 +40,10 @@ type SeenRequests = Arc<Mutex<BTreeMap<SessionId, (Vec<CountedRequest>, Arc<Vec<
 
 type ReplyOf = dyn Fn(&Request) -> (Duration, Result<Answer, ModelError>) + Send + Sync;
 
-/// A model with a window: it counts and caches tokens, and reports an overflow.
+/// A model with a context window that counts and caches tokens, and reports an overflow.
 struct CountingModel {
     seen: SeenRequests,
-    /// Whether the host knows its window.
+    /// True if the host knows its context window.
     known: bool,
     reply: Arc<ReplyOf>,
 }
@@ -111,7 +111,7 @@ fn requests(seen: &SeenRequests, session: SessionId) -> Vec<CountedRequest> {
     seen.lock().unwrap().get(&session).map(|(all, _)| all.clone()).unwrap_or_default()
 }
 
-/// So many bytes of text.
+/// Returns a text of `bytes` bytes.
 fn long(what: &str, bytes: usize) -> String {
     format!("{what} ").repeat(bytes / (what.len() + 1))
 }
@@ -119,7 +119,7 @@ fn long(what: &str, bytes: usize) -> String {
 async fn say(session: &SessionHandle, text: &str) -> Ended {
     let receipt = session.send(text).await.expect("accepted");
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(receipt.run)).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 fn last_user(request: &Request) -> String {
@@ -130,7 +130,7 @@ fn last_user(request: &Request) -> String {
     request.messages.iter().rev().find_map(user).unwrap_or_default()
 }
 
-/// A long conversation: each run reads once and answers; some start a background child, whose end opens another turn.
+/// Plays a long conversation: each run reads once and answers; some start a background child, whose end opens another turn.
 fn converses(request: &Request) -> (Duration, Result<Answer, ModelError>) {
     if &*request.agent == "compaction" {
         return at_once(text(&long("condensed", 2_000)));
@@ -180,26 +180,26 @@ async fn g14_three_hundred_turns_stay_within_a_32k_window() {
     assert_eq!(counted.iter().filter(|request| request.overflows).count(), 0);
     assert!(compactions.iter().all(|(cause, before, after)| *cause == CompactionCause::Share && after * 2 < *before));
     assert!((8..=30).contains(&compactions.len()), "{compactions:?}");
-    // Between two compactions each request extends the one before it, so that a provider's cache serves it.
+    // Between two compactions, each request extends the previous one, so that a provider's cache serves it.
     let breaks = counted.iter().skip(1).filter(|request| !request.extends).count();
     assert_eq!(breaks, compactions.len());
     let sum = |all: &[CountedRequest], of: fn(&CountedRequest) -> u64| all.iter().map(of).sum::<u64>();
     let (all, cached) = (sum(&counted, |it| it.tokens), sum(&counted, |it| it.cached));
     assert!(cached * 100 / all >= 85, "{cached} of {all} tokens come from the cache");
-    // The second half costs what the first one cost, apart from the rise before the first compaction.
+    // The second half costs as much as the first, apart from the growth before the first compaction.
     let (first, second) = counted.split_at(150);
     let (first, second) = (sum(first, |it| it.tokens), sum(second, |it| it.tokens));
     assert!(second * 100 / first <= 120, "{first} tokens, then {second}");
     shut(runtime).await;
 }
 
-/// The records of each run of the session, after a conversation of messages of 20 KB each.
+/// Returns the outcomes of the runs of a conversation with messages of 20 KB each.
 async fn large(runtime: &Runtime, session: &SessionHandle, messages: usize) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for n in 0..messages {
         outcomes.push(say(session, &long(&format!("message{n}"), 20_000)).await.outcome);
     }
-    runtime.journal().settled().await.expect("the journal lives");
+    runtime.journal().settled().await.expect("the journal is open");
     outcomes
 }
 
@@ -219,8 +219,8 @@ async fn g14_overflow_of_an_unknown_window_is_compacted_once() {
     let counted = requests(&seen, session.id());
     assert_eq!(counted.iter().map(|it| it.overflows).filter(|it| *it).count(), 1);
     let repeated: Vec<_> = counted.iter().filter(|it| it.turn == TurnNo(7)).map(|it| it.overflows).collect();
-    assert_eq!(repeated, [true, false], "the call is repeated");
-    // What the compaction agent used counts in the tree, not in the run.
+    assert_eq!(repeated, [true, false], "the call was not repeated");
+    // The usage of the compaction agent counts in the tree, not in the run.
     let usage = session.usage().await.expect("usage");
     let agent = usage.children.iter().map(|child| child.own.tokens()).sum::<u64>();
     assert!(agent > 10_000, "{usage:?}");
@@ -247,8 +247,8 @@ async fn g14_failed_compaction_shows_and_does_not_loop() {
         })
         .collect();
     let message =
-        "the compaction agent gave no summary: its run failed: the model's key is missing or refused (no key)";
-    // Before turn 6 the provider still takes the request; in turn 7 it reports an overflow, after a compaction failed.
+        "the compaction agent produced no summary: its run failed: the model's key is missing or refused (no key)";
+    // Before turn 6 the provider still accepts the request. In turn 7 it reports an overflow, after a compaction failed.
     let fails = (CompactionCause::Share, CompactionFailure::Agent, message.to_owned());
     assert_eq!(failed, [fails.clone(), fails]);
     let kind = FailKind::Model { error: ModelFail::ContextOverflow, message: "the prompt is too long".into() };
@@ -268,7 +268,7 @@ async fn g14_share_of_an_unknown_window_is_refused() {
     let error = runtime.open(options).map(drop).expect_err("refused");
     assert!(matches!(&error, OpenSessionError::NoWindow(model) if &**model == "counting"), "{error}");
     shut(runtime).await;
-    // A child's model may be another one than the root's.
+    // A child's model may differ from the root's.
     let (known, unknown) = (counting(true, spawns).0, counting(false, spawns).0);
     let journal = journal();
     let mut catalog = subtend_agents::catalog::Catalog::builtin();
@@ -279,7 +279,7 @@ async fn g14_share_of_an_unknown_window_is_refused() {
     let runtime = named.start().await.expect("a runtime");
     let ended = say(&open(&runtime), "start").await;
     let message =
-        "the limit compact_at needs a context window, and that of the model `other` is unknown: name another model";
+        "the limit compact_at needs a context window, and that of the model `other` is unknown. Name another model";
     assert!(ended.text.as_deref().is_some_and(|text| text.contains(message)), "{ended:?}");
     shut(runtime).await;
 }
@@ -297,7 +297,7 @@ async fn g14_request_compacts_and_can_be_undone() {
     let runtime = builder(&journal).model(model).start().await.expect("a runtime");
     let session = open(&runtime);
     let nothing = session.compact().await;
-    let why = "the session is not compacted: no old message can be hidden yet";
+    let why = "cannot compact the session: no old message can be hidden yet";
     assert_eq!(nothing, Err(ControlError::Refused(why.into())));
     large(&runtime, &session, 3).await;
     let whole = requests(&seen, session.id())[2].tokens;
@@ -364,13 +364,13 @@ async fn g14_shutdown_within_a_compaction_leaves_nothing_half_done() {
     let journal = reopen(&memory);
     let before = records(&journal, session.id()).await;
     assert_eq!(compacted(&before), []);
-    // The next process starts it again, with another service session.
+    // The next process starts the compaction again, in another service session.
     let options = Options { seed: Some(8), ..Options::default() };
     let again = builder(&journal).options(options).model(counting(true, answers).0);
     let runtime = again.start().await.expect("a runtime");
-    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     let ended = tokio::time::timeout(Duration::from_secs(60), session.run_ended(RunNo(6))).await;
-    assert_eq!(ended.expect("it ends").expect("ended").outcome, Outcome::Completed);
+    assert_eq!(ended.expect("the run ends").expect("ended").outcome, Outcome::Completed);
     let after = records(&journal, session.id()).await;
     assert_eq!(compacted(&after).len(), 1);
     let services =

@@ -1,4 +1,4 @@
-//! The content of model requests: one message a turn, completions after it, no person's run in a child, each end once.
+//! The content of model requests: one message a turn, completions after it, no person's runs in a child, and each end once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;
 }
 
-/// A runtime whose model answers after the seconds that `answer` returns, and the requests that it gets.
+/// Returns a runtime whose model answers after the seconds that `answer` returns, and the requests that the model gets.
 async fn recorded_requests<F>(building: Builder, answer: F) -> (Runtime, SessionRequests)
 where
     F: Fn(&Request) -> (u64, Answer) + Send + Sync + 'static,
@@ -66,7 +66,7 @@ fn last(recorded: &SessionRequests, session: &SessionHandle) -> Vec<String> {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 async fn say(session: &SessionHandle, text: &str) -> Ended {
@@ -108,7 +108,7 @@ async fn k26_answer_of_a_branch_stays_out_of_the_main_context() {
     say(&main, "two").await;
     assert_eq!(last(&requests, &main), ["one", "[to one]", "two"]);
     assert_eq!(last(&requests, &branch), ["one", "[to one]", "aside"]);
-    assert_eq!(stored(&journal, &main).await, 1, "views show it");
+    assert_eq!(stored(&journal, &main).await, 1, "the branch's answer was not stored for views");
     shut(runtime).await;
 }
 
@@ -141,14 +141,18 @@ async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
             _ => None,
         })
         .collect();
-    assert_eq!(owners, [false, true], "the message opens a run that the person owns");
+    assert_eq!(owners, [false, true], "the message did not open a run of the person");
     say(&parent, "again").await;
-    assert_eq!(last(&requests, &parent)[3..], ["[to parent]", "again"], "its answer is for views only");
+    assert_eq!(
+        last(&requests, &parent)[3..],
+        ["[to parent]", "again"],
+        "the parent's model sees the answer to a person"
+    );
     assert_eq!(stored(&journal, &parent).await, 1);
     shut(runtime).await;
 }
 
-/// The receipt of a message to a child that works for its parent, and the answers by its run.
+/// A message to a child that works for its parent: its receipt, and the answers by its run.
 #[tokio::test(start_paused = true)]
 async fn k26_receipt_names_the_run_that_takes_the_message() {
     let journal = journal();
@@ -168,10 +172,10 @@ async fn k26_receipt_names_the_run_that_takes_the_message() {
     let steered = child.steer("faster").await.expect("accepted");
     let runs = [&receipt, &same, &found, &steered].map(|receipt| receipt.run);
     assert_eq!(runs, [RunNo(2), RunNo(2), RunNo(2), RunNo(1)]);
-    let ended = child.run_ended(receipt.run).await.expect("it ends");
+    let ended = child.run_ended(receipt.run).await.expect("the run ends");
     assert_eq!(ended.text.as_deref(), Some("to and this?"));
     assert_eq!(child.receipt(receipt.input).await.expect("a receipt").run, RunNo(2));
-    // A withdrawn message opens no run.
+    // A withdrawn message does not open a run.
     let parent = open(&runtime);
     parent.send("parent").await.expect("accepted");
     seconds(5).await;
@@ -225,8 +229,8 @@ async fn k26_restart_stores_a_persons_end_without_showing_it() {
     drop((runtime, journal));
     let journal = reopen();
     let (runtime, requests) = recorded_requests(builder(&journal), answer).await;
-    let main = runtime.session(main.id()).expect("readable").expect("there");
-    let branch = runtime.session(branch.id()).expect("readable").expect("there");
+    let main = runtime.session(main.id()).expect("readable").expect("the session exists");
+    let branch = runtime.session(branch.id()).expect("readable").expect("the session exists");
     assert_eq!(end_of(&branch, 1).await.outcome, Outcome::Lost);
     say(&main, "two").await;
     assert_eq!(last(&requests, &main), ["one", "[to one]", "two"]);
@@ -235,7 +239,7 @@ async fn k26_restart_stores_a_persons_end_without_showing_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b11_requests_hold_messages_first_and_completions_last() {
+async fn b11_requests_put_messages_first_and_completions_last() {
     let journal = journal();
     let (runtime, received_requests) =
         recorded_requests(builder(&journal), |request| match (&*prompt(request), answers(request)) {
@@ -253,14 +257,14 @@ async fn b11_requests_hold_messages_first_and_completions_last() {
     let newest: Vec<String> =
         requests(&received_requests, &parent).into_iter().map(|mut request| request.pop().unwrap()).collect();
     assert_eq!(newest.len(), 5);
-    assert_eq!((&*newest[2], &*newest[3]), ("A", "B"), "one turn each");
+    assert_eq!((&*newest[2], &*newest[3]), ("A", "B"), "expected one message a turn");
     assert!(newest[4].starts_with("completion: ") && newest[4].contains("found"), "{newest:?}");
     let last = last(&received_requests, &parent);
     assert_eq!(last.iter().filter(|word| word.starts_with("completion")).count(), 1);
     shut(runtime).await;
 }
 
-/// How often the last request of the root holds the child's answer, and in which kind of message.
+/// Returns the kinds of the messages with the child's answer in the last request of the root.
 async fn given(dialect: Dialect, fetches: bool) -> Vec<String> {
     let journal = journal();
     let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
@@ -299,13 +303,17 @@ async fn given(dialect: Dialect, fetches: bool) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn k2_end_of_a_job_reaches_the_model_once() {
     for dialect in [Dialect::Spawn, Dialect::SpawnTask] {
-        assert_eq!(given(dialect, true).await, ["result"], "{dialect:?}: fetched, and not injected before");
-        assert_eq!(given(dialect, false).await, ["completion"], "{dialect:?}: injected at the rest point");
+        assert_eq!(given(dialect, true).await, ["result"], "{dialect:?}: a fetched end was injected too");
+        assert_eq!(
+            given(dialect, false).await,
+            ["completion"],
+            "{dialect:?}: the end was not injected at the rest point"
+        );
     }
 }
 
-/// Starts a child, lets a person talk to it, and has the parent await, check or continue it. Returns what the parent's model reads after
-/// that, and what the child's model reads last.
+/// Starts a child, lets a person talk to it, and lets the parent await, check or continue it. Returns the messages that the parent's model reads
+/// after that, and those that the child's model reads last.
 async fn seen_again(dialect: Dialect, busy: bool) -> (Vec<String>, Vec<String>) {
     let journal = journal();
     let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
@@ -362,21 +370,21 @@ async fn seen_again(dialect: Dialect, busy: bool) -> (Vec<String>, Vec<String>) 
     (seen[from + 1..].to_vec(), of_child)
 }
 
-/// A check or an await returns the end of the owned run, also while a user's run is in flight.
+/// A check or an await returns the end of the owned run, even while a person's run is in flight.
 #[tokio::test(start_paused = true)]
 async fn k26_check_repeats_the_owned_end_after_a_persons_run() {
     for dialect in [Dialect::Spawn, Dialect::SpawnTask, Dialect::Task] {
         for busy in [false, true] {
             let (seen, _) = seen_again(dialect, busy).await;
             assert_eq!(seen.len(), 2, "{dialect:?}, {busy}: {seen:#?}");
-            // `task` injects each end, and its check repeats no text.
+            // `task` injects each end, so its check does not repeat the text.
             let gives = if dialect == Dialect::Task { "ended; its result was given before" } else { "to child" };
             assert!(seen[1].starts_with("result: ") && seen[1].contains(gives), "{dialect:?}, {busy}: {seen:#?}");
         }
     }
 }
 
-/// A continued child knows what the person said to it; its parent gets the answer to its own message alone.
+/// A continued child sees the messages of the person; its parent gets only the answer to its own message.
 #[tokio::test(start_paused = true)]
 async fn k26_continue_shows_the_child_again_after_a_persons_run() {
     for dialect in [Dialect::Minion, Dialect::Subagent] {
@@ -410,7 +418,7 @@ async fn r9_unchecked_result_enters_the_next_turn_once() {
     session.interrupt().await.expect("interrupted");
     seconds(60).await;
     let before = requests(&received_requests, &session).len();
-    assert_eq!(before, 2, "the end of the task opens no turn after an interrupt");
+    assert_eq!(before, 2, "the end of the task opened a turn after an interrupt");
     say(&session, "and?").await;
     let next = requests(&received_requests, &session)[before].clone();
     let completions: Vec<&String> = next.iter().filter(|message| message.contains("found it")).collect();

@@ -1,4 +1,4 @@
-//! Ended sessions continue: for their owner's model as one more owned run, or for a person.
+//! Ended sessions continue: as another owned run of their owner's model, or for a person.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,10 +26,10 @@ async fn seconds(n: u64) {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
-/// The short name of the first task, from the result of its call.
+/// Returns the short name of the first task, from the result of its call.
 fn short(request: &Request) -> String {
     let received = request.messages.iter().find_map(|message| match message {
         Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
@@ -70,8 +70,8 @@ async fn once_more(request: Request, background: bool) -> Result<Answer, ModelEr
 }
 
 fn the_child(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
-    let kids = runtime.journal().kids(session.id()).expect("kids");
-    runtime.session(kids[0]).expect("readable").expect("there")
+    let kids = runtime.journal().kids(session.id()).expect("children");
+    runtime.session(kids[0]).expect("readable").expect("the session exists")
 }
 
 async fn runs(runtime: &Runtime, session: SessionId) -> Vec<(Owner, Option<Outcome>)> {
@@ -104,8 +104,11 @@ async fn failures(runtime: &Runtime, session: SessionId) -> Vec<(ToolErrorKind, 
 async fn ended_task_continues_as_another_owned_run() {
     for background in [false, true] {
         let journal = journal();
-        let runtime =
-            builder(&journal).model(model(move |request| once_more(request, background))).start().await.expect("one");
+        let runtime = builder(&journal)
+            .model(model(move |request| once_more(request, background)))
+            .start()
+            .await
+            .expect("a runtime");
         let (session, ended) = ask(&runtime, "parent").await;
         assert_eq!(ended.outcome, Outcome::Completed, "{background}");
         if !background {
@@ -148,14 +151,19 @@ async fn task_continues_after_any_outcome() {
         };
         let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
         let limits = Limits { turns: 6, ..Limits::default() };
-        let runtime =
-            builder(&journal).limits(limits).tools(tools([lookup])).model(model(answer)).start().await.expect("one");
+        let runtime = builder(&journal)
+            .limits(limits)
+            .tools(tools([lookup]))
+            .model(model(answer))
+            .start()
+            .await
+            .expect("a runtime");
         let session = open(&runtime);
         session.send("parent").await.expect("accepted");
         if how == "cancelled" {
             seconds(5).await;
             the_child(&runtime, &session).cancel().await.expect("cancelled");
-            // A person's cancel wakes no owner: the owner's run ends, and its next input carries the notice.
+            // A person's cancel does not wake the owner: the owner's run ends, and its next input carries the notice.
             end_of(&session, 1).await;
             session.send("continue").await.expect("accepted");
         }
@@ -230,7 +238,7 @@ async fn refused_continue_is_a_tool_error_and_the_run_continues() {
         session.send("parent").await.expect("accepted");
         seconds(5).await;
         let child = the_child(&runtime, &session);
-        let kids = journal.head(child.id()).expect("readable").expect("there").short;
+        let kids = journal.head(child.id()).expect("readable").expect("the session exists").short;
         if deleted {
             assert_eq!(child.delete(false).await, Ok(1));
         } else {
@@ -255,7 +263,7 @@ async fn refused_continue_is_a_tool_error_and_the_run_continues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_of_someone_else_cannot_be_named() {
+async fn task_of_another_session_cannot_be_named() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -273,7 +281,7 @@ async fn a_task_of_someone_else_cannot_be_named() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let (owner, _) = ask(&runtime, "parent").await;
     let child = the_child(&runtime, &owner);
-    let named = journal.head(child.id()).expect("readable").expect("there").short;
+    let named = journal.head(child.id()).expect("readable").expect("the session exists").short;
     for named in [named.to_string(), child.id().to_string()] {
         let (session, _) = ask(&runtime, &format!("stranger {named}")).await;
         let received = format!("Unknown task `{named}`: no earlier answer of yours started one.");
@@ -291,7 +299,7 @@ async fn a_task_of_someone_else_cannot_be_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_s_branch_is_no_task_of_the_model() {
+async fn persons_branch_is_not_a_task_of_the_model() {
     let journal = journal();
     let named = Arc::new(Mutex::new(String::new()));
     let name = Arc::clone(&named);
@@ -310,7 +318,7 @@ async fn a_person_s_branch_is_no_task_of_the_model() {
     let session = open(&runtime);
     session.send("parent").await.expect("accepted");
     let branch = session.branch(BranchOptions::default()).await.expect("branched");
-    let short = journal.head(branch.id()).expect("readable").expect("there").short.to_string();
+    let short = journal.head(branch.id()).expect("readable").expect("the session exists").short.to_string();
     *named.lock().unwrap() = short.clone();
     end_of(&session, 1).await;
     let received = format!("Unknown task `{short}`: no earlier answer of yours started one.");
@@ -321,11 +329,11 @@ async fn a_person_s_branch_is_no_task_of_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_late_of_one_run_touches_the_next() {
+async fn late_results_of_a_run_do_not_affect_the_next() {
     let journal = journal();
     let finished = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&finished);
-    // The call runs for a while after its cancel: its result arrives while the next run is in flight.
+    // The call runs on for a while after its cancel, so its result arrives while the next run is in flight.
     let slow = tool("slow", ToolEffect::SideEffect, move |_| {
         let count = Arc::clone(&count);
         async move {
@@ -353,7 +361,7 @@ async fn nothing_late_of_one_run_touches_the_next() {
     session.send("two").await.expect("accepted");
     let ended = end_of(&session, 2).await;
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("second")));
-    assert_eq!(finished.load(Ordering::Relaxed), 1, "it did finish, late");
+    assert_eq!(finished.load(Ordering::Relaxed), 1, "the late call did not finish");
     let all = records(&journal, session.id()).await;
     let results = all.iter().filter(|record| matches!(record, Record::CallFinished(_))).count();
     assert_eq!(results, 1, "{all:#?}");
@@ -387,12 +395,12 @@ async fn continue_is_refused_while_a_person_runs_the_task() {
     let ended = end_of(&session, 1).await;
     let message = ended.text.expect("an answer");
     assert!(message.contains("did not continue: it is already running"), "{message}");
-    assert_eq!(end_of(&child, 2).await.outcome, Outcome::Completed, "the person's run is not touched");
+    assert_eq!(end_of(&child, 2).await.outcome, Outcome::Completed, "the person's run was affected");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_owner_s_cancel_ends_a_continued_run_with_all_below_it() {
+async fn owner_cancel_ends_a_continued_run_and_its_subtree() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), texts(&request).len(), answers(&request)) {

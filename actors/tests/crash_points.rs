@@ -1,6 +1,6 @@
 //! The crash-point sweep: whole stories, killed at each write and again at each write of the recovery.
 //!
-//! At a write the host dies either before any of it is on the disk, or after all of it is and before any waiter is notified.
+//! At a write, the host dies either before any of it is on the disk, or after all of it is and before any waiter is notified.
 //! Torn batches are tested with the engines: `journal/tests`.
 
 use std::collections::BTreeSet;
@@ -163,7 +163,7 @@ async fn outcomes(journal: &Journal) -> Vec<(SessionId, Vec<Outcome>)> {
     all
 }
 
-/// Starts a host that dies at the `n`-th write, if it gets there; returns the number of writes.
+/// Starts a host that dies at the `n`-th write, if it reaches that; returns the number of writes.
 async fn dies(memory: &Memory, story: Story, world: &SweepWorld, at: CrashSide, n: u64) -> (Replies, u64) {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
@@ -176,7 +176,7 @@ async fn dies(memory: &Memory, story: Story, world: &SweepWorld, at: CrashSide, 
     (received, faults.writes())
 }
 
-/// Starts a host that only recovers, and dies at the `n`-th write of the recovery.
+/// Starts a host that only recovers, and dies at the `n`-th write of the recovery. Returns the number of writes.
 async fn dies_in_recovery(memory: &Memory, world: &SweepWorld, at: CrashSide, n: u64) -> u64 {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
@@ -188,7 +188,7 @@ async fn dies_in_recovery(memory: &Memory, world: &SweepWorld, at: CrashSide, n:
     faults.writes()
 }
 
-/// Runs in flight when the host died.
+/// Returns the runs in flight when the host died.
 fn begun(memory: &Memory) -> Vec<(SessionId, usize)> {
     let inflight = on(Box::new(memory.copy())).inflight().expect("inflight");
     let begun = inflight.into_iter().filter(|(_, row)| row.state != Phase::Queued);
@@ -204,7 +204,7 @@ async fn recovered(
     what: &str,
 ) -> Vec<Outcome> {
     let journal = on(Box::new(memory.clone()));
-    let runtime = host(&journal, 9, world).start().await.expect("it starts again");
+    let runtime = host(&journal, 9, world).start().await.expect("the runtime starts again");
     tokio::time::sleep(Duration::from_secs(7_200)).await;
     let at_rest = (journal.outbox().expect("outbox"), journal.inflight().expect("inflight"));
     assert_eq!(at_rest, (Vec::new(), Vec::new()), "{what}");
@@ -235,7 +235,7 @@ fn recovery(crash: &str, cut: u32, begun: &[(SessionId, usize)], ends: &[Outcome
     Recovery { crash: crash.into(), cut, ends: begun.iter().map(run).zip(ends.iter().cloned()).collect() }
 }
 
-/// Every write of every story and of its recovery, before and after it (J-1, J-7, N-1, S-1).
+/// Tests every write of every story and of its recovery, before and after it (J-1, J-7, N-1, S-1).
 async fn sweep(world: SweepWorld) {
     let world = &world;
     let mut points = 0_u32;
@@ -255,7 +255,7 @@ async fn sweep(world: SweepWorld) {
                     let there = dies_in_recovery(&memory, world, second, m).await;
                     points += 1;
                     let twice = recovered(&memory, world, &received, &begun, &what).await;
-                    // A resumed run may end differently, because it ran longer; parked runs always resume.
+                    // A resumed run may end differently, because it ran longer. Parked runs always resume.
                     if world.word == OnRestart::Fail && story != Story::Limited {
                         observed.recoveries.push(recovery(&crash, 1, &begun, &twice));
                     }
@@ -272,7 +272,7 @@ async fn sweep(world: SweepWorld) {
             }
         }
     }
-    assert!(points > 100, "{points} points only");
+    assert!(points > 100, "only {points} crash points");
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,14 +281,14 @@ async fn crashes_at_writes_and_in_recovery_leave_the_same_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resumed_runs_end_whatever_write_their_hosts_die_at() {
+async fn resumed_runs_end_after_a_crash_at_any_write() {
     sweep(SweepWorld { word: OnRestart::Resume, ..SweepWorld::default() }).await;
 }
 
-/// The control: without rows in the outbox the owner is never notified, and the sweep fails.
+/// The control: without outbox rows the owner is never notified, and the sweep fails.
 #[cfg(feature = "sabotage")]
 #[tokio::test(start_paused = true)]
-async fn a_missing_outbox_is_noticed_by_the_sweep() {
+async fn sweep_detects_a_missing_outbox() {
     use subtend_invariants::bugs::{Bug, Rules};
 
     let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::NoOutbox));

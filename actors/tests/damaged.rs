@@ -21,7 +21,7 @@ fn store(dir: &Path) -> Journal {
     open_store(&StoreSpec::Redb(dir.to_owned())).expect("the store opens")
 }
 
-/// A copy of the store as a killed process leaves it, with `sessions` in flight.
+/// Returns the sessions in flight in a copy of the store, as a killed process leaves it.
 async fn killed(dir: &Path, sessions: usize) -> Vec<SessionId> {
     let journal = store(&dir.join("live"));
     let model_calls = Arc::new(Semaphore::new(0));
@@ -60,7 +60,7 @@ fn damage(dir: &Path, session: SessionId) {
     let needle = format!("\"short\":\"{}\",\"agent\":\"worker\",\"agent_hash\"", session.short());
     let found: Vec<usize> =
         (0..file.len() - needle.len()).filter(|at| file[*at..].starts_with(needle.as_bytes())).collect();
-    assert!(!found.is_empty(), "the birth is in the file");
+    assert!(!found.is_empty(), "the creation record is missing in the file");
     found.iter().for_each(|at| file[at + 10] ^= 1);
     std::fs::write(&path, file).expect("it is written");
 }
@@ -91,16 +91,16 @@ async fn damaged_session_returns_a_typed_error_and_others_start() {
 
     let journal = store(&dir.path().join("copy"));
     let says = |request: Request| async move { Ok(text(&prompt(&request))) };
-    let runtime = builder(&journal).model(model(says)).start().await.expect("it boots despite the damage");
-    assert_eq!(runtime.boot().swept, 2, "what could not be read was not swept");
+    let runtime = builder(&journal).model(model(says)).start().await.expect("the runtime starts despite the damage");
+    assert_eq!(runtime.boot().swept, 2, "the unreadable session was counted as swept");
     let undone: Vec<_> = runtime.boot().undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
     let why = journal.records(ids[1]).expect_err("it is damaged").to_string();
     assert_eq!(undone, [(Some(ids[1]), &*why)]);
     let session = |ix: usize| runtime.session(ids[ix]).expect("a sound row").expect("it exists");
     for ix in [0, 2] {
-        assert_eq!(session(ix).run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
+        assert_eq!(session(ix).run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
         let receipt = session(ix).send("again").await.expect("accepted");
-        assert_eq!(session(ix).run_ended(receipt.run).await.expect("an end").outcome, Outcome::Completed);
+        assert_eq!(session(ix).run_ended(receipt.run).await.expect("the run ends").outcome, Outcome::Completed);
     }
 
     let bad = session(1);
@@ -119,23 +119,23 @@ async fn damaged_session_returns_a_typed_error_and_others_start() {
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// Control: without the damage all three are swept and all three answer.
+/// The control: without the damage all three are swept, and all three answer.
 #[tokio::test]
-async fn nothing_is_unreadable_where_nothing_is_damaged() {
+async fn undamaged_sessions_are_all_readable() {
     let dir = tempfile::tempdir().expect("a directory");
     let ids = killed(dir.path(), 3).await;
     let journal = store(&dir.path().join("copy"));
     let says = |request: Request| async move { Ok(text(&prompt(&request))) };
-    let runtime = builder(&journal).model(model(says)).start().await.expect("it boots");
+    let runtime = builder(&journal).model(model(says)).start().await.expect("the runtime starts");
     assert_eq!((runtime.boot().swept, &*runtime.boot().undone), (3, &[][..]));
     for id in ids {
         let session = runtime.session(id).expect("a sound row").expect("it exists");
-        assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
+        assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
     }
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// The owner ends; its child's run stays in flight: the report lists it and does not count it as swept.
+/// The owner ends but its child's run stays in flight: the report lists it and does not count it as swept.
 #[tokio::test]
 async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -167,12 +167,16 @@ async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
     let journal = store(&dir.path().join("copy"));
     let says = |_: Request| async { Ok(text("more")) };
     let options = Options { seed: Some(8), ..Options::default() };
-    let runtime =
-        builder(&journal).options(options).model(model(says)).start().await.expect("it boots despite the damage");
+    let runtime = builder(&journal)
+        .options(options)
+        .model(model(says))
+        .start()
+        .await
+        .expect("the runtime starts despite the damage");
     assert_eq!(journal.inflight().expect("inflight").iter().map(|(id, _)| *id).collect::<Vec<_>>(), [child]);
     assert_eq!(runtime.boot().swept, 1);
     let session = runtime.session(id).expect("a sound row").expect("it exists");
-    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
+    assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
     let undone: Vec<_> = runtime.boot().undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
     let why = journal.records(child).expect_err("it is damaged").to_string();
     assert_eq!(undone, [(Some(child), &*why)]);
@@ -215,18 +219,22 @@ async fn owner_continues_after_restart_with_an_unreadable_child() {
     let journal = store(&dir.path().join("copy"));
     let says = |_: Request| async { Ok(text("continued")) };
     let options = Options { seed: Some(8), ..options() };
-    let runtime =
-        builder(&journal).options(options).model(model(says)).start().await.expect("it boots despite the damage");
+    let runtime = builder(&journal)
+        .options(options)
+        .model(model(says))
+        .start()
+        .await
+        .expect("the runtime starts despite the damage");
     assert_eq!((runtime.boot().resumed, runtime.boot().swept), (1, 0));
     let session = runtime.session(id).expect("a sound row").expect("it exists");
-    let ended = session.run_ended(RunNo(1)).await.expect("an end");
+    let ended = session.run_ended(RunNo(1)).await.expect("the run ends");
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("continued")));
     assert!(matches!(journal.records(child), Err(ReadError::Damaged { .. })));
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// The owner rests while its background child runs, and the child cannot be read after the restart. Without a notice of the
-/// runtime the owner would wait forever, and so would its cancel (S-6).
+/// The owner rests while its background child runs, and the child cannot be read after the restart. Without a notice of the runtime, the owner and
+/// its cancel would wait forever (S-6).
 #[tokio::test]
 async fn owner_ends_when_its_child_in_flight_is_unreadable() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -267,10 +275,14 @@ async fn owner_ends_when_its_child_in_flight_is_unreadable() {
         });
         Ok(text(&format!("heard: {}", received.collect::<String>())))
     };
-    let runtime =
-        builder(&journal).options(options(8)).model(model(says)).start().await.expect("it boots despite the damage");
+    let runtime = builder(&journal)
+        .options(options(8))
+        .model(model(says))
+        .start()
+        .await
+        .expect("the runtime starts despite the damage");
     let session = runtime.session(id).expect("a sound row").expect("it exists");
-    let ended = session.run_ended(RunNo(1)).await.expect("an end");
+    let ended = session.run_ended(RunNo(1)).await.expect("the run ends");
     assert_eq!(ended.outcome, Outcome::Completed);
     let report = ended.text.expect("a text");
     assert!(report.contains("failed: its session cannot be read (session "), "{report}");

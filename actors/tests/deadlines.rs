@@ -9,7 +9,7 @@
 //! | check | one wait for a task | the wait |
 //! | ask | one wait for an approval | the call, denied |
 //! | grace | the time after a stop | the work, not the cause |
-//! | wall cap | wall clock | the run, and all that it owns (E-4) |
+//! | wall cap | wall clock | the run, and all runs it owns (E-4) |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,14 +41,14 @@ fn timed_out(what: TimeLimit) -> Outcome {
     Outcome::TimedOut { what }
 }
 
-/// An answer that leads to one more turn: a call that is refused at once.
+/// Returns an answer that leads to another turn: its call is refused at once.
 fn again() -> subtend_models::model::Answer {
     calls([("nothing", json!({}))])
 }
 
 async fn children(runtime: &Runtime, session: SessionId) -> Vec<SessionHandle> {
-    let kids = runtime.journal().kids(session).expect("kids");
-    kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect()
+    let kids = runtime.journal().kids(session).expect("children");
+    kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect()
 }
 
 async fn outcomes(runtime: &Runtime, session: SessionId) -> Vec<Outcome> {
@@ -59,7 +59,7 @@ async fn outcomes(runtime: &Runtime, session: SessionId) -> Vec<Outcome> {
     records(runtime.journal(), session).await.into_iter().filter_map(ended).collect()
 }
 
-/// The working time of each run that ended, in milliseconds.
+/// Returns the working time of each ended run, in milliseconds.
 async fn worked(journal: &Journal, session: SessionId) -> Vec<u64> {
     let ended = |record| match record {
         Record::RunEnded(ended) => Some(ended.worked_ms),
@@ -77,7 +77,7 @@ async fn ends(runtime: &Runtime, session: SessionId) -> Vec<CallEnd> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_counts_the_work_of_an_owned_run_and_not_its_waits() {
+async fn run_counts_the_work_of_owned_runs_but_not_their_waits() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -96,8 +96,8 @@ async fn run_counts_the_work_of_an_owned_run_and_not_its_waits() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let begun = Instant::now();
     let (session, ended) = ask(&runtime, "root").await;
-    assert_eq!(ended.outcome, Outcome::Completed, "a person's run has no such limit");
-    // 400 s of waiting for the grandchild, 480 s of work of the child, 800 s of work of the root.
+    assert_eq!(ended.outcome, Outcome::Completed, "a person's run was limited");
+    // Expected: 400 s of waiting for the grandchild, 480 s of work of the child, 800 s of work of the root.
     assert_eq!(begun.elapsed().as_secs(), 400 + 480 + 800);
     let child = &children(&runtime, session.id()).await[0];
     assert_eq!(outcomes(&runtime, child.id()).await, [timed_out(TimeLimit::Run)]);
@@ -106,7 +106,7 @@ async fn run_counts_the_work_of_an_owned_run_and_not_its_waits() {
     shut(runtime).await;
 }
 
-/// A queued message opens the next run in the decision that ends the one before.
+/// A queued message opens the next run in the decision that ends the previous one.
 #[tokio::test(start_paused = true)]
 async fn k4_each_run_counts_its_own_work() {
     let journal = journal();
@@ -131,7 +131,7 @@ async fn queue_counts_from_the_last_slot_that_its_root_was_granted() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
-            // One at a time: the ninth never ends by itself, and three are queued behind it.
+            // One at a time: the ninth never ends, and three are queued behind it.
             ("root", 0) => Ok(calls((1..=12).map(|ix| task(if ix == 9 { "forever" } else { "work" }, true)))),
             ("root", _) => Ok(text("waiting")),
             (message, _) => {
@@ -156,8 +156,8 @@ async fn queue_counts_from_the_last_slot_that_its_root_was_granted() {
     }
     ended.sort_by_key(|(_, at, _)| *at);
     let moved: Vec<_> = (1..=8).map(|n| (Outcome::Completed, n * 100, 1)).collect();
-    assert_eq!(ended[..8], moved, "the queue moves: the last of these waited for 700 s");
-    // The ninth got the last slot after 800 s: those behind it wait for 600 s from there, and never worked.
+    assert_eq!(ended[..8], moved, "the queue moved, and the last of these waited for 700 s");
+    // The ninth got the last slot after 800 s: those behind it wait for 600 s from then, and never work.
     let stuck = (timed_out(TimeLimit::Queue), 1_400, 0);
     assert_eq!(ended[8..11], [stuck.clone(), stuck.clone(), stuck]);
     assert_eq!((&ended[11].0, ended[11].1), (&timed_out(TimeLimit::Run), 2_800));
@@ -166,7 +166,7 @@ async fn queue_counts_from_the_last_slot_that_its_root_was_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_bounds_a_model_that_never_stops_talking() {
+async fn turn_deadline_ends_an_endless_stream() {
     let journal = journal();
     let talks = fn_model("talks", |_, deltas| async move {
         loop {
@@ -184,7 +184,7 @@ async fn turn_bounds_a_model_that_never_stops_talking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_bounds_all_attempts_together() {
+async fn turn_deadline_covers_all_attempts() {
     let journal = journal();
     let answer = |_| async {
         seconds(100).await;
@@ -219,7 +219,7 @@ async fn call_deadline_ends_the_tool_and_the_run_continues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn check_ends_the_wait_and_not_the_task() {
+async fn check_deadline_ends_the_wait_and_not_the_task() {
     let journal = journal();
     let answer = |request: Request| async move {
         let received = request.messages.iter().find_map(|message| match message {
@@ -247,7 +247,7 @@ async fn check_ends_the_wait_and_not_the_task() {
     seconds(301).await;
     assert_eq!(ends(&runtime, session.id()).await.last(), Some(&CallEnd::TimedOut));
     let ended = session.run_ended(receipt.run).await.expect("ended");
-    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Completed, 400), "it is woken by the end");
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Completed, 400), "the end did not wake it");
     let child = &children(&runtime, session.id()).await[0];
     assert_eq!(outcomes(&runtime, child.id()).await, [Outcome::Completed]);
     shut(runtime).await;
@@ -277,12 +277,12 @@ async fn ask_is_denied_without_an_answer_in_time() {
         _ => None,
     });
     assert_eq!(answered, Some((AskVerdict::Deny, AskBy::Deadline)));
-    assert_eq!(worked(&journal, session.id()).await, [0], "a wait for a person is not work");
+    assert_eq!(worked(&journal, session.id()).await, [0], "the wait for an approval counted as work");
     drop(approver);
     shut(runtime).await;
 }
 
-/// The tools of an answer that a person must approve in part. `make` and `look` need approval, the others do not.
+/// Returns a policy and tools for an answer that needs approvals in part: `make` and `look` do, the others do not.
 fn partly_asked() -> (RuleSet, Registry) {
     let rule = |action: &str| Rule { action: action.into(), resource: "*".into(), verdict: Verdict::Ask };
     let works = |name, effect| {
@@ -304,7 +304,7 @@ fn partly_asked() -> (RuleSet, Registry) {
     (asking, registry)
 }
 
-/// Runs one answer with the calls `names`, by the root or by a child of it. The approver answers each ask after 100 s.
+/// Runs one answer with the calls `names`, by the root or by a child. The approver answers each question after 100 s.
 async fn worked_behind_asks(names: &'static [&'static str], by_child: bool) -> Vec<Vec<u64>> {
     let journal = journal();
     let (asking, registry) = partly_asked();
@@ -338,8 +338,8 @@ async fn worked_behind_asks(names: &'static [&'static str], by_child: bool) -> V
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_approval_is_no_work_with_calls_behind_it() {
-    // Two model calls take 2 s; a tool takes 1 s. Writes run one at a time, reads run while an approval is awaited.
+async fn approval_wait_is_not_work_even_with_calls_behind_it() {
+    // Two model calls take 2 s, a tool takes 1 s. Writes run one at a time; reads run while an approval is pending.
     for (names, seconds) in [
         (&["make"][..], 3),
         (&["make", "write"], 4),
@@ -378,7 +378,7 @@ async fn session_with_calls_behind_an_approval_is_unloaded() {
     let receipt = session.send("go").await.expect("accepted");
     let approval = approver.next().await;
     seconds(100).await;
-    assert_eq!(runtime.present(), 0, "it waits without an actor");
+    assert_eq!(runtime.present(), 0, "the waiting session kept its actor");
     approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     assert_eq!(session.run_ended(receipt.run).await.expect("ended").outcome, Outcome::Completed);
     assert_eq!(ends(&runtime, session.id()).await, [CallEnd::Ok, CallEnd::Ok]);
@@ -388,7 +388,7 @@ async fn session_with_calls_behind_an_approval_is_unloaded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grace_ends_the_work_and_leaves_the_cause_as_it_was() {
+async fn grace_ends_the_work_and_keeps_the_cause() {
     let journal = journal();
     let hangs = tool("writes", ToolEffect::SideEffect, |_| std::future::pending());
     let answer = |request: Request| async move {
@@ -458,7 +458,7 @@ async fn wall_cap_binds_owned_queued_and_continued_runs() {
     assert!(cap.is_some());
     let children = children(&runtime, session.id()).await;
     let (first, second) = (&children[0], &children[1]);
-    assert_eq!(caps(&runtime, first.id()).await, [cap, cap], "the continued run has the cap of its owner");
+    assert_eq!(caps(&runtime, first.id()).await, [cap, cap], "the continued run does not have its owner's cap");
     assert_eq!(caps(&runtime, second.id()).await, [cap]);
     let capped = |outcome: &Outcome| {
         *outcome == timed_out(TimeLimit::WallCap)
@@ -468,8 +468,8 @@ async fn wall_cap_binds_owned_queued_and_continued_runs() {
     assert!(ends[0] == Outcome::Completed && capped(&ends[1]), "{ends:?}");
     assert!(capped(&outcomes(&runtime, second.id()).await[0]));
     let started = kinds(&journal, first.id()).await.into_iter().filter(|kind| *kind == "run_started").count();
-    assert_eq!(started, 1, "the continued run was queued behind the other child");
-    // A person's run in the child has its own cap.
+    assert_eq!(started, 1, "the continued run did not queue behind the other child");
+    // A person's run in the child has a cap of its own.
     let receipt = first.send("and for me?").await.expect("accepted");
     let ended = first.run_ended(receipt.run).await.expect("ended");
     assert_eq!(ended.outcome, Outcome::Completed);

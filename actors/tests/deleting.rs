@@ -1,4 +1,4 @@
-//! Deletion and erasure (J-10): all or nothing over a crash at any write, and erased data never returns.
+//! Deletion and erasure (J-10): atomic across a crash at any write, and erased data never reappears.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::SessionId;
 use subtend_session::message::Message;
 
-/// The answer of the child and of the branch; the parent never gets it.
+/// The answer of the child and of the branch, which the parent never gets.
 const SECRET: &str = "the-launch-code-is-0451";
 
 async fn seconds(n: u64) {
@@ -41,7 +41,7 @@ async fn secretive(request: Request) -> Result<Answer, ModelError> {
     })
 }
 
-/// A tree of three: the parent, its child and a person's branch. `None` where the store fails meanwhile.
+/// Opens a tree of three sessions: the parent, its child and a person's branch. Returns `None` if the store fails meanwhile.
 async fn tree(runtime: &Runtime) -> Option<(SessionHandle, SessionHandle)> {
     let session = runtime.open("worker").ok()?;
     let receipt = session.send("parent").await.ok()?;
@@ -63,8 +63,8 @@ fn listed(journal: &Journal) -> Vec<(SessionId, bool)> {
     journal.heads().expect("heads").into_iter().map(|(session, head)| (session, head.deleted)).collect()
 }
 
-/// Deletes the tree in a host that dies at the `n`-th write. Returns whether it reached that write, and how many sessions were
-/// deleted before and after the next start.
+/// Deletes the tree in a host that dies at the `n`-th write. Returns whether it reached that write, and the number of sessions deleted before and
+/// after the next start.
 async fn killed(n: u64) -> (bool, usize, usize) {
     let memory = Memory::new();
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
@@ -88,18 +88,24 @@ async fn killed(n: u64) -> (bool, usize, usize) {
     if deleted(&before) > 0 {
         assert!(!exported(&journal).contains(SECRET), "write {n}");
     }
-    let noted = before.iter().filter(|(id, _)| journal.head(*id).expect("readable").expect("there").deleted).count();
-    let runtime = builder(&journal).model(model(secretive)).start().await.expect("it starts again");
+    let noted = before
+        .iter()
+        .filter(|(id, _)| journal.head(*id).expect("readable").expect("the session exists").deleted)
+        .count();
+    let runtime = builder(&journal).model(model(secretive)).start().await.expect("the runtime starts again");
     seconds(60).await;
     assert_eq!(listed(&journal), before, "write {n}");
-    let after = before.iter().filter(|(id, _)| journal.head(*id).expect("readable").expect("there").deleted).count();
+    let after = before
+        .iter()
+        .filter(|(id, _)| journal.head(*id).expect("readable").expect("the session exists").deleted)
+        .count();
     assert_eq!(after, deleted(&before), "write {n}: the next start completes the deletion");
     shut(runtime).await;
     (writes >= n, noted, after)
 }
 
 #[tokio::test(start_paused = true)]
-async fn j10_a_delete_is_whole_whatever_write_its_host_dies_at() {
+async fn j10_delete_is_atomic_when_its_host_dies_at_any_write() {
     let mut met = Vec::new();
     for n in 1.. {
         let (there, noted, after) = killed(n).await;
@@ -109,7 +115,7 @@ async fn j10_a_delete_is_whole_whatever_write_its_host_dies_at() {
         }
     }
     for partly in [(0, 0), (1, 3), (2, 3), (3, 3)] {
-        assert!(met.contains(&partly), "{partly:?} was never met: {met:?}");
+        assert!(met.contains(&partly), "{partly:?} never happened: {met:?}");
     }
 }
 
@@ -130,19 +136,19 @@ async fn j10_erased_text_does_not_reappear() {
     let journal = on(Box::new(compacted.clone()));
     assert_eq!(journal.records(session.id()).expect("records"), parent);
     assert!(matches!(journal.records(child.id()), Err(ReadError::NoSuchSession(_))));
-    let runtime = builder(&journal).model(model(secretive)).start().await.expect("it starts again");
+    let runtime = builder(&journal).model(model(secretive)).start().await.expect("the runtime starts again");
     assert!(runtime.session(child.id()).expect("readable").is_none());
     assert!(runtime.find(&child.id().to_string()).await.expect("readable").is_none());
-    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     let kids: Vec<SessionId> = session.tree().await.expect("a tree").children.iter().map(|kid| kid.id).collect();
     assert!(!kids.contains(&child.id()) && kids.len() == 1, "{kids:?}");
     session.usage().await.expect("usage");
     let receipt = session.send("again").await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("the runtime lives");
+    session.run_ended(receipt.run).await.expect("the runtime is running");
     let refused = format!("The task {} is deleted: start a new one.", child.id().short().0);
     let all = exported(&journal);
     assert!(all.contains(&refused), "{refused}: {all}");
     shut(runtime).await;
     let again = compact::copy(&compacted, &compacted, &Memory::new(), &mut |_| {}).expect("compacted");
-    assert_eq!(again, Compacted::default(), "it is erased once");
+    assert_eq!(again, Compacted::default(), "it was erased again");
 }

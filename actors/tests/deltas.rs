@@ -1,5 +1,5 @@
-//! Live deltas on a real disk and several threads: each answer grows without a gap, and no piece arrives after the end of its
-//! attempt or before the end of the attempt before it.
+//! Live deltas on a real disk and several threads: each answer grows without a gap, and no piece arrives after the end of its attempt or before the
+//! end of the previous attempt.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,11 +38,11 @@ impl ReaderLog {
                 let before = (*turn, AttemptNo(attempt.0 - 1));
                 assert!(
                     attempt.0 == 1 || self.over.contains(&before),
-                    "a piece of {place:?} before the end of the one before"
+                    "a piece of {place:?} before the end of the previous attempt"
                 );
                 let kept = self.texts.entry(place).or_default();
                 let offset = usize::try_from(*offset).unwrap();
-                assert!(offset <= kept.len(), "a hole in {place:?}: {} bytes, then offset {offset}", kept.len());
+                assert!(offset <= kept.len(), "a gap in {place:?}: {} bytes, then offset {offset}", kept.len());
                 kept.truncate(offset);
                 kept.push_str(piece);
             }
@@ -60,7 +60,7 @@ impl ReaderLog {
                 let whole = answered.text.as_deref().unwrap_or_default();
                 // A reader of the journal may have missed some or all pieces.
                 let kept = self.texts.get(&place).map(String::as_str).unwrap_or_default();
-                assert!(whole.starts_with(kept), "{kept:?} is not how {whole:?} begins");
+                assert!(whole.starts_with(kept), "{whole:?} does not start with {kept:?}");
             }
             Record::AttemptDiscarded(discarded) => {
                 self.over.insert((discarded.turn, discarded.attempt));
@@ -74,7 +74,7 @@ impl ReaderLog {
 async fn read(mut events: Events) -> usize {
     let mut seen = ReaderLog::default();
     while seen.ended < RUNS {
-        let event = events.next().await.expect("readable").expect("not over");
+        let event = events.next().await.expect("readable").expect("the stream is open");
         seen.take(&event);
     }
     assert_eq!(seen.over.len(), RUNS * 3);
@@ -100,7 +100,7 @@ async fn late_subscribers_receive_deltas_in_order() {
         Ok(text(&message))
     });
     let limits = Limits { backoff_ms: 0, attempts: 3, ..Limits::default() };
-    // So short that readers lag.
+    // The event buffer is small, so that readers lag.
     let options = Options { events: 64, seed: Some(7), ..Options::default() };
     let builder = builder(&journal).limits(limits).options(options).model(Arc::new(model));
     let runtime = builder.start().await.expect("a runtime");
@@ -131,6 +131,6 @@ async fn late_subscribers_receive_deltas_in_order() {
     while let Some(read) = readers.join_next().await {
         pieces += read.expect("read");
     }
-    assert!(pieces > 0, "some were seen");
+    assert!(pieces > 0, "no piece was seen");
     shut(runtime).await;
 }

@@ -23,7 +23,7 @@ async fn seconds(n: u64) {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(72_000), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 fn watched(journal: &Journal) -> Builder {
@@ -56,8 +56,8 @@ async fn family(request: Request) -> Result<Answer, ModelError> {
 }
 
 fn child_of(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
-    let kids = runtime.journal().kids(session.id()).expect("kids");
-    runtime.session(kids[0]).expect("readable").expect("there")
+    let kids = runtime.journal().kids(session.id()).expect("children");
+    runtime.session(kids[0]).expect("readable").expect("the session exists")
 }
 
 async fn owner(journal: &Journal, session: &SessionHandle) -> Option<Owner> {
@@ -67,7 +67,7 @@ async fn owner(journal: &Journal, session: &SessionHandle) -> Option<Owner> {
     })
 }
 
-/// A turn limit beyond half an hour.
+/// Returns limits with a turn limit above half an hour.
 fn limits() -> Limits {
     Limits { run_ms: None, ..Limits::default() }
 }
@@ -78,13 +78,13 @@ async fn detached_call_returns_at_once_and_its_end_wakes_no_owner() {
     let runtime = watched(&journal).limits(limits()).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("parent").await.expect("accepted");
-    assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("started"), "it is not waited for");
+    assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("started"), "the call waited for the detached run");
     let child = child_of(&runtime, &session);
     assert_eq!(owner(&journal, &child).await, Some(Owner::Detached { by_host: false }));
     assert_eq!(runtime.slots_in_use(), 1);
     let tree = session.tree().await.expect("a tree");
     assert_eq!(tree.children.iter().map(|child| child.id).collect::<Vec<_>>(), [child.id()]);
-    // A cancel of owned runs does not reach it.
+    // A cancel of owned runs does not reach the detached run.
     assert_eq!(session.cancel().await, Ok(Control::AlreadyEnded(Outcome::Completed)));
     assert_eq!(end_of(&child, 1).await.text.as_deref(), Some("seen"));
     seconds(1).await;
@@ -93,7 +93,7 @@ async fn detached_call_returns_at_once_and_its_end_wakes_no_owner() {
     let turns = all.iter().filter(|record| matches!(record, Record::TurnStarted { .. })).count();
     assert_eq!((stored, turns), (1, 2), "{all:#?}");
     seconds(60).await;
-    assert_eq!(runtime.census(), Census::default(), "its cap, which is not due yet, is forgotten");
+    assert_eq!(runtime.census(), Census::default(), "the timer of its cap remains");
     shut(runtime).await;
 }
 
@@ -125,13 +125,13 @@ async fn detached_run_ends_by_the_trees_cancel_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_own_cap_ends_it_at_work_and_in_the_queue() {
+async fn detached_run_ends_by_its_cap_while_working_or_queued() {
     let cap = Outcome::TimedOut { what: TimeLimit::WallCap };
     for queued in [false, true] {
         let journal = journal();
         let answer = move |request: Request| async move {
             match (prompt(&request).as_str(), answers(&request)) {
-                // A long worker has the one slot.
+                // A long-running worker holds the only slot.
                 ("parent", 0) if queued => Ok(calls([task("worker", true), watch("watch")])),
                 _ => family(request).await,
             }
@@ -141,10 +141,10 @@ async fn its_own_cap_ends_it_at_work_and_in_the_queue() {
         let session = open(&runtime);
         session.send("parent").await.expect("accepted");
         seconds(5).await;
-        let kids = journal.kids(session.id()).expect("kids");
+        let kids = journal.kids(session.id()).expect("children");
         let mut capped = 0;
         for kid in kids {
-            let kid = runtime.session(kid).expect("readable").expect("there");
+            let kid = runtime.session(kid).expect("readable").expect("the session exists");
             if owner(&journal, &kid).await == Some(Owner::Detached { by_host: false }) {
                 let before = tokio::time::Instant::now();
                 let ended = end_of(&kid, 1).await;
@@ -156,13 +156,13 @@ async fn its_own_cap_ends_it_at_work_and_in_the_queue() {
         assert_eq!(capped, 1);
         end_of(&session, 1).await;
         seconds(HOUR).await;
-        assert_eq!(runtime.census().timers, 0, "its timer is gone");
+        assert_eq!(runtime.census().timers, 0, "its timer remains");
         shut(runtime).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_detaches_a_session_below_another() {
+async fn host_detaches_a_session_below_another() {
     let journal = journal();
     let runtime = watched(&journal).limits(limits()).model(model(family)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -181,7 +181,7 @@ async fn a_host_detaches_a_session_below_another() {
         Record::RunOpened(opened) => opened.wall_cap_at,
         _ => None,
     });
-    assert!(opened.is_some(), "it has a cap of its own");
+    assert!(opened.is_some(), "the detached run has no cap");
     assert_eq!(session.cancel_tree().await, Ok(1));
     end_of(&capped, 1).await;
     shut(runtime).await;
@@ -214,15 +214,15 @@ async fn queued_runs_without_an_owner_survive_a_restart() {
     seconds(5).await;
     let tree = session.tree().await.expect("a tree");
     for quick in tree.children.iter().take(2) {
-        let quick = runtime.session(quick.id).expect("readable").expect("there");
+        let quick = runtime.session(quick.id).expect("readable").expect("the session exists");
         quick.send("and now?").await.expect("accepted");
     }
     assert_eq!((runtime.census().slots, runtime.census().queued), (2, 2));
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     drop((runtime, journal));
 
     let journal = reopen(&memory);
-    let runtime = watched(&journal).limits(limits).model(model(answer)).start().await.expect("one");
+    let runtime = watched(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
     // They request their slots without any input.
     seconds(HOUR).await;
     assert_eq!(journal.inflight().expect("inflight"), []);
@@ -237,7 +237,7 @@ async fn queued_runs_without_an_owner_survive_a_restart() {
         }
     }
     let (lost, done): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| *outcome == Outcome::Lost);
-    assert_eq!(lost.len(), 2, "the worker, and the person's running one");
+    assert_eq!(lost.len(), 2, "expected the worker and the person's running one");
     assert_eq!(done, [const { Outcome::Completed }; 4]);
     shut(runtime).await;
 }

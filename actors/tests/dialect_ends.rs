@@ -1,4 +1,4 @@
-//! The results of each dialect for each way in which a run can end, whole, as the owner's model reads them (K6, K12).
+//! The complete results of each dialect for each way in which a run can end, as the owner's model reads them (K6, K12).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
     }
 }
 
-/// An owner that starts one child and then reads its result, if the dialect has a call for it.
+/// Returns the answer of an owner that starts one child and then reads its result, if the dialect has a call for it.
 fn owner(dialect: Dialect, prompt: &str, request: &Request, at: usize) -> Answer {
     match (dialect, at) {
         (_, 0) => calls([start(dialect, prompt)]),
@@ -33,7 +33,7 @@ fn owner(dialect: Dialect, prompt: &str, request: &Request, at: usize) -> Answer
     }
 }
 
-/// A child that calls `lookup`, says `first`, and then ends as its prompt says.
+/// Returns the answer of a child that calls `lookup`, says `first`, and then ends as its prompt says.
 fn child(request: &Request, at: usize) -> Result<Answer, ModelError> {
     match (&*prompt(request), at) {
         ("complete", 1) => Ok(text("then")),
@@ -42,7 +42,7 @@ fn child(request: &Request, at: usize) -> Result<Answer, ModelError> {
     }
 }
 
-/// Returns the text that an owner reads when its child ends by `how`; the ids are replaced by `ID` and `TASK`.
+/// Returns the text that an owner reads when its child ends by `how`, with ids replaced by `ID` and `TASK`.
 async fn end(dialect: Dialect, how: &'static str) -> String {
     let (journal, last) = (journal(), Arc::new(Mutex::new(None)));
     let seen = Arc::clone(&last);
@@ -65,22 +65,22 @@ async fn end(dialect: Dialect, how: &'static str) -> String {
     catalog.insert(Manifest { turns: Some(3), ..Manifest::new("worker", AgentMode::All, "You are a worker.") });
     let limits = Limits { run_ms: Some(30_000), ..Limits::default() };
     let builder = offering(&journal, &[dialect]).catalog(catalog).limits(limits).model(answering);
-    let runtime = builder.start().await.expect("it starts");
+    let runtime = builder.start().await.expect("the runtime starts");
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
     if how == "cancel" {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let child = session.tree().await.expect("a tree").children[0].id;
-        let child = runtime.session(child).expect("it is read").expect("a child");
+        let child = runtime.session(child).expect("readable").expect("a child");
         drop(child.cancel().await.expect("cancelled"));
     }
-    session.run_ended(receipt.run).await.expect("it ends");
+    session.run_ended(receipt.run).await.expect("the run ends");
     if (dialect, how) == (Dialect::Subagent, "cancel") {
-        // A person's cancel wakes no owner: the next message carries the notice (K17).
+        // A person's cancel does not wake the owner: the next message carries the notice (K17).
         let receipt = session.send("and?").await.expect("accepted");
-        session.run_ended(receipt.run).await.expect("it ends");
+        session.run_ended(receipt.run).await.expect("the run ends");
     }
-    let last = last.lock().unwrap().take().expect("asked");
+    let last = last.lock().unwrap().take().expect("a model call");
     let end = match dialect {
         Dialect::Subagent => notices(&last).pop().expect("a notice"),
         _ => received(&last).pop().expect("a result"),
@@ -96,7 +96,7 @@ fn fenced(text: &str) -> String {
     format!("```\n{text}\n```\n")
 }
 
-/// The object of `subagent` for an end; `complete` has no cause.
+/// Returns the object of `subagent` for an end; `complete` has no cause.
 fn branch(task: &str, status: &str, iterations: u32, why: &str, result: &str) -> Value {
     let mut received = json!({
         "success": status == "complete", "subagentId": "ID", "branchId": "ID", "conversationId": "ROOT", "task": task,
@@ -109,7 +109,7 @@ fn branch(task: &str, status: &str, iterations: u32, why: &str, result: &str) ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn k6_each_dialect_tells_each_end_in_its_own_words() {
+async fn k6_each_dialect_reports_each_end_in_its_format() {
     let turns = "used up its turns before a final answer, after 3 answered turns";
     let ends = [
         ("fail", "error", "failed: the model refused the request as invalid (no), after 1 answered turn", 1, "first"),
@@ -164,7 +164,7 @@ async fn k12_result_is_the_last_text_and_jobs_join_all_texts() {
     assert_eq!(received, branch("complete", "complete", 2, "completed", "then"));
 }
 
-/// `return` wins over other text of the turn, and the other calls of the turn are answered. While a child is in flight it is an
+/// `return` takes precedence over other text of the turn, and the other calls of the turn are answered. While a child is in flight, `return` is an
 /// error that the minion can correct.
 #[tokio::test(start_paused = true)]
 async fn k12_m4_return_wins_and_its_siblings_are_answered() {

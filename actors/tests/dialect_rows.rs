@@ -18,7 +18,7 @@ fn noting(times: &RequestTimes) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2_star_awaits_own_jobs_only_ended_ones_too() {
+async fn s2_star_awaits_only_own_jobs_including_ended_ones() {
     let times = RequestTimes::default();
     let note = noting(&times);
     let root = move |_: &Request, at: usize| {
@@ -35,10 +35,10 @@ async fn s2_star_awaits_own_jobs_only_ended_ones_too() {
     let block = |at: usize, name: &str| format!("[{}: OK]\n{name} found", results[at]);
     assert_eq!(results[3], format!("{}\n\n{}", block(0, "a"), block(1, "b")));
     assert_eq!(results[5], format!("{}\n\n{}\n\n{}", block(0, "a"), block(1, "b"), block(4, "c")));
-    assert_eq!(notices(&last).len(), 1, "the task reports its own end: {:?}", notices(&last));
+    assert_eq!(notices(&last).len(), 1, "the task did not report its own end: {:?}", notices(&last));
     assert!(notices(&last)[0].contains("slow found"));
     let times = times.lock().unwrap().clone();
-    assert!(times[3] < SLOW && times[4] >= SLOW, "no wait was for the task: {times:?}");
+    assert!(times[3] < SLOW && times[4] >= SLOW, "a wait included the task: {times:?}");
     shut(runtime).await;
 }
 
@@ -79,7 +79,7 @@ async fn r3_queued_task_is_pending_and_a_started_one_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b6_iterations_go_on_from_those_of_the_runs_before() {
+async fn b6_iterations_continue_from_earlier_runs() {
     let root = |request: &Request, at: usize| match at {
         0 => calls([("subagent", json!({"task": "a", "maxIterations": 2}))]),
         2 | 4 => {

@@ -1,4 +1,4 @@
-//! Rules that the dialects share, where their seeds disagree or leave it open, by id.
+//! Rules that the dialects share, by id, for which their specifications disagree or leave a choice.
 
 use std::sync::{Arc, Mutex};
 
@@ -34,8 +34,8 @@ fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
 
 type DescendantRequests = Arc<Mutex<Vec<Request>>>;
 
-/// Runs one conversation whose root makes the calls `tool_calls` in its first turn; children say `found`. Returns the root's last
-/// request and those of the children.
+/// Runs one conversation whose root makes the calls `tool_calls` in its first turn; children answer `found`. Returns the last request of the root,
+/// and those of the children.
 async fn below(
     builder: Builder,
     tool_calls: Vec<(&'static str, Value)>,
@@ -52,7 +52,7 @@ async fn below(
     (runtime, session, last, seen)
 }
 
-/// A worker's system prompt with the instructions of `received`, and the hints for `offered`.
+/// Returns a worker's system prompt with the instructions of `received`, and the hints for `offered`.
 fn prompted(received: Option<Dialect>, offered: &[Dialect]) -> String {
     let mut parts = vec!["You are a worker.".to_owned()];
     parts.extend(
@@ -115,7 +115,7 @@ async fn k18_only_children_of_task_and_spawn_task_may_spawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn k20_each_dialect_means_its_own_by_a_list_of_tools() {
+async fn k20_each_dialect_interprets_tool_lists_its_own_way() {
     let calls = vec![
         ("subagent", json!({"task": "a", "tools": {"workspace": ["lookup"]}})), // described, and narrows nothing
         ("spawn", json!({"task": "b", "tools": "lookup"})),
@@ -219,11 +219,11 @@ async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
     });
     let off = Dialects { enabled: false, offered: Dialect::ALL.to_vec(), ..Dialects::default() };
     let builder = offering(&journal(), &[]).dialects(off).model(answering);
-    let runtime = builder.start().await.expect("it starts");
-    let session = runtime.session(id).expect("it is read").expect("a session");
+    let runtime = builder.start().await.expect("the runtime starts");
+    let session = runtime.session(id).expect("readable").expect("a session");
     let receipt = session.send("more").await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("it ends");
-    let last = seen.lock().unwrap().pop().expect("asked");
+    session.run_ended(receipt.run).await.expect("the run ends");
+    let last = seen.lock().unwrap().pop().expect("a model call");
     assert_eq!(offered(&last), ["lookup", "write"]);
     let no = |tool: &str| format!("no tool is named `{tool}`. Available: lookup, write.");
     assert_eq!(received(&last)[1..], [no("spawn_task"), no("check_task")]);
@@ -277,9 +277,9 @@ async fn k9_task_result_names_inspectable_children_by_id() {
     shut(runtime).await;
 }
 
-/// An opaque id is valid for its own caller only, neither for a sibling nor for the parent's parent.
+/// A task id is valid only for its own caller, neither for a sibling nor for the parent's parent.
 #[tokio::test(start_paused = true)]
-async fn k9_an_id_is_of_use_to_the_session_that_was_given_it_alone() {
+async fn k9_task_id_works_only_for_the_session_that_got_it() {
     let ids = Arc::new(Mutex::new(String::new()));
     let given = Arc::clone(&ids);
     let root = |_: &Request, at: usize| match at {
@@ -349,7 +349,7 @@ async fn k13_r7_reading_agents_write_only_by_a_manifest() {
     }
 }
 
-/// The parts in their order, with workspace files; without a profile the caller's own prompt comes first.
+/// The parts come in their order, with workspace files. Without a profile the caller's own prompt comes first.
 #[tokio::test(start_paused = true)]
 async fn s3_k11_job_prompt_has_files_profile_and_parameter() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -392,7 +392,7 @@ async fn s3_k11_job_prompt_has_files_profile_and_parameter() {
     shut(runtime).await;
 }
 
-/// The text of a job reaches its caller as a result only; the caller's answer is its own text.
+/// The text of a job reaches its caller only as a result; the caller's answer is its own text.
 #[tokio::test(start_paused = true)]
 async fn s7_job_text_never_enters_its_callers_answer() {
     let root = |_: &Request, at: usize| match at {
@@ -407,13 +407,13 @@ async fn s7_job_text_never_enters_its_callers_answer() {
         .filter_map(|record| if let Record::TurnAnswered(turn) = record { turn.text } else { None })
         .collect();
     assert_eq!(errors, ["Starting.".into(), "All is done.".into()] as [Text; 2]);
-    let ended = session.run_ended(RunNo(1)).await.expect("it ended");
+    let ended = session.run_ended(RunNo(1)).await.expect("the run ended");
     assert_eq!(ended.text.as_deref(), Some("All is done."));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn m8_the_errors_of_minion_have_one_format() {
+async fn m8_minion_errors_have_one_format() {
     let minion = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
     let chat = json!({"message": "m", "minion_chat_id": "x", "enable_web": false, "enabled_tools": []});
     let calls = vec![minion(" "), ("minion", chat), ("minion", json!({"message": "m"}))];
@@ -429,7 +429,7 @@ async fn m8_the_errors_of_minion_have_one_format() {
     shut(runtime).await;
 }
 
-/// A queued or running task is cancelled at once; an ended one stays as it is.
+/// A queued or running task is cancelled at once; an ended one does not change.
 #[tokio::test(start_paused = true)]
 async fn r3_cancel_task_returns_the_outcome_of_the_task() {
     let root = |request: &Request, at: usize| {
@@ -479,9 +479,9 @@ async fn m10_cost_of_children_counts_for_their_parent() {
     };
     let child = move |_: &Request, _: usize| Ok(costing(text("found")));
     let (_, runtime, session, _) = converse(&Dialect::ALL, root, child).await;
-    let usage = session.usage().await.expect("it is read");
+    let usage = session.usage().await.expect("readable");
     let cost = |times: u64| Usage { input: 10 * times, output: times, ..Usage::default() };
-    // The ends of jobs have their own turn after the rest point (K2).
+    // The ends of jobs get a turn of their own after the rest point (K2).
     assert_eq!((usage.own, usage.owned, usage.tree), (cost(3), cost(5), cost(8)));
     let children: Vec<_> = usage.children.iter().map(|child| (&*child.agent, child.own)).collect();
     assert_eq!(children, [("worker", cost(1)); 5]);

@@ -26,7 +26,7 @@ use subtend_tools::workspace::Workspace;
 
 mod edges;
 
-/// A runtime that offers the dialects `offered`, with the tools `lookup` and `write`.
+/// Returns a builder that offers the dialects `offered`, with the tools `lookup` and `write`.
 fn offering(journal: &Journal, offered: &[Dialect]) -> Builder {
     let dialects = Dialects { offered: offered.to_vec(), ..Dialects::default() };
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
@@ -65,14 +65,14 @@ where
         };
         async move { answer }
     });
-    let runtime = offering(&journal, offers).model(answering).start().await.expect("it starts");
+    let runtime = offering(&journal, offers).model(answering).start().await.expect("the runtime starts");
     let (session, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, Outcome::Completed);
-    let last = last.lock().unwrap().take().expect("the root was asked");
+    let last = last.lock().unwrap().take().expect("a model call of the root");
     (journal, runtime, session, last)
 }
 
-/// An id guessed in the same answer as its spawn names no earlier task; the error does not claim that there are no tasks.
+/// An id guessed in the same answer as its spawn does not name an earlier task; the error does not claim that there are no tasks.
 #[tokio::test(start_paused = true)]
 async fn k9_id_guessed_in_the_same_answer_is_explained() {
     let root = |_: &Request, at: usize| match at {
@@ -116,7 +116,7 @@ async fn s1_s2_jobs_start_at_once_and_are_awaited_in_order() {
         "[{bad}: ERROR]\nThe job failed: the model refused the request as invalid (no), before its first turn was answered."
     );
     assert_eq!(received[2..], [format!("{ok}\n\n{error}"), format!("{error}\n\n[nonesuch: NOT FOUND]\n\n{ok}")]);
-    assert_eq!(notices(&last), Vec::<String>::new(), "an awaited end is not delivered again (K2)");
+    assert_eq!(notices(&last), Vec::<String>::new(), "an awaited end was delivered again (K2)");
     shut(runtime).await;
 }
 
@@ -137,7 +137,7 @@ async fn s2_await_star_without_jobs_delivers_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2_the_text_of_a_job_cannot_pass_for_the_block_of_another() {
+async fn s2_text_of_a_job_cannot_imitate_another_block() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([("spawn", json!({"task": "x"}))]),
         1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
@@ -151,7 +151,7 @@ async fn s2_the_text_of_a_job_cannot_pass_for_the_block_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s4_job_has_its_callers_tools_without_spawning_ones() {
+async fn s4_job_has_its_callers_tools_except_spawn_tools() {
     let every = Dialect::ALL;
     let root = |_: &Request, at: usize| match at {
         0 => calls([("spawn", json!({"task": "all"})), ("spawn", json!({"task": "one", "tools": "lookup, spawn"}))]),
@@ -166,12 +166,12 @@ async fn s4_job_has_its_callers_tools_without_spawning_ones() {
     for name in ["task", "spawn", "spawn_await", "spawn_task", "check_task", "cancel_task", "minion", "subagent"] {
         assert!(of_root.iter().any(|offered| offered == name), "{name}");
     }
-    assert!(!of_root.iter().any(|name| name == "return"), "hidden from callers (M4)");
+    assert!(!of_root.iter().any(|name| name == "return"), "`return` is offered to the caller (M4)");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn s4_m5_tools_that_are_not_available_are_errors() {
+async fn s4_m5_unavailable_tools_are_errors() {
     let minion = |tools: Value| ("minion", json!({"message": "m", "enableWeb": false, "enabledTools": tools}));
     let root = move |_: &Request, at: usize| match at {
         0 => calls([
@@ -192,7 +192,7 @@ async fn s4_m5_tools_that_are_not_available_are_errors() {
         format!("Minion error: {}", lacking("enabledTools", "nonesuch.")),
     ];
     assert_eq!(received[..3], expected);
-    // Tools that start or end runs exist, and no child has them.
+    // Tools that start or end runs exist, but children do not get them.
     assert!(received[3].contains("minionChatId"), "{}", received[3]);
     assert_eq!(session.tree().await.expect("a tree").children.len(), 1);
     shut(runtime).await;
@@ -234,7 +234,8 @@ async fn s5_profile_is_in_schema_prompt_and_childs_prompt() {
     let coder = Profile { system_prompt: Some("You code.".into()), tools: vec!["lookup".into()], ..Profile::default() };
     let profiles = Profiles::load([("coder".into(), coder)].into(), &|_| Err("no".into())).expect("a profile");
     let dialects = Dialects { offered: vec![Dialect::Spawn], profiles, ..Dialects::default() };
-    let runtime = offering(&journal, &[]).dialects(dialects).model(answering).start().await.expect("it starts");
+    let runtime =
+        offering(&journal, &[]).dialects(dialects).model(answering).start().await.expect("the runtime starts");
     ask(&runtime, "go").await;
     let seen = std::mem::take(&mut *seen.lock().unwrap());
     let (root, child) = (&seen[0], seen.iter().find(|request| prompt(request) != "go").expect("a child"));
@@ -278,15 +279,15 @@ async fn r3_task_is_checked_with_and_without_waiting() {
             Ok(answer)
         }
     });
-    let runtime = offering(&journal, &[Dialect::SpawnTask]).model(answering).start().await.expect("it starts");
+    let runtime = offering(&journal, &[Dialect::SpawnTask]).model(answering).start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
-    let received = results(&last.lock().unwrap().take().expect("asked"));
+    let received = results(&last.lock().unwrap().take().expect("a model call"));
     let started = parsed(&received[0]);
     let id = started["taskId"].as_str().expect("an id");
     assert!(id.starts_with("task_") && id.len() == 37, "{id}");
     assert_eq!(started["status"], "pending");
     assert!(received[1].starts_with(&format!("Task {id} is still running")), "{}", received[1]);
-    assert_eq!(received[2..], ["a found", "a found"], "an end can be read again");
+    assert_eq!(received[2..], ["a found", "a found"], "an end could not be read again");
     let child = session.tree().await.expect("a tree").children[0].id;
     let born = records(&journal, child).await;
     let Record::SessionCreated(created) = &born[0] else { panic!("a birth") };
@@ -319,9 +320,9 @@ async fn r3_failed_cancelled_and_unknown_tasks_are_reported() {
         }
         async move { if hangs { std::future::pending().await } else { answer } }
     });
-    let runtime = offering(&journal, &[Dialect::SpawnTask]).model(answering).start().await.expect("it starts");
+    let runtime = offering(&journal, &[Dialect::SpawnTask]).model(answering).start().await.expect("the runtime starts");
     ask(&runtime, "go").await;
-    let received = results(&last.lock().unwrap().take().expect("asked"));
+    let received = results(&last.lock().unwrap().take().expect("a model call"));
     let id = |at: usize| parsed(&received[at])["taskId"].as_str().expect("an id").to_owned();
     assert!(received[2].starts_with("no agent `unknown` can be started by spawn_task"), "{}", received[2]);
     assert_eq!(
@@ -370,7 +371,7 @@ async fn m4_m5_minion_has_named_tools_and_continues_by_its_chat() {
     assert_eq!(
         received[1],
         expected(&received[1]["minionChatId"], "return", false, 1),
-        "the last text is the fallback, and it is said"
+        "expected the last text as the fallback, marked as such"
     );
     assert_eq!(received[2], expected(&chat, "more", true, 1));
     shut(runtime).await;
@@ -417,7 +418,7 @@ async fn b9_subagent_is_reported_and_continued_by_its_branch() {
         _ => text("done"),
     };
     let child = |_: &Request, at: usize| {
-        // Its one iteration is spent on a call: the calls are finished, and it pauses (B5).
+        // Its only iteration is used up by a call: the calls are finished, and it pauses (B5).
         Ok(if at == 0 { calls([("lookup", json!({}))]) } else { text("a found") })
     };
     let (_, runtime, session, last) = converse(&[Dialect::Subagent], root, child).await;
@@ -460,7 +461,7 @@ async fn b9_subagent_child_is_titled_by_its_task() {
     let builder = offering(&journal, &[Dialect::Subagent]).workspace(Workspace::open(dir.path()).expect("a workspace"));
     let child = |request: &Request, _: usize| Ok(text(&prompt(request)));
     let (runtime, session, last) = crate::support::talk::converse_in(builder, root, child).await;
-    assert!(notices(&last)[0].contains("# A title of its own"), "the file was read: {:?}", notices(&last));
+    assert!(notices(&last)[0].contains("# A title of its own"), "the file was not read: {:?}", notices(&last));
     let child = session.tree().await.expect("a tree").children[0].id;
     let title = journal.head(child).expect("a store").expect("a head").title;
     assert_eq!(&*title, "Compare the parsers");
@@ -485,14 +486,14 @@ async fn b10_nested_subagent_is_refused_in_the_shape_of_a_result() {
         (&json!(false), &json!(""), &json!(""))
     );
     assert_eq!((&refused["status"], &refused["error"]), (&json!("error"), &json!("INVALID_ARGUMENTS")));
-    let end = notices(&last)[0].lines().find(|line| line.starts_with('{')).map(parsed).expect("an end");
+    let end = notices(&last)[0].lines().find(|line| line.starts_with('{')).map(parsed).expect("the run ends");
     let nested = parsed(end["result"].as_str().expect("a text"));
     assert_eq!((&nested["success"], &nested["error"]), (&json!(false), &json!("NESTED_SUBAGENT_NOT_ALLOWED")));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn b8_named_tools_come_with_the_task_and_narrow_nothing() {
+async fn b8_named_tools_come_with_the_task_without_narrowing() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([("subagent", json!({"task": "a", "tools": {"workspace": ["lookup", "nonesuch"]}}))]),
         1 => text("waiting"),

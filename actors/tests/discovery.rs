@@ -28,7 +28,7 @@ use subtend_tools::tool::ToolOutput;
 
 type ChildRequests = Arc<Mutex<Vec<Request>>>;
 
-/// `lookup` reads; `make` returns its argument if `make.thing` of it is allowed, and counts its calls.
+/// Returns two tools: `lookup` reads; `make` returns its argument if `make.thing` of it is allowed, and counts its calls.
 fn toolbox(ran: &Arc<AtomicUsize>) -> [FnTool; 2] {
     let ran = Arc::clone(ran);
     let make = tool("make", ToolEffect::SideEffect, move |call| {
@@ -42,7 +42,7 @@ fn toolbox(ran: &Arc<AtomicUsize>) -> [FnTool; 2] {
     [tool("lookup", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) }), make]
 }
 
-/// A host that offers `subagent` and shows a subagent at most `in_full` tools.
+/// Returns a host that offers `subagent` and shows a subagent at most `in_full` tools.
 fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
     let dialects = Dialects {
         offered: vec![Dialect::Subagent, Dialect::Task],
@@ -52,7 +52,7 @@ fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
     builder(journal).dialects(dialects).tools(tools(toolbox(ran)))
 }
 
-/// A model whose root starts a subagent with `arguments`; the subagent makes the calls `steps` in turn, then ends.
+/// Returns a model whose root starts a subagent with `arguments`; the subagent makes the calls `steps` in turn, then ends.
 fn subagent(
     arguments: Value,
     steps: Vec<(&'static str, Value)>,
@@ -73,7 +73,7 @@ fn subagent(
 }
 
 fn received(seen: &ChildRequests) -> Vec<String> {
-    results(seen.lock().unwrap().last().expect("the subagent was asked"))
+    results(seen.lock().unwrap().last().expect("a model call of the subagent"))
 }
 
 async fn child(session: &SessionHandle) -> subtend_session::ids::SessionId {
@@ -81,7 +81,7 @@ async fn child(session: &SessionHandle) -> subtend_session::ids::SessionId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
+async fn b8_subagent_finds_and_uses_tools_not_shown_to_it() {
     let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let arguments = json!({"task": "a", "tools": {"workspace": ["lookup"]}});
     let steps = vec![
@@ -91,7 +91,7 @@ async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
         ("make", json!({"what": "tea"})),
     ];
     let answering = subagent(arguments, steps, &seen);
-    let runtime = host(&journal, 1, &ran).model(answering).start().await.expect("it starts");
+    let runtime = host(&journal, 1, &ran).model(answering).start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let first = seen.lock().unwrap()[0].clone();
     assert_eq!(offered(&first), ["lookup", "get_tools", "use_tool"]);
@@ -109,11 +109,11 @@ async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
             json!({"tools": [make]}).to_string(),
             json!({"tools": [described], "unknown": ["nonesuch"]}).to_string(),
             "made cake".to_owned(),
-            // A discovered tool can also be called by its own name: discovery narrows nothing.
+            // A discovered tool can also be called by its own name: discovery does not narrow the tools.
             "made tea".to_owned(),
         ]
     );
-    // The effect is that of the tool behind `use_tool`: it waits for its intent and is never repeated silently.
+    // The effect is that of the tool behind `use_tool`: it waits for its intent record and is never repeated silently.
     let started = |record: &Record| match record {
         Record::CallStarted { kind, access, .. } => Some((CallKind::clone(kind), access.as_deref().cloned())),
         _ => None,
@@ -130,7 +130,7 @@ async fn b7_b8_few_tools_are_all_shown_without_discovery() {
     let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let steps = vec![("use_tool", json!({"tool": "lookup"}))];
     let answering = subagent(json!({"task": "a", "tools": {"workspace": ["lookup"]}}), steps, &seen);
-    let runtime = host(&journal, 2, &ran).model(answering).start().await.expect("it starts");
+    let runtime = host(&journal, 2, &ran).model(answering).start().await.expect("the runtime starts");
     ask(&runtime, "go").await;
     let first = seen.lock().unwrap()[0].clone();
     assert_eq!(offered(&first), ["lookup", "make"]);
@@ -147,7 +147,7 @@ async fn b8_unknown_slugs_are_skipped_and_noted_in_events() {
     let long = "x".repeat(500);
     let arguments = json!({"task": "a", "tools": {"workspace": ["lookup", "nonesuch"], "other": [long, "make"]}});
     let answering = subagent(arguments, Vec::new(), &seen);
-    let runtime = host(&journal, 16, &ran).model(answering).start().await.expect("it starts");
+    let runtime = host(&journal, 16, &ran).model(answering).start().await.expect("the runtime starts");
     let mut events = runtime.subscribe(None);
     ask(&runtime, "go").await;
     let mut skipped = Vec::new();
@@ -184,7 +184,7 @@ fn policy() -> RuleSet {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
+async fn b8_use_tool_obeys_rules_approvals_and_hooks() {
     let made = |what: &str| json!({"what": what});
     let named = |tool: &str, args: Value| ("use_tool", json!({"tool": tool, "args": args}));
     let mut told_by = Vec::new();
@@ -195,7 +195,7 @@ async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
         let answering = subagent(json!({"task": "a"}), steps, &seen);
         let hook = Arc::new(NoSpite(Mutex::default()));
         let builder = host(&journal, 0, &ran).policy(policy()).hooks(Arc::clone(&hook) as Arc<dyn Hooks>);
-        let runtime = builder.model(answering).start().await.expect("it starts");
+        let runtime = builder.model(answering).start().await.expect("the runtime starts");
         let mut approver = runtime.approver();
         let session = open(&runtime);
         let receipt = session.send("go").await.expect("accepted");
@@ -203,11 +203,11 @@ async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
         assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("make", "make.thing", "fuss"));
         assert_eq!(runtime.approvals().await.expect("approvals"), std::slice::from_ref(&approval));
         approver.answer(&approval, AskVerdict::Deny).await.expect("answered");
-        session.run_ended(receipt.run).await.expect("it ends");
-        assert_eq!(ran.load(Ordering::Relaxed), 1, "cake alone was made");
+        session.run_ended(receipt.run).await.expect("the run ends");
+        assert_eq!(ran.load(Ordering::Relaxed), 1, "expected only cake to be made");
         let hooked = std::mem::take(&mut *hook.0.lock().unwrap());
         assert_eq!(hooked, [("make".to_owned(), made("spite")), ("make".to_owned(), made("cake"))]);
-        let child = runtime.session(child(&session).await).expect("readable").expect("there");
+        let child = runtime.session(child(&session).await).expect("readable").expect("the session exists");
         let decisions = child.audit().await.expect("decisions");
         let brief: Vec<_> = decisions
             .iter()
@@ -217,7 +217,7 @@ async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
             .collect();
         told_by.push((received(&seen), brief));
     }
-    // A direct call gives the same result: the tool and its arguments are judged.
+    // A direct call gives the same result, since the tool and its arguments are judged.
     assert_eq!(told_by[0], told_by[1]);
     let decided: Vec<_> = told_by[0].1.iter().map(|(tool, _, verdict, by)| (&**tool, *verdict, *by)).collect();
     assert_eq!(decided.len(), 5, "{decided:?}");
@@ -226,7 +226,7 @@ async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b8_spawning_tools_are_not_called_through_use_tool() {
+async fn b8_spawn_tools_are_not_called_through_use_tool() {
     let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let steps = vec![
         ("use_tool", json!({"tool": "use_tool", "args": {"tool": "lookup"}})),
@@ -237,7 +237,7 @@ async fn b8_spawning_tools_are_not_called_through_use_tool() {
         ("use_tool", json!({})),
     ];
     let answering = subagent(json!({"task": "a"}), steps, &seen);
-    let runtime = host(&journal, 0, &ran).model(answering).start().await.expect("it starts");
+    let runtime = host(&journal, 0, &ran).model(answering).start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let received = received(&seen);
     assert!(received[0].starts_with("use_tool cannot be called by use_tool: "), "{}", received[0]);
@@ -253,7 +253,7 @@ async fn b8_spawning_tools_are_not_called_through_use_tool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b8_a_tool_that_the_child_lost_is_neither_found_nor_used() {
+async fn b8_removed_tool_cannot_be_found_or_used() {
     let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
     let steps = vec![
         ("get_tools", json!({"tools": ["make", "lookup"]})),
@@ -262,7 +262,7 @@ async fn b8_a_tool_that_the_child_lost_is_neither_found_nor_used() {
     let answering = subagent(json!({"task": "a", "tools": {"any": ["make"]}}), steps, &seen);
     let deny = Rule { action: "make.thing".into(), resource: "*".into(), verdict: Verdict::Deny };
     let builder = host(&journal, 0, &ran).policy(RuleSet { default: Verdict::Allow, rules: vec![deny] });
-    let runtime = builder.model(answering).start().await.expect("it starts");
+    let runtime = builder.model(answering).start().await.expect("the runtime starts");
     ask(&runtime, "go").await;
     let first = seen.lock().unwrap()[0].clone();
     assert_eq!(offered(&first), ["get_tools", "use_tool"]);
@@ -272,7 +272,7 @@ async fn b8_a_tool_that_the_child_lost_is_neither_found_nor_used() {
     shut(runtime).await;
 }
 
-/// Kills the host while a tool of `effect` runs, and starts another. Returns how often the tool ran, and the subagent's results.
+/// Kills the host while a tool of `effect` runs, and starts another. Returns the number of tool runs, and the subagent's results.
 async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
     let (memory, seen, ran) = (Memory::new(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
     let host = |seed: u64| {
@@ -298,29 +298,29 @@ async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
         let builder = builder(&journal).catalog(catalog).dialects(dialects).tools(tools([slow])).options(options);
         builder.model(subagent(json!({"task": "a"}), steps, &seen)).start()
     };
-    let runtime = host(7).await.expect("it starts");
+    let runtime = host(7).await.expect("the runtime starts");
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let root = session.id();
     drop((session, runtime));
 
-    let runtime = host(8).await.expect("it starts");
-    let session = runtime.session(root).expect("readable").expect("there");
-    session.run_ended(receipt.run).await.expect("it ends");
+    let runtime = host(8).await.expect("the runtime starts");
+    let session = runtime.session(root).expect("readable").expect("the session exists");
+    session.run_ended(receipt.run).await.expect("the run ends");
     let found = (ran.load(Ordering::Relaxed), received(&seen));
     shut(runtime).await;
     found
 }
 
 #[tokio::test(start_paused = true)]
-async fn b8_a_used_tool_has_its_own_effects_after_a_restart() {
+async fn b8_used_tool_keeps_its_effects_after_a_restart() {
     let unknown = "Interrupted: side effects unknown. Check before you call it again.".to_owned();
     assert_eq!(restarted(ToolEffect::SideEffect).await, (1, vec![unknown]));
     assert_eq!(restarted(ToolEffect::ReadOnly).await, (2, vec!["slowly done".to_owned()]));
 }
 
-/// A runtime that offers everything, and a model that calls `subagent` in each session and `task` at the root.
+/// Starts a runtime that offers everything, with a model that calls `subagent` in each session and `task` at the root.
 async fn mcp(lifted: bool, source: Source) -> (Journal, Runtime, SessionHandle, Vec<Request>) {
     let (journal, seen) = (journal(), ChildRequests::default());
     let shown = Arc::clone(&seen);
@@ -338,10 +338,10 @@ async fn mcp(lifted: bool, source: Source) -> (Journal, Runtime, SessionHandle, 
     });
     let ran = Arc::default();
     let options = Options { seed: Some(7), mcp_internal: lifted, ..Options::default() };
-    let runtime = host(&journal, 16, &ran).options(options).model(answering).start().await.expect("it starts");
+    let runtime = host(&journal, 16, &ran).options(options).model(answering).start().await.expect("the runtime starts");
     let session = runtime.open(OpenOptions { source, ..OpenOptions::agent("worker") }).expect("a session");
     let receipt = session.send("go").await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("it ends");
+    session.run_ended(receipt.run).await.expect("the run ends");
     let seen = std::mem::take(&mut *seen.lock().unwrap());
     (journal, runtime, session, seen)
 }
@@ -358,13 +358,13 @@ async fn b10_mcp_client_is_refused_subagent_before_other_errors() {
         "error": "MCP_NOT_SUPPORTED",
     });
     for whose in ["go", "below"] {
-        let last = seen.iter().rfind(|request| prompt(request) == whose).expect("asked");
+        let last = seen.iter().rfind(|request| prompt(request) == whose).expect("a model call");
         assert_eq!(serde_json::from_str::<Value>(&results(last)[0]).expect("an object"), refused, "{whose}");
         assert!(!offered(last).iter().any(|tool| tool == "subagent"), "{:?}", offered(last));
-        assert!(offered(last).iter().any(|tool| tool == "task"), "other tools are offered");
+        assert!(offered(last).iter().any(|tool| tool == "task"), "another tool is not offered");
         assert!(!last.system.contains("`subagent`") && last.system.contains("`task`"), "{}", last.system);
     }
-    // The source is recorded, also for the children, so that a restart knows it.
+    // The source is recorded, including for children, so that a restart knows it.
     for session in [session.id(), child(&session).await] {
         let born = records(&journal, session).await;
         let Record::SessionCreated(created) = &born[0] else { panic!("a birth") };
@@ -377,7 +377,7 @@ async fn b10_mcp_client_is_refused_subagent_before_other_errors() {
 async fn b10_k24_internal_and_permitted_calls_are_not_refused() {
     for (lifted, source) in [(false, Source::Internal), (true, Source::Mcp)] {
         let (_, runtime, session, seen) = mcp(lifted, source).await;
-        let last = seen.iter().rfind(|request| prompt(request) == "go").expect("asked");
+        let last = seen.iter().rfind(|request| prompt(request) == "go").expect("a model call");
         assert!(results(last)[0].contains("INVALID_ARGUMENTS"), "{}", results(last)[0]);
         assert!(offered(last).iter().any(|tool| tool == "subagent"), "{:?}", offered(last));
         assert!(last.system.contains("`subagent`"), "{}", last.system);

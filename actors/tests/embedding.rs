@@ -1,4 +1,4 @@
-//! The API for embedders: models by value, one call for one answer, event streams, default tools.
+//! The API for embedders: models by value, prompts, event streams, default tools.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ async fn builder_takes_a_model_or_a_shared_one() {
     }
 }
 
-/// A limit that was set above the slots would not take effect; one that nothing set is accepted.
+/// A limit above the slots would not take effect, so it is refused; a default value is accepted.
 #[tokio::test(start_paused = true)]
 async fn a11_limits_above_the_slots_are_typed_errors() {
     let options = |slots| Options { slots, ..Options::default() };
@@ -49,9 +49,11 @@ async fn a11_limits_above_the_slots_are_typed_errors() {
     let start = async |slots, limits: Limits| {
         Runtime::builder().model(hello()).options(options(slots)).limits(limits).start().await
     };
-    let Err(StartError::AboveSlots(above)) = start(256, live(1000)).await else { panic!("the limit has no effect") };
+    let Err(StartError::AboveSlots(above)) = start(256, live(1000)).await else {
+        panic!("a limit without effect was accepted")
+    };
     assert_eq!(above, AboveSlots { name: "live_runs", value: 1000, slots: 256 });
-    let says = "the limit `live_runs` of 1000 is above the host's `slots`, 256: lower it, or raise `Options::slots`";
+    let says = "the limit `live_runs` of 1000 is above the host's `slots`, 256. Lower it, or raise `Options::slots`";
     assert_eq!(above.to_string(), says);
     let persons = Limits { live_person_runs: 300, ..Limits::default() };
     assert!(matches!(
@@ -61,13 +63,15 @@ async fn a11_limits_above_the_slots_are_typed_errors() {
     shut(start(1000, live(1000)).await.expect("a runtime")).await;
     let runtime = start(2, Limits::default()).await.expect("a runtime");
     let above = OpenOptions { limits: Some(live(4)), ..OpenOptions::agent("general") };
-    let Err(OpenSessionError::AboveSlots(above)) = runtime.open(above) else { panic!("the limit has no effect") };
+    let Err(OpenSessionError::AboveSlots(above)) = runtime.open(above) else {
+        panic!("a limit without effect was accepted")
+    };
     assert_eq!(above, AboveSlots { name: "live_runs", value: 4, slots: 2 });
     let environment = Environment::default().model(hello()).limits(live(4));
     let building = Runtime::builder().model(hello()).options(options(2)).environments(move |_| Ok(environment.clone()));
     let loading = building.start().await.expect("a runtime");
     let elsewhere = OpenOptions { workspace: Some("elsewhere".into()), ..OpenOptions::agent("general") };
-    let refused = loading.open(elsewhere).expect_err("the limit has no effect").to_string();
+    let refused = loading.open(elsewhere).expect_err("a limit without effect was accepted").to_string();
     assert!(refused.contains("the limit `live_runs` of 4 is above the host's `slots`, 2"), "{refused}");
     shut(runtime).await;
     shut(loading).await;
@@ -85,7 +89,7 @@ async fn prompt_returns_the_answer_or_its_error() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     assert_eq!(&*runtime.prompt("general", "A question.").await.expect("an answer"), "An answer.");
     let Err(PromptError::Ended { session, outcome, partial }) = runtime.prompt("worker", "A question.").await else {
-        panic!("a run that failed has no answer");
+        panic!("a failed run returned an answer");
     };
     assert_eq!(
         (&outcome, partial),
@@ -137,7 +141,7 @@ async fn events_and_activity_are_streams() {
     session.send("you").await.expect("accepted");
     let (followed, watched, activity) = read.await.expect("joined");
     assert_eq!(followed, crate::support::kinds(&journal, session.id()).await);
-    // The live stream begins after the first record.
+    // The live stream starts after the first record.
     assert!(watched.len() >= 7 && followed.ends_with(&watched) && watched == activity, "{watched:?} {activity:?}");
     // A poll without an item leaves the reader unchanged.
     let mut late = session.watch();
@@ -147,7 +151,7 @@ async fn events_and_activity_are_streams() {
     assert_eq!(kinds(late, live).await.first(), Some(&"input_accepted"));
     let mut closed = session.watch();
     shut(runtime).await;
-    assert!(StreamExt::next(&mut closed).await.is_none(), "a stream ends with its runtime");
+    assert!(StreamExt::next(&mut closed).await.is_none(), "the stream did not end with its runtime");
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +159,7 @@ async fn events_begin_with_the_birth_when_opened_watched() {
     let journal = journal();
     let runtime = builder(&journal).model(hello()).start().await.expect("a runtime");
     let (session, watched) = runtime.open_watched("general").expect("a session");
-    // Another session's events are not among them.
+    // Events of another session are not included.
     crate::support::open(&runtime).send("aside").await.expect("accepted");
     session.send("you").await.expect("accepted");
     let seen = kinds(watched, |next| match next {

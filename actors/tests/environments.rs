@@ -1,4 +1,4 @@
-//! Environments: each session works in the workspace that its tree was opened in (H5).
+//! Environments: each session works in the workspace in which its tree was opened (H5).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ use subtend_tools::workspace::Workspace;
 
 type Loads = Arc<Mutex<Vec<EnvironmentKey>>>;
 
-/// A tool that says which directory it works in.
+/// Returns a tool that reports the directory in which it works.
 fn where_am_i() -> Registry {
     let at = tool("where", ToolEffect::ReadOnly, |call| async move {
         Ok(ToolOutput::text(call.workspace.path().display().to_string()))
@@ -34,7 +34,7 @@ fn where_am_i() -> Registry {
     tools([at])
 }
 
-/// A model that calls `where`, through a child if the prompt says so, and answers with the result.
+/// Calls `where`, through a child if the prompt says so, and answers with the result.
 async fn asks_where(request: Request) -> Result<Answer, ModelError> {
     match (&*prompt(&request), answers(&request)) {
         ("by a child", 0) => Ok(calls([task("directly", false)])),
@@ -47,7 +47,7 @@ async fn asks_where(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// The environment of a directory that exists: `worker` may do everything there, and calls `where`.
+/// Returns the environment of an existing directory: `worker` may do everything there, and calls `where`.
 fn environment(key: &EnvironmentKey) -> Result<Environment, String> {
     let workspace = Workspace::open(&*key.workspace).map_err(|error| error.to_string())?;
     let mut catalog = Catalog::builtin();
@@ -60,7 +60,7 @@ fn environment(key: &EnvironmentKey) -> Result<Environment, String> {
         .policy(RuleSet::only(Verdict::Allow)))
 }
 
-/// A runtime at home in the current directory that loads others.
+/// Returns a builder whose own workspace is the current directory, and that loads others.
 fn hosting(journal: &Journal, loads: &Loads) -> Builder {
     let loads = Arc::clone(loads);
     builder(journal).tools(where_am_i()).model(model(asks_where)).environments(move |key| {
@@ -99,12 +99,12 @@ async fn h5_sessions_and_children_work_in_their_own_workspace() {
     ];
     let home = std::env::current_dir().expect("a directory").canonicalize().expect("a path").display().to_string();
     assert_eq!(answers, [homes[0].clone(), homes[1].clone(), homes[0].clone(), home]);
-    assert_eq!(loads.lock().unwrap().len(), 2, "each environment is loaded once, and home never");
+    assert_eq!(loads.lock().unwrap().len(), 2, "expected one load of each environment, and none of the own one");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn h5_a_restart_finds_each_environment_again() {
+async fn h5_restart_finds_each_environment_again() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());
     let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let runtime = hosting(&reopen(), &loads).start().await.expect("a runtime");
@@ -138,13 +138,13 @@ async fn h5_missing_workspace_refuses_inputs_and_ends_runs() {
     drop(dir);
     let runtime = hosting(&reopen(), &loads).start().await.expect("another runtime");
     let session = runtime.session(id).expect("readable").expect("a session");
-    let ended = session.run_ended(run).await.expect("it ends");
+    let ended = session.run_ended(run).await.expect("the run ends");
     let Outcome::Failed { .. } = &ended.outcome else { panic!("{:?}", ended.outcome) };
     let refused = session.send("directly").await.map(drop);
     let Err(SendError::BadInput(why)) = &refused else { panic!("{refused:?}") };
     let branch = session.regenerate(None).await.map(drop);
     assert!(matches!(&branch, Err(ControlError::Refused(text)) if text == why), "{branch:?}");
-    // Control: at home nothing is refused.
+    // The control: in its own workspace nothing is refused.
     assert!(!answer(&open(&runtime), "directly").await.is_empty());
     shut(runtime).await;
 }
@@ -186,11 +186,11 @@ async fn another_workspace_is_refused_without_a_loader() {
     let options = OpenOptions { workspace: Some("/elsewhere".into()), ..OpenOptions::agent("worker") };
     let refused = runtime.open(options).map(drop);
     let Err(OpenSessionError::Workspace(why)) = refused else { panic!("{refused:?}") };
-    assert_eq!(why, "this runtime has one workspace: leave `workspace` out");
+    assert_eq!(why, "this runtime has only one workspace. Omit `workspace`");
     shut(runtime).await;
 }
 
-/// The agents that the tool `task` of the next model call offers.
+/// Returns the agents that the tool `task` of the next model call offers.
 async fn offers(session: &SessionHandle) -> String {
     answer(session, "offers").await
 }
@@ -207,7 +207,7 @@ async fn lists_agents(request: Request) -> Result<Answer, ModelError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn registered_and_removed_agents_concern_later_sessions() {
+async fn registered_and_removed_agents_apply_to_later_sessions() {
     let manifest = |name: &str, text: &str| Manifest::new(name, AgentMode::Subagent, text);
     let runtime = builder(&journal()).model(model(lists_agents)).start().await.expect("a runtime");
     let before = general(&runtime);
@@ -233,7 +233,7 @@ async fn registered_and_removed_agents_concern_later_sessions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_that_change_concern_the_next_session_and_reloaded_ones() {
+async fn changed_files_apply_to_new_and_reloaded_sessions() {
     let files: Arc<Mutex<Result<Vec<&str>, String>>> = Arc::new(Mutex::new(Ok(vec![])));
     let read = Arc::clone(&files);
     let runtime = builder(&journal()).model(model(lists_agents)).home_loader(move || {
@@ -256,7 +256,11 @@ async fn files_that_change_concern_the_next_session_and_reloaded_ones() {
         matches!(&not_opened, OpenSessionError::Workspace(why) if why == "the file is half written"),
         "{not_opened:?}"
     );
-    assert_eq!([offers(&before).await, offers(&after).await], ["none", "first-one"], "they keep what they have");
+    assert_eq!(
+        [offers(&before).await, offers(&after).await],
+        ["none", "first-one"],
+        "a failed reload changed an environment"
+    );
     *files.lock().unwrap() = Ok(vec!["second-one"]);
     before.reload().expect("loaded again");
     assert_eq!([offers(&before).await, offers(&after).await], ["second-one", "first-one"]);
@@ -280,14 +284,14 @@ async fn reload_reaches_a_tree_of_another_workspace() {
     let session = opened(&runtime, dir.path());
     assert_eq!(offers(&session).await, "first-one");
     *names.lock().unwrap() = vec!["second-one"];
-    assert_eq!(offers(&session).await, "first-one", "it keeps what it was opened with");
+    assert_eq!(offers(&session).await, "first-one", "the environment changed without a reload");
     session.reload().expect("loaded again");
     assert_eq!(offers(&session).await, "second-one");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn unchanged_files_make_no_environment_for_each_session() {
+async fn unchanged_files_share_one_environment() {
     let reads = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&reads);
     let runtime = builder(&journal()).model(model(lists_agents)).home_loader(move || {

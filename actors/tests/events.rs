@@ -4,7 +4,7 @@ use crate::support::{ask, builder, journal, model, shut, text};
 use subtend_actors::{EventKind, Next, Options};
 
 #[tokio::test(start_paused = true)]
-async fn a_subscriber_of_all_sees_roots_being_opened() {
+async fn subscriber_of_all_trees_sees_new_roots() {
     let journal = journal();
     let runtime = builder(&journal).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
     let mut events = runtime.subscribe(None);
@@ -31,11 +31,11 @@ async fn slow_subscriber_learns_how_many_events_it_missed() {
         ask(&runtime, "one").await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let Some(Next::Missed(missed)) = slow.try_next() else { panic!("a full buffer tells what is missed") };
+    let Some(Next::Missed(missed)) = slow.try_next() else { panic!("a full buffer did not report missed events") };
     let mut seen = 0;
     while let Some(Next::Event(_)) = slow.try_next() {
         seen += 1;
     }
-    assert_eq!((missed, seen), (5 * 8 - 4, 4), "what is missed and what is seen is all there was");
+    assert_eq!((missed, seen), (5 * 8 - 4, 4), "missed and seen events do not add up");
     shut(runtime).await;
 }

@@ -19,7 +19,7 @@ fn strike(point: Point, detail: &'static str, times: usize) -> (Faults, Arc<Atom
     let count = Arc::clone(&struck);
     let faults = Faults::new(move |at, what| {
         if at == point && what == detail && count.fetch_add(1, Ordering::Relaxed) < times {
-            panic!("a fault at {detail}");
+            panic!("injected fault at {detail}");
         }
     });
     (faults, struck)
@@ -37,7 +37,7 @@ async fn with_one_call(request: Request) -> Result<subtend_models::model::Answer
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_tool_is_a_tool_error() {
+async fn panic_in_a_tool_is_a_tool_error() {
     let journal = journal();
     let broken = tool("work", ToolEffect::ReadOnly, |_| async { panic!("the tool broke") });
     let runtime =
@@ -49,7 +49,7 @@ async fn a_panic_in_a_tool_is_a_tool_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_the_model_is_tried_again_and_then_fails_the_run() {
+async fn panic_in_the_model_is_retried_and_then_fails_the_run() {
     let journal = journal();
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
@@ -63,12 +63,12 @@ async fn a_panic_in_the_model_is_tried_again_and_then_fails_the_run() {
         .expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     assert!(matches!(ended.outcome, Outcome::Failed { kind: FailKind::Panic { part: Part::Model, .. } }), "{ended:?}");
-    assert_eq!(made.load(Ordering::Relaxed), 3, "all attempts of the turn");
+    assert_eq!(made.load(Ordering::Relaxed), 3, "expected all attempts of the turn");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_the_turn_task_is_tried_again() {
+async fn panic_in_the_turn_task_is_retried() {
     let journal = journal();
     let (faults, struck) = strike(Point::TurnTask, "model", 1);
     let answer = |_| async {
@@ -85,7 +85,7 @@ async fn a_panic_in_the_turn_task_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_the_handler_restarts_the_session_from_its_journal() {
+async fn panic_in_the_handler_restarts_the_session() {
     for command in ["model_answered", "tool_finished", "spawn", "owned_ended", "admitted"] {
         let journal = journal();
         let (faults, struck) = strike(Point::Handler, command, 1);
@@ -107,7 +107,7 @@ async fn a_panic_in_the_handler_restarts_the_session_from_its_journal() {
             .expect("a runtime");
         let (session, ended) = ask(&runtime, "parent").await;
         assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("whole")), "{command}");
-        assert!(struck.load(Ordering::Relaxed) > 1, "{command} never came");
+        assert!(struck.load(Ordering::Relaxed) > 1, "{command} was never decided");
         let all = records(&journal, session.id()).await;
         let ends = all.iter().filter(|record| matches!(record, Record::RunEnded(_))).count();
         assert_eq!(ends, 1, "{command}: {all:#?}");
@@ -117,7 +117,7 @@ async fn a_panic_in_the_handler_restarts_the_session_from_its_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_kills_twice_is_set_aside_and_ends_the_run() {
+async fn command_that_panics_twice_ends_the_run() {
     let journal = journal();
     let (faults, _) = strike(Point::Handler, "model_answered", usize::MAX);
     let answer = |_| async {
@@ -131,7 +131,7 @@ async fn a_command_that_kills_twice_is_set_aside_and_ends_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_between_append_and_effects_loses_no_effect() {
+async fn panic_between_append_and_effects_loses_no_effect() {
     for last in ["run_ended", "run_parked", "call_finished"] {
         let journal = journal();
         let (faults, struck) = strike(Point::AfterAppend, last, 1);
@@ -149,7 +149,7 @@ async fn a_panic_between_append_and_effects_loses_no_effect() {
             builder(&journal).options(options).model(model(answer)).faults(faults).start().await.expect("a runtime");
         let (_, ended) = ask(&runtime, "parent").await;
         assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("whole")), "{last}");
-        assert!(struck.load(Ordering::Relaxed) > 0, "{last} never came");
+        assert!(struck.load(Ordering::Relaxed) > 0, "{last} was never the last record");
         assert_eq!(journal.outbox().expect("outbox"), [], "{last}");
         assert_eq!(journal.inflight().expect("inflight"), [], "{last}");
         assert_eq!(runtime.slots_in_use(), 0, "{last}");
@@ -167,7 +167,7 @@ async fn run_that_survives_a_panic_keeps_its_slot() {
     let answer = move |request: Request| {
         let (now, top) = (Arc::clone(&now), Arc::clone(&top));
         async move {
-            // Not in the handler that accepts the input: that panic would lose the input too.
+            // The panic must not hit the handler that accepts the input: that would lose the input too.
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             if prompt(&request) == "parent" {
                 let children = (0..4).map(|_| task("child", false));

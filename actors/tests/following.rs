@@ -1,4 +1,4 @@
-//! Events of one session: every record once and in order, from any point, for slow readers too; deltas in between.
+//! Events of one session: every record once and in order, from any position, even for slow readers; deltas in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,14 @@ use subtend_session::outcome::{ModelFail, Outcome};
 const SOON: Duration = Duration::from_secs(30);
 
 async fn next(events: &mut Events) -> Event {
-    tokio::time::timeout(SOON, events.next()).await.expect("an event comes").expect("readable").expect("not over")
+    tokio::time::timeout(SOON, events.next())
+        .await
+        .expect("an event comes")
+        .expect("readable")
+        .expect("the stream is open")
 }
 
-/// The position of the next record; deltas are skipped.
+/// Returns the position of the next record; skips deltas.
 async fn next_seq(events: &mut Events) -> Seq {
     loop {
         if let EventKind::Record { seq, .. } = next(events).await.what {
@@ -40,7 +44,7 @@ async fn last(journal: &Journal, session: &SessionHandle) -> u64 {
     records(journal, session.id()).await.len() as u64
 }
 
-/// A model that streams its words a second apart, and then answers with all of them. The word `fail` fails it.
+/// Returns a model that streams its words one second apart, and then answers with all of them. The word `fail` fails the attempt.
 fn streaming() -> Arc<dyn Model> {
     Arc::new(fn_model("streaming", |request, deltas| async move {
         let wording = match request.attempt.0 {
@@ -63,7 +67,7 @@ async fn streaming_runtime(journal: &Journal) -> Runtime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_come_from_the_beginning_then_live_each_once() {
+async fn records_come_stored_then_live_each_once() {
     let journal = journal();
     let runtime = builder(&journal).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
     let (session, _) = ask(&runtime, "one").await;
@@ -83,14 +87,14 @@ async fn records_come_from_the_beginning_then_live_each_once() {
     // Resumed after the last seq, as after a restart of the reader.
     let mut resumed = session.events(Seq(before).next());
     assert_eq!(seqs(&mut resumed, end).await, (before + 1..=end).collect::<Vec<_>>());
-    // The stream stays open: a later run may follow.
+    // The stream stays open, since a later run may follow.
     assert!(tokio::time::timeout(SOON, resumed.next()).await.is_err());
     shut(runtime).await;
-    assert!(events.next().await.expect("no error").is_none(), "the runtime is over");
+    assert!(events.next().await.expect("no error").is_none(), "the stream continued after the runtime stopped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_lags_is_caught_up_from_the_journal() {
+async fn lagging_reader_catches_up_from_the_journal() {
     let journal = journal();
     let options = Options { events: 4, seed: Some(7), ..Options::default() };
     let builder = builder(&journal).options(options).model(model(|_| async { Ok(text("hello")) }));
@@ -105,7 +109,7 @@ async fn a_reader_that_lags_is_caught_up_from_the_journal() {
         ask(&runtime, "other").await;
     }
     let end = last(&journal, &session).await;
-    assert!(end > 600, "more than a few pages: {end}");
+    assert!(end > 600, "expected several pages: {end}");
     assert_eq!(seqs(&mut slow, end).await, (2..=end).collect::<Vec<_>>());
     shut(runtime).await;
 }
@@ -154,7 +158,7 @@ async fn reader_of_a_busy_session_misses_no_record() {
     shut(runtime).await;
 }
 
-/// Follows a session to the end of its run, and assembles the text as the documentation says.
+/// Follows a session to the end of its run, and assembles the text as the documentation describes.
 async fn received(events: &mut Events) -> Vec<String> {
     let mut received = Vec::new();
     loop {
@@ -189,14 +193,14 @@ async fn late_reader_gets_the_text_so_far_and_then_the_rest() {
         }
     }
     assert_eq!(texts, [(0, "onetwo".to_owned()), (6, "three".to_owned()), (11, "four".to_owned())]);
-    // After the answer none of its deltas is kept.
+    // After the answer, its deltas are not kept.
     let mut after = session.watch();
     assert!(after.try_next().is_none());
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_missed_pieces_gets_the_text_so_far_again() {
+async fn reader_that_missed_pieces_gets_the_text_so_far() {
     let journal = journal();
     let options = Options { events: 2, seed: Some(7), ..Options::default() };
     let runtime = builder(&journal).options(options).model(streaming()).start().await.expect("a runtime");
@@ -206,7 +210,7 @@ async fn a_reader_that_missed_pieces_gets_the_text_so_far_again() {
     let mut slow = session.events(Seq(6));
     assert!(matches!(next(&mut slow).await.what, EventKind::Record { seq: Seq(6), .. }));
     tokio::time::sleep(Duration::from_millis(6_000)).await;
-    // The piece from when it attached, then all that its buffer lost.
+    // Expected: the piece at which it attached, then the text that its buffer lost.
     let received = received(&mut slow).await;
     assert_eq!(received, ["1@0 a", "1@0 abcdefg", "1@7 h", "turn_answered", "run_ended"]);
     shut(runtime).await;
@@ -220,7 +224,7 @@ async fn failed_attempt_is_discarded_before_the_next_one_streams() {
     let mut events = session.events(Seq(6));
     let receipt = session.send("all is fail").await.expect("accepted");
     let mut received = received(&mut events).await;
-    // The first attempt is not held back: its first piece may arrive before the record that it started.
+    // The first attempt is not held back: its first piece may arrive before the record that starts it.
     received[..2].sort();
     assert_eq!(
         received,
@@ -279,7 +283,7 @@ async fn unknown_session_is_reported() {
 }
 
 #[tokio::test]
-async fn a_journal_that_fails_ends_every_wait_with_its_reason() {
+async fn journal_failure_ends_every_wait_with_its_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));
@@ -300,10 +304,10 @@ async fn a_journal_that_fails_ends_every_wait_with_its_reason() {
     let waits = tokio::spawn(async move { receipt.answer().await });
     tokio::task::yield_now().await;
     faults.fail_write(faults.writes() + 1);
-    session.send("two").await.expect_err("nothing is accepted any more");
+    session.send("two").await.expect_err("an input was accepted after the failure");
     let why = follows.await.expect("joined");
     assert!(why.starts_with("the journal failed"), "{why}");
-    let error = waits.await.expect("joined").expect_err("there is no answer");
+    let error = waits.await.expect("joined").expect_err("expected no answer");
     assert!(matches!(&error, AnswerError::Stopped(Stopped::Poisoned(_))), "{error}");
     runtime.shutdown(Duration::from_secs(1)).await;
 }

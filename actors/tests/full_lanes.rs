@@ -1,4 +1,4 @@
-//! B-2: a cancel is handled within one handler's time, however full the data lane is.
+//! B-2: a cancel is handled within one handler's time, even if the data lane is full.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -39,15 +39,15 @@ impl ThreadGate {
     }
 }
 
-/// The root's handler is blocked until 10,000 ends and a full inbox are queued; the cancel that came last is decided first.
+/// The root's handler is blocked until 10,000 ends and a full inbox are queued. The cancel that was sent last is decided first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_cancel_is_heard_however_much_waits() {
+async fn cancel_is_decided_before_a_full_inbox() {
     const CHILDREN: usize = 10_000;
     let journal = journal();
     let (gate, ended) = (ThreadGate::default(), Arc::new(AtomicUsize::new(0)));
     let (held, ends) = (gate.clone(), Arc::clone(&ended));
     let faults = Faults::new(move |point, detail| match (point, detail) {
-        // The root alone: its children do not exist yet.
+        // This blocks only the root, since its children do not exist yet.
         (Point::Handler, "background") => held.wait(),
         (Point::AfterAppend, "run_ended") => drop(ends.fetch_add(1, Ordering::Relaxed)),
         _ => {}
@@ -84,7 +84,7 @@ async fn a_cancel_is_heard_however_much_waits() {
         .expect("a runtime");
     let session = open(&runtime);
     session.send("parent").await.expect("accepted");
-    let all_born = || journal.kids(session.id()).expect("kids").len() == CHILDREN;
+    let all_born = || journal.kids(session.id()).expect("children").len() == CHILDREN;
     until(all_born).await;
     let nothing = CallId { turn: TurnNo(99), ix: 0 };
     let holds = tokio::spawn({
@@ -112,7 +112,7 @@ async fn a_cancel_is_heard_however_much_waits() {
         async move {
             until(|| full.load(Ordering::Relaxed) == 1).await;
             let mut cancel = std::pin::pin!(session.cancel());
-            // After one poll it is in the lane.
+            // After one poll the cancel is in the inbox.
             let first = futures_util::poll!(cancel.as_mut());
             request_count.store(1, Ordering::Relaxed);
             match first {
@@ -121,7 +121,7 @@ async fn a_cancel_is_heard_however_much_waits() {
             }
         }
     });
-    // Once the last send is refused, all others are in the lanes.
+    // Once the last send is refused, all others are in the inbox.
     until(|| full.load(Ordering::Relaxed) == 1).await;
     until(|| request_count.load(Ordering::Relaxed) == 1).await;
     gate.open();
@@ -129,14 +129,14 @@ async fn a_cancel_is_heard_however_much_waits() {
     drop(holds.await.expect("joined"));
     let sent = sends.await.expect("joined");
     let busy = sent.iter().filter(|sent| matches!(sent, Err(SendError::Busy { what: "the inbox", limit: 64 }))).count();
-    assert_eq!(busy, 1, "the inbox took 64");
+    assert_eq!(busy, 1, "expected the inbox to take 64");
     let kinds: Vec<&str> = records(&journal, session.id()).await.iter().map(Record::kind).collect();
     let at = |kind| kinds.iter().position(|found| *found == kind);
     let closing = at("run_held").or(at("run_ended")).expect("cancelled");
     let noticed = at("notice_taken").expect("noticed");
     let input = kinds.iter().rposition(|kind| *kind == "input_accepted").expect("accepted");
-    assert!(closing < input, "the cancel was decided before the inputs that came before it");
-    assert!(noticed.abs_diff(closing) <= 64, "and before the ends");
+    assert!(closing < input, "an earlier input was decided before the cancel");
+    assert!(noticed.abs_diff(closing) <= 64, "the ends were decided long before the cancel");
     until(|| journal.inflight().expect("inflight").is_empty()).await;
     shut(runtime).await;
 }
@@ -148,5 +148,5 @@ async fn until(mut holds: impl FnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it never held");
+    panic!("the condition never became true");
 }

@@ -12,7 +12,7 @@ use subtend_session::outcome::Outcome;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Panics at each point with its detail, as often as given.
+/// Panics at each point with its detail, the given number of times.
 fn strikes(points: &'static [(Point, &'static str, usize)]) -> (Faults, Arc<Mutex<Vec<usize>>>) {
     let left = Arc::new(Mutex::new(vec![0; points.len()]));
     let struck = Arc::clone(&left);
@@ -23,7 +23,7 @@ fn strikes(points: &'static [(Point, &'static str, usize)]) -> (Faults, Arc<Mute
                 struck[ix] += 1;
                 let n = struck[ix];
                 drop(struck);
-                assert!(n > *times, "a fault at {detail}");
+                assert!(n > *times, "injected fault at {detail}");
             }
         }
     });
@@ -31,7 +31,7 @@ fn strikes(points: &'static [(Point, &'static str, usize)]) -> (Faults, Arc<Mute
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_session_that_was_given_up_gives_up_no_later_run() {
+async fn later_run_is_not_ended_for_an_earlier_crash_loop() {
     let journal = journal();
     let (faults, struck) = strikes(&[(Point::Handler, "submit", 2), (Point::Handler, "model_answered", 1)]);
     let answer = |_| async {
@@ -47,13 +47,13 @@ async fn a_quiet_session_that_was_given_up_gives_up_no_later_run() {
         }
     }
     let ended = tokio::time::timeout(SOON, session.run_ended(receipt.expect("accepted").run)).await;
-    assert_eq!(ended.expect("ends").expect("lives").outcome, Outcome::Completed);
-    assert_eq!(*struck.lock().unwrap(), [3, 2], "both faults struck, and then the commands got through");
+    assert_eq!(ended.expect("the run ends").expect("the runtime is running").outcome, Outcome::Completed);
+    assert_eq!(*struck.lock().unwrap(), [3, 2], "expected both faults to strike before the commands succeeded");
     shut(runtime).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn giving_up_that_fails_too_is_not_a_hot_loop() {
+async fn crash_while_ending_a_run_is_retried_with_a_delay() {
     let journal = journal();
     let (faults, struck) =
         strikes(&[(Point::Handler, "restarts_exhausted", usize::MAX), (Point::Handler, "model_answered", usize::MAX)]);
@@ -71,7 +71,7 @@ async fn giving_up_that_fails_too_is_not_a_hot_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_after_the_end_leaves_no_account_open() {
+async fn panic_after_the_end_leaves_no_open_account() {
     let journal = journal();
     let (faults, struck) = strikes(&[(Point::AfterAppend, "run_ended", 2)]);
     let answer = |request: Request| async move {
@@ -91,7 +91,7 @@ async fn a_panic_after_the_end_leaves_no_account_open() {
     let (session, _) = ask(&runtime, "parent").await;
     let again = session.send("parent").await.expect("accepted");
     session.run_ended(again.run).await.expect("ended");
-    assert_eq!(journal.kids(session.id()).expect("kids").len(), 2);
-    assert!(struck.lock().unwrap()[0] > 2, "the fault struck as often as it was to");
+    assert_eq!(journal.kids(session.id()).expect("children").len(), 2);
+    assert!(struck.lock().unwrap()[0] > 2, "the fault did not strike often enough");
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Hooks: what a host can change, what it cannot, and what happens when a hook fails.
+//! Hooks: what a host can and cannot change, and what happens when a hook fails.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,7 +81,7 @@ fn after(hook: impl Fn(ToolDone) -> Option<Text> + Send + Sync + 'static) -> Clo
     ClosureHooks { after: Some(Box::new(hook)), ..ClosureHooks::default() }
 }
 
-/// A tool `put` of `{"path": …}` that returns its arguments and counts its calls.
+/// Returns a tool `put` of `{"path": …}` that returns its arguments and counts its calls.
 fn put(ran: &Arc<AtomicUsize>) -> FnTool {
     let ran = Arc::clone(ran);
     let put = tool("put", ToolEffect::SideEffect, move |call| {
@@ -94,27 +94,27 @@ fn put(ran: &Arc<AtomicUsize>) -> FnTool {
     })
 }
 
-/// `secret` is denied, `asked` needs an approval, all else is allowed.
+/// Returns a policy: `secret` is denied, `asked` needs an approval, everything else is allowed.
 fn policy() -> RuleSet {
     let rule = |resource: &str, verdict| Rule { action: "put".into(), resource: resource.into(), verdict };
     let rules = vec![rule("secret", Verdict::Deny), rule("asked", Verdict::Ask)];
     RuleSet { default: Verdict::Allow, rules }
 }
 
-/// Calls `put` with `path`, then answers with its result.
+/// Starts a runtime whose model calls `put` with `path`, then answers with the result.
 async fn putting(journal: &Journal, hooks: ClosureHooks, ran: &Arc<AtomicUsize>, path: &'static str) -> Runtime {
     let answering = model(move |request| async move {
         Ok(if answers(&request) == 0 { calls([("put", json!({"path": path}))]) } else { text("done") })
     });
     let builder = builder(journal).policy(policy()).tools(tools([put(ran)])).hooks(Arc::new(hooks)).model(answering);
-    builder.start().await.expect("it starts")
+    builder.start().await.expect("the runtime starts")
 }
 
 async fn go(runtime: &Runtime) -> (SessionHandle, Outcome) {
     let session = open(runtime);
     session.send("go").await.expect("accepted");
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(1))).await;
-    let outcome = ended.expect("the run ends").expect("the runtime lives").outcome;
+    let outcome = ended.expect("the run ends").expect("the runtime is running").outcome;
     (session, outcome)
 }
 
@@ -141,9 +141,9 @@ async fn message_hook_changes_or_refuses_before_acceptance() {
     };
     let hooks = ClosureHooks { message: Some(Box::new(hook)), ..ClosureHooks::default() };
     let answering = model(|request| async move { Ok(text(&format!("you said: {}", prompt(&request)))) });
-    let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
-    let refused = session.send("merge it").await.expect_err("it is refused");
+    let refused = session.send("merge it").await.expect_err("the message was not refused");
     assert_eq!(refused, SendError::Refused("the host refuses the message: review it first".to_owned()));
     let receipt = session.send("hello").await.expect("accepted");
     assert_eq!(&*receipt.answer().await.expect("an answer").text, "you said: hello (checked)");
@@ -158,7 +158,7 @@ async fn message_hook_changes_or_refuses_before_acceptance() {
     assert_eq!(
         accepted,
         [("hello (checked)".to_owned(), Some(r#"{"seen":true}"#.into()))],
-        "nothing of the refused one"
+        "a refused message left a record"
     );
     shut(runtime).await;
 }
@@ -176,7 +176,7 @@ async fn message_hook_that_panics_or_hangs_refuses_the_message() {
     };
     let hooks = ClosureHooks { message: Some(Box::new(hook)), ..ClosureHooks::default() };
     let answering = model(|_| async move { Ok(text("fine")) });
-    let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     for bad in ["now", "later", "never"] {
         assert!(matches!(session.send(bad).await, Err(SendError::Refused(_))), "{bad}");
@@ -200,7 +200,7 @@ async fn model_hook_names_the_model_and_the_journal_records_it() {
         .hooks(Arc::new(hooks))
         .start()
         .await
-        .expect("it starts");
+        .expect("the runtime starts");
     let (session, outcome) = go(&runtime).await;
     assert_eq!(outcome, Outcome::Completed);
     let answered = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
@@ -224,7 +224,7 @@ async fn b18_hooked_model_has_its_own_cap() {
         .hooks(Arc::new(ClosureHooks { model: Some(Box::new(hook)), ..ClosureHooks::default() }))
         .start()
         .await
-        .expect("it starts");
+        .expect("the runtime starts");
     let (session, _) = go(&runtime).await;
     let message = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::TurnAnswered(answered) => answered.text,
@@ -235,7 +235,7 @@ async fn b18_hooked_model_has_its_own_cap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn model_hook_that_panics_or_is_slow_leaves_the_own_model() {
+async fn failed_or_slow_model_hook_keeps_the_sessions_model() {
     for (panics, expected) in [(true, "completed"), (false, "timed out")] {
         let journal = journal();
         let hook = move |_| -> BoxFuture<'static, Option<Text>> {
@@ -243,7 +243,8 @@ async fn model_hook_that_panics_or_is_slow_leaves_the_own_model() {
         };
         let hooks = ClosureHooks { model: Some(Box::new(hook)), ..ClosureHooks::default() };
         let answering = model(|_| async move { Ok(text("fine")) });
-        let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
+        let runtime =
+            builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("the runtime starts");
         let (_, outcome) = go(&runtime).await;
         assert_eq!(outcome.kind().word(), expected);
         shut(runtime).await;
@@ -251,7 +252,7 @@ async fn model_hook_that_panics_or_is_slow_leaves_the_own_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_denied_with_the_hosts_reason_and_never_runs() {
+async fn call_denied_by_a_hook_never_runs() {
     let (journal, ran) = (journal(), Arc::default());
     let hooks = before(|tool_call| BeforeTool::Deny(format!("not on a Sunday: {}", tool_call.args["path"])));
     let runtime = putting(&journal, hooks, &ran, "open").await;
@@ -293,7 +294,7 @@ async fn replacement_never_widens_the_authority() {
 
 #[tokio::test(start_paused = true)]
 async fn approval_does_not_cover_arguments_changed_by_a_hook() {
-    // The person approves `asked`: the hook may keep the resource, and may not change it to one that needs its own approval.
+    // The person approves `asked`: the hook may keep that resource, but not change it to one that needs its own approval.
     for (given, ends) in [("asked", CallEnd::Ok), ("asked too", CallEnd::Denied)] {
         let (journal, ran) = (journal(), Arc::default());
         let hooks = before(move |_| BeforeTool::With(json!({"path": given})));
@@ -308,13 +309,13 @@ async fn approval_does_not_cover_arguments_changed_by_a_hook() {
             .model(answering)
             .start()
             .await
-            .expect("it starts");
+            .expect("the runtime starts");
         let mut approver = runtime.approver();
         let session = open(&runtime);
         session.send("go").await.expect("accepted");
         let approval = approver.next().await;
-        approver.answer(&approval, AskVerdict::Allow).await.expect("it is answered");
-        session.run_ended(RunNo(1)).await.expect("an end");
+        approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
+        session.run_ended(RunNo(1)).await.expect("the run ends");
         assert_eq!(results(&journal, &session).await[0].0, ends, "{given}");
         drop(approver);
         shut(runtime).await;
@@ -349,7 +350,7 @@ async fn hooks_around_a_tool_that_panic_deny_or_withhold() {
     let journal = crate::support::journal();
     let runtime = putting(&journal, after(|_| panic!("a fault")), &ran, "open").await;
     let (session, _) = go(&runtime).await;
-    let withheld = "the call has ended; its result is withheld: a hook of the host failed".to_owned();
+    let withheld = "the call has ended, but its result is withheld: a hook of the host failed".to_owned();
     assert_eq!(results(&journal, &session).await, [(CallEnd::Ok, withheld)]);
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     shut(runtime).await;
@@ -366,13 +367,13 @@ async fn slow_hook_ends_by_the_calls_deadline_or_a_cancel() {
     let (session, outcome) = go(&runtime).await;
     assert_eq!(outcome, Outcome::Completed);
     assert_eq!(results(&journal, &session).await[0].0, CallEnd::TimedOut);
-    // Cancelled within the hook: the call ends at once, because nothing has started.
+    // Cancelled while the hook runs: the call ends at once, since nothing has started.
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let begun = tokio::time::Instant::now();
-    session.cancel().await.expect("it is cancelled");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.cancel().await.expect("cancelled");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     assert_eq!((begun.elapsed(), ran.load(Ordering::Relaxed)), (Duration::ZERO, 0));
     shut(runtime).await;
 }
@@ -391,14 +392,15 @@ async fn refused_subagent_is_a_tool_error_and_is_not_created() {
     for panics in [false, true] {
         let journal = journal();
         let hook = move |start: &SubagentStart| {
-            assert!(!panics, "a fault");
+            assert!(!panics, "injected fault");
             Err(Refused::because(format!("no more {}s", start.agent)))
         };
         let hooks = ClosureHooks { start: Some(Box::new(hook)), ..ClosureHooks::default() };
-        let runtime = builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("it starts");
+        let runtime =
+            builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("the runtime starts");
         let (session, outcome) = go(&runtime).await;
         assert_eq!(outcome, Outcome::Completed);
-        assert_eq!(journal.kids(session.id()).expect("kids"), []);
+        assert_eq!(journal.kids(session.id()).expect("children"), []);
         let (end, received) = results(&journal, &session).await.remove(0);
         assert!(matches!(end, CallEnd::ToolError { .. }), "{end:?}");
         let expected = if panics { "a hook of the host failed" } else { "refuses to start worker: no more workers" };
@@ -416,13 +418,14 @@ async fn end_of_a_subagent_is_reported_once_when_durable() {
         let durable = store.records(stop.session).expect("records");
         let ended = durable.iter().any(|stored| matches!(stored.record, Record::RunEnded(_)));
         stops.lock().unwrap().push((stop.clone(), ended));
-        panic!("a panic of a hook here changes nothing");
+        panic!("a panic of a stop hook must not change anything");
     };
     let hooks = ClosureHooks { stop: Some(Box::new(stop)), ..ClosureHooks::default() };
-    let runtime = builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("it starts");
+    let runtime =
+        builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("the runtime starts");
     let (session, outcome) = go(&runtime).await;
     assert_eq!(outcome, Outcome::Completed);
-    let child = journal.kids(session.id()).expect("kids")[0];
+    let child = journal.kids(session.id()).expect("children")[0];
     tokio::time::sleep(Duration::from_secs(1)).await;
     let received = std::mem::take(&mut *received.lock().unwrap());
     let seen: Vec<_> = received
@@ -434,7 +437,7 @@ async fn end_of_a_subagent_is_reported_once_when_durable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_that_do_nothing_change_nothing() {
+async fn default_hooks_change_nothing() {
     struct Nothing;
     impl Hooks for Nothing {}
     let (journal, ran) = (journal(), Arc::default());
@@ -445,9 +448,9 @@ async fn hooks_that_do_nothing_change_nothing() {
         })
     });
     let builder = builder(&journal).policy(policy()).tools(tools([put(&ran)])).hooks(Arc::new(Nothing));
-    let runtime = builder.model(answering).start().await.expect("it starts");
+    let runtime = builder.model(answering).start().await.expect("the runtime starts");
     let (session, outcome) = go(&runtime).await;
-    assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "null is not an object");
-    assert_eq!(journal.kids(session.id()).expect("kids").len(), 1);
+    assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "the call ran with null as arguments");
+    assert_eq!(journal.kids(session.id()).expect("children").len(), 1);
     shut(runtime).await;
 }

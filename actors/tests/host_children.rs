@@ -1,4 +1,4 @@
-//! Services of the host write titles and summaries alongside a session's runs; their cost counts for the tree alone.
+//! Services of the host write titles and summaries alongside a session's runs. Their cost counts only for the tree.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ mod summaries;
 
 type ServicePrompts = Arc<Mutex<Vec<(String, String)>>>;
 
-/// A runtime with titles and summaries. `answer` answers for `title` and `summary`; `worker` says "done", or hangs when asked to.
+/// Returns a builder with titles and summaries. `answer` answers for `title` and `summary`; `worker` says "done", or hangs when asked to.
 fn serving<F, Fut>(journal: &Journal, requests: &ServicePrompts, answer: F) -> Builder
 where
     F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
@@ -60,24 +60,24 @@ async fn seconds(n: u64) {
 
 async fn say(session: &SessionHandle, text: &str) {
     let run = session.send(text).await.expect("accepted").run;
-    let ended = session.run_ended(run).await.expect("the runtime lives");
+    let ended = session.run_ended(run).await.expect("the runtime is running");
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("done")));
 }
 
 fn title(runtime: &Runtime, session: &SessionHandle) -> String {
-    runtime.journal().head(session.id()).expect("readable").expect("there").title.to_string()
+    runtime.journal().head(session.id()).expect("readable").expect("the session exists").title.to_string()
 }
 
 fn kids(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
-    let kids = runtime.journal().kids(session.id()).expect("kids");
-    kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect()
+    let kids = runtime.journal().kids(session.id()).expect("children");
+    kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect()
 }
 
 fn session_of(runtime: &Runtime, session: SessionId) -> SessionHandle {
-    runtime.session(session).expect("readable").expect("there")
+    runtime.session(session).expect("readable").expect("the session exists")
 }
 
-/// The services of a session except those in `known`.
+/// Returns the services of a session, except those in `known`.
 fn others(runtime: &Runtime, session: &SessionHandle, known: &[SessionId]) -> Vec<SessionId> {
     kids(runtime, session).iter().map(SessionHandle::id).filter(|kid| !known.contains(kid)).collect()
 }
@@ -89,7 +89,7 @@ async fn outcome(journal: &Journal, session: SessionId) -> Option<Outcome> {
     })
 }
 
-/// The titles and summaries of a session, and the number of other records about its services.
+/// Returns the titles and summaries of a session, and the number of other records about its services.
 async fn described(journal: &Journal, session: SessionId) -> (Vec<TitleSet>, Vec<SummarySet>, usize) {
     let (mut titles, mut summaries, mut notices) = (Vec::new(), Vec::new(), 0);
     for record in records(journal, session).await {
@@ -108,7 +108,7 @@ fn asked_of(requests: &ServicePrompts, agent: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_named_once_by_the_first_message_of_a_person() {
+async fn session_is_titled_once_by_the_first_message() {
     let (journal, requests) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -126,7 +126,7 @@ async fn a_session_is_named_once_by_the_first_message_of_a_person() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn service_takes_no_slot_no_depth_and_no_row_of_a_listing() {
+async fn service_takes_no_slot_depth_or_listing_row() {
     let (journal, requests) = (journal(), ServicePrompts::default());
     let tools = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&tools);
@@ -139,7 +139,7 @@ async fn service_takes_no_slot_no_depth_and_no_row_of_a_listing() {
     let session = open(&runtime);
     say(&session, "hello").await;
     seconds(1).await;
-    assert_eq!(runtime.slots_in_use(), 0, "it works, and holds no slot");
+    assert_eq!(runtime.slots_in_use(), 0, "the running service holds a slot");
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
     let of = records(&journal, service.id()).await;
     let [Record::SessionCreated(created), Record::InputAccepted(_), Record::RunOpened(opened), ..] = &of[..] else {
@@ -149,11 +149,15 @@ async fn service_takes_no_slot_no_depth_and_no_row_of_a_listing() {
     assert_eq!((*parent, *kind, *call, *depth), (session.id(), BranchKind::Service, None, 0));
     assert_eq!((&*created.agent, created.inspectable, opened.slot), ("title", false, false));
     assert_eq!(opened.owner, Owner::Host(Service::Title));
-    assert_eq!(*tools.lock().unwrap(), [(Vec::new(), Some(0.3), Some(80))], "no tools, cool and short");
+    assert_eq!(
+        *tools.lock().unwrap(),
+        [(Vec::new(), Some(0.3), Some(80))],
+        "expected no tools, a low temperature and a short answer"
+    );
     shut_at_once(runtime).await;
 }
 
-/// Shuts down while a service hangs, without waiting for it.
+/// Shuts down while a service hangs, without waiting for the service.
 async fn shut_at_once(runtime: Runtime) {
     let before = Instant::now();
     let report = runtime.shutdown(Duration::from_secs(100)).await;
@@ -162,7 +166,7 @@ async fn shut_at_once(runtime: Runtime) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_title_delays_no_run_and_is_not_retried() {
+async fn hanging_title_does_not_delay_runs_and_is_not_retried() {
     let (journal, requests) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &requests, hangs).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -171,7 +175,7 @@ async fn hanging_title_delays_no_run_and_is_not_retried() {
     say(&session, "again").await;
     assert_eq!(before.elapsed(), Duration::ZERO);
     session.services_done().await;
-    assert_eq!(before.elapsed().as_secs(), 15, "its own cap");
+    assert_eq!(before.elapsed().as_secs(), 15, "expected the service to end by its own limit");
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
     let ended = outcome(&journal, service.id()).await;
     assert_eq!(ended, Some(Outcome::TimedOut { what: TimeLimit::WallCap }));
@@ -204,7 +208,7 @@ async fn failed_or_unusable_title_leaves_the_session_untitled() {
         assert_eq!(title(&runtime, &session), wording);
         assert_eq!(described(&journal, session.id()).await, (Vec::new(), Vec::new(), 0), "{wording}");
     }
-    assert_eq!(asked_of(&requests, "title").len(), 2, "each was asked for once");
+    assert_eq!(asked_of(&requests, "title").len(), 2, "a title was requested again");
     shut(runtime).await;
 }
 
@@ -219,12 +223,12 @@ async fn title_of_a_person_or_the_opening_is_kept() {
     let options = OpenOptions { title: Some("Mine".into()), ..OpenOptions::agent("worker") };
     let opened = runtime.open(options).expect("a session");
     say(&opened, "hello").await;
-    assert_eq!(asked_of(&requests, "title"), Vec::<String>::new(), "no agent is asked for it");
+    assert_eq!(asked_of(&requests, "title"), Vec::<String>::new(), "the agent was asked for a title");
     let named = open(&runtime);
     say(&named, "hello").await;
     named.set_title("Also mine").await.expect("set");
     named.services_done().await;
-    assert_eq!(asked_of(&requests, "title").len(), 1, "it was running already");
+    assert_eq!(asked_of(&requests, "title").len(), 1, "expected the service that was already running");
     assert_eq!((title(&runtime, &opened), title(&runtime, &named)), ("Mine".into(), "Also mine".into()));
     let set = TitleSet { title: "Also mine".into(), by: By::Person, of: None };
     assert_eq!(described(&journal, named.id()).await, (vec![set], Vec::new(), 0));
@@ -254,7 +258,7 @@ async fn end_of_a_session_ends_its_services() {
         seconds(1).await;
     }
     closed.close().await.expect("closed");
-    assert_eq!(deleted.delete(false).await, Ok(2), "it is quiet but for its service");
+    assert_eq!(deleted.delete(false).await, Ok(2), "a session with only a service could not be deleted");
     for session in [&cancelled, &deleted] {
         session.services_done().await;
         for service in kids(&runtime, session) {
@@ -271,7 +275,7 @@ async fn end_of_a_session_ends_its_services() {
     shut(runtime).await;
 }
 
-/// A close starts a service while the deletion runs: two threads, so that neither waits for the other.
+/// A close starts a service while the deletion runs, on two threads so that neither waits for the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_session_is_deleted_while_its_service_starts() {
     let (journal, requests) = (journal(), ServicePrompts::default());
@@ -290,11 +294,14 @@ async fn closed_session_is_deleted_while_its_service_starts() {
         let deleted = session.delete(force).await;
         assert!(matches!(deleted, Ok(2 | 3)), "after {steps} steps: {deleted:?}");
         session.services_done().await;
-        journal.settled().await.expect("the journal lives");
+        journal.settled().await.expect("the journal is open");
         let mut all = kids(&runtime, &session);
         all.push(session);
         for one in all {
-            assert!(journal.head(one.id()).expect("readable").expect("there").deleted, "after {steps} steps");
+            assert!(
+                journal.head(one.id()).expect("readable").expect("the session exists").deleted,
+                "after {steps} steps"
+            );
         }
         assert_eq!(journal.inflight().expect("inflight"), []);
     }
@@ -312,7 +319,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
     let strikes = Arc::clone(&armed);
     let faults = Faults::new(move |point, detail| {
         if (point, detail) == (Point::AfterAppend, "branch_created") && strikes.swap(false, Ordering::Relaxed) {
-            panic!("a fault at the birth of a service");
+            panic!("injected fault at the creation of a service");
         }
     });
     let runtime = serving(&journal, &requests, answer).faults(faults).start().await.expect("a runtime");
@@ -322,11 +329,11 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
     let [title] = &kids(&runtime, &session)[..] else { panic!("a title") };
     let refused = |service: SessionId| {
         Err(ControlError::Refused(format!(
-            "the session is not summed up: its session {service} got another input before its answer"
+            "cannot summarise the session: its session {service} got another input before its answer"
         )))
     };
 
-    // While its run is in flight.
+    // A foreign message arrives while the service's run is in flight.
     let late = tokio::spawn({
         let session = session.clone();
         async move { session.summarise().await }
@@ -336,7 +343,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
     session_of(&runtime, first).send("late").await.expect("accepted");
     assert_eq!(late.await.expect("no panic"), refused(first));
 
-    // Its session restarts before the service's own message is sent: the message joins a run of the person's.
+    // The service session restarts before its own message is sent, so the message joins a run of the person's.
     armed.store(true, Ordering::Relaxed);
     let (summary, early) = tokio::join!(session.summarise(), async {
         for _ in 0..100 {
@@ -346,7 +353,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
                 return service;
             }
         }
-        panic!("no service is born");
+        panic!("no service was created");
     });
     let opened = records(&journal, early).await.into_iter().find_map(|record| match record {
         Record::RunOpened(opened) => Some(opened.owner),
@@ -358,7 +365,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cost_of_services_counts_for_the_tree_alone() {
+async fn cost_of_services_counts_only_for_the_tree() {
     let (journal, requests) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -386,7 +393,7 @@ async fn restart_ends_a_service_as_lost_without_a_notice() {
     let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let boot = runtime.boot();
     assert_eq!((boot.swept, boot.notices, &*boot.undone), (1, 0, &[][..]));
-    let session = runtime.session(id).expect("readable").expect("there");
+    let session = runtime.session(id).expect("readable").expect("the session exists");
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
     assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Lost));
     say(&session, "again").await;

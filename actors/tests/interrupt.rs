@@ -42,7 +42,7 @@ async fn seconds(n: u64) {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 fn reopen(memory: &Memory) -> Journal {
@@ -80,13 +80,13 @@ fn context(request: &Request) -> Vec<&'static str> {
     request.messages.iter().map(word).collect()
 }
 
-/// The first turn asks for `first`; each later one answers with its context.
+/// The first turn makes the calls of `first`; each later one answers with its context.
 async fn telling(request: Request, first: Answer) -> Result<Answer, ModelError> {
     if answers(&request) == 0 { Ok(first) } else { Ok(text(&context(&request).join(" "))) }
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_mid_stream_the_model_is_dropped_at_once_and_the_run_ends() {
+async fn interrupt_drops_a_stream_at_once_and_ends_the_run() {
     let journal = journal();
     let alive = Arc::new(AtomicUsize::new(0));
     let streams = Arc::clone(&alive);
@@ -109,17 +109,21 @@ async fn in_mid_stream_the_model_is_dropped_at_once_and_the_run_ends() {
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
     assert!(before.elapsed() < Duration::from_millis(100), "{:?}", before.elapsed());
-    assert_eq!(alive.load(Ordering::Relaxed), 0, "the future is dropped");
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the future was not dropped");
     let again = [session.interrupt().await, session.interrupt().await];
     assert_eq!(again, [Ok(Control::AlreadyEnded(INTERRUPTED)), Ok(Control::AlreadyEnded(INTERRUPTED))]);
     session.send("two").await.expect("accepted");
     let next = end_of(&session, 2).await;
-    assert_eq!((next.outcome, next.text.as_deref()), (Outcome::Completed, Some("user user")), "nothing is lost");
+    assert_eq!(
+        (next.outcome, next.text.as_deref()),
+        (Outcome::Completed, Some("user user")),
+        "the context is incomplete"
+    );
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_never_ran_has_nothing_to_interrupt() {
+async fn session_without_a_run_has_nothing_to_interrupt() {
     let journal = journal();
     let runtime = builder(&journal).model(model(|_| async { Ok(text("done")) })).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -130,7 +134,7 @@ async fn a_session_that_never_ran_has_nothing_to_interrupt() {
     shut(runtime).await;
 }
 
-/// A runtime whose first answer calls `work`, and a session in which that call has run for two seconds.
+/// Starts a runtime whose first answer calls `work`, and a session in which that call has run for two seconds.
 async fn at_work(journal: &Journal, work: FnTool) -> (Runtime, SessionHandle) {
     let answer = |request| telling(request, calls([("work", serde_json::json!({}))]));
     let runtime = builder(journal).tools(tools([work])).model(model(answer)).start().await.expect("a runtime");
@@ -153,7 +157,7 @@ fn works(effect: ToolEffect, for_seconds: u64, alive: &Arc<AtomicUsize>) -> FnTo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_only_reads_is_dropped_at_once() {
+async fn interrupt_drops_a_read_only_tool_at_once() {
     let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
     let (runtime, session) = at_work(&journal, works(ToolEffect::ReadOnly, 60, &alive)).await;
     let before = tokio::time::Instant::now();
@@ -167,11 +171,11 @@ async fn a_tool_that_only_reads_is_dropped_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_with_side_effects_may_finish_within_the_grace() {
+async fn tool_with_side_effects_may_finish_within_the_grace() {
     let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
     let (runtime, session) = at_work(&journal, works(ToolEffect::SideEffect, 4, &alive)).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
-    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))), "held, it is interrupted already");
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))), "a held run was not reported as interrupted");
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
     let text = "The run was interrupted, but this call finished:\nworked".to_owned();
     assert_eq!(results(&journal, session.id()).await, [(CallEnd::Interrupted, text)]);
@@ -188,14 +192,14 @@ async fn tool_with_side_effects_is_killed_after_the_grace() {
     let took = before.elapsed();
     assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
     seconds(1).await;
-    assert_eq!(alive.load(Ordering::Relaxed), 0, "nothing of it runs on");
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the killed tool continued");
     let ends: Vec<CallEnd> = results(&journal, session.id()).await.into_iter().map(|(end, _)| end).collect();
     assert_eq!(ends, [CallEnd::UnknownEffects]);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn grace_of_an_interrupt_spares_calls_after_a_new_input() {
+async fn interrupt_grace_does_not_affect_later_calls() {
     let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
     let work = works(ToolEffect::SideEffect, 4, &alive);
     let answer = |request: Request| async move {
@@ -209,7 +213,7 @@ async fn grace_of_an_interrupt_spares_calls_after_a_new_input() {
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     session.send("on").await.expect("accepted");
     let ended = end_of(&session, 1).await;
-    assert_eq!(ended.outcome, Outcome::Completed, "the input resumed the run when its tool was done");
+    assert_eq!(ended.outcome, Outcome::Completed, "the input did not resume the run");
     assert_eq!(ended.text.as_deref(), Some("user assistant result user assistant result"));
     let ends: Vec<CallEnd> = results(&journal, session.id()).await.into_iter().map(|(end, _)| end).collect();
     assert_eq!(ends, [CallEnd::Interrupted, CallEnd::Ok]);
@@ -226,7 +230,7 @@ async fn family(request: Request, first: Answer) -> Result<Answer, ModelError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blocking_child_is_cancelled_with_all_below_it() {
+async fn interrupt_cancels_a_blocking_child_with_its_subtree() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -246,16 +250,20 @@ async fn a_blocking_child_is_cancelled_with_all_below_it() {
     assert_eq!(outcome_of(&journal, child).await, below(OutcomeKind::Interrupted));
     for (id, head) in journal.heads().expect("heads") {
         if head.parent == Some(child) {
-            assert_eq!(outcome_of(&journal, id).await, below(OutcomeKind::Cancelled), "all that it owns ends with it");
+            assert_eq!(
+                outcome_of(&journal, id).await,
+                below(OutcomeKind::Cancelled),
+                "an owned run did not end with it"
+            );
         }
     }
     assert_eq!(journal.heads().expect("heads").len(), 4);
-    assert_eq!(journal.outbox().expect("outbox"), [], "the cancel row went with the notice");
+    assert_eq!(journal.outbox().expect("outbox"), [], "the cancel row remained after the notice");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blocking_child_that_waits_for_a_slot_never_starts() {
+async fn interrupted_child_waiting_for_a_slot_never_starts() {
     let journal = journal();
     let called = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&called);
@@ -272,7 +280,7 @@ async fn a_blocking_child_that_waits_for_a_slot_never_starts() {
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
-    assert_eq!(called.load(Ordering::Relaxed), 1, "the one in the background had the slot, and kept it");
+    assert_eq!(called.load(Ordering::Relaxed), 1, "the background child lost its slot");
     shut(runtime).await;
 }
 
@@ -294,18 +302,18 @@ async fn background_child_continues_and_its_notice_stays_unread() {
     let turns = called.load(Ordering::Relaxed);
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     seconds(30).await;
-    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))), "it is held for its child");
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))), "the run was not held for its child");
     let ended = end_of(&session, 1).await;
     assert_eq!(ended.outcome, INTERRUPTED);
     assert_eq!(outcome_of(&journal, child_of(&journal, &session)).await, Some(Outcome::Completed));
-    assert_eq!(called.load(Ordering::Relaxed), turns, "no session was woken");
+    assert_eq!(called.load(Ordering::Relaxed), turns, "a session was woken");
     let all = kinds(&journal, session.id()).await;
     assert!(all.ends_with(&["run_held", "notice_taken", "run_ended"]), "{all:?}");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_resumes_a_held_run_with_everything_in_context() {
+async fn input_resumes_a_held_run_with_its_whole_context() {
     let journal = journal();
     let answer = |request| family(request, calls([task("dig", true), task("lookup", false)]));
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
@@ -315,7 +323,7 @@ async fn an_input_resumes_a_held_run_with_everything_in_context() {
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     seconds(10).await;
     let receipt = session.send("leave that").await.expect("accepted");
-    assert_eq!(receipt.run, RunNo(1), "the run that is held takes it");
+    assert_eq!(receipt.run, RunNo(1), "the held run did not take the input");
     let ended = end_of(&session, 1).await;
     let received = "user assistant result result user assistant notice";
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(received)));
@@ -330,7 +338,7 @@ async fn child_is_interrupted_alone_and_its_owner_is_notified() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     seconds(5).await;
-    let child = runtime.session(child_of(&journal, &session)).expect("readable").expect("there");
+    let child = runtime.session(child_of(&journal, &session)).expect("readable").expect("the session exists");
     assert_eq!(child.interrupt().await, Ok(Control::Done(RunNo(1))));
     let ended = end_of(&session, 1).await;
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("user assistant result")));
@@ -355,7 +363,7 @@ async fn cancel_ends_runs_that_an_interrupt_spared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupt_that_races_the_end_names_the_one_end() {
+async fn interrupt_racing_the_end_reports_that_end() {
     for pause_ms in [9, 10, 11] {
         let journal = journal();
         let answer = |_| async {
@@ -372,17 +380,17 @@ async fn an_interrupt_that_races_the_end_names_the_one_end() {
             match answer.expect("answered") {
                 Control::Done(run) => assert_eq!((run, &ended), (RunNo(1), &INTERRUPTED)),
                 Control::AlreadyEnded(outcome) => assert_eq!(outcome, ended),
-                Control::NotFound => panic!("there is a run"),
+                Control::NotFound => panic!("the run was not found"),
             }
         }
         shut(runtime).await;
     }
 }
 
-/// The owner's actor dies with its interrupt in the log and no effects; a child's dies before it handles the interrupt.
+/// The owner's actor dies with its interrupt in the log but before its effects; a child's dies before it handles the interrupt.
 #[cfg(feature = "fault-points")]
 #[tokio::test(start_paused = true)]
-async fn a_panic_loses_neither_the_interrupt_nor_its_cause() {
+async fn panic_keeps_the_interrupt_and_its_cause() {
     use subtend_actors::faults::{Faults, Point};
 
     for (point, detail) in [(Point::AfterAppend, "cancel_asked"), (Point::Handler, "owner_cancels")] {
@@ -391,7 +399,7 @@ async fn a_panic_loses_neither_the_interrupt_nor_its_cause() {
         let count = Arc::clone(&struck);
         let faults = Faults::new(move |at, what| {
             if at == point && what == detail && count.fetch_add(1, Ordering::Relaxed) == 0 {
-                panic!("a fault at {detail}");
+                panic!("injected fault at {detail}");
             }
         });
         let alive = Arc::new(AtomicUsize::new(0));
@@ -403,13 +411,13 @@ async fn a_panic_loses_neither_the_interrupt_nor_its_cause() {
         let session = open(&runtime);
         session.send("go").await.expect("accepted");
         seconds(5).await;
-        // The answer may be lost with the actor.
+        // The reply may be lost with the actor.
         drop(session.interrupt().await);
         seconds(10).await;
         assert_eq!(
             session.interrupt().await,
             Ok(Control::Done(RunNo(1))),
-            "{detail}: held for the one in the background"
+            "{detail}: the run was not held for its background child"
         );
         assert_eq!((struck.load(Ordering::Relaxed) > 0, alive.load(Ordering::Relaxed)), (true, 0), "{detail}");
         assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED, "{detail}");
@@ -427,7 +435,7 @@ async fn a_panic_loses_neither_the_interrupt_nor_its_cause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_of_the_host_ends_a_held_run_as_interrupted() {
+async fn host_restart_ends_a_held_run_as_interrupted() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let answer = |request| family(request, calls([task("dig", true)]));
@@ -436,18 +444,18 @@ async fn a_restart_of_the_host_ends_a_held_run_as_interrupted() {
     session.send("go").await.expect("accepted");
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     drop((runtime, journal));
 
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     assert_eq!(runtime.boot().swept, 2);
     assert_eq!(outcome_of(&journal, child_of(&journal, &session)).await, Some(Outcome::Lost));
-    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
     session.send("continue").await.expect("accepted");
     let next = end_of(&session, 2).await;
     let received = next.text.expect("an answer");
-    assert!(received.ends_with("notice user"), "{received}: the loss comes before the input");
+    assert!(received.ends_with("notice user"), "{received}: the lost end did not precede the input");
     shut(runtime).await;
 }

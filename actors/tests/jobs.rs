@@ -1,4 +1,4 @@
-//! Jobs that are read again, and lists that name nothing (features S2, S4, S7, R3).
+//! Jobs that are read again, and lists without any name (features S2, S4, S7, R3).
 
 use std::sync::{Arc, Mutex};
 
@@ -40,7 +40,7 @@ where
     let dialects = Dialects { offered, ..Dialects::default() };
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
     let builder = builder(&journal).dialects(dialects).tools(tools([noop("lookup"), noop("write")])).limits(limits);
-    let runtime = builder.model(answering).start().await.expect("it starts");
+    let runtime = builder.model(answering).start().await.expect("the runtime starts");
     let (session, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, Outcome::Completed);
     let received = std::mem::take(&mut *last.lock().unwrap());
@@ -80,7 +80,7 @@ async fn s4_list_without_known_tools_is_an_error() {
 #[tokio::test(start_paused = true)]
 async fn s2_r3_dropped_results_are_read_from_their_sessions() {
     const JOBS: usize = 50;
-    // More text than a session keeps of all results, and each is returned whole.
+    // Together the results exceed the text that a session keeps, yet each is returned whole.
     let limits = Limits { spawns: 200, live_runs: 200, calls_per_answer: 200, ..Limits::default() };
     let large = |of: &str| format!("{of} {}", "x".repeat(30_000));
     let started = |request: &Request| results(request)[..2 * JOBS].to_vec();
@@ -107,9 +107,9 @@ async fn s2_r3_dropped_results_are_read_from_their_sessions() {
     let ok = |at: usize| format!("[{}: OK]\n{}", received[at], large(&format!("job {at}")));
     let expected = [format!("{}\n\n{}", ok(0), ok(JOBS - 1)), large("task 0"), large(&format!("task {}", JOBS - 1))];
     assert!(again == expected, "{:?}", again.iter().map(String::len).collect::<Vec<_>>());
-    // The kept part of all results is bounded, also after a restart.
+    // The kept part of all results is bounded, even after a restart.
     let stored = records(&journal, session.id()).await;
-    let state = State::fold(session.id(), &stored).expect("it folds");
+    let state = State::fold(session.id(), &stored).expect("the records fold");
     let texts: usize = state.children.values().filter_map(|child| child.given.as_ref()).map(|it| it.prefix.len()).sum();
     assert!(state.kept.bytes() <= 1 << 20 && texts <= 1 << 20 && texts > 1 << 19, "{texts}");
     assert_eq!(state.children.values().filter(|child| child.given.is_some()).count(), 2 * JOBS);

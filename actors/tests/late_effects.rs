@@ -1,4 +1,4 @@
-//! After a run's token has fired, no run below starts an effect (T-4).
+//! After a run's token has fired, no run below it starts an effect (T-4).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ async fn shut(runtime: Runtime) {
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }
 
-/// The answers of a parent that waits for one child, and of that child: `asks`, once `go` is set.
+/// Returns the answers of a parent that waits for one child, and of that child: `asks`, once `go` is set.
 fn one_child(
     go: Arc<Notify>,
     asks: &'static [&'static str],
@@ -59,7 +59,7 @@ fn one_child(
     }
 }
 
-/// The owner is cancelled while the intent of a call with side effects is being synced: the call does not start.
+/// The owner is cancelled while the intent of a call with side effects is being synced, so the call does not start.
 #[tokio::test]
 async fn call_whose_intent_syncs_after_the_cancel_never_starts() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -76,7 +76,7 @@ async fn call_whose_intent_syncs_after_the_cancel_never_starts() {
     let parent = open(&runtime);
     parent.send("parent").await.expect("accepted");
     let child = child_of(&journal, &parent).await;
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
 
     let before = journal.appended();
     let held = faults.hold();
@@ -90,18 +90,18 @@ async fn call_whose_intent_syncs_after_the_cancel_never_starts() {
     while journal.appended() == before {
         tokio::task::yield_now().await;
     }
-    assert!(!cancelling.is_finished(), "nor is the cancel on the disk");
-    // One thread: all that can run without the disk has run.
+    assert!(!cancelling.is_finished(), "the cancel returned before it was on the disk");
+    // On this single thread, everything that can run without the disk has now run.
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(begun.load(Ordering::Relaxed), 0, "its intent is not on the disk");
+    assert_eq!(begun.load(Ordering::Relaxed), 0, "the call started before its intent was on the disk");
     drop(held);
-    cancelling.await.expect("asked").expect("answered");
-    let ended = parent.run_ended(RunNo(1)).await.expect("an end");
+    cancelling.await.expect("a model call").expect("answered");
+    let ended = parent.run_ended(RunNo(1)).await.expect("the run ends");
     assert!(matches!(ended.outcome, Outcome::Cancelled { .. }), "{ended:?}");
     assert_eq!(ends(&journal, child).await, [CallEnd::Cancelled]);
-    assert_eq!(begun.load(Ordering::Relaxed), 0, "the owner was cancelled before it could begin");
+    assert_eq!(begun.load(Ordering::Relaxed), 0, "the call started after its owner was cancelled");
     shut(runtime).await;
 }
 
@@ -114,8 +114,8 @@ impl Drop for Witness {
     }
 }
 
-/// Two read-only calls are due in one turn of the actor. While the first runs, another thread cancels the owner: the second does not
-/// start, though the actor has not received the cancel yet.
+/// Two read-only calls are due in one turn of the actor. While the first runs, another thread cancels the owner: the second does not start, although
+/// the actor has not received the cancel yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn second_due_call_does_not_start_after_the_owners_cancel() {
     let journal = journal();
@@ -123,7 +123,7 @@ async fn second_due_call_does_not_start_after_the_owners_cancel() {
     let (at_work, is_at_work) = oneshot::channel();
     let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
     let first = Mutex::new(Some((at_work, goes_on)));
-    // It blocks the actor's thread, as a synchronous tool may.
+    // The tool blocks the actor's thread, as a synchronous tool may.
     let first = tool("first", ToolEffect::ReadOnly, move |call| {
         let (at_work, goes_on) = first.lock().unwrap().take().expect("called once");
         at_work.send(call.key.session).expect("a receiver waits");
@@ -165,14 +165,14 @@ async fn second_due_call_does_not_start_after_the_owners_cancel() {
         have_begun.recv().await.expect("both begin");
     }
     parent.cancel().await.expect("answered");
-    // The owner's token has reached its children when the siblings of the running one have stopped.
+    // The owner's token has reached its children once the siblings of the running one have stopped.
     for _ in 0..2 {
         are_stopped.recv().await.expect("both stop");
     }
     go_on.send(()).expect("it waits");
-    let ended = parent.run_ended(RunNo(1)).await.expect("an end");
+    let ended = parent.run_ended(RunNo(1)).await.expect("the run ends");
     assert!(matches!(ended.outcome, Outcome::Cancelled { .. }), "{ended:?}");
-    assert_eq!(begun.load(Ordering::Relaxed), 0, "the owner was cancelled before it could begin");
+    assert_eq!(begun.load(Ordering::Relaxed), 0, "the call started after its owner was cancelled");
     assert_eq!(ends(&journal, child).await.last(), Some(&CallEnd::Cancelled));
     shut(runtime).await;
 }

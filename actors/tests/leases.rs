@@ -1,4 +1,4 @@
-//! Model and tool calls start only while the lease of the process runs, and its end stops the runtime.
+//! Model and tool calls start only while the process holds its lease, and the end of the lease stops the runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,24 +15,24 @@ use subtend_tools::tool::ToolOutput;
 
 const WORK: Duration = Duration::from_secs(10);
 
-/// A runtime whose journal can be held, and the number of its calls by kind.
+/// A runtime whose journal can be held back, with its lease and its number of calls.
 struct Leased {
     runtime: Runtime,
     session: SessionHandle,
     lease: Lease,
-    /// Seconds of the lease's clock.
+    /// The time of the lease's clock, in seconds.
     clock: Arc<AtomicU64>,
     faults: Faults,
     journal: Journal,
     _dir: tempfile::TempDir,
-    /// Model calls, and tool calls.
+    /// Number of model calls, and of tool calls.
     begun: [Arc<AtomicUsize>; 2],
 }
 
 impl Leased {
     async fn start(leaves_process: bool) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        // Written by a thread of its own, which can be held.
+        // The journal is written by a thread of its own, which can be held.
         let (engine, faults) = Faulty::new(Box::new(Redb::open(&dir.path().join("store"), 1 << 20).expect("a store")));
         let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
         let begun = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
@@ -58,7 +58,7 @@ impl Leased {
             builder(&journal).model(Arc::new(answering.leaving_process(leaves_process))).tools(tools([write]));
         let runtime = builder.lease(lease.clone()).start().await.expect("a runtime");
         let session = open(&runtime);
-        // Active from here on, since a journal that is held is not read either.
+        // The session is active from here on, since a held journal cannot be read either.
         session.send("first").await.expect("accepted").answer().await.expect("an answer");
         journal.settled().await.expect("durable");
         assert!(lease.renewed(lease.now()));
@@ -70,7 +70,7 @@ impl Leased {
         [&self.begun[0], &self.begun[1]].map(|count| count.load(Ordering::SeqCst))
     }
 
-    /// Waits until the journal has `records` more than when it was held.
+    /// Waits until the journal has more records than when it was held.
     async fn appended(&self, before: subtend_session::ids::Lsn) {
         while self.journal.appended() == before {
             tokio::task::yield_now().await;
@@ -84,7 +84,7 @@ async fn calm() {
     }
 }
 
-/// A pause of the whole process: time passes, and no timer fires before the work that was due.
+/// Simulates a pause of the whole process: time passes, and no timer fires before the work that was due.
 async fn paused(leased: &Leased, held: Held) {
     leased.clock.fetch_add(WORK.as_secs(), Ordering::SeqCst);
     drop(held);
@@ -101,15 +101,15 @@ async fn d2_committed_call_does_not_start_after_the_lease() {
     let sending = tokio::spawn(async move { session.send("work").await });
     leased.appended(before).await;
     calm().await;
-    assert_eq!(leased.begun(), [0, 0], "its intent is not durable");
+    assert_eq!(leased.begun(), [0, 0], "a call started before its intent was durable");
     paused(&leased, held).await;
-    assert_eq!(leased.begun(), [0, 0], "the lease has ended");
-    assert!(!leased.lease.renewed(leased.lease.now()), "a late renewal revives nothing");
+    assert_eq!(leased.begun(), [0, 0], "a call started after the lease");
+    assert!(!leased.lease.renewed(leased.lease.now()), "a late renewal was accepted");
     sending.abort();
-    assert!(leased.session.send("more").await.is_err(), "the runtime has stopped");
+    assert!(leased.session.send("more").await.is_err(), "the stopped runtime accepted an input");
 }
 
-/// The control: the same pause within the lease.
+/// The control: the same pause, but within the lease.
 #[tokio::test]
 async fn d2_committed_call_starts_within_the_lease() {
     let leased = Leased::start(true).await;
@@ -136,7 +136,7 @@ async fn d2_tool_does_not_start_after_the_lease() {
     let sending = tokio::spawn(async move { session.send("work").await });
     leased.appended(before).await;
     calm().await;
-    assert_eq!(leased.begun(), [1, 0], "the tool waits for its intent");
+    assert_eq!(leased.begun(), [1, 0], "the tool did not wait for its intent");
     paused(&leased, held).await;
     assert_eq!(leased.begun(), [1, 0]);
     sending.abort();
@@ -153,8 +153,8 @@ async fn d2_runtime_stops_when_its_lease_ends() {
     leased.lease.end();
     drop(held);
     if let Ok(receipt) = waiting.await.expect("no panic") {
-        receipt.answer().await.expect_err("nothing answers any more");
+        receipt.answer().await.expect_err("a stopped runtime answered");
     }
-    let refused = leased.session.send("more").await.expect_err("it has stopped");
+    let refused = leased.session.send("more").await.expect_err("the stopped runtime accepted an input");
     assert!(refused.to_string().contains("the runtime is shut down"), "{refused}");
 }

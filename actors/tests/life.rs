@@ -16,7 +16,7 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_completes_the_run() {
+async fn answer_completes_the_run() {
     let journal = journal();
     let runtime = builder(&journal).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "hi").await;
@@ -41,7 +41,7 @@ async fn an_answer_completes_the_run() {
 async fn invalid_title_is_refused_for_branches_and_sessions() {
     let journal = journal();
     let runtime = builder(&journal).model(model(|_| async { Ok(text("done")) })).start().await.expect("a runtime");
-    // A title derived from the first message is truncated, not refused.
+    // A title derived from the first message is truncated instead of refused.
     let (session, _) = ask(&runtime, "one\nand more").await;
     let long = "é".repeat(201);
     for (title, why) in [
@@ -61,16 +61,16 @@ async fn invalid_title_is_refused_for_branches_and_sessions() {
     let most = "é".repeat(200);
     let options = BranchOptions { title: Some(most.as_str().into()), ..BranchOptions::default() };
     let (named, plain) = (session.branch(options).await, session.branch(BranchOptions::default()).await);
-    let title = |id| journal.head(id).expect("readable").expect("there").title.to_string();
+    let title = |id| journal.head(id).expect("readable").expect("the session exists").title.to_string();
     assert_eq!(title(named.expect("a branch").id()), most);
     assert_eq!(title(plain.expect("a branch").id()), title(session.id()));
     let beside = session.detach("worker", "read\nthis").await.expect("detached");
-    assert_eq!(title(beside.id()), "read this", "the start of its prompt");
+    assert_eq!(title(beside.id()), "read this", "expected the start of its prompt");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_result_reaches_the_model_in_call_order() {
+async fn tool_results_reach_the_model_in_call_order() {
     let journal = journal();
     let slow = tool("slow", ToolEffect::ReadOnly, |_| async {
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -98,7 +98,7 @@ async fn a_tool_result_reaches_the_model_in_call_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blocking_child_answers_its_call() {
+async fn blocking_child_answers_its_call() {
     let journal = journal();
     let answer = |request: subtend_models::model::Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -110,7 +110,7 @@ async fn a_blocking_child_answers_its_call() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("got it")));
-    let kids = journal.kids(session.id()).expect("kids");
+    let kids = journal.kids(session.id()).expect("children");
     assert_eq!(kids.len(), 1);
     let all = records(&journal, session.id()).await;
     let noticed = all.iter().filter(|record| matches!(record, Record::NoticeTaken(_))).count();
@@ -153,7 +153,7 @@ async fn background_children_wake_the_owner_at_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_tree_of_depth_five_completes_with_one_live_run() {
+async fn waiting_tree_of_depth_five_needs_only_one_live_run() {
     let journal = journal();
     let answer = |request: subtend_models::model::Request| async move {
         let depth: u32 = prompt(&request).parse().unwrap_or(0);
@@ -192,7 +192,7 @@ async fn depth_limit_is_a_tool_error_and_the_run_continues() {
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!(ended.outcome, Outcome::Completed);
     assert_eq!(journal.heads().expect("heads").len(), 2);
-    let child = journal.kids(session.id()).expect("kids");
+    let child = journal.kids(session.id()).expect("children");
     let output = records(&journal, child[0]).await.into_iter().find_map(|record| match record {
         Record::CallFinished(finished) => Some(finished.content.to_string()),
         _ => None,
@@ -202,7 +202,7 @@ async fn depth_limit_is_a_tool_error_and_the_run_continues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_ends_the_whole_owned_subtree_once() {
+async fn cancel_ends_the_whole_owned_subtree_once() {
     let journal = journal();
     let answer = |request: subtend_models::model::Request| async move {
         let depth: u32 = prompt(&request).parse().unwrap_or(0);
@@ -219,7 +219,10 @@ async fn a_cancel_ends_the_whole_owned_subtree_once() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
     let ended = tokio::time::timeout(Duration::from_secs(5), session.run_ended(receipt.run)).await;
-    assert_eq!(ended.expect("within one grace").expect("ended").outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(
+        ended.expect("the cancel took longer than one grace").expect("ended").outcome,
+        Outcome::Cancelled { by: By::Person }
+    );
     let heads = journal.heads().expect("heads");
     assert_eq!(heads.len(), 15);
     for (id, _) in heads {
@@ -235,7 +238,7 @@ async fn a_cancel_ends_the_whole_owned_subtree_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_hangs_fails_with_its_true_cause() {
+async fn hanging_model_fails_with_its_true_cause() {
     let journal = journal();
     let runtime = builder(&journal)
         .model(model(|_| async {
@@ -252,7 +255,7 @@ async fn a_model_that_hangs_fails_with_its_true_cause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quiet_and_waiting_sessions_are_passivated_and_come_back() {
+async fn idle_and_waiting_sessions_are_passivated_and_return() {
     let journal = journal();
     let calls_made = Arc::new(AtomicUsize::new(0));
     let made = Arc::clone(&calls_made);
@@ -274,7 +277,7 @@ async fn quiet_and_waiting_sessions_are_passivated_and_come_back() {
     let session = open(&runtime);
     let receipt = session.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(runtime.present(), 1, "only the working child is in memory");
+    assert_eq!(runtime.present(), 1, "expected only the working child in memory");
     let ended = session.run_ended(receipt.run).await.expect("ended");
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("back")));
     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -23,7 +23,7 @@ fn limited() -> ModelError {
     ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "the weekly limit is reached") }
 }
 
-/// Refuses calls for the first `hours`; each call counts, with the hour in which it was made. Answers take a second.
+/// Returns a model that refuses calls for the first `hours`, and the hour of each call. Answers take a second.
 fn provider(hours: u64) -> (Arc<dyn Model>, Arc<Mutex<Vec<u64>>>) {
     let (begun, made) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
     let count = Arc::clone(&made);
@@ -47,7 +47,7 @@ async fn started(runtime: &Runtime, text: &str) -> SessionHandle {
 
 async fn outcome(session: &SessionHandle) -> Outcome {
     let ended = tokio::time::timeout(10 * HOUR, session.run_ended(RunNo(1))).await;
-    ended.expect("it ends").expect("the runtime lives").outcome
+    ended.expect("the run ends").expect("the runtime is running").outcome
 }
 
 async fn resumed(journal: &Journal, session: &SessionHandle) -> usize {
@@ -65,10 +65,10 @@ async fn parked_run_resumes_by_itself_at_the_reset() {
     let tree = session.tree().await.expect("a tree");
     assert_eq!((tree.phase, tree.outcome), (Phase::WaitingMidTurn, None));
     assert_eq!(outcome(&session).await, Outcome::Completed);
-    // A second for each answer.
+    // Each answer takes a second.
     assert_eq!((begun.elapsed().as_secs(), made.lock().unwrap().clone()), (3_602, vec![0, 1]));
     assert_eq!(resumed(&journal, &session).await, 1);
-    assert_eq!(session.tree().await.expect("a tree").worked_ms, 2_000, "working time excludes the wait");
+    assert_eq!(session.tree().await.expect("a tree").worked_ms, 2_000, "working time includes the wait");
     shut(runtime).await;
 }
 
@@ -84,11 +84,11 @@ async fn park_off_fails_at_once() {
             panic!("{ended:?}")
         };
     }
-    assert_eq!(*made.lock().unwrap(), [0], "the second is refused without a call");
+    assert_eq!(*made.lock().unwrap(), [0], "the second run made a call");
     shut(runtime).await;
 }
 
-/// Each child's first call is refused for an hour; the parent's are not.
+/// Refuses each child's first call for an hour, but not the parent's.
 async fn children(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([task("one", false), task("two", true), task("three", false)])),
@@ -99,7 +99,7 @@ async fn children(request: Request) -> Result<Answer, ModelError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parked_children_give_their_slots_back() {
+async fn parked_children_release_their_slots() {
     let journal = journal();
     let limits = Limits { live_runs: 1, ..Limits::default() };
     let runtime = builder(&journal).model(model(children)).limits(limits).start().await.expect("a runtime");
@@ -108,8 +108,8 @@ async fn parked_children_give_their_slots_back() {
     let parked = parent.tree().await.expect("a tree").children;
     assert_eq!(parked.iter().map(|child| child.phase).collect::<Vec<_>>(), [Phase::WaitingMidTurn; 3]);
     assert_eq!(outcome(&parent).await, Outcome::Completed);
-    // A second or two for those that follow the probe.
-    assert!((3_600..=3_605).contains(&begun.elapsed().as_secs()), "all three wait at the same time");
+    // One or two seconds more for those that follow the probe.
+    assert!((3_600..=3_605).contains(&begun.elapsed().as_secs()), "the three waits were not concurrent");
     shut(runtime).await;
 }
 
@@ -125,7 +125,7 @@ async fn one_parked_run_probes_and_the_others_follow() {
     for session in &sessions {
         assert_eq!(outcome(session).await, Outcome::Completed);
     }
-    // The first call, one probe in each hour, and the four that follow the one that was answered.
+    // Expected: the first call, one probe in each hour, and the four that follow the answered probe.
     assert_eq!(*made.lock().unwrap(), [0, 1, 2, 2, 2, 2, 2]);
     shut(runtime).await;
 }
@@ -149,7 +149,7 @@ async fn probe_that_is_cancelled_hands_over_to_the_next() {
     let runtime = builder(&journal).model(model).start().await.expect("a runtime");
     let (first, second) = (started(&runtime, "go").await, started(&runtime, "go").await);
     tokio::time::sleep(HOUR).await;
-    assert_eq!(made.load(Ordering::Relaxed), 2, "one of both probes");
+    assert_eq!(made.load(Ordering::Relaxed), 2, "expected one probe");
     let probes = |session: &SessionHandle| {
         let row = journal.inflight_of(session.id()).expect("readable");
         row.is_some_and(|row| row.limited_until.is_none())
@@ -174,9 +174,9 @@ async fn controls_end_a_parked_run_at_once() {
     assert!(matches!(outcome(&cancelled).await, Outcome::Cancelled { .. }));
     assert!(matches!(outcome(&interrupted).await, Outcome::Interrupted { .. }));
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    assert_eq!(outcome(&capped).await, Outcome::TimedOut { what: TimeLimit::WallCap }, "the cap still binds");
+    assert_eq!(outcome(&capped).await, Outcome::TimedOut { what: TimeLimit::WallCap }, "the wall cap did not end it");
     tokio::time::sleep(2 * HOUR).await;
-    assert_eq!(*made.lock().unwrap(), [0], "no timer is left");
+    assert_eq!(*made.lock().unwrap(), [0], "a timer remained");
     shut(runtime).await;
 }
 
@@ -184,7 +184,7 @@ fn reopen(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
 }
 
-/// Although no agent here says `on_restart: resume`: nothing of a parked run was in flight.
+/// A parked run resumes although no agent here has `on_restart: resume`, since no call of it was in flight.
 #[tokio::test(start_paused = true)]
 async fn parked_tree_survives_a_restart_and_resumes_once() {
     let memory = Memory::new();
@@ -197,18 +197,18 @@ async fn parked_tree_survives_a_restart_and_resumes_once() {
     let runtime = builder(&journal).model(model(children)).start().await.expect("a runtime");
     assert_eq!((runtime.boot().swept, runtime.boot().resumed), (0, 4));
     let begun = Instant::now();
-    let parent = runtime.session(parent).expect("readable").expect("there");
+    let parent = runtime.session(parent).expect("readable").expect("the session exists");
     assert_eq!(outcome(&parent).await, Outcome::Completed);
     assert!((3_595..=3_605).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
-    for child in journal.kids(parent.id()).expect("kids") {
+    for child in journal.kids(parent.id()).expect("children") {
         let records = records(&journal, child).await;
         let turns = records.iter().filter(|record| matches!(record, Record::TurnStarted { .. })).count();
-        assert_eq!(turns, 2, "one call before the reset, one after it");
+        assert_eq!(turns, 2, "expected one call before the reset and one after it");
     }
     shut(runtime).await;
 }
 
-/// The control: a run whose owner was working ends with it.
+/// The control: a run whose owner was working is lost with it.
 #[tokio::test(start_paused = true)]
 async fn parked_child_of_a_working_owner_is_lost_with_it() {
     let memory = Memory::new();
@@ -227,7 +227,7 @@ async fn parked_child_of_a_working_owner_is_lost_with_it() {
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     assert_eq!((runtime.boot().swept, runtime.boot().resumed), (2, 0));
-    let parent = runtime.session(parent).expect("readable").expect("there");
+    let parent = runtime.session(parent).expect("readable").expect("the session exists");
     assert_eq!(outcome(&parent).await, Outcome::Lost);
     shut(runtime).await;
 }
@@ -245,7 +245,7 @@ async fn steer_waits_for_the_boundary_after_the_call() {
     shut(runtime).await;
 }
 
-/// An option for one session, as for other limits.
+/// Parking can be turned off for one session, as other limits can.
 #[tokio::test(start_paused = true)]
 async fn limit_of_one_session_turns_parking_off() {
     let journal = journal();

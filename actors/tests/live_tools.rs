@@ -1,4 +1,4 @@
-//! Tools that come and go: a model call waits for the first list, and the next one has a changed list.
+//! Tools that are added and removed: a model call waits for the first list, and the next call has the changed list.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::support::{answers, ask, builder, calls, journal, model, offered, open, results, shut, text, tool, tools};
 
-/// A source whose list is known after `late`; a later list takes its place at [`LateTools::next`].
+/// A source whose list is known after `late`; [`LateTools::next`] changes it to a later list.
 struct LateTools {
     late: Option<Duration>,
     settled: AtomicBool,
@@ -34,7 +34,7 @@ impl LateTools {
     }
 }
 
-/// The handle that a registry holds.
+/// The handle for a registry.
 struct LateHandle(Arc<LateTools>);
 
 impl LiveTools for LateHandle {
@@ -80,7 +80,7 @@ impl LiveTools for LateHandle {
 
 type Offers = Arc<Mutex<Vec<Vec<String>>>>;
 
-/// A runtime whose model calls the first tool of its list, and then answers.
+/// Starts a runtime whose model calls the first tool of its list, and then answers.
 async fn runtime(source: &Arc<LateTools>, journal: &subtend_journal::Journal) -> (Runtime, Offers) {
     let offers = Offers::default();
     let saw = Arc::clone(&offers);
@@ -122,7 +122,7 @@ async fn cancel_ends_the_wait_for_tools_at_once() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
-    let ended = session.run_ended(receipt.run).await.expect("the host lives");
+    let ended = session.run_ended(receipt.run).await.expect("the runtime is running");
     assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Cancelled { by: By::Person }, 0));
     assert!(offers.lock().expect("no panic").is_empty(), "no model was called");
     shut(runtime).await;

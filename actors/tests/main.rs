@@ -1,4 +1,4 @@
-//! Tests of the runtime through its public API, in one binary so that it is linked once.
+//! Tests of the runtime through its public API, in one binary so that it is linked only once.
 
 #![allow(
     clippy::expect_used,

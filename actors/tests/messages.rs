@@ -41,14 +41,14 @@ fn users(request: &Request) -> Vec<String> {
     texts.collect()
 }
 
-/// The first id that an error lists, without the parent.
+/// Returns the first id that an error lists, other than the parent.
 fn listed(error: &str) -> String {
     let names = error.split("running: ").nth(1).unwrap_or_default();
     let ids = names.split(", ").filter_map(|name| name.split_once(" (").map(|(id, _)| id.to_owned()));
     ids.into_iter().next().unwrap_or_default()
 }
 
-/// The text of a message within its frame.
+/// Splits a framed message into its sender and its text.
 fn framed(text: &str) -> Option<(String, String)> {
     let (about, rest) = text.strip_prefix("[message from ")?.split_once("]\n")?;
     let lines: Vec<&str> = rest.lines().collect();
@@ -56,7 +56,7 @@ fn framed(text: &str) -> Option<(String, String)> {
     Some((relation.to_owned(), lines.get(1)?.to_string()))
 }
 
-/// A parent with two tasks: `waits` reads what comes, `writes` sends to its sibling and to its parent.
+/// Plays a parent with two tasks: `waits` reads its messages, `writes` sends to its sibling and to its parent.
 async fn family(request: Request) -> Result<Answer, ModelError> {
     let texts = users(&request);
     match (prompt(&request).as_str(), answers(&request)) {
@@ -100,7 +100,7 @@ async fn x16_running_relatives_exchange_messages() {
     shut(runtime).await;
 }
 
-/// Returns what the child of a parent gets for its calls, and what it was offered.
+/// Returns the results of a child's calls, and whether the child was offered the tool.
 async fn child(rules: Vec<Rule>, sent: [(&'static str, Value); 2]) -> (Vec<String>, bool) {
     let journal = journal();
     let answer = move |request: Request| {

@@ -42,7 +42,7 @@ async fn m5_continued_minion_has_the_tools_of_this_call() {
             let chat = results.first().map(|first| parsed(first)["minionChatId"].clone());
             let next = match answers(&request) {
                 0 => calls([minion(None, &["lookup"])]),
-                // Fewer, others, more.
+                // Fewer tools, other tools, more tools.
                 1 => calls([minion(chat.as_ref(), &[])]),
                 2 => calls([minion(chat.as_ref(), &["write", "minion", "return"])]),
                 3 => calls([minion(chat.as_ref(), &["write", "lookup"])]),
@@ -63,15 +63,15 @@ async fn m5_continued_minion_has_the_tools_of_this_call() {
     let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
     let builder = builder(&journal).catalog(catalog).dialects(dialects);
     let builder = builder.tools(tools([noop("lookup"), noop("write"), noop("secret")]));
-    let runtime = builder.model(answering).start().await.expect("it starts");
+    let runtime = builder.model(answering).start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let received: Vec<Value> = received.lock().unwrap().iter().map(|received| parsed(received)).collect();
     let had: Vec<&str> = received.iter().map(|received| received["minionResponse"].as_str().expect("a text")).collect();
     assert_eq!(had, ["lookup return", "return", "write return", "lookup write return"]);
-    // Recorded at the spawn and in the child, so that a later activation offers the same tools.
+    // The tools are recorded at the spawn and in the child, so that a later activation offers the same.
     let child = session.tree().await.expect("a tree").children[0].id;
     let stored = records(&journal, child).await;
-    let state = State::fold(child, &stored).expect("it folds");
+    let state = State::fold(child, &stored).expect("the records fold");
     let names = |names: &[&str]| Some(names.iter().map(|name| Arc::from(*name)).collect::<Vec<_>>());
     assert_eq!((&state.created.tools, &state.tools), (&names(&["lookup"]), &names(&["write", "lookup"])));
     let tool_lists: Vec<_> = records(&journal, session.id())
@@ -105,7 +105,7 @@ async fn m5_detached_minion_is_answered_in_its_dialect() {
     catalog.insert(Manifest { detached: true, ..Manifest::new("worker", AgentMode::All, "You are a worker.") });
     let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
     let builder = builder(&journal).catalog(catalog).dialects(dialects).model(answering);
-    let runtime = builder.start().await.expect("it starts");
+    let runtime = builder.start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let short = session.tree().await.expect("a tree").children[0].short.to_string();
     let expected = json!({
@@ -120,7 +120,7 @@ async fn m5_detached_minion_is_answered_in_its_dialect() {
     shut(runtime).await;
 }
 
-/// The requests to a minion that continues after a failed run, and its records.
+/// Returns the requests to a minion that continues after a failed run, and its records.
 async fn goes_on_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<Record>) {
     let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&received);
@@ -145,7 +145,7 @@ async fn goes_on_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<R
     });
     let minion = MinionOptions { rollback_on_error, ..MinionOptions::default() };
     let dialects = Dialects { offered: vec![Dialect::Minion], minion, ..Dialects::default() };
-    let runtime = builder(&journal).dialects(dialects).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).dialects(dialects).model(answering).start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let child = session.tree().await.expect("a tree").children[0].id;
     let ends = records(&journal, child).await.into_iter();
@@ -160,7 +160,7 @@ async fn m10_rollback_on_error_hides_a_minions_failed_run() {
     let hidden = Record::RolledBack { run: RunNo(1), by: By::Host };
     let messages = |all: [&str; 2]| all.map(str::to_owned).to_vec();
     assert_eq!(goes_on_after_a_failure(true).await, (messages(["1 messages", "1 messages"]), vec![hidden]));
-    // The control: without the option it sees the failed run.
+    // The control: without the option the minion sees the failed run.
     assert_eq!(goes_on_after_a_failure(false).await, (messages(["1 messages", "2 messages"]), Vec::new()));
 }
 
@@ -177,8 +177,8 @@ fn templates() -> BTreeMap<Arc<str>, MinionTemplate> {
     [("plain".into(), MinionTemplate::default()), ("reviewer".into(), reviewer)].into()
 }
 
-/// Calls `minion` with each of `arguments`. Returns the requests of the minions, the results, and for each minion whether failed runs are
-/// rolled back.
+/// Calls `minion` with each of `arguments`. Returns the requests of the minions, the results, and for each minion whether failed runs are rolled
+/// back.
 async fn by_template(arguments: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<bool>) {
     let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));
     let kept = Arc::clone(&seen);
@@ -201,12 +201,12 @@ async fn by_template(arguments: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<b
     let dialects = Dialects { offered: vec![Dialect::Minion], minion, templates: templates(), ..Dialects::default() };
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
     let builder = builder(&journal).dialects(dialects).tools(tools([noop("lookup"), noop("find")]));
-    let runtime = builder.model(answering).start().await.expect("it starts");
+    let runtime = builder.model(answering).start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let mut rolls_back = Vec::new();
     for child in session.tree().await.expect("a tree").children {
         let stored = records(&journal, child.id).await;
-        rolls_back.push(State::fold(child.id, &stored).expect("it folds").created.rolls_back);
+        rolls_back.push(State::fold(child.id, &stored).expect("the records fold").created.rolls_back);
     }
     shut(runtime).await;
     let (requests, results) = std::mem::take(&mut *seen.lock().unwrap());
@@ -240,7 +240,7 @@ async fn m10_templates_fill_in_missing_arguments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m10_calls_that_no_template_fits_are_minion_errors() {
+async fn m10_calls_with_invalid_templates_are_minion_errors() {
     let (requests, results, _) = by_template(vec![
         json!({"message": "m", "template": "reviewr"}),
         json!({"message": "m", "template": "reviewer", "values": {"path": "a.rs"}}),
@@ -261,7 +261,7 @@ async fn m10_calls_that_no_template_fits_are_minion_errors() {
     assert!(requests.is_empty(), "{requests:?}");
 }
 
-/// Each way in which a minion fails has the same result text, with its chat and the cause.
+/// Every failure of a minion has the same result text, with its chat and the cause.
 #[tokio::test(start_paused = true)]
 async fn m8_failed_minions_name_their_chat_and_the_cause() {
     let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));
@@ -284,7 +284,7 @@ async fn m8_failed_minions_name_their_chat_and_the_cause() {
     });
     let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
     let builder = builder(&journal).dialects(dialects).model(answering);
-    let runtime = builder.start().await.expect("it starts");
+    let runtime = builder.start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let chats: Vec<String> =
         session.tree().await.expect("a tree").children.iter().map(|child| child.short.to_string()).collect();
@@ -308,7 +308,7 @@ async fn m8_failed_minions_name_their_chat_and_the_cause() {
     shut(runtime).await;
 }
 
-/// A call that asks for the web is refused where no tool for it exists; with a tool of the web the minion gets that one.
+/// A call that asks for the web is refused if there is no tool for it; with a web tool the minion gets that one.
 #[tokio::test(start_paused = true)]
 async fn r13_minion_says_where_there_is_no_web() {
     let arguments = json!({"message": "m", "enableWeb": true, "enabledTools": []});
@@ -332,7 +332,7 @@ async fn r13_minion_says_where_there_is_no_web() {
         let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
         let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
         let builder = builder(&journal).dialects(dialects).tools(tools(web.iter().map(|name| noop(name))));
-        let runtime = builder.model(answering).start().await.expect("it starts");
+        let runtime = builder.model(answering).start().await.expect("the runtime starts");
         ask(&runtime, "go").await;
         shut(runtime).await;
         std::mem::take(&mut *seen.lock().unwrap())

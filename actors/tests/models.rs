@@ -1,4 +1,4 @@
-//! Which model answers, its time limits, and provider errors that concern all sessions.
+//! The choice of the model, its time limits, and provider errors that affect all sessions.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,7 +64,7 @@ async fn pool_falls_back_at_once_and_skips_failed_models() {
     let begun = Instant::now();
     let (first, ended) = ask(&runtime, "go").await;
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("b")));
-    assert_eq!(begun.elapsed(), Duration::ZERO, "no backoff between models");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "there was a backoff between models");
     assert_eq!(
         story(&records(&journal, first.id()).await),
         ["ask pool:smart", "a failed: Auth", "ask b", "b answered"]
@@ -76,7 +76,7 @@ async fn pool_falls_back_at_once_and_skips_failed_models() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_may_name_a_pool_and_settings_of_its_own() {
+async fn agent_may_set_its_own_pool_and_settings() {
     let journal = journal();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
@@ -130,13 +130,13 @@ async fn b18_caps_of_model_agent_and_call_only_fall() {
     let builder = builder.dialects(dialects).output_tokens(caps(&[("a*", 150), ("all", 200)]));
     let runtime = builder.model(capped(&seen, play)).start().await.expect("a runtime");
     let (session, _) = ask(&runtime, "go").await;
-    // The model's cap binds the session; the call's, where it is lower, its child.
+    // The model's cap binds the session; the call's cap, if lower, binds its child.
     let mut received: Vec<_> = seen.lock().unwrap().clone();
     received.sort();
     received.dedup();
     let of = |requested: &str, cap| (requested.to_owned(), "all".to_owned(), Some(cap));
     assert_eq!(received, [of("cap 40", 40), of("cap 9000", 200), of("go", 200)]);
-    // The child's first record has its cap: a later host applies it too.
+    // The child's first record has its cap, so that a later host applies it too.
     let born: Vec<_> = records(&journal, session.id()).await;
     let children = born.iter().filter_map(|record| match record {
         Record::ChildSpawned(spawned) => Some(spawned.child),
@@ -144,7 +144,7 @@ async fn b18_caps_of_model_agent_and_call_only_fall() {
     });
     let mut limits = Vec::new();
     for child in children {
-        let state = State::fold(child, &records(&journal, child).await).expect("it folds");
+        let state = State::fold(child, &records(&journal, child).await).expect("the records fold");
         limits.push(state.limits.output_tokens);
     }
     assert_eq!(limits, [Some(40), Some(300)]);
@@ -165,23 +165,20 @@ async fn b18_cap_is_that_of_the_pool_member_that_answers() {
 }
 
 #[tokio::test]
-async fn a_pool_that_cannot_be_used_is_refused_at_the_start() {
+async fn unusable_pool_is_refused_at_the_start() {
     let says = |builder: Builder| async {
         let error = builder.start().await.map(drop).expect_err("refused");
         error.to_string()
     };
     let all = || Runtime::builder().model(answering("all"));
     assert_eq!(says(all().pool("smart", [""; 0])).await, "the pool \"pool:smart\" has no models: name at least one");
-    assert_eq!(
-        says(all().default_model("pool:smart")).await,
-        "unknown model or pool \"pool:smart\", the default of sessions"
-    );
+    assert_eq!(says(all().default_model("pool:smart")).await, "unknown default model or pool \"pool:smart\"");
     let none = Rates { concurrent: Some(0), ..Rates::default() };
     let refused = all().rates_of("openai", none).start().await.map(drop);
     assert!(matches!(refused, Err(StartError::Rates(name, _)) if &*name == "openai"));
 }
 
-/// A model that is silent for `first`, says one word, and then hangs.
+/// Returns a model that is silent for `first`, sends one word, and then hangs.
 fn stalling(first: Duration) -> Arc<dyn Model> {
     Arc::new(fn_model("slow", move |_, deltas| async move {
         tokio::time::sleep(first).await;
@@ -204,7 +201,7 @@ async fn silence(model: Arc<dyn Model>) -> (Duration, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_has_one_limit_before_the_first_byte_and_one_later() {
+async fn silence_has_separate_limits_before_and_after_first_byte() {
     let (after, why) = silence(stalling(Duration::from_secs(500))).await;
     assert_eq!((after.as_secs(), &*why), (120, "the model did not begin to answer within 120000 ms"));
     let (after, why) = silence(stalling(Duration::from_secs(1))).await;
@@ -213,7 +210,7 @@ async fn silence_has_one_limit_before_the_first_byte_and_one_later() {
     assert_eq!(after.as_secs(), 160);
 }
 
-/// A model of the provider `p` that takes `ms` and notes when each call starts.
+/// Returns a model of the provider `p` that takes `ms`, and the start time of each call.
 fn provider(
     ms: u64,
     answer: impl Fn(usize) -> Result<Answer, ModelError> + Send + Sync + 'static,
@@ -239,7 +236,7 @@ fn provider(
 type Begun = Arc<Mutex<Vec<u64>>>;
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_a_place_is_no_silence_and_places_come_back() {
+async fn wait_for_a_permit_is_not_silence_and_frees_the_permit() {
     let journal = journal();
     let (model, begun) = provider(50_000, |_| Ok(text("done")));
     let rates = Rates { concurrent: Some(1), ..Rates::default() };
@@ -251,7 +248,7 @@ async fn a_wait_for_a_place_is_no_silence_and_places_come_back() {
         runs.push(session.send("go").await.expect("accepted").run);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // A cancelled run gives up its position in the queue of the provider.
+    // A cancelled run releases its position in the queue of the provider.
     third.cancel().await.expect("cancelled");
     for (session, run) in [(&first, runs[0]), (&second, runs[1]), (&fourth, runs[3])] {
         let ended = session.run_ended(run).await.expect("ended");
@@ -280,7 +277,7 @@ async fn retry_after_of_one_session_binds_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn model_of_an_unknown_name_is_made_on_demand() {
+async fn model_of_an_unknown_name_is_created_on_demand() {
     let journal = journal();
     let source = |name: &str| name.starts_with("p/").then(|| answering("made"));
     let runtime = builder(&journal).model(answering("all")).model_source(source).start().await.expect("a runtime");

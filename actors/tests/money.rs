@@ -43,9 +43,17 @@ async fn answer_without_a_cost_is_priced() {
     let small = recorded(table.clone(), provider("small", used(1_000, 10))).await;
     assert_eq!(small, Usage { cost_micro: Some(2_100), ..used(1_000, 10) });
     let big = recorded(table.clone(), provider("big", used(1_000, 10))).await;
-    assert_eq!(big.cost_micro, Some(4_200), "by PROVIDER/MODEL, though the session calls it otherwise");
+    assert_eq!(
+        big.cost_micro,
+        Some(4_200),
+        "expected the price of PROVIDER/MODEL, although the session uses another name"
+    );
     let cached = recorded(table.clone(), provider("small", Usage { cache_read: 500, ..used(1_000, 10) })).await;
-    assert_eq!((cached.cost_micro, cached.unreliable), (Some(2_100), true), "what a cache costs is not known");
+    assert_eq!(
+        (cached.cost_micro, cached.unreliable),
+        (Some(2_100), true),
+        "the cost of the cache must be marked as unknown"
+    );
     let received = recorded(table, provider("small", Usage { cost_micro: Some(7), ..used(1_000, 10) })).await;
     assert_eq!(received.cost_micro, Some(7));
 }
@@ -58,12 +66,16 @@ async fn remote_model_without_a_price_has_an_unknown_cost() {
     let usage = used(1_000, 10);
     let answer = move |_, _| async move { Ok::<_, ModelError>(Answer { usage, ..text("done") }) };
     let near = recorded(table, Arc::new(fn_model("near", answer))).await;
-    assert_eq!(near, Usage { cost_micro: Some(0), ..usage }, "that costs nothing is known");
-    assert_eq!(recorded(Prices::new(), provider("small", usage)).await, usage, "without a table nothing is said");
+    assert_eq!(near, Usage { cost_micro: Some(0), ..usage }, "a local model must cost nothing, reliably");
+    assert_eq!(
+        recorded(Prices::new(), provider("small", usage)).await,
+        usage,
+        "without prices the usage must not change"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_ends_when_its_money_does_not_hold_the_next_call() {
+async fn run_ends_when_its_money_cannot_cover_the_next_call() {
     let journal = journal();
     let answer = |_: Request, _| async {
         Ok::<_, ModelError>(Answer { usage: used(1_000, 100), ..calls([("nothing", serde_json::json!({}))]) })
@@ -139,8 +151,8 @@ async fn child_without_a_price_counts_at_the_highest_price() {
         let session = runtime.open("parent").expect("a session");
         let receipt = session.send("go").await.expect("accepted");
         let parent = session.run_ended(receipt.run).await.expect("ended");
-        let child = journal.kids(session.id()).expect("kids")[0];
-        let child = runtime.session(child).expect("readable").expect("there");
+        let child = journal.kids(session.id()).expect("children")[0];
+        let child = runtime.session(child).expect("readable").expect("the session exists");
         let ended = child.run_ended(RunNo(1)).await.expect("ended");
         assert_eq!((ended.outcome, parent.outcome), (expected, Outcome::Completed));
         shut(runtime).await;

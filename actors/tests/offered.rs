@@ -1,5 +1,4 @@
-//! Offered tools and their texts: hints, profiles, labels and errors name only what a session has (features G2, K16, R3, R10, R11, S3,
-//! S5, M8).
+//! Offered tools and their texts: hints, profiles, labels and errors name only what a session has (features G2, K16, R3, R10, R11, S3, S5, M8).
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +21,7 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 use subtend_tools::workspace::Workspace;
 
-/// Everything is allowed except `rules`.
+/// Returns a policy that allows everything except `rules`.
 fn allowing(rules: &[(&str, Verdict)]) -> RuleSet {
     let rule = |(action, verdict): &(&str, Verdict)| Rule {
         action: (*action).into(),
@@ -121,9 +120,9 @@ async fn k16_errors_list_only_tools_and_agents_that_are_offered() {
     shut(runtime).await;
 }
 
-/// Without an approver the task tool is not offered where every agent needs an approval: then no hint names it.
+/// Without an approver the task tool is not offered if every agent needs an approval; then no hint names it.
 #[tokio::test(start_paused = true)]
-async fn r11_no_hint_names_a_tool_that_is_not_offered() {
+async fn r11_hints_name_only_offered_tools() {
     for (rules, expected) in [
         (&[("task:*", Verdict::Ask)][..], vec![]),
         (&[("task:*", Verdict::Deny)][..], vec![]),
@@ -152,21 +151,21 @@ async fn asked_in(memory: &Memory, dialects: Dialects, session: Option<SessionId
     });
     let options = subtend_actors::Options { seed: Some(seed), ..Default::default() };
     let runtime = offering(&journal, &[]).dialects(dialects).options(options).model(answering).start().await;
-    let runtime = runtime.expect("it starts");
+    let runtime = runtime.expect("the runtime starts");
     let handle = match session {
-        Some(id) => runtime.session(id).expect("readable").expect("there"),
+        Some(id) => runtime.session(id).expect("readable").expect("the session exists"),
         None => open(&runtime),
     };
     let receipt = handle.send("go").await.expect("accepted");
-    handle.run_ended(receipt.run).await.expect("it ends");
+    handle.run_ended(receipt.run).await.expect("the run ends");
     let id = handle.id();
     shut(runtime).await;
-    let request = last.lock().unwrap().take().expect("asked");
+    let request = last.lock().unwrap().take().expect("a model call");
     (id, request)
 }
 
 #[tokio::test(start_paused = true)]
-async fn r11_hints_follow_todays_setting_not_that_of_the_birth() {
+async fn r11_hints_follow_the_current_setting() {
     let memory = Memory::new();
     let today = |offered: &[Dialect]| {
         let profile = Profile { system_prompt: Some("You code.".into()), ..Profile::default() };
@@ -190,7 +189,7 @@ async fn r11_hints_follow_todays_setting_not_that_of_the_birth() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s5_the_profile_block_lists_the_tools_that_a_job_gets() {
+async fn s5_profile_block_lists_the_tools_of_its_jobs() {
     let profile = |tools: &[&str], agent: Option<&str>| Profile {
         description: "A tool.".into(),
         tools: tools.iter().map(|name| (*name).into()).collect(),
@@ -276,7 +275,7 @@ async fn r10_spawn_task_tells_only_read_only_types_not_to_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m8_minion_errors_speak_of_minions() {
+async fn m8_minion_errors_use_the_term_minion() {
     let minion = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
     let policy = allowing(&[("task:worker", Verdict::Ask)]);
     let journal = journal();
@@ -302,7 +301,7 @@ async fn m8_minion_errors_speak_of_minions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s3_a_missing_bootstrap_file_is_a_warning_of_the_birth() {
+async fn s3_missing_bootstrap_file_is_a_recorded_warning() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "House rules.\n").expect("a file");
     let root = |_: &Request, at: usize| match at {

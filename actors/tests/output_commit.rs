@@ -1,4 +1,4 @@
-//! Output commit: effects wait for the record of their intent (J-5); a failed write stops everything (J-9).
+//! Output commit: effects wait for the record of their intent (J-5), and a failed write stops everything (J-9).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use subtend_journal::redb::Redb;
 use subtend_models::closure::fn_model;
 use subtend_session::outcome::Outcome;
 
-/// An idle session whose store can hold writes back, and a counter of its model's calls.
+/// Returns an idle session whose store can hold writes back, and a counter of its model calls.
 async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandle, Arc<AtomicUsize>) {
     let redb = Redb::open(&dir.join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));
@@ -31,7 +31,7 @@ async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandl
 }
 
 #[tokio::test]
-async fn a_model_call_and_a_receipt_wait_for_their_records() {
+async fn model_call_and_receipt_wait_for_their_records() {
     let dir = tempfile::tempdir().expect("a directory");
     let (runtime, journal, faults, session, made) = quiet(dir.path()).await;
     let before = journal.appended();
@@ -44,8 +44,8 @@ async fn a_model_call_and_a_receipt_wait_for_their_records() {
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(made.load(Ordering::Relaxed), 1, "the intent of the second call is not on the disk");
-    assert!(!sending.is_finished(), "nor is the input");
+    assert_eq!(made.load(Ordering::Relaxed), 1, "the second call was made before its intent was on the disk");
+    assert!(!sending.is_finished(), "the input was acknowledged before it was on the disk");
     drop(held);
     let receipt = sending.await.expect("sent").expect("accepted");
     let ended = session.run_ended(receipt.run).await.expect("ended");
@@ -54,28 +54,28 @@ async fn a_model_call_and_a_receipt_wait_for_their_records() {
 }
 
 #[tokio::test]
-async fn after_a_failed_write_nothing_is_acknowledged_any_more() {
+async fn failed_write_stops_all_acknowledgements() {
     let dir = tempfile::tempdir().expect("a directory");
     let (runtime, journal, faults, session, made) = quiet(dir.path()).await;
     faults.fail_write(faults.writes() + 1);
     let sent = session.send("two").await;
     assert!(matches!(sent, Err(SendError::Stopped(_))), "{sent:?}");
     assert!(journal.poisoned().is_some());
-    assert_eq!(made.load(Ordering::Relaxed), 1, "the call whose intent failed was never made");
+    assert_eq!(made.load(Ordering::Relaxed), 1, "a call was made although its intent failed");
     let again = session.send("three").await;
     assert!(matches!(again, Err(SendError::Stopped(_))), "{again:?}");
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
 #[tokio::test]
-async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
+async fn failed_sync_stops_all_acknowledgements() {
     let dir = tempfile::tempdir().expect("a directory");
     let (runtime, journal, faults, session, made) = quiet(dir.path()).await;
     faults.fail_sync(faults.writes() + 1);
     let sent = session.send("two").await;
     assert!(matches!(sent, Err(SendError::Stopped(_))), "{sent:?}");
     assert!(journal.poisoned().is_some());
-    assert_eq!(made.load(Ordering::Relaxed), 1, "the call whose intent failed was never made");
+    assert_eq!(made.load(Ordering::Relaxed), 1, "a call was made although its intent failed");
     let again = session.send("three").await;
     assert!(matches!(again, Err(SendError::Stopped(_))), "{again:?}");
     runtime.shutdown(Duration::from_secs(1)).await;

@@ -17,7 +17,7 @@ use subtend_session::settings::Settings;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-/// Model requests: agent, model, system prompt, tools, temperature.
+/// Fields of model requests: agent, model, system prompt, tools, temperature.
 type OverrideRequests = Arc<Mutex<Vec<(String, String, String, Vec<String>, Option<f64>)>>>;
 
 fn acting(name: &str) -> FnTool {
@@ -26,7 +26,7 @@ fn acting(name: &str) -> FnTool {
         .access(move |_| vec![Access { action: Arc::clone(&action), resource: "x".into() }])
 }
 
-/// `worker` may do all but `forbid`; `plan` may not write, and its manifest allows what the session forbids.
+/// Returns a catalog: `worker` may do everything but `forbid`; `plan` may not write, and its manifest allows what the session forbids.
 fn catalog() -> Catalog {
     let rule = |action: &str, verdict| Rule { action: action.into(), resource: "*".into(), verdict };
     let mut catalog = Catalog::builtin();
@@ -47,7 +47,7 @@ fn watching(seen: &OverrideRequests) -> Arc<dyn Model> {
     model(move |request| {
         let tools =
             request.tools.iter().map(|tool| tool.name.to_string()).filter(|name| !name.contains("task")).collect();
-        // The hints about handing work to others are not part of the agent's prompt.
+        // The hints about delegation are not part of the agent's prompt.
         let own = request.system.split("\n\nWhen to hand").next().unwrap_or_default().to_owned();
         let at = (request.agent.to_string(), request.model.to_string(), own);
         seen.lock().unwrap().push((at.0, at.1, at.2, tools, request.settings.temperature));
@@ -79,12 +79,12 @@ fn planner() -> (String, String, String, Vec<String>, Option<f64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn override_holds_from_its_message_under_the_ceiling() {
+async fn override_applies_from_its_message_under_the_ceiling() {
     let memory = Memory::new();
-    let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("it opens");
+    let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("the store opens");
     let seen: OverrideRequests = Arc::default();
     let journal = store();
-    let runtime = start(&journal, watching(&seen), 7).start().await.expect("it starts");
+    let runtime = start(&journal, watching(&seen), 7).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one", None).await;
     say(&session, "two", Some("planner")).await;
@@ -93,14 +93,14 @@ async fn override_holds_from_its_message_under_the_ceiling() {
     assert_eq!(
         journal.head(session.id()).expect("a store").expect("a head").agent.as_ref(),
         "worker",
-        "as it was opened"
+        "the agent in the index changed"
     );
     let id = session.id();
     drop(session);
     runtime.shutdown(Duration::from_secs(1)).await;
 
     let journal = store();
-    let runtime = start(&journal, watching(&seen), 8).start().await.expect("it starts");
+    let runtime = start(&journal, watching(&seen), 8).start().await.expect("the runtime starts");
     let session = runtime.session(id).expect("a store").expect("a session");
     say(&session, "four", None).await;
     say(&session, "five", Some("worker")).await;
@@ -114,7 +114,7 @@ async fn override_holds_from_its_message_under_the_ceiling() {
         })
         .map(|other| (other.agent.to_string(), other.model.to_string(), other.system.to_string()))
         .collect();
-    // R11: with the hints for agents that may hand work to others.
+    // R11: the prompt includes the hints for agents that may delegate.
     let hint = "\n\nWhen to hand work to other agents:\n\n- Work that needs much reading for a short conclusion, or independent parts \
                 that can run in parallel: hand each to an agent with `task`.";
     let row = |agent: &str, model: &str, own: &str| (agent.to_owned(), model.to_owned(), format!("{own}{hint}"));
@@ -125,7 +125,7 @@ async fn override_holds_from_its_message_under_the_ceiling() {
 #[tokio::test(start_paused = true)]
 async fn override_by_an_unpickable_agent_is_refused_with_a_list() {
     let journal = crate::support::journal();
-    let runtime = start(&journal, watching(&OverrideRequests::default()), 7).start().await.expect("it starts");
+    let runtime = start(&journal, watching(&OverrideRequests::default()), 7).start().await.expect("the runtime starts");
     let session = open(&runtime);
     for name in ["nobody", "helper"] {
         let Err(SendError::BadInput(why)) = session.input("hi").agent(name).send().await else { panic!("{name}") };
@@ -138,16 +138,16 @@ async fn override_by_an_unpickable_agent_is_refused_with_a_list() {
 #[tokio::test(start_paused = true)]
 async fn override_during_a_run_binds_its_next_calls() {
     let journal = crate::support::journal();
-    // The first turn steers the planner in; the worker's write comes before that, the planner's after it.
+    // The first turn steers the planner in. The worker's write comes before that, the planner's after it.
     let answering = model(|request| async move {
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(if answers(&request) < 2 { calls([("write", serde_json::json!({}))]) } else { text("done") })
     });
-    let runtime = start(&journal, answering, 7).start().await.expect("it starts");
+    let runtime = start(&journal, answering, 7).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     session.input("think first").agent("planner").steer().await.expect("accepted");
-    session.run_ended(subtend_session::ids::RunNo(1)).await.expect("an end");
+    session.run_ended(subtend_session::ids::RunNo(1)).await.expect("the run ends");
     let ends: Vec<_> = records(&journal, session.id())
         .await
         .into_iter()
@@ -171,10 +171,10 @@ async fn children_of_an_override_have_at_most_its_permissions() {
             _ => text("done"),
         })
     });
-    let runtime = start(&journal, answering, 7).start().await.expect("it starts");
+    let runtime = start(&journal, answering, 7).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "plan it", Some("planner")).await;
-    let child = journal.kids(session.id()).expect("kids")[0];
+    let child = journal.kids(session.id()).expect("children")[0];
     let ends: Vec<_> = records(&journal, child)
         .await
         .into_iter()
@@ -183,6 +183,6 @@ async fn children_of_an_override_have_at_most_its_permissions() {
             _ => None,
         })
         .collect();
-    assert_eq!(ends, [(0, false), (1, true)], "the planner may not write, nor has it others write");
+    assert_eq!(ends, [(0, false), (1, true)], "the planner wrote, or its child did");
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! The arguments of a call are parsed once per activation; the typed call is passed on to every later step.
+//! The arguments of a call are parsed once per activation, and the parsed call is passed to every later step.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::support::{answers, builder, calls, journal, model, open, prompt, shut
 
 type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 
-/// Faults that panic where `strikes` returns true, and count how often each text is parsed.
+/// Returns faults that panic if `strikes` returns true, and that count how often each text is parsed.
 fn counted(strikes: impl Fn(Point, &str) + Send + Sync + 'static) -> (Faults, Counts) {
     let counts = Counts::default();
     let counting = Arc::clone(&counts);
@@ -48,7 +48,7 @@ async fn seconds(n: u64) {
 async fn ended(session: &SessionHandle) {
     let ended =
         tokio::time::timeout(Duration::from_secs(7200), session.run_ended(subtend_session::ids::RunNo(1))).await;
-    ended.expect("the run ends").expect("the runtime lives");
+    ended.expect("the run ends").expect("the runtime is running");
 }
 
 fn each(requests: &Mutex<Vec<Value>>, times: usize) -> BTreeMap<String, usize> {
@@ -56,7 +56,7 @@ fn each(requests: &Mutex<Vec<Value>>, times: usize) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_are_parsed_once_whatever_the_call_is() {
+async fn arguments_are_parsed_once_for_every_kind_of_call() {
     let (journal, requests) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let (faults, counts) = counted(|_, _| ());
     let asking = Arc::clone(&requests);
@@ -72,7 +72,7 @@ async fn arguments_are_parsed_once_whatever_the_call_is() {
             1 => vec![
                 ("check_task", json!({"taskId": task(0), "timeoutMs": 2_000})),
                 ("spawn_await", json!({"job_ids": "*"})),
-                // Covered by the approval of the first one.
+                // Covered by the approval of the first call.
                 ("make", json!({"what": 1, "again": true})),
             ],
             2 => vec![
@@ -93,7 +93,7 @@ async fn arguments_are_parsed_once_whatever_the_call_is() {
         }
     });
     let builder = offering(&journal, &[Dialect::Task, Dialect::Spawn]).tools(tools([make()])).policy(policy());
-    let runtime = builder.faults(faults).model(answering).start().await.expect("it starts");
+    let runtime = builder.faults(faults).model(answering).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
@@ -110,10 +110,10 @@ async fn arguments_are_parsed_once_whatever_the_call_is() {
 async fn arguments_are_parsed_once_more_after_a_crash() {
     let (journal, requests) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let armed = std::sync::atomic::AtomicBool::new(true);
-    // The activation dies when the call is appended: the next one asks for its approval, and starts it.
+    // The activation dies when the call is appended. The next one asks for its approval, and starts it.
     let (faults, counts) = counted(move |point, detail| {
         let hit = point == Point::AfterAppend && detail == "ask_opened";
-        assert!(!(hit && armed.swap(false, std::sync::atomic::Ordering::SeqCst)), "the fault");
+        assert!(!(hit && armed.swap(false, std::sync::atomic::Ordering::SeqCst)), "injected fault");
     });
     let asking = Arc::clone(&requests);
     let answering = model(move |request| {
@@ -127,7 +127,7 @@ async fn arguments_are_parsed_once_more_after_a_crash() {
         async move { Ok(answer) }
     });
     let builder = builder(&journal).tools(tools([make()])).policy(policy()).faults(faults).model(answering);
-    let (runtime, mut approver) = builder.start_attended().await.expect("it starts");
+    let (runtime, mut approver) = builder.start_attended().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let question = approver.next().await;

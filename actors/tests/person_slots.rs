@@ -1,4 +1,4 @@
-//! Slots of runs that persons open: never queued behind owned runs, and released on each way out (T-3).
+//! Slots of runs that persons open: never queued behind owned runs, and released at every end (T-3).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ fn prompt_of(request: &Request) -> String {
     last.unwrap_or_default()
 }
 
-/// A parent with one quick child and many that hang; persons are answered after a second.
+/// Plays a parent with one quick child and many that hang; persons are answered after a second.
 async fn answer(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), prompt_of(&request).as_str(), answers(&request)) {
         ("parent", _, 0) => {
@@ -41,7 +41,7 @@ async fn answer(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// The idle child of a parent whose three slots are all taken by runs that it owns.
+/// Returns the idle child of a parent whose three slots are all taken by runs that it owns.
 async fn full(runtime: &Runtime) -> (SessionHandle, Vec<SessionHandle>) {
     let session = open(runtime);
     session.send("parent").await.expect("accepted");
@@ -49,7 +49,7 @@ async fn full(runtime: &Runtime) -> (SessionHandle, Vec<SessionHandle>) {
     let tree = session.tree().await.expect("a tree");
     let (quiet, working): (Vec<_>, Vec<_>) = tree.children.iter().partition(|child| child.phase == Phase::Quiet);
     assert_eq!((quiet.len(), working.len(), runtime.slots_in_use()), (1, 3, 3));
-    let handle = |id: SessionId| runtime.session(id).expect("readable").expect("there");
+    let handle = |id: SessionId| runtime.session(id).expect("readable").expect("the session exists");
     let children = quiet.into_iter().chain(working).map(|child| handle(child.id)).collect();
     (session, children)
 }
@@ -63,7 +63,7 @@ async fn persons_message_to_an_idle_child_skips_owned_runs() {
     let begun = Instant::now();
     let receipt = children[0].send("a moment").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(runtime.slots_in_use(), 4, "the cap of all roots is one for each class");
+    assert_eq!(runtime.slots_in_use(), 4, "expected separate limits for both kinds of runs");
     let ended = children[0].run_ended(receipt.run).await.expect("ended");
     assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Completed, Duration::from_secs(1)));
     assert_eq!(runtime.slots_in_use(), 3);
@@ -74,7 +74,7 @@ async fn persons_message_to_an_idle_child_skips_owned_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owned_run_still_waits_for_the_owned_ones() {
+async fn owned_run_still_queues_behind_owned_runs() {
     let journal = journal();
     let limits = Limits { live_runs: 2, ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
@@ -82,16 +82,16 @@ async fn an_owned_run_still_waits_for_the_owned_ones() {
     session.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let census = runtime.census();
-    assert_eq!((census.slots, census.queued), (2, 1), "one of those that never end waits");
+    assert_eq!((census.slots, census.queued), (2, 1), "expected one queued run");
     session.cancel().await.expect("cancelled");
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((runtime.slots_in_use(), runtime.census().queued), (0, 0));
     shut(runtime).await;
 }
 
-/// Opens a person's run in each of two idle children, with one slot for persons; returns when the second run started.
+/// Opens a person's run in each of two idle children, with one slot for persons; returns when the second run starts.
 #[tokio::test(start_paused = true)]
-async fn persons_runs_have_their_own_bound_and_queue_at_it() {
+async fn persons_runs_have_their_own_slot_limit() {
     let journal = journal();
     let limits = Limits { live_person_runs: 1, live_runs: 2, ..Limits::default() };
     let answer = |request: Request| async move {
@@ -102,8 +102,9 @@ async fn persons_runs_have_their_own_bound_and_queue_at_it() {
     };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (session, _) = crate::support::ask(&runtime, "parent").await;
-    let kids = journal.kids(session.id()).expect("kids");
-    let kids: Vec<_> = kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect();
+    let kids = journal.kids(session.id()).expect("children");
+    let kids: Vec<_> =
+        kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect();
     let begun = Instant::now();
     let first = kids[0].send("a moment").await.expect("accepted");
     let second = kids[1].send("a moment").await.expect("accepted");
@@ -133,7 +134,7 @@ async fn persons_slot_is_released_on_cancel_interrupt_or_withdrawal() {
         quiet.run_ended(receipt.run).await.expect("ended");
         assert_eq!(runtime.slots_in_use(), 3, "{end}");
     }
-    // A queued run is withdrawn, and is granted no slot later.
+    // A queued run is withdrawn, and does not get a slot later.
     let held = quiet.send("forever").await.expect("accepted");
     children[1].cancel().await.expect("cancelled");
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -146,7 +147,7 @@ async fn persons_slot_is_released_on_cancel_interrupt_or_withdrawal() {
     assert_eq!(quiet.cancel().await, Ok(Control::Done(held.run)));
     quiet.run_ended(held.run).await.expect("ended");
     let census = runtime.census();
-    assert_eq!((census.slots, census.queued), (2, 0), "the parked ones but the one that was cancelled");
+    assert_eq!((census.slots, census.queued), (2, 0), "expected the parked runs without the cancelled one");
     let report = runtime.shutdown(Duration::ZERO).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }
@@ -159,7 +160,7 @@ async fn persons_slot_survives_a_panic_and_is_released_once() {
     let faults = Faults::new(move |point, detail| {
         if point == Point::Handler && detail == "model_answered" && armed.swap(false, Ordering::SeqCst) {
             *struck.lock().unwrap() += 1;
-            panic!("a fault");
+            panic!("injected fault");
         }
     });
     let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
@@ -167,7 +168,7 @@ async fn persons_slot_survives_a_panic_and_is_released_once() {
     arm.store(true, Ordering::SeqCst);
     let receipt = children[0].send("a moment").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert_eq!((*count.lock().unwrap(), runtime.slots_in_use()), (1, 4), "the run continues, in its slot");
+    assert_eq!((*count.lock().unwrap(), runtime.slots_in_use()), (1, 4), "the run lost its slot");
     let ended = children[0].run_ended(receipt.run).await.expect("ended");
     assert_eq!((ended.outcome, runtime.slots_in_use()), (Outcome::Completed, 3));
     session.cancel().await.expect("cancelled");
@@ -176,7 +177,7 @@ async fn persons_slot_survives_a_panic_and_is_released_once() {
     shut(runtime).await;
 }
 
-/// Polls a request once at once, and the rest in its own task.
+/// Polls a request once immediately, and the rest in its own task.
 fn at_once(asking: impl Future<Output = ()> + Send + 'static) {
     let mut asking = Box::pin(asking);
     if asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -184,14 +185,14 @@ fn at_once(asking: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// One batch: a queued run that resumes is interrupted, resumes by another input, and is granted its slot. The release for the
-/// interrupt must not release that slot, or the next queued run would run as well.
+/// In one batch, a queued run that resumes is interrupted, resumes by another input, and is granted its slot. The release for the interrupt must not
+/// release that slot, or the next queued run would run as well.
 #[tokio::test(start_paused = true)]
 async fn slot_granted_with_an_interrupt_is_kept() {
     let (journal, held) = (journal(), Arc::new(Mutex::new(None::<SessionHandle>)));
     let strikes = Arc::clone(&held);
     let faults = Faults::new(move |point, detail| {
-        // The slot of the run that ends here is released next; the input arrives first in the lane of the run that gets it.
+        // The slot of the run that ends here is released next. The input arrives first in the inbox of the run that gets the slot.
         if (point, detail) == (Point::AfterAppend, "run_ended")
             && let Some(held) = strikes.lock().unwrap().take()
         {
@@ -211,8 +212,8 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     let runtime =
         builder(&journal).model(model(answer)).limits(limits).faults(faults).start().await.expect("a runtime");
     let (session, _) = crate::support::ask(&runtime, "parent").await;
-    let kids = journal.kids(session.id()).expect("kids").into_iter();
-    let kids: Vec<_> = kids.map(|kid| runtime.session(kid).expect("readable").expect("there")).collect();
+    let kids = journal.kids(session.id()).expect("children").into_iter();
+    let kids: Vec<_> = kids.map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect();
     let [waits, first, next] = &kids[..] else { panic!("three") };
     let run = waits.send("start").await.expect("accepted").run;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -222,7 +223,7 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     waits.send("continue").await.expect("accepted");
     next.send("forever").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(runtime.census().queued, 2, "both wait for the slot of the first");
+    assert_eq!(runtime.census().queued, 2, "expected two runs waiting for the slot");
     *held.lock().unwrap() = Some(waits.clone());
     tokio::time::sleep(Duration::from_secs(5)).await;
     let phase = async |session: &SessionHandle| session.tree().await.expect("a tree").phase;
@@ -231,7 +232,7 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     assert_eq!(
         seen,
         (true, Phase::Working, Phase::Queued, 2, 1),
-        "the slots of one person's run and of the parked one"
+        "expected the slots of one person's run and of the parked one"
     );
     session.cancel_tree().await.expect("cancelled");
     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -1,4 +1,4 @@
-//! `plan_exit`: a planner proposes, a person decides, and the agent that carries out plans continues the session (G12, K14).
+//! `plan_exit`: a planner proposes, a person decides, and the executing agent continues the session (G12, K14).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn results(request: &Request) -> Vec<String> {
     request.messages.iter().filter_map(result).collect()
 }
 
-/// A runtime with the tool `write`, whose models answer by `say`.
+/// Returns a builder with the tool `write`, whose models answer by `say`.
 fn start(
     journal: &Journal,
     seen: &PlannerRequests,
@@ -69,7 +69,7 @@ fn open(runtime: &Runtime, agent: &str) -> SessionHandle {
 
 async fn ended(session: &SessionHandle, run: u32) -> (Outcome, String) {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    let ended = ended.expect("the run ends").expect("the runtime lives");
+    let ended = ended.expect("the run ends").expect("the runtime is running");
     (ended.outcome, ended.text.map(|text| text.to_string()).unwrap_or_default())
 }
 
@@ -84,33 +84,34 @@ fn was_shown(seen: &PlannerRequests, at: usize, tool: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn approved_plan_runs_as_build_in_the_same_session() {
     let memory = Memory::new();
-    let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("it opens");
+    let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("the store opens");
     let (journal, seen) = (store(), PlannerRequests::default());
-    let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("it starts");
+    let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
     assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("plan_exit", "plan_exit", "build"));
-    assert_eq!(approval.plan.as_deref(), Some("1. Write `a`."), "the person is shown the whole plan");
+    assert_eq!(approval.plan.as_deref(), Some("1. Write `a`."), "the approval does not have the whole plan");
     assert_eq!(runtime.approvals().await.expect("a list"), std::slice::from_ref(&approval));
-    approver.answer(&approval, AskVerdict::Allow).await.expect("heard");
+    approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     let (outcome, received) = ended(&session, 1).await;
     assert_eq!(outcome, Outcome::Completed);
     assert!(received.starts_with("The plan is approved.") && received.ends_with("| written"), "{received}");
     assert_eq!(agents(&seen), ["plan", "build", "build"]);
-    assert!(
-        was_shown(&seen, 0, "plan_exit") && !was_shown(&seen, 0, "write"),
-        "a planner proposes, and does not write"
-    );
+    assert!(was_shown(&seen, 0, "plan_exit") && !was_shown(&seen, 0, "write"), "a planner was offered `write`");
     assert!(!was_shown(&seen, 1, "plan_exit") && was_shown(&seen, 1, "write"));
-    assert_eq!(&*journal.head(session.id()).expect("a store").expect("a head").agent, "plan", "as it was opened");
+    assert_eq!(
+        &*journal.head(session.id()).expect("a store").expect("a head").agent,
+        "plan",
+        "the agent in the index changed"
+    );
     let id = session.id();
     drop((session, approver));
     runtime.shutdown(Duration::from_secs(1)).await;
 
     let (journal, seen) = (store(), PlannerRequests::default());
-    let runtime = start(&journal, &seen, |_, _| text("more")).start().await.expect("it starts");
+    let runtime = start(&journal, &seen, |_, _| text("more")).start().await.expect("the runtime starts");
     let session = runtime.session(id).expect("a store").expect("a session");
     session.send("and now").await.expect("accepted");
     assert_eq!(ended(&session, 2).await, (Outcome::Completed, "more".to_owned()));
@@ -127,14 +128,14 @@ async fn rejected_plan_leaves_the_planner_until_one_is_approved() {
         ("plan", 2) => calls([exit("better")]),
         _ => text(&results(request).join("\n")),
     });
-    let runtime = runtime.start().await.expect("it starts");
+    let runtime = runtime.start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
     for (plan, verdict) in [("rough", AskVerdict::Deny), ("better", AskVerdict::Always)] {
         let approval = approver.next().await;
         assert_eq!(approval.plan.as_deref(), Some(plan));
-        approver.answer(&approval, verdict).await.expect("heard");
+        approver.answer(&approval, verdict).await.expect("answered");
     }
     let (_, received) = ended(&session, 1).await;
     let lines: Vec<&str> = received.lines().collect();
@@ -151,7 +152,7 @@ async fn rejected_plan_leaves_the_planner_until_one_is_approved() {
 #[tokio::test(start_paused = true)]
 async fn plan_exit_is_hidden_and_denied_without_an_approver() {
     let (journal, seen) = (journal(), PlannerRequests::default());
-    let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("it starts");
+    let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("the runtime starts");
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
     let (_, received) = ended(&session, 1).await;
@@ -165,8 +166,8 @@ async fn plan_exit_is_hidden_and_denied_without_an_approver() {
     shut(runtime).await;
 }
 
-/// Opens a session of `agent` with an approver attached. Returns which of the agents that answered were offered `plan_exit`, and the
-/// result of calling it.
+/// Opens a session of `agent` with an approver attached. Returns for each answering agent whether it was offered `plan_exit`, and the result of
+/// calling it.
 async fn offered_in(policy: RuleSet, agent: &str) -> (Vec<(String, bool)>, String) {
     let (journal, seen) = (journal(), PlannerRequests::default());
     let say = |request: &Request, at: usize| match (&*prompt(request), at) {
@@ -176,7 +177,7 @@ async fn offered_in(policy: RuleSet, agent: &str) -> (Vec<(String, bool)>, Strin
         (_, 0) => calls([exit("all")]),
         _ => text(&results(request).join("|")),
     };
-    let runtime = start(&journal, &seen, say).policy(policy).start().await.expect("it starts");
+    let runtime = start(&journal, &seen, say).policy(policy).start().await.expect("the runtime starts");
     let approver = runtime.approver();
     let session = open(&runtime, agent);
     session.send("go").await.expect("accepted");
@@ -188,7 +189,7 @@ async fn offered_in(policy: RuleSet, agent: &str) -> (Vec<(String, bool)>, Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn k14_plan_exit_is_offered_to_a_root_planner_only() {
+async fn k14_plan_exit_is_offered_only_to_a_root_planner() {
     let all = || RuleSet { default: Verdict::Allow, rules: Vec::new() };
     let (seen, received) = offered_in(all(), "general").await;
     let not = |agent: &str| (agent.to_owned(), false);
@@ -196,7 +197,7 @@ async fn k14_plan_exit_is_offered_to_a_root_planner_only() {
     assert!(received.contains("no tool is named `plan_exit`"), "{received}");
     let deny = Rule { action: "plan_exit".into(), resource: "*".into(), verdict: Verdict::Deny };
     let (seen, received) = offered_in(RuleSet { rules: vec![deny], ..all() }, "plan").await;
-    assert_eq!(seen, [not("plan"), not("plan")], "a host may forbid it");
+    assert_eq!(seen, [not("plan"), not("plan")], "`plan_exit` was offered although the host forbids it");
     assert!(received.contains("no tool is named `plan_exit`"), "{received}");
 }
 
@@ -210,14 +211,14 @@ async fn children_of_plan_may_not_write_and_children_of_build_may() {
         ("explore" | "worker", 0) => calls([("write", json!({}))]),
         _ => text(results(request).last().map_or("", String::as_str)),
     };
-    let runtime = start(&journal, &seen, say).start().await.expect("it starts");
+    let runtime = start(&journal, &seen, say).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime, "plan");
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
-    approver.answer(&approval, AskVerdict::Allow).await.expect("heard");
+    approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     let (_, received) = ended(&session, 1).await;
-    assert_eq!(received, "written", "what build started wrote");
+    assert_eq!(received, "written", "a child of build could not write");
     let wrote = |id: SessionId| {
         let journal = journal.clone();
         async move {
@@ -234,7 +235,7 @@ async fn children_of_plan_may_not_write_and_children_of_build_may() {
     }
     wrotes.sort();
     assert_eq!(wrotes, [("explore".to_owned(), false), ("worker".to_owned(), true)]);
-    // A person's branch is not a root session, and a planner in it goes no further than the planner.
+    // A person's branch is not a root session, so a planner in it cannot hand over to the executing agent.
     let branch =
         session.branch(subtend_actors::BranchOptions { agent: Some("plan".into()), ..Default::default() }).await;
     let branch = branch.expect("a branch");

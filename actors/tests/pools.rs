@@ -48,7 +48,7 @@ async fn transient_error_does_not_return_to_the_model_without_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_asks_for_an_hour_is_passed_over_for_an_hour() {
+async fn pool_skips_a_member_for_its_retry_after() {
     let journal = journal();
     let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
     let (a, a_calls) = nth("a", move |n| if n == 1 { Err(limited.clone()) } else { Ok(text("a")) });
@@ -102,7 +102,7 @@ async fn queued_turn_fails_at_once_when_retry_after_is_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_panics_is_passed_over_too() {
+async fn pool_skips_a_member_that_panics() {
     let journal = journal();
     let (a, a_calls) = nth("a", |_| panic!("a bug"));
     let (b, _) = nth("b", |_| Ok(text("b")));
@@ -137,7 +137,7 @@ async fn calls_waiting_for_a_permit_are_dropped_at_shutdown() {
         }
         if drop_it {
             drop(runtime);
-            // Live parts of the runtime hold the model.
+            // The model is held by the live parts of the runtime.
             while Arc::strong_count(&held) > 1 {
                 tokio::task::yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! Activations start and end: no stream is dropped, and no lane is left without an actor.
+//! The start and end of activations: no stream is dropped, and no inbox is left without an actor.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn refused() -> ModelError {
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_comes_with_the_idle_timer_is_answered() {
+async fn input_arriving_with_the_idle_timer_is_answered() {
     for (offset, yields) in (0..12_u64).flat_map(|offset| (0..4).map(move |yields| (offset, yields))) {
         let journal = journal();
         let options = Options { idle: Duration::from_secs(2), seed: Some(7), ..Options::default() };
@@ -47,7 +47,7 @@ async fn an_input_that_comes_with_the_idle_timer_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_run_does_not_drop_the_stream_of_the_next() {
+async fn end_of_a_run_does_not_drop_the_next_stream() {
     let journal = journal();
     let answer = |request: Request| async move {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -63,12 +63,16 @@ async fn the_end_of_a_run_does_not_drop_the_stream_of_the_next() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let ended = tokio::time::timeout(SOON, session.run_ended(RunNo(2))).await;
     let all = kinds(&journal, session.id()).await;
-    assert_eq!(ended.expect("the second run ends").expect("lives").outcome, Outcome::Completed, "{all:?}");
+    assert_eq!(
+        ended.expect("the second run ends").expect("the runtime is running").outcome,
+        Outcome::Completed,
+        "{all:?}"
+    );
     shut(runtime).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn child_addressed_during_its_birth_still_runs() {
+async fn child_addressed_during_its_creation_still_runs() {
     let journal = journal();
     let (received, tell) = std::sync::mpsc::channel();
     let once = AtomicUsize::new(0);
@@ -78,7 +82,7 @@ async fn child_addressed_during_its_birth_still_runs() {
             && let Some((child, _)) = looked.heads().expect("heads").into_iter().find(|(id, head)| *id != head.root)
             && once.fetch_add(1, Ordering::Relaxed) == 0
         {
-            received.send(child).expect("heard");
+            received.send(child).expect("answered");
             std::thread::sleep(Duration::from_millis(300));
         }
     });
@@ -102,9 +106,9 @@ async fn child_addressed_during_its_birth_still_runs() {
     let waits = tokio::spawn(async move { child.run_ended(RunNo(1)).await });
     let receipt = sent.await.unwrap().expect("accepted");
     let ended = tokio::time::timeout(Duration::from_secs(5), session.run_ended(receipt.run)).await;
-    assert_eq!(ended.expect("the parent ends").expect("lives").outcome, Outcome::Completed);
+    assert_eq!(ended.expect("the parent ends").expect("the runtime is running").outcome, Outcome::Completed);
     let ended = tokio::time::timeout(Duration::from_secs(5), waits).await;
-    assert_eq!(ended.expect("the child ends").unwrap().expect("lives").outcome, Outcome::Completed);
+    assert_eq!(ended.expect("the child ends").unwrap().expect("the runtime is running").outcome, Outcome::Completed);
     let all = kinds(&journal, id).await;
     assert_eq!(all.iter().filter(|kind| **kind == "turn_started").count(), 1, "{all:?}");
     assert_eq!(runtime.slots_in_use(), 0);

@@ -1,4 +1,4 @@
-//! Background processes: children that run one command each, in real time, since the commands are real (R9).
+//! Background processes: children that run one command each. These tests use real time, since the commands are real (R9).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn output(id: &str) -> (&'static str, Value) {
     ("process", json!({"action": "output", "session_id": id, "wait_ms": 2_000}))
 }
 
-/// The handle that the `no`th result gave.
+/// Returns the handle in the `no`th result.
 fn handle(request: &Request, no: usize) -> String {
     let started: Value = serde_json::from_str(&results(request)[no]).expect("a started process");
     assert_eq!(started["status"], "started", "{started}");
@@ -56,14 +56,14 @@ fn with(builder: Builder, answer: impl Fn(Request) -> Answer + Send + Sync + 'st
 
 async fn ended(session: &SessionHandle) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(60), session.run_ended(RunNo(1))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 fn born(records: &[Record]) -> Vec<subtend_session::ids::SessionId> {
     records.iter().filter_map(|it| if let Record::ChildSpawned(born) = it { Some(born.child) } else { None }).collect()
 }
 
-/// Whether a process that has `mark` as an argument is alive.
+/// Returns whether a process that has `mark` as an argument is alive.
 #[cfg(target_os = "linux")]
 fn alive(mark: &str) -> bool {
     std::fs::read_dir("/proc").expect("processes").filter_map(Result::ok).any(|entry| {
@@ -84,7 +84,7 @@ async fn until_alive(mark: &str, wanted: bool) {
 }
 
 #[tokio::test]
-async fn r9_shell_in_the_background_answers_at_once_and_ends_once() {
+async fn r9_background_shell_returns_at_once_and_ends_once() {
     let journal = journal();
     let runtime = host(&journal, |request| match answers(&request) {
         0 => calls([shell("echo built; exit 3")]),
@@ -139,17 +139,17 @@ async fn r9_process_is_read_typed_into_and_stopped_by_its_handle() {
         Record::RunEnded(ended) => Some(ended),
         _ => None,
     });
-    let end = end.expect("it ended");
+    let end = end.expect("the run ended");
     assert!(matches!(end.outcome, Outcome::Cancelled { by: By::Model { .. } }), "{:?}", end.outcome);
-    assert!(end.text.is_some_and(|text| text.contains("ready")), "the owner receives its output so far");
+    assert!(end.text.is_some_and(|text| text.contains("ready")), "the owner did not receive its output so far");
     #[cfg(target_os = "linux")]
     until_alive("3010.5", false).await;
     shut(runtime).await;
 }
 
-/// The command is shown as that of `shell` is, also where the call asks for an approval, and a denied one starts nothing.
+/// The approval shows the command as for `shell`, and a denied command starts nothing.
 #[tokio::test]
-async fn r9_starting_and_typing_ask_as_shell_does() {
+async fn r9_starting_and_typing_need_the_approval_of_shell() {
     let journal = journal();
     let rule = |resource: &str, verdict| Rule { action: "shell.run".into(), resource: resource.into(), verdict };
     let policy =
@@ -182,7 +182,7 @@ async fn r9_starting_and_typing_ask_as_shell_does() {
     assert!(accesses.contains(&entry("process", "typed in")), "{accesses:?}");
     assert!(!accesses.iter().any(|(_, _, resource)| resource.starts_with("denied")), "{accesses:?}");
     let all = records(&journal, session.id()).await;
-    assert_eq!(born(&all).len(), 1, "the denied command has no session");
+    assert_eq!(born(&all).len(), 1, "the denied command has a session");
     let answer = ended(&session).await.text.expect("an answer");
     assert!(answer.contains("got typed in"), "{answer}");
     shut(runtime).await;
@@ -236,16 +236,16 @@ async fn r9_cancel_and_shutdown_leave_no_process_behind() {
         } else {
             let soon = Duration::from_secs(5);
             let report = tokio::time::timeout(soon, runtime.shutdown(Duration::from_secs(60))).await;
-            let report = report.expect("a process delays no shutdown");
+            let report = report.expect("a process delayed the shutdown");
             assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
         }
         until_alive(mark, false).await;
     }
 }
 
-/// A host is dropped, as by a kill: the next one reports the end once, with the output so far.
+/// A host is dropped, as by a kill. The next one reports the end once, with the output so far.
 #[tokio::test]
-async fn r9_lost_process_is_told_with_its_output_after_a_restart() {
+async fn r9_lost_process_is_reported_with_output_after_restart() {
     let journal = journal();
     let answer = |request: Request| match (notices(&request).join("|"), answers(&request)) {
         (earlier, _) if !earlier.is_empty() => text(&earlier),
@@ -272,7 +272,7 @@ async fn r9_lost_process_is_told_with_its_output_after_a_restart() {
     assert_eq!((&ended.outcome, ended.text.as_deref()), (&Outcome::Lost, Some("served")));
     let session = runtime.session(session.id()).expect("a journal").expect("a session");
     let receipt = session.send("and now?").await.expect("accepted");
-    let message = session.run_ended(receipt.run).await.expect("the runtime lives").text.expect("an answer");
+    let message = session.run_ended(receipt.run).await.expect("the runtime is running").text.expect("an answer");
     assert!(message.contains("was lost: the host restarted") && message.contains("served"), "{message}");
     shut(runtime).await;
 }
@@ -295,14 +295,14 @@ async fn r9_processes_are_bounded_in_number_and_time() {
     assert_eq!(children.len(), 2);
     for child in children {
         let ended = runtime.session(child).expect("a journal").expect("a session").run_ended(RunNo(1)).await;
-        assert_eq!(ended.expect("an end").outcome, Outcome::TimedOut { what: TimeLimit::Run });
+        assert_eq!(ended.expect("the run ends").outcome, Outcome::TimedOut { what: TimeLimit::Run });
     }
     shut(runtime).await;
 }
 
 /// Neither a person nor another model can change the command of a process. The control: the original command ran.
 #[tokio::test]
-async fn r9_message_to_a_process_runs_nothing() {
+async fn r9_message_to_a_process_does_not_run() {
     let journal = journal();
     let runtime = host(&journal, |request| match answers(&request) {
         0 => calls([shell("echo once")]),
@@ -316,7 +316,7 @@ async fn r9_message_to_a_process_runs_nothing() {
     let child = born(&records(&journal, session.id()).await)[0];
     let child = runtime.session(child).expect("a journal").expect("a session");
     let receipt = child.send("echo twice > twice").await.expect("accepted");
-    let answer = child.run_ended(receipt.run).await.expect("the runtime lives").text.expect("an answer");
+    let answer = child.run_ended(receipt.run).await.expect("the runtime is running").text.expect("an answer");
     assert!(answer.contains("takes no messages"), "{answer}");
     let started = |record: &&Record| matches!(record, Record::CallStarted { .. });
     let starts = records(&journal, child.id()).await.iter().filter(started).count();
@@ -326,7 +326,7 @@ async fn r9_message_to_a_process_runs_nothing() {
 
 /// Without the tool `process` in the list of an agent, or without both tools, nothing runs in the background.
 #[tokio::test(start_paused = true)]
-async fn r9_without_its_tool_no_process_is_started() {
+async fn r9_process_does_not_start_without_its_tool() {
     use subtend_agents::catalog::Catalog;
     use subtend_agents::manifest::{AgentMode, Manifest};
 

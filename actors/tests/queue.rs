@@ -21,10 +21,10 @@ async fn seconds(n: u64) {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
-/// Takes ten seconds, and repeats the last input. It fails on "fail".
+/// Takes ten seconds, and repeats the last input. Fails for "fail".
 async fn slow(request: Request) -> Result<Answer, ModelError> {
     seconds(10).await;
     let last = request.messages.iter().rev().find_map(|message| match message {
@@ -51,7 +51,7 @@ async fn queue_is_listed_in_processing_order() {
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("one").await.expect("accepted");
-    assert_eq!(session.queue().await, Ok(Vec::new()), "it processes the first");
+    assert_eq!(session.queue().await, Ok(Vec::new()), "the first input was queued");
     let metadata = serde_json::json!({"from": "mail"});
     let two = session.input("two").metadata(&metadata).send().await.expect("accepted");
     session.send("three").await.expect("accepted");
@@ -70,7 +70,7 @@ async fn queue_is_listed_in_processing_order() {
     };
     assert_eq!(queue[1], entry);
     assert_eq!((queue[0].lane, queue[0].taken_at), (Lane::Steer, Some(Boundary::Turn)));
-    // Read from the journal, without the runtime.
+    // Read from the journal, without a runtime.
     assert_eq!(QueueEntry::list(&journal, session.id(), true).expect("readable"), queue);
     // Behind a run that does not resume, the oldest message opens the next run, and steering messages join it.
     let behind = QueueEntry::list(&journal, session.id(), false).expect("readable");
@@ -91,7 +91,11 @@ async fn removed_or_cleared_input_is_never_taken() {
     let two = session.send("two").await.expect("accepted");
     session.send("three").await.expect("accepted");
     assert_eq!(session.queue_remove(two.input).await, Ok(true));
-    assert_eq!(session.queue_remove(two.input).await, Ok(false), "it does not wait any more");
+    assert_eq!(
+        session.queue_remove(two.input).await,
+        Ok(false),
+        "an input that was already removed was reported as removed"
+    );
     assert_eq!(session.queue_remove(InputId(uuid::Uuid::from_u128(7))).await, Ok(false));
     assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("three"));
     session.send("four").await.expect("accepted");
@@ -105,7 +109,7 @@ async fn removed_or_cleared_input_is_never_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_queue_is_bounded_and_drained_after_every_kind_of_end() {
+async fn queue_is_bounded_and_drained_after_every_kind_of_end() {
     let journal = journal();
     let limits = Limits { queue: 2, ..Limits::default() };
     let runtime = builder(&journal).limits(limits).model(model(slow)).start().await.expect("a runtime");
@@ -135,7 +139,7 @@ async fn queued_input_survives_the_host_and_opens_the_next_run() {
     drop((runtime, journal));
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
-    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Lost);
     assert_eq!(end_of(&session, 2).await.text.as_deref(), Some("two"));
     shut(runtime).await;
@@ -154,10 +158,10 @@ async fn busy_session_is_not_closed_and_an_input_reopens_one() {
     assert_eq!(session.close().await, Err(ControlError::Waiting(1)));
     assert_eq!(session.queue_clear().await, Ok(1));
     assert_eq!([session.close().await, session.close().await], [Ok(()), Ok(())]);
-    assert!(journal.head(session.id()).expect("readable").expect("there").closed);
+    assert!(journal.head(session.id()).expect("readable").expect("the session exists").closed);
     let receipt = session.send("again").await.expect("accepted");
     assert_eq!(end_of(&session, receipt.run.0).await.text.as_deref(), Some("again"));
-    assert!(!journal.head(session.id()).expect("readable").expect("there").closed);
+    assert!(!journal.head(session.id()).expect("readable").expect("the session exists").closed);
     shut(runtime).await;
 }
 
@@ -174,7 +178,7 @@ async fn events_of_the_queue_follow_from_its_records() {
     end_of(&session, 1).await;
     session.send("four").await.expect("accepted");
     end_of(&session, 2).await;
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     let mut queue = QueueEvents::default();
     let stored = journal.records(session.id()).expect("records");
     let events: Vec<String> = stored
@@ -228,10 +232,10 @@ async fn b11_queue_lists_held_completions_with_type_and_time() {
     assert_eq!(metadata, serde_json::json!({"outcome": "completed", "run": 1}));
     let ended = journal.records(child).expect("records").last().map(|stored| stored.at_ms);
     assert_eq!(queue[1].time_ms, ended);
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     assert_eq!(QueueEntry::list(&journal, session.id(), true).expect("readable"), queue);
     assert!(queue[0].time_ms.is_some());
-    assert_eq!(session.queue_remove(queue[1].id).await, Ok(false), "K5: completions are not removed");
+    assert_eq!(session.queue_remove(queue[1].id).await, Ok(false), "K5: a completion was removed");
     assert_eq!(session.queue_clear().await, Ok(1));
     assert_eq!(session.queue().await.expect("listed").len(), 1);
     end_of(&session, 1).await;
@@ -239,12 +243,12 @@ async fn b11_queue_lists_held_completions_with_type_and_time() {
     shut(runtime).await;
 }
 
-/// The queue events of `session` from record `from` on, in short, each with its record.
+/// Returns the queue events of `session` from record `from` on, abbreviated, each with its record.
 async fn queue_events(session: &SessionHandle, from: Seq) -> Vec<(u64, String)> {
     let mut events = session.events(from);
     let mut seen = Vec::new();
     while let Ok(event) = tokio::time::timeout(Duration::from_secs(1), events.next()).await {
-        let Some(event) = event.expect("the runtime lives") else { break };
+        let Some(event) = event.expect("the runtime is running") else { break };
         let EventKind::Queue { seq, event } = event.what else { continue };
         let word = match event {
             QueueEvent::Queued { count, message } => format!("queued {count}: {}", message.text),

@@ -11,11 +11,11 @@ use subtend_session::record::Record;
 
 use crate::support::{answers, ask, builder, calls, journal, model, prompt, records, shut, task, text};
 
-/// Runs eight children one after the other; returns all sessions with their records and the epoch of their rows.
+/// Runs eight children one after another; returns all sessions with their records and the epoch of their rows.
 async fn family(queued_states: usize) -> Vec<(SessionId, Vec<Record>, Epoch)> {
     let journal = journal();
     let answer = |request| async move {
-        // Some answers take time, so that calls come from a task and from the handler itself.
+        // Some answers take time, so that calls are made both in a task and in the handler.
         if prompt(&request).ends_with(['2', '5']) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
@@ -42,7 +42,7 @@ async fn family(queued_states: usize) -> Vec<(SessionId, Vec<Record>, Epoch)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_run_alike_without_kept_states() {
+async fn children_run_the_same_without_kept_states() {
     let kept = family(1_024).await;
     assert_eq!(kept.len(), 10);
     assert_eq!(family(0).await, kept);

@@ -24,7 +24,7 @@ use subtend_tools::workspace::Workspace;
 struct Disk {
     begun: Arc<AtomicUsize>,
     free: Arc<(Mutex<bool>, Condvar)>,
-    /// Whether the handler panics at the next change of the queue.
+    /// True if the handler panics at the next change of the queue.
     breaks: Arc<AtomicBool>,
 }
 
@@ -33,7 +33,7 @@ impl Disk {
         let disk = self.clone();
         Faults::new(move |point, detail| {
             if point == Point::Handler && detail == "change_queue" && disk.breaks.swap(false, Ordering::Relaxed) {
-                panic!("a fault of the handler");
+                panic!("injected fault in the handler");
             }
             if point == Point::Reading {
                 disk.begun.fetch_add(1, Ordering::Relaxed);
@@ -84,10 +84,10 @@ async fn host(
         .workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")))
         .options(Options { seed: Some(seed), ..Options::default() })
         .faults(faults);
-    builder.model(answering).start().await.expect("it starts")
+    builder.model(answering).start().await.expect("the runtime starts")
 }
 
-/// A model whose root makes the calls `requested_calls` and then ends; the first messages of its children are kept.
+/// Returns a model whose root makes the calls `requested_calls` and then ends; keeps the first messages of its children.
 fn asking(requested_calls: Vec<(&'static str, Value)>, received: &Arc<Mutex<Vec<String>>>) -> Arc<dyn Model> {
     let received = Arc::clone(received);
     model(move |request| {
@@ -128,19 +128,19 @@ async fn b7_session_takes_input_and_cancel_while_files_are_read() {
         let session = open(&runtime);
         let receipt = session.send("go").await.expect("accepted");
         disk.has_begun(1).await;
-        // The answer is recorded before its child, and the session still receives inputs.
+        // The answer is recorded before its child exists, and the session still accepts inputs.
         session.steer("behind").await.expect("accepted while it reads");
         assert_eq!(session.queue().await.expect("listed").len(), 1);
         let before = kinds(&journal, &session).await;
         assert!(before.contains(&"turn_answered") && !before.contains(&"child_spawned"), "{before:?}");
         if cancelled {
             session.cancel_tree().await.expect("cancelled");
-            let ended = session.run_ended(receipt.run).await.expect("it ended");
+            let ended = session.run_ended(receipt.run).await.expect("the run ended");
             assert!(matches!(ended.outcome, Outcome::Cancelled { .. }), "{ended:?}");
             assert_eq!(ends(&journal, &session).await, [CallEnd::Cancelled]);
         }
         disk.answers();
-        session.run_ended(receipt.run).await.expect("it ends");
+        session.run_ended(receipt.run).await.expect("the run ends");
         let children = session.tree().await.expect("a tree").children.len();
         assert_eq!(children, usize::from(!cancelled));
         if !cancelled {
@@ -167,18 +167,18 @@ async fn b7_children_are_created_in_call_order_with_or_without_files() {
     let runtime = host(&journal, &dir, disk.faults(), answering, (OnRestart::Fail, 7)).await;
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("it ends");
+    session.run_ended(receipt.run).await.expect("the run ends");
     let born = |record| match record {
         Record::ChildSpawned(spawned) => Some(spawned.call.ix),
         _ => None,
     };
     let order: Vec<u32> = records(&journal, session.id()).await.into_iter().filter_map(born).collect();
     assert_eq!(order, (0..60).collect::<Vec<_>>());
-    assert_eq!(disk.begun.load(Ordering::Relaxed), 4, "so many are read for at a time");
+    assert_eq!(disk.begun.load(Ordering::Relaxed), 4, "expected this number of concurrent reads");
     shut(runtime).await;
 }
 
-// On the real clock: virtual time does not advance while a thread blocks, and the restart of an actor needs time.
+// Runs on the real clock: virtual time does not advance while a thread blocks, and the restart of an actor needs time.
 #[tokio::test]
 async fn b7_actor_crash_while_files_are_read_creates_one_child() {
     let (disk, dir, received) = (Disk::default(), folder(), Arc::default());
@@ -192,12 +192,12 @@ async fn b7_actor_crash_while_files_are_read_creates_one_child() {
     let cleared = tokio::spawn(async move { other.queue_clear().await });
     disk.has_begun(2).await;
     disk.answers();
-    let ended = session.run_ended(receipt.run).await.expect("it ends");
+    let ended = session.run_ended(receipt.run).await.expect("the run ends");
     assert_eq!(ended.outcome, Outcome::Completed);
     drop(cleared.await);
     assert_eq!(session.tree().await.expect("a tree").children.len(), 1);
     assert_eq!(received.lock().unwrap().len(), 1);
-    assert!(!disk.breaks.load(Ordering::Relaxed), "the handler broke");
+    assert!(!disk.breaks.load(Ordering::Relaxed), "the handler did not panic");
     shut(runtime).await;
 }
 
@@ -217,8 +217,8 @@ async fn b7_host_crash_while_files_are_read_leaves_an_open_call() {
 
         let journal = memory(&store);
         let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (on_restart, 8)).await;
-        let session = runtime.session(root).expect("readable").expect("there");
-        let ended = session.run_ended(receipt.run).await.expect("it ends");
+        let session = runtime.session(root).expect("readable").expect("the session exists");
+        let ended = session.run_ended(receipt.run).await.expect("the run ends");
         let children = session.tree().await.expect("a tree").children.len();
         let found = (ended.outcome, children, ends(&journal, &session).await);
         match on_restart {
@@ -233,11 +233,11 @@ async fn b7_host_crash_while_files_are_read_leaves_an_open_call() {
 async fn b7_failed_read_marks_its_files_and_creates_the_child() {
     let (dir, received) = (folder(), Arc::default());
     let journal = memory(&Memory::new());
-    let faults = Faults::new(|point, _| assert!(point != Point::Reading, "the disk broke"));
+    let faults = Faults::new(|point, _| assert!(point != Point::Reading, "injected fault of the disk"));
     let runtime = host(&journal, &dir, faults, asking(files(), &received), (OnRestart::Fail, 7)).await;
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("it ends");
+    session.run_ended(receipt.run).await.expect("the run ends");
     let first = received.lock().unwrap()[0].clone();
     assert_eq!(first.matches("(This file could not be read: it was not read.)").count(), 2, "{first}");
     shut(runtime).await;

@@ -55,7 +55,7 @@ async fn tree(request: Request) -> Result<Answer, ModelError> {
     Ok(text(&format!("{} is done", prompt(&request))))
 }
 
-/// The outcomes of each session's runs, parents first.
+/// Returns the outcomes of each session's runs, parents first.
 async fn outcomes(journal: &Journal) -> Vec<(String, Vec<Outcome>)> {
     let mut found = Vec::new();
     for (id, head) in journal.heads().expect("heads") {
@@ -70,9 +70,9 @@ async fn outcomes(journal: &Journal) -> Vec<(String, Vec<Outcome>)> {
 }
 
 async fn ended(runtime: &Runtime, session: SessionId) -> Outcome {
-    let handle = runtime.session(session).expect("readable").expect("there");
+    let handle = runtime.session(session).expect("readable").expect("the session exists");
     let ended = tokio::time::timeout(Duration::from_secs(7200), handle.run_ended(RunNo(1))).await;
-    ended.expect("it ends").expect("the runtime lives").outcome
+    ended.expect("the run ends").expect("the runtime is running").outcome
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +89,7 @@ async fn resuming_tree_continues_without_a_failure_notice() {
     assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
     let done = |name: &str| (name.to_owned(), vec![Outcome::Completed]);
     assert_eq!(outcomes(&journal).await, [done("one"), done("parent"), done("two")]);
-    let child = journal.kids(parent).expect("kids")[0];
+    let child = journal.kids(parent).expect("children")[0];
     let attempts: Vec<_> = records(&journal, child)
         .await
         .iter()
@@ -98,7 +98,7 @@ async fn resuming_tree_continues_without_a_failure_notice() {
             _ => None,
         })
         .collect();
-    assert_eq!(attempts, [(1, 1), (1, 2)], "the model is asked again, as another attempt");
+    assert_eq!(attempts, [(1, 1), (1, 2)], "expected another attempt of the same turn");
     assert_eq!((journal.outbox().expect("outbox"), journal.inflight().expect("inflight")), (vec![], vec![]));
     shut(runtime).await;
 }
@@ -121,7 +121,7 @@ async fn start_reports_progress_while_it_resumes_runs() {
         let builder = workers(&journal, OnRestart::Resume, 8).options(options).model(model(tree));
         let builder = builder.on_boot(move |at| tell.lock().unwrap().push((at.done, at.total)));
         let runtime = builder.start().await.expect("a runtime");
-        assert_eq!(*received.lock().unwrap(), expected, "where it resumes: {resumes}");
+        assert_eq!(*received.lock().unwrap(), expected, "resumes: {resumes}");
         runtime.shutdown(Duration::ZERO).await;
     }
 }
@@ -153,7 +153,7 @@ async fn child_that_does_not_resume_ends_lost_and_its_owner_resumes() {
     assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
     let lost = |name: &str| (name.to_owned(), vec![Outcome::Lost]);
     assert_eq!(outcomes(&journal).await, [lost("one"), ("parent".into(), vec![Outcome::Completed]), lost("two")]);
-    assert_eq!(*received.lock().unwrap(), [2], "the blocking and the background child, in one turn, once each");
+    assert_eq!(*received.lock().unwrap(), [2], "expected one notice of each child, in one turn");
     shut(runtime).await;
 }
 
@@ -174,9 +174,9 @@ async fn owned_run_does_not_resume_without_its_owner() {
     shut(runtime).await;
 }
 
-/// E-1: read-only and idempotent calls are repeated under their key; for the others the model learns that their effect is unknown.
+/// E-1: read-only and idempotent calls are repeated under their key. For the others the model learns that their effect is unknown.
 #[tokio::test(start_paused = true)]
-async fn calls_are_repeated_only_where_that_does_no_harm() {
+async fn only_harmless_calls_are_repeated_after_a_restart() {
     let memory = Memory::new();
     let keys = Arc::new(Mutex::new(BTreeMap::<String, Vec<String>>::new()));
     let hangs = Arc::new(AtomicBool::new(true));
@@ -220,10 +220,10 @@ async fn calls_are_repeated_only_where_that_does_no_harm() {
         assert_eq!(ended(&runtime, session).await, Outcome::Completed);
         let called = |name: &str| keys.lock().unwrap().get(name).cloned().unwrap_or_default();
         let (read, acted) = (called("reading"), called(acting));
-        assert_eq!((read.len(), &read[0]), (2, &read[1]), "under the same key");
+        assert_eq!((read.len(), &read[0]), (2, &read[1]), "the repeated call has another key");
         let again = usize::from(acting == "keyed");
         assert_eq!(acted.len(), 1 + again, "{acting}");
-        assert!(acted.iter().all(|key| *key == acted[0]), "under the same key: {acted:?}");
+        assert!(acted.iter().all(|key| *key == acted[0]), "the repeated call has another key: {acted:?}");
         let ends: Vec<_> = records(&journal, session)
             .await
             .into_iter()
@@ -264,8 +264,8 @@ async fn resumed_run_keeps_its_slot_and_can_be_cancelled() {
     assert_eq!((runtime.boot().swept, runtime.boot().resumed, runtime.slots_in_use()), (0, 3, 1));
     tokio::time::sleep(slow() + Duration::from_secs(5)).await;
     let finished: usize = outcomes(&journal).await.iter().map(|(_, ends)| ends.len()).sum();
-    assert_eq!((finished, runtime.slots_in_use()), (1, 1), "one after the other");
-    let handle = runtime.session(parent).expect("readable").expect("there");
+    assert_eq!((finished, runtime.slots_in_use()), (1, 1), "expected one run after the other");
+    let handle = runtime.session(parent).expect("readable").expect("the session exists");
     handle.cancel().await.expect("received");
     assert_eq!(ended(&runtime, parent).await, Outcome::Cancelled { by: By::Person });
     let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
@@ -275,9 +275,9 @@ async fn resumed_run_keeps_its_slot_and_can_be_cancelled() {
     shut(runtime).await;
 }
 
-/// A process that only reads leaves dormant runs to a host that works.
+/// A process that only reads leaves dormant runs to a host that runs agents.
 #[tokio::test(start_paused = true)]
-async fn start_without_recovery_resumes_nothing() {
+async fn start_without_recovery_does_not_resume_runs() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
@@ -302,7 +302,7 @@ async fn start_without_recovery_resumes_nothing() {
 
 /// If nothing resumes, inputs behind lost runs stay queued until the next input of their session.
 #[tokio::test(start_paused = true)]
-async fn queued_inputs_wait_where_nothing_resumes() {
+async fn queued_inputs_remain_if_nothing_resumes() {
     let memory = Memory::new();
     let start = |journal: &Journal, seed, resumes| {
         let options = Options { seed: Some(seed), resumes, ..Options::default() };
@@ -312,9 +312,9 @@ async fn queued_inputs_wait_where_nothing_resumes() {
     let runtime = start(&journal, 7, true).start().await.expect("a runtime");
     let goes_on = opened(&runtime, OnRestart::Resume, "alone").await;
     let fails = opened(&runtime, OnRestart::Fail, "alone").await;
-    runtime.session(fails).expect("readable").expect("there").send("later").await.expect("accepted");
+    runtime.session(fails).expect("readable").expect("the session exists").send("later").await.expect("accepted");
     let other = opened(&runtime, OnRestart::Fail, "alone").await;
-    let other_handle = runtime.session(other).expect("readable").expect("there");
+    let other_handle = runtime.session(other).expect("readable").expect("the session exists");
     other_handle.send("later").await.expect("accepted");
     let branch = other_handle.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
     branch.send("alone").await.expect("accepted");
@@ -329,10 +329,10 @@ async fn queued_inputs_wait_where_nothing_resumes() {
     let boot = runtime.boot();
     assert_eq!((boot.swept, boot.resumed, boot.staying, boot.inputs), (3, 0, 1, 3));
     tokio::time::sleep(slow() * 2).await;
-    assert_eq!(records(&journal, goes_on).await, before, "not touched");
+    assert_eq!(records(&journal, goes_on).await, before, "a dormant run was changed");
     for left in [fails, other, branch] {
-        let left = runtime.session(left).expect("readable").expect("there");
-        assert_eq!(left.queue().await.expect("listed").len(), 1, "queued inputs stay");
+        let left = runtime.session(left).expect("readable").expect("the session exists");
+        assert_eq!(left.queue().await.expect("listed").len(), 1, "a queued input is missing");
     }
     runtime.shutdown(Duration::from_secs(1)).await;
     drop(journal);
@@ -344,9 +344,9 @@ async fn queued_inputs_wait_where_nothing_resumes() {
     shut(runtime).await;
 }
 
-/// V-3 across hosts: the first action of a run may crash the host. A queued run has done nothing, so it is never blamed.
+/// V-3 across hosts: the first action of a run may crash the host. A queued run has done nothing, so its starts are not counted.
 #[tokio::test(start_paused = true)]
-async fn run_fails_after_three_crashes_and_a_queued_one_does_not() {
+async fn running_run_fails_after_three_crashes_but_queued_not() {
     let memory = Memory::new();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -382,7 +382,7 @@ async fn run_fails_after_three_crashes_and_a_queued_one_does_not() {
     shut(runtime).await;
 }
 
-/// An orderly shutdown of the host, with a run in flight.
+/// Shuts the host down in order, with a run in flight.
 async fn leave(runtime: Runtime) {
     let journal = runtime.journal().clone();
     let report = runtime.shutdown(Duration::from_secs(1)).await;
@@ -460,13 +460,13 @@ async fn dropped_host_counts_against_the_run() {
             session.send("go").await.expect("accepted");
             left = Some(session.id());
         }
-        begun.recv().await.expect("it is running");
+        begun.recv().await.expect("started");
         drop(runtime);
         // Its actors end after the drop, on other threads.
         while Arc::strong_count(&alive) > 1 {
             tokio::task::yield_now().await;
         }
-        journal.settled().await.expect("the journal lives");
+        journal.settled().await.expect("the journal is open");
         let row = journal.inflight_of(left.expect("opened")).expect("readable").expect("in flight");
         starts.push(row.starts);
     }

@@ -1,4 +1,4 @@
-//! Messages that arrive late, twice or at a bad moment apply to the run that they were sent for; inspection prolongs no wait.
+//! Messages that arrive late, twice or at a bad moment apply to the run that they were sent for. Reading does not prolong a wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ async fn seconds(n: u64) {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(20_000), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 fn last(request: &Request) -> String {
@@ -41,15 +41,15 @@ fn last(request: &Request) -> String {
 }
 
 fn child(runtime: &Runtime, session: &SessionHandle, n: usize) -> SessionHandle {
-    let kids = runtime.journal().kids(session.id()).expect("kids");
-    runtime.session(kids[n]).expect("readable").expect("there")
+    let kids = runtime.journal().kids(session.id()).expect("children");
+    runtime.session(kids[n]).expect("readable").expect("the session exists")
 }
 
 fn strike(point: Point, detail: &'static str, times: usize) -> Faults {
     let struck = AtomicUsize::new(0);
     Faults::new(move |at, what| {
         let here = at == point && what == detail;
-        assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) < times), "a fault at {detail}");
+        assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) < times), "injected fault at {detail}");
     })
 }
 
@@ -59,7 +59,7 @@ fn one_slot(journal: &Journal) -> Builder {
     builder(journal).options(options).limits(limits)
 }
 
-/// A long task holds the slot and a second one is queued; a person's message has the second one cancelled by name.
+/// A long task holds the slot and a second one is queued. A person's message makes the model cancel the second one by name.
 async fn two(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     match (prompt(&request).as_str(), answers(&request)) {
@@ -74,7 +74,7 @@ async fn two(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// The second task: a person's input is queued behind it, and its owner's model cancels it.
+/// Returns the second task: a person's input is queued behind it, and its owner's model cancels it.
 async fn cancelled_in_the_queue(runtime: &Runtime) -> (SessionHandle, SessionHandle) {
     let session = open(runtime);
     session.send("parent").await.expect("accepted");
@@ -90,7 +90,7 @@ async fn cancelled_in_the_queue(runtime: &Runtime) -> (SessionHandle, SessionHan
     };
     let second = child(runtime, &session, (0..2).find(queued).expect("one waits"));
     second.send("for a person").await.expect("accepted");
-    let short = runtime.journal().head(second.id()).expect("readable").expect("there").short;
+    let short = runtime.journal().head(second.id()).expect("readable").expect("the session exists").short;
     session.send(short.0.to_string()).await.expect("accepted");
     seconds(2).await;
     (session, second)
@@ -114,7 +114,7 @@ async fn cancel_repeated_after_a_panic_spares_the_next_run() {
     end_of(&second, 2).await;
     let found = ends(&journal, &second).await;
     assert!(matches!(found[0], Outcome::Cancelled { by: By::Model { .. } }), "{found:?}");
-    assert_eq!(found[1..], [Outcome::Completed], "it is a person's");
+    assert_eq!(found[1..], [Outcome::Completed], "the person's run was affected");
     shut(runtime).await;
 }
 
@@ -127,19 +127,19 @@ async fn cancel_that_crashes_each_activation_is_named() {
     end_of(&session, 1).await;
     end_of(&second, 2).await;
     let named = Outcome::RestartsExhausted { command: Some("owner_cancels".into()) };
-    assert_eq!(ends(&journal, &second).await, [named, Outcome::Completed], "the next run is a person's");
+    assert_eq!(ends(&journal, &second).await, [named, Outcome::Completed], "the person's run was affected");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cancel_repeated_at_boot_spares_the_next_run() {
     let memory = Memory::new();
-    let on = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
+    let on = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens");
     let first = on();
-    // The first process cannot even give the run up.
+    // The first process crashes even while it ends the run.
     let faults = Faults::new(|at, what| {
         let here = at == Point::Handler && matches!(what, "owner_cancels" | "restarts_exhausted");
-        assert!(!here, "a fault at {what}");
+        assert!(!here, "injected fault at {what}");
     });
     let runtime = one_slot(&first).faults(faults).model(model(two)).start().await.expect("a runtime");
     let (session, second) = cancelled_in_the_queue(&runtime).await;
@@ -148,11 +148,11 @@ async fn cancel_repeated_at_boot_spares_the_next_run() {
 
     let journal = on();
     let runtime = one_slot(&journal).model(model(two)).start().await.expect("a runtime");
-    let second = runtime.session(second).expect("readable").expect("there");
+    let second = runtime.session(second).expect("readable").expect("the session exists");
     end_of(&second, 2).await;
     let found = ends(&journal, &second).await;
     assert!(matches!(found[0], Outcome::Cancelled { by: By::Model { .. } }), "{found:?}");
-    assert_eq!(found[1..], [Outcome::Completed], "it is a person's");
+    assert_eq!(found[1..], [Outcome::Completed], "the person's run was affected");
     assert_eq!(ends(&journal, &runtime.session(root).unwrap().unwrap()).await, [Outcome::Lost]);
     shut(runtime).await;
 }
@@ -163,7 +163,7 @@ async fn slow(_: Request) -> Result<Answer, ModelError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_whose_answer_was_lost_is_for_the_run_that_it_ended() {
+async fn repeated_cancel_reports_the_run_it_ended() {
     let journal = journal();
     let faults = strike(Point::AfterAppend, "run_held", 1);
     let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
@@ -192,14 +192,14 @@ async fn repeated_interrupt_spares_resumed_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_switch_whose_answer_was_lost_goes_one_step() {
+async fn repeated_switch_moves_one_step() {
     let journal = journal();
     let faults = Faults::new({
         let struck = AtomicUsize::new(0);
         // The first two are the ends of the alternatives, which are noticed at once.
         move |at, what| {
             let here = at == Point::AfterAppend && what == "alternative_switched";
-            assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) == 2), "a fault");
+            assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) == 2), "injected fault");
         }
     });
     let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
@@ -227,7 +227,7 @@ async fn asking(journal: &Journal) -> (Runtime, SessionHandle) {
     });
     let options = Options { idle: Duration::from_secs(10), seed: Some(7), ..Options::default() };
     let builder = builder(journal).options(options).policy(policy).tools(tools([make])).model(answering);
-    let runtime = builder.start().await.expect("it starts");
+    let runtime = builder.start().await.expect("the runtime starts");
     let session = open(&runtime);
     (runtime, session)
 }
@@ -309,7 +309,7 @@ async fn inspection_does_not_prolong_a_queued_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waited_for_its_slot_leaves_no_timer() {
+async fn run_that_waited_for_a_slot_leaves_no_timer() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -354,7 +354,7 @@ async fn task_created_next_to_a_branch_stays_in_its_owners_tree() {
     end_of(&session, receipt.expect("accepted").run.0).await;
     let all = records(&journal, session.id()).await;
     let at = |kind: &str| all.iter().position(|record| record.kind() == kind).expect("recorded");
-    assert!(at("branch_created") < at("child_spawned"), "born in one batch, the branch first");
-    assert_eq!(refused.load(Ordering::Relaxed), 1, "the limit is one for the whole tree");
+    assert!(at("branch_created") < at("child_spawned"), "expected one batch with the branch first");
+    assert_eq!(refused.load(Ordering::Relaxed), 1, "the limit did not apply to the whole tree");
     shut(runtime).await;
 }

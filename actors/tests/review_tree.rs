@@ -1,4 +1,4 @@
-//! The cancel of a whole tree against owned sessions with queued inputs of a person.
+//! Cancels of a whole tree whose owned sessions have queued inputs of a person.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ async fn seconds(n: u64) {
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime lives")
+    ended.expect("the run ends").expect("the runtime is running")
 }
 
 fn answer_count(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
 }
 
-/// Three levels: each waits for the one below, and the last one takes long.
+/// Plays three levels: each waits for the next one below, and the last one takes long.
 async fn chain(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request), answer_count(&request)) {
         ("2", 0, 1) => Ok(calls([task("1", false), task("1", true)])),
@@ -36,15 +36,16 @@ async fn chain(request: Request) -> Result<Answer, ModelError> {
 }
 
 fn below(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
-    let kids = runtime.journal().kids(session.id()).expect("kids");
-    kids.into_iter().map(|id| runtime.session(id).expect("readable").expect("there")).collect()
+    let kids = runtime.journal().kids(session.id()).expect("children");
+    kids.into_iter().map(|id| runtime.session(id).expect("readable").expect("the session exists")).collect()
 }
 
 async fn the_tree_is_cancelled(slots: usize, live: u32) {
     let journal = journal();
     let options = Options { slots, seed: Some(7), ..Options::default() };
     let limits = Limits { live_runs: live, ..Limits::default() };
-    let runtime = builder(&journal).limits(limits).options(options).model(model(chain)).start().await.expect("one");
+    let runtime =
+        builder(&journal).limits(limits).options(options).model(model(chain)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("2").await.expect("accepted");
     seconds(5).await;
@@ -54,14 +55,14 @@ async fn the_tree_is_cancelled(slots: usize, live: u32) {
     for child in &all {
         child.send("for a person").await.expect("accepted");
     }
-    assert_eq!(session.cancel_tree().await, Ok(1), "all others are owned");
+    assert_eq!(session.cancel_tree().await, Ok(1), "expected one unowned run");
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: By::Person });
     let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
     for child in &all {
         assert_eq!(end_of(child, 1).await.outcome, by_owner);
     }
     seconds(100).await;
-    assert_eq!(journal.inflight().expect("inflight"), [], "queued inputs opened no run");
+    assert_eq!(journal.inflight().expect("inflight"), [], "queued inputs opened a run");
     for child in &all {
         assert_eq!(child.queue().await.expect("listed").len(), 1);
         child.send("continue").await.expect("accepted");
@@ -71,19 +72,19 @@ async fn the_tree_is_cancelled(slots: usize, live: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inputs_that_wait_in_owned_sessions_stand_too() {
+async fn tree_cancel_keeps_queued_inputs_of_owned_sessions() {
     the_tree_is_cancelled(10, 10).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn inputs_that_wait_in_owned_sessions_that_are_queued_stand_too() {
+async fn tree_cancel_keeps_queued_inputs_of_queued_sessions() {
     the_tree_is_cancelled(1, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plain_cancel_ends_the_owned_runs_and_no_person_s_work() {
+async fn plain_cancel_ends_owned_runs_but_not_persons_runs() {
     let journal = journal();
-    let runtime = builder(&journal).model(model(chain)).start().await.expect("one");
+    let runtime = builder(&journal).model(model(chain)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("2").await.expect("accepted");
     seconds(5).await;

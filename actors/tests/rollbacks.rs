@@ -32,7 +32,7 @@ fn texts(request: &Request) -> Vec<String> {
     request.messages.iter().map(word).collect()
 }
 
-/// `fail` uses the tool and then fails for a missing key; `wait` takes an hour; all else is answered "fine".
+/// Returns a model: `fail` uses the tool and then fails for a missing key; `wait` takes an hour; everything else is answered "fine".
 fn answering(seen: &LastRequest) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
@@ -52,7 +52,7 @@ fn answering(seen: &LastRequest) -> Arc<dyn Model> {
     })
 }
 
-/// Counts its calls: a rollback undoes no effect.
+/// Returns a tool that counts its calls: a rollback does not undo effects.
 fn writing(done: &Arc<AtomicU32>) -> Registry {
     let done = Arc::clone(done);
     tools([tool("write", ToolEffect::SideEffect, move |_| {
@@ -62,7 +62,7 @@ fn writing(done: &Arc<AtomicU32>) -> Registry {
 }
 
 fn stored(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens")
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens")
 }
 
 fn host(journal: &Journal, seed: u64, seen: &LastRequest, done: &Arc<AtomicU32>) -> Builder {
@@ -72,7 +72,7 @@ fn host(journal: &Journal, seed: u64, seen: &LastRequest, done: &Arc<AtomicU32>)
 
 async fn say(session: &SessionHandle, text: &str) -> OutcomeKind {
     let receipt = session.send(text).await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("an end").outcome.kind()
+    session.run_ended(receipt.run).await.expect("the run ends").outcome.kind()
 }
 
 async fn rolled_back(journal: &Journal, session: &SessionHandle) -> Vec<Record> {
@@ -84,7 +84,7 @@ async fn rolled_back(journal: &Journal, session: &SessionHandle) -> Vec<Record> 
 async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
     let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
-    let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
+    let runtime = host(&journal, 7, &seen, &done).start().await.expect("the runtime starts");
     let session = open(&runtime);
     assert_eq!(say(&session, "one").await, OutcomeKind::Completed);
     assert_eq!(say(&session, "fail").await, OutcomeKind::Failed);
@@ -93,9 +93,9 @@ async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
     assert_eq!(runtime.shutdown(Duration::from_secs(1)).await.actors, 0);
 
     let journal = stored(&memory);
-    let runtime = host(&journal, 8, &seen, &done).start().await.expect("it starts");
-    let session = runtime.session(session.id()).expect("readable").expect("there");
-    assert_eq!(session.roll_back(Some(RunNo(2))).await, Ok(RunNo(2)), "once more is as once");
+    let runtime = host(&journal, 8, &seen, &done).start().await.expect("the runtime starts");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
+    assert_eq!(session.roll_back(Some(RunNo(2))).await, Ok(RunNo(2)), "a repetition changed something");
     assert_eq!(say(&session, "two").await, OutcomeKind::Completed);
     assert_eq!(*seen.lock().unwrap(), ["one", "fine 0", "two"]);
     let branch = session.branch(BranchOptions::default()).await.expect("a branch");
@@ -105,15 +105,15 @@ async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
     assert_eq!(rolled_back(&journal, &session).await, [Record::RolledBack { run: RunNo(2), by: By::Person }]);
     let answers =
         records(&journal, session.id()).await.iter().filter(|it| matches!(it, Record::TurnAnswered(_))).count();
-    assert_eq!((answers, done.load(Ordering::SeqCst)), (3, 1), "nothing is deleted, and what it did is not undone");
+    assert_eq!((answers, done.load(Ordering::SeqCst)), (3, 1), "the rollback deleted a record or undid an effect");
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
+async fn m10_rollback_of_a_completed_run_is_refused() {
     let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
-    let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
+    let runtime = host(&journal, 7, &seen, &done).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let refused = |why: &str| Err(ControlError::Refused(why.to_owned()));
     assert_eq!(session.roll_back(None).await, refused("the session has no run to roll back"));
@@ -127,7 +127,7 @@ async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
     let working = session.roll_back(Some(RunNo(1))).await;
     assert!(matches!(working, Err(ControlError::Working(_))), "{working:?}");
     session.cancel().await.expect("cancelled");
-    session.run_ended(RunNo(2)).await.expect("an end");
+    session.run_ended(RunNo(2)).await.expect("the run ends");
     assert_eq!(session.roll_back(None).await, Ok(RunNo(2)));
     say(&session, "two").await;
     assert_eq!(*seen.lock().unwrap(), ["one", "fine 0", "two"]);
@@ -140,7 +140,7 @@ async fn m10_rollback_of_a_run_that_did_not_fail_is_refused() {
 async fn m10_child_continues_without_its_rolled_back_run() {
     let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
     let journal = stored(&memory);
-    let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
+    let runtime = host(&journal, 7, &seen, &done).start().await.expect("the runtime starts");
     let parent = open(&runtime);
     say(&parent, "one").await;
     let fresh = BranchOptions { kind: subtend_session::place::BranchKind::Subagent, ..BranchOptions::default() };

@@ -1,4 +1,4 @@
-//! Continues, cancels and persons' controls under faults: a panic at every point and a crash at every write change no outcome.
+//! Continues, cancels and persons' controls under faults: a panic at every point and a crash at every write do not change outcomes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,8 +50,8 @@ fn short(request: &Request) -> String {
     received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// The owner continues an ended task, cancels it, and checks the result. The answers take a moment, so that no input is lost with
-/// the handler that accepts it.
+/// The owner continues an ended task, cancels it, and checks the result. The answers take a moment, so that no input is lost with the handler that
+/// accepts it.
 async fn managing(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let child = || short(&request);
@@ -71,7 +71,7 @@ async fn managing(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// Outcomes of all runs of all sessions of the journal, the root's first.
+/// Returns the outcomes of all runs of all sessions of the journal, the root's first.
 async fn outcomes(journal: &Journal) -> Vec<Vec<Outcome>> {
     let mut all = Vec::new();
     for (id, head) in journal.heads().expect("heads") {
@@ -85,7 +85,7 @@ async fn outcomes(journal: &Journal) -> Vec<Vec<Outcome>> {
     all.into_iter().map(|(.., ends)| ends).collect()
 }
 
-/// Panics at the `n`-th point, once.
+/// Returns faults that panic at the `n`-th point, once.
 fn at(n: usize) -> (Faults, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let points = Arc::clone(&seen);
@@ -94,7 +94,7 @@ fn at(n: usize) -> (Faults, Arc<Mutex<Vec<String>>>) {
         points.push(format!("{point:?} {detail}"));
         let struck = points.len() == n;
         drop(points);
-        assert!(!struck, "a fault at {detail}");
+        assert!(!struck, "injected fault at {detail}");
     });
     (faults, seen)
 }
@@ -114,7 +114,7 @@ async fn panics_change_no_effect_of_a_models_call() {
             builder(&journal).limits(limits()).model(model(managing)).faults(faults).start().await.expect("a runtime");
         let session = open(&runtime);
         let receipt = session.send("parent").await.expect("accepted");
-        let ended = end_of(&session, receipt.run.0).await.expect("the runtime lives");
+        let ended = end_of(&session, receipt.run.0).await.expect("the runtime is running");
         let struck = seen.lock().unwrap().get(n.wrapping_sub(1)).cloned();
         let at = struck.clone().unwrap_or_default();
         assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("done")), "{n}: {at}");
@@ -142,7 +142,7 @@ async fn panics_change_no_effect_of_a_models_call() {
     }
 }
 
-/// A root with one long blocking task; all else is answered soon.
+/// Plays a root with one long blocking task; everything else is answered soon.
 async fn quick(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     match (prompt(&request).as_str(), answers(&request)) {
@@ -156,7 +156,7 @@ async fn quick(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// Each control of a person once; stops where the host dies.
+/// Applies each control of a person once; stops if the host dies.
 async fn controls(runtime: &Runtime, session: &SessionHandle) -> Option<()> {
     session.send("parent").await.ok()?;
     seconds(5).await;
@@ -174,11 +174,11 @@ async fn controls(runtime: &Runtime, session: &SessionHandle) -> Option<()> {
     let waits = child.send("and another").await.ok()?;
     assert_eq!(child.queue().await.ok()?.len(), 2);
     assert!(child.queue_remove(waits.input).await.ok()?);
-    assert_eq!(steered.run, RunNo(2), "a run of a model takes no message");
-    // A control that was carried out and whose answer was lost is answered like a repeated one.
+    assert_eq!(steered.run, RunNo(2), "a run of a model took a message");
+    // A control that was applied but whose reply was lost gets the reply of a repeated one.
     assert!(child.cancel_tree().await.ok()? <= 1);
     end_of(&child, 1).await?;
-    assert_eq!(child.queue().await.ok()?.len(), 1, "it remains");
+    assert_eq!(child.queue().await.ok()?.len(), 1, "the queued input is missing");
     assert!(child.queue_clear().await.ok()? <= 1);
     end_of(session, 1).await?;
     child.close().await.ok()?;
@@ -225,7 +225,7 @@ async fn panics_change_no_effect_of_a_persons_command() {
     }
 }
 
-/// Runs `life` until the `n`-th write fails, restarts on what is left, and returns whether it came to that write.
+/// Runs `life` until the `n`-th write fails, restarts on the remaining store, and returns whether that write was reached.
 async fn killed<F, Fut>(n: u64, answer: fn(Request) -> F, life: impl FnOnce(Arc<Runtime>, SessionHandle) -> Fut) -> bool
 where
     F: Future<Output = Result<Answer, ModelError>> + Send + 'static,
@@ -247,7 +247,8 @@ where
     let writes = faults.writes();
     drop(first);
     let journal = on(Box::new(memory));
-    let runtime = builder(&journal).limits(limits()).model(model(answer)).start().await.expect("it starts again");
+    let runtime =
+        builder(&journal).limits(limits()).model(model(answer)).start().await.expect("the runtime starts again");
     seconds(7_200).await;
     assert_eq!((journal.outbox().unwrap(), journal.inflight().unwrap()), (Vec::new(), Vec::new()), "write {n}");
     for ends in outcomes(&journal).await {
@@ -276,7 +277,7 @@ async fn host_crash_at_any_write_leaves_every_owner_an_answer() {
     while killed(n, managing, life).await {
         n += 1;
     }
-    assert!(n > 12, "{n} writes only");
+    assert!(n > 12, "only {n} writes");
     let life = |runtime: Arc<Runtime>, session: SessionHandle| async move {
         controls(&runtime, &session).await;
     };
@@ -284,15 +285,16 @@ async fn host_crash_at_any_write_leaves_every_owner_an_answer() {
     while killed(n, quick, life).await {
         n += 1;
     }
-    assert!(n > 12, "{n} writes only");
+    assert!(n > 12, "only {n} writes");
 }
 
-/// The child never handles its row: its owner's host dies first.
+/// The child never handles its row, since its owner's host dies first.
 #[tokio::test(start_paused = true)]
 async fn unhandled_row_is_answered_at_boot_before_its_owner_ends() {
     let memory = Memory::new();
     let journal = on(Box::new(memory.clone()));
-    let faults = Faults::new(|point, detail| assert!(!(point == Point::Handler && detail == "continue"), "a fault"));
+    let faults =
+        Faults::new(|point, detail| assert!(!(point == Point::Handler && detail == "continue"), "injected fault"));
     let runtime =
         builder(&journal).limits(limits()).model(model(managing)).faults(faults).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -309,21 +311,21 @@ async fn unhandled_row_is_answered_at_boot_before_its_owner_ends() {
     let all = records(&journal, session.id()).await;
     let kinds: Vec<&str> = all.iter().rev().take(3).map(Record::kind).collect();
     assert_eq!(kinds[0], "run_ended");
-    assert!(kinds.contains(&"notice_taken"), "it receives the end before its own: {kinds:?}");
+    assert!(kinds.contains(&"notice_taken"), "the owner did not receive the end before its own: {kinds:?}");
     assert_eq!(journal.outbox().expect("outbox"), []);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_that_races_the_continue_ends_that_run_and_no_other() {
-    // Both in one answer, and the child's actor starts slowly: the cancel is always behind the continue.
+async fn cancel_racing_a_continue_ends_only_that_run() {
+    // Both are in one answer, and the child's actor starts slowly: the cancel is always behind the continue.
     for panics in [0, 1, 2] {
         let journal = journal();
         let struck = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&struck);
         let faults = Faults::new(move |point, detail| {
             let here = point == Point::Handler && ["continue", "owner_cancels"].contains(&detail);
-            assert!(!here || count.fetch_add(1, Ordering::Relaxed) >= panics, "a fault at {detail}");
+            assert!(!here || count.fetch_add(1, Ordering::Relaxed) >= panics, "injected fault at {detail}");
         });
         let answer = |request: Request| async move {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -349,7 +351,7 @@ async fn a_cancel_that_races_the_continue_ends_that_run_and_no_other() {
         let session = open(&runtime);
         session.send("parent").await.expect("accepted");
         let before = tokio::time::Instant::now();
-        let ended = end_of(&session, 1).await.expect("the runtime lives");
+        let ended = end_of(&session, 1).await.expect("the runtime is running");
         assert_eq!(ended.outcome, Outcome::Completed, "{panics}");
         assert!(before.elapsed() < Duration::from_secs(120), "{panics}: {:?}", before.elapsed());
         let found = outcomes(&journal).await;
@@ -360,9 +362,9 @@ async fn a_cancel_that_races_the_continue_ends_that_run_and_no_other() {
     }
 }
 
-/// The token of a run fires for all below it at once, even though the actor of its session dies on the cancel.
+/// The token of a run fires for all runs below it at once, even if the actor of its session dies at the cancel.
 #[tokio::test(start_paused = true)]
-async fn a_model_s_cancel_stops_all_below_at_once() {
+async fn cancel_by_a_model_stops_the_subtree_at_once() {
     for again in [false, true] {
         let journal = journal();
         let (faults, _) = strikes("owner_cancels");
@@ -399,7 +401,7 @@ async fn a_model_s_cancel_stops_all_below_at_once() {
             builder(&journal).limits(limits()).model(model(answer)).faults(faults).start().await.expect("a runtime");
         let session = open(&runtime);
         session.send("parent").await.expect("accepted");
-        assert_eq!(end_of(&session, 1).await.expect("the runtime lives").outcome, Outcome::Completed, "{again}");
+        assert_eq!(end_of(&session, 1).await.expect("the runtime is running").outcome, Outcome::Completed, "{again}");
         let times = times.lock().unwrap().clone();
         let [asked_at, stopped] = times[..] else { panic!("{again}: {times:?}") };
         assert!(stopped - asked_at < Duration::from_millis(5), "{again}: {:?}", stopped - asked_at);
@@ -422,7 +424,7 @@ fn strikes(command: &'static str) -> (Faults, Arc<AtomicUsize>) {
     let count = Arc::clone(&struck);
     let faults = Faults::new(move |point, detail| {
         let here = point == Point::Handler && detail == command;
-        assert!(!here || count.fetch_add(1, Ordering::Relaxed) > 0, "a fault at {detail}");
+        assert!(!here || count.fetch_add(1, Ordering::Relaxed) > 0, "injected fault at {detail}");
     });
     (faults, struck)
 }

@@ -37,7 +37,7 @@ fn hanging(alive: &Arc<AtomicUsize>) -> Arc<dyn subtend_models::model::Model> {
 }
 
 #[test]
-fn dropped_outside_of_tokio_it_stops_all_the_same() {
+fn runtime_dropped_outside_of_tokio_stops() {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let alive = Arc::new(AtomicUsize::new(0));
     let runtime = tokio.block_on(async {
@@ -48,7 +48,7 @@ fn dropped_outside_of_tokio_it_stops_all_the_same() {
     assert_eq!(alive.load(Ordering::Relaxed), 1);
     drop(runtime);
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream continues");
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream continued");
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,12 +61,12 @@ async fn abandoned_shutdown_still_stops_all_actors() {
     let shutdown = tokio::time::timeout(Duration::from_secs(1), runtime.shutdown(Duration::from_secs(60))).await;
     assert!(shutdown.is_err());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream continues");
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream continued");
     assert!(tokio::time::timeout(SOON, waits).await.expect("received").unwrap().is_err());
 }
 
 #[tokio::test]
-async fn dropped_it_lets_the_store_go() {
+async fn dropped_runtime_releases_the_store() {
     let place = tempfile::tempdir().expect("a directory");
     let at = subtend_journal::store::StoreSpec::Redb(place.path().join("store"));
     let journal = subtend_journal::store::open_store(&at).expect("a store");
@@ -85,7 +85,7 @@ async fn dropped_it_lets_the_store_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_in_its_grace_does_not_hold_a_shutdown_up() {
+async fn tool_in_its_grace_does_not_delay_shutdown() {
     let journal = journal();
     let hang = tool("hang", ToolEffect::SideEffect, |_| async {
         std::future::pending::<()>().await;
@@ -105,7 +105,7 @@ async fn a_tool_in_its_grace_does_not_hold_a_shutdown_up() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_leaves_nothing_behind() {
+async fn failed_start_leaves_nothing_behind() {
     let memory = Memory::new();
     let alive = Arc::new(AtomicUsize::new(0));
     let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
@@ -124,7 +124,7 @@ async fn a_start_that_fails_leaves_nothing_behind() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("the hub is alive");
+    panic!("the runtime is still alive");
 }
 
 struct DropRecorder(String, Arc<std::sync::Mutex<Vec<String>>>);
@@ -137,7 +137,7 @@ impl Drop for DropRecorder {
 
 #[tokio::test(start_paused = true)]
 async fn owned_runs_end_before_their_owners() {
-    // Several trees, so that an order by chance would show.
+    // Several trees, so that a wrong order cannot pass by chance.
     let dropped = Arc::new(std::sync::Mutex::new(Vec::new()));
     let order = Arc::clone(&dropped);
     let answer = move |request: Request| {
@@ -152,7 +152,7 @@ async fn owned_runs_end_before_their_owners() {
                     task(&format!("too {}", depth - 1), true),
                 ]));
             }
-            // Each level streams and owns the streams below it.
+            // Each level streams, and owns the streams below it.
             std::future::pending::<()>().await;
             drop(guard);
             Ok(text("never"))
@@ -171,7 +171,7 @@ async fn owned_runs_end_before_their_owners() {
     let dropped = std::mem::take(&mut *dropped.lock().unwrap());
     let mut levels = dropped.clone();
     levels.sort();
-    assert_eq!((dropped.len(), &dropped), (3 * 31, &levels), "the deepest first, level by level");
+    assert_eq!((dropped.len(), &dropped), (3 * 31, &levels), "expected the deepest level first");
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,5 +193,5 @@ async fn run_that_ends_within_the_grace_notifies_its_owner() {
     let refused = session.clone();
     let report = runtime.shutdown(Duration::from_secs(10)).await;
     assert_eq!((report.drained, report.actors, report.tasks), (true, 0, 0));
-    assert!(refused.send("more").await.is_err(), "new work is refused");
+    assert!(refused.send("more").await.is_err(), "new work was accepted");
 }

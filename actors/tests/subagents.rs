@@ -39,11 +39,11 @@ async fn b15_progress_cost_errors_and_limits_are_known_at_depth() {
     let limits = Limits { run_ms: Some(60_000), ..Limits::default() };
     let journal = journal();
     let builder = builder(&journal).tools(tools([lookup])).limits(limits);
-    let runtime = builder.model(model(answer)).start().await.expect("it starts");
+    let runtime = builder.model(model(answer)).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let mut events = session.watch();
     let run = session.send("root").await.expect("accepted").run;
-    assert_eq!(session.run_ended(run).await.expect("an end").outcome, Outcome::Completed);
+    assert_eq!(session.run_ended(run).await.expect("the run ends").outcome, Outcome::Completed);
 
     let tasks = runtime.tasks(TaskFilter::default()).await.expect("a list");
     let causes: BTreeMap<&str, Option<Outcome>> = tasks.iter().map(|task| (&*task.title, task.cause.clone())).collect();
@@ -58,11 +58,11 @@ async fn b15_progress_cost_errors_and_limits_are_known_at_depth() {
     assert_eq!(causes, expected.map(|(title, cause)| (title, Some(cause))).into());
 
     let works = tasks.iter().find(|task| &*task.title == "works").expect("listed").session;
-    let own = runtime.session(works).expect("readable").expect("there").usage().await.expect("a view").own;
+    let own = runtime.session(works).expect("readable").expect("the session exists").usage().await.expect("a view").own;
     assert_eq!((own.input, own.output, own.cost_micro), (20, 2, Some(14)));
     let tree = session.usage().await.expect("a view").tree;
     let answered = u64::from(turns(&session.tree().await.expect("a tree")));
-    assert_eq!((tree.input, tree.cost_micro), (10 * answered, Some(7 * answered)), "of every depth");
+    assert_eq!((tree.input, tree.cost_micro), (10 * answered, Some(7 * answered)), "expected the usage of every depth");
 
     let mut progress = Vec::new();
     while let Ok(Some(Next::Event(event))) = tokio::time::timeout(Duration::from_secs(1), events.next()).await {
@@ -77,10 +77,10 @@ async fn b15_progress_cost_errors_and_limits_are_known_at_depth() {
     shut(runtime).await;
 }
 
-/// The sessions of a random tree by name: the dialect that started each. A name is the way from the root.
+/// The sessions of a random tree by name, each with the dialect that started it. A name is the path from the root.
 type Names = BTreeMap<String, Dialect>;
 
-/// The calls by which the session `name` starts its children, in a tree drawn from `seed`.
+/// Returns the calls by which the session `name` starts its children, in a tree drawn from `seed`.
 fn children(seed: u64, name: &str, by: Option<Dialect>) -> Vec<(String, Dialect, (&'static str, Value))> {
     // Children of the other dialects start none.
     if name.len() > 6 || !matches!(by, None | Some(Dialect::Task | Dialect::SpawnTask)) {
@@ -107,7 +107,7 @@ fn children(seed: u64, name: &str, by: Option<Dialect>) -> Vec<(String, Dialect,
         .collect()
 }
 
-/// Runs one random tree: its sessions, and every request to a model with the name of its session.
+/// Runs one random tree; returns its sessions, and every model request with the name of its session.
 async fn random_tree(seed: u64) -> (Names, Vec<(String, Request)>) {
     let (names, requests) = (Arc::new(Mutex::new(Names::new())), Arc::new(Mutex::new(Vec::new())));
     let (born, seen) = (Arc::clone(&names), Arc::clone(&requests));
@@ -135,7 +135,8 @@ async fn random_tree(seed: u64) -> (Names, Vec<(String, Request)>) {
     });
     let journal = journal();
     let all = [Dialect::Task, Dialect::SpawnTask, Dialect::Spawn, Dialect::Subagent, Dialect::Minion];
-    let runtime = offering(&journal, &all).tools(tools([lookup])).model(answering).start().await.expect("it starts");
+    let runtime =
+        offering(&journal, &all).tools(tools([lookup])).model(answering).start().await.expect("the runtime starts");
     let (_, ended) = ask(&runtime, "n").await;
     assert_eq!((ended.run, ended.outcome), (RunNo(1), Outcome::Completed), "seed {seed}");
     shut(runtime).await;
@@ -143,13 +144,13 @@ async fn random_tree(seed: u64) -> (Names, Vec<(String, Request)>) {
     (names, requests)
 }
 
-/// Texts of other sessions in a model's input: tool results, and texts before the last.
+/// Returns texts of other sessions in a model's input, in tool results and in texts before the last.
 fn leaks(names: &Names, requests: &[(String, Request)]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (own, request) in requests {
         let given = format!("{:?}", request.messages);
         for (other, dialect) in names.iter().filter(|(other, _)| *other != own) {
-            // The result of a job of `spawn` joins all that it wrote.
+            // The result of a job of `spawn` joins all texts that it wrote.
             let joined = *dialect == Dialect::Spawn && other.rsplit_once('.').is_some_and(|(above, _)| above == own);
             let inner = [format!("inspected <{other}>"), format!("inner <{other}>")];
             found.extend(inner.into_iter().take(if joined { 1 } else { 2 }).filter(|inner| given.contains(inner)));
@@ -159,13 +160,13 @@ fn leaks(names: &Names, requests: &[(String, Request)]) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g18_no_context_holds_inner_messages_of_a_child() {
+async fn g18_contexts_exclude_inner_messages_of_children() {
     let (mut sessions, mut dialects) = (0, BTreeSet::new());
     let mut last = None;
     for seed in 0..60 {
         let (names, requests) = random_tree(seed).await;
         assert_eq!(leaks(&names, &requests), BTreeSet::new(), "seed {seed}");
-        // The ends did arrive: each child that completed is in its parent's last request.
+        // The ends did arrive: each completed child is in its parent's last request.
         let own: BTreeMap<_, _> = requests.iter().map(|(name, request)| (name, request)).collect();
         for child in names.keys() {
             let (above, _) = child.rsplit_once('.').expect("a way");
@@ -179,7 +180,7 @@ async fn g18_no_context_holds_inner_messages_of_a_child() {
         }
     }
     assert!(sessions > 100 && dialects.len() == 5, "{sessions} sessions of {dialects:?}");
-    // Control: the test detects a parent that receives a message of its child.
+    // The control: the test detects a parent that receives a message of its child.
     let (names, mut requests) = last.expect("a larger tree");
     let (child, request) = requests.iter().rfind(|(name, _)| name.len() > 1).cloned().expect("a child");
     requests.push(("n".to_owned(), request));

@@ -1,4 +1,4 @@
-//! How a new host handles the runs of an earlier one, also when the sweep itself fails.
+//! Runs of an earlier host: how a new host handles them, even if the sweep itself fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use subtend_session::record::Record;
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_the_sweep_does_not_resume_the_run() {
+async fn panic_in_the_sweep_does_not_resume_the_run() {
     let journal = journal();
     let answer = |_| async {
         tokio::time::sleep(Duration::from_secs(100)).await;
@@ -31,7 +31,7 @@ async fn a_panic_in_the_sweep_does_not_resume_the_run() {
     let count = Arc::clone(&struck);
     let faults = Faults::new(move |at, what| {
         let strikes = at == Point::Handler && what == "lost";
-        assert!(!strikes || count.fetch_add(1, Ordering::Relaxed) > 0, "a fault");
+        assert!(!strikes || count.fetch_add(1, Ordering::Relaxed) > 0, "injected fault");
     });
     let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
     assert_eq!(struck.load(Ordering::Relaxed), 2);
@@ -44,7 +44,7 @@ async fn a_panic_in_the_sweep_does_not_resume_the_run() {
     shut(runtime).await;
 }
 
-/// An actor that dies at every message: its run is not over, and the report does not count it as swept.
+/// The actor dies at every message: its run does not end, and the report does not count it as swept.
 #[tokio::test(start_paused = true)]
 async fn run_without_a_live_actor_is_reported_and_not_counted() {
     let journal = journal();
@@ -59,20 +59,21 @@ async fn run_without_a_live_actor_is_reported_and_not_counted() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let dies = Arc::new(AtomicBool::new(true));
     let still = Arc::clone(&dies);
-    let faults = Faults::new(move |at, _| assert!(at != Point::Handler || !still.load(Ordering::Relaxed), "a fault"));
+    let faults =
+        Faults::new(move |at, _| assert!(at != Point::Handler || !still.load(Ordering::Relaxed), "injected fault"));
     let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
     let boot = runtime.boot();
     let received: Vec<_> = boot.undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
-    let why = "its actor ended each time it was started: the log says why";
+    let why = "its actor crashed at each start; see the log";
     assert_eq!((boot.swept, received), (0, vec![(Some(session), why)]));
-    // It is retried with a delay: when the fault is gone the run ends.
+    // The actor is retried with a delay: when the fault is gone, the run ends.
     dies.store(false, Ordering::Relaxed);
     tokio::time::sleep(SOON).await;
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queued_run_that_survives_the_host_is_started() {
+async fn queued_run_that_survives_the_host_is_started() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -96,21 +97,24 @@ async fn a_queued_run_that_survives_the_host_is_started() {
     let heads = journal.heads().expect("heads");
     let named = |name: &str| heads.iter().find(|(_, head)| &*head.title == name).expect("a child").0;
     let (quick, other) = (named("quick"), named("other"));
-    // A person's run has the one slot of persons' runs.
+    // A person's run has the only slot of persons' runs.
     runtime.session(other).unwrap().unwrap().send("for long").await.expect("accepted");
     let again = runtime.session(quick).unwrap().unwrap().send("again").await.expect("accepted");
     assert_eq!(again.run, RunNo(2), "{:?}", kinds(&journal, quick).await);
     drop(parent);
     drop(runtime);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // Another seed: the first host has used these ids.
+    // Another seed, since the first host has used these ids.
     let options = Options { seed: Some(8), ..Options::default() };
     let runtime =
         builder(&journal).model(model(answer)).limits(limits).options(options).start().await.expect("a runtime");
     let ended = tokio::time::timeout(SOON, runtime.session(quick).unwrap().unwrap().run_ended(RunNo(2))).await;
     let all = kinds(&journal, quick).await;
-    assert_eq!(ended.unwrap_or_else(|_| panic!("never ends: {all:?}")).expect("lives").outcome, Outcome::Completed);
-    let below = journal.kids(quick).expect("kids")[0];
+    assert_eq!(
+        ended.unwrap_or_else(|_| panic!("never ends: {all:?}")).expect("the runtime is running").outcome,
+        Outcome::Completed
+    );
+    let below = journal.kids(quick).expect("children")[0];
     let all = records(&journal, below).await;
     assert!(matches!(all.last(), Some(Record::RunEnded(ended)) if ended.outcome == Outcome::Completed), "{all:#?}");
     shut(runtime).await;
@@ -139,8 +143,14 @@ async fn owner_waits_in_the_sweep_for_a_restarted_child() {
         let (lost, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let faults = Faults::new(move |at, what| {
             let nth = |count: &AtomicUsize| count.fetch_add(1, Ordering::Relaxed) + 1;
-            assert!(!(at == Point::Handler && what == "lost" && nth(&lost) == panicking), "a fault before the end");
-            assert!(!(at == Point::AfterAppend && what == "run_ended" && nth(&ended) == 1), "a fault after the end");
+            assert!(
+                !(at == Point::Handler && what == "lost" && nth(&lost) == panicking),
+                "injected fault before the end"
+            );
+            assert!(
+                !(at == Point::AfterAppend && what == "run_ended" && nth(&ended) == 1),
+                "injected fault after the end"
+            );
         });
         let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
         let all = records(&journal, parent).await;

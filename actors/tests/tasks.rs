@@ -11,7 +11,7 @@ use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{FailKind, ModelFail, Outcome, OutcomeKind};
 
-/// A runtime whose sessions start `completes`, `fails`, `hangs` and `waits` in turn, in the background, with three slots.
+/// Starts a runtime whose session starts `completes`, `fails`, `hangs` and `waits` in turn, in the background, with three slots.
 async fn busy() -> (Runtime, SessionHandle) {
     let answering = model(|request| async move {
         match (&*prompt(&request), answers(&request)) {
@@ -19,14 +19,14 @@ async fn busy() -> (Runtime, SessionHandle) {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Ok(calls([task(["hangs", "completes", "fails", "waits"][at], true)]))
             }
-            // `completes` completes once; when it is continued, it hangs.
+            // `completes` completes once; when continued, it hangs.
             ("hangs", _) | ("completes", 1) => std::future::pending().await,
             ("fails", _) => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
             _ => Ok(text("done")),
         }
     });
     let limits = Limits { live_runs: 3, run_ms: Some(100_000), ..Limits::default() };
-    let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -60,20 +60,20 @@ async fn tasks_are_listed_newest_first_with_their_status_and_outcome() {
     assert_eq!(listed(&runtime, of_other).await, [row("", TaskStatus::Pending, None)]);
     assert_eq!(listed(&runtime, TaskFilter::default()).await.len(), 5);
     branch.send("completes").await.expect("accepted").answer().await.expect("an answer");
-    branch.run_ended(RunNo(1)).await.expect("an end");
+    branch.run_ended(RunNo(1)).await.expect("the run ends");
     assert_eq!(listed(&runtime, of_other).await, [completed("completes")]);
 
-    // A continued one has no outcome until its new run ends.
+    // A continued task has no outcome until its new run ends.
     branch.send("continue").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(listed(&runtime, of_other).await, [row("completes", TaskStatus::Running, None)]);
     let again = runtime.tasks(of_other).await.expect("a list").remove(0);
     assert_eq!((again.cause, again.result, again.ended_ms), (None, None, None));
-    branch.cancel().await.expect("it is cancelled");
-    branch.run_ended(RunNo(2)).await.expect("an end");
+    branch.cancel().await.expect("cancelled");
+    branch.run_ended(RunNo(2)).await.expect("the run ends");
 
-    session.cancel().await.expect("it is cancelled");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.cancel().await.expect("cancelled");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     let of_session = TaskFilter { parent: Some(session.id()), ..TaskFilter::default() };
     let cancelled = TaskFilter { status: Some(TaskStatus::Cancelled), ..of_session };
     let hung = row("hangs", TaskStatus::Cancelled, Some(OutcomeKind::Cancelled));
@@ -93,12 +93,12 @@ async fn task_has_its_prompt_result_cause_and_times() {
         }
     });
     let journal = journal();
-    let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     let all = runtime.tasks(TaskFilter::default()).await.expect("a list");
-    assert_eq!(Task::list(&journal, TaskFilter::default()).expect("a list"), all, "as without a runtime");
+    assert_eq!(Task::list(&journal, TaskFilter::default()).expect("a list"), all, "the list without a runtime differs");
     let of = |prompt: &str| all.iter().find(|task| task.prompt.as_deref() == Some(prompt)).expect(prompt);
     let answered = of("answers");
     assert_eq!((answered.result.as_deref(), &answered.cause), (Some("the answer"), &Some(Outcome::Completed)));
@@ -106,11 +106,11 @@ async fn task_has_its_prompt_result_cause_and_times() {
     let kind = FailKind::Model { error: ModelFail::InvalidRequest, message: "no".into() };
     let failed = of("fails");
     assert_eq!((&failed.result, &failed.cause), (&None, &Some(Outcome::Failed { kind })));
-    // More text than an owner receives.
+    // The text is longer than what an owner receives.
     let long = "é".repeat(30_000);
     assert_eq!(of(&long).result.as_deref(), Some(&*long));
 
-    // The end is found whatever records follow it.
+    // The end is found even if other records follow it.
     let quiet = runtime.session(answered.session).expect("a store").expect("a session");
     for _ in 0..40 {
         quiet.branch(BranchOptions::default()).await.expect("a branch");
@@ -122,7 +122,7 @@ async fn task_has_its_prompt_result_cause_and_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_waits_for_its_slot_is_pending() {
+async fn task_waiting_for_its_slot_is_pending() {
     let answering = model(|request| async move {
         match (&*prompt(&request), answers(&request)) {
             ("go", 0) => Ok(calls([task("first", true), task("second", true)])),
@@ -134,16 +134,16 @@ async fn a_task_that_waits_for_its_slot_is_pending() {
         }
     });
     let limits = Limits { live_runs: 1, ..Limits::default() };
-    let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let row = |title: &str, status| (title.to_owned(), status, None);
     let mut both = listed(&runtime, TaskFilter::default()).await;
-    // Created at the same time: neither is newer.
+    // Both were created at the same time, so neither is newer.
     both.sort();
     assert_eq!(both, [row("first", TaskStatus::Running), row("second", TaskStatus::Pending)]);
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     shut(runtime).await;
 }
 
@@ -169,16 +169,18 @@ async fn sessions_are_found_by_id_part_short_name_and_path() {
         assert!(runtime.find(nobody).await.expect("a store").is_none(), "{nobody}");
     }
     let other = open(&runtime);
-    let Err(FindError::Ambiguous { among, .. }) = runtime.find("root").await else { panic!("there are two roots") };
+    let Err(FindError::Ambiguous { among, .. }) = runtime.find("root").await else {
+        panic!("expected an ambiguous name")
+    };
     assert_eq!(among, [session.id(), other.id()]);
-    session.cancel().await.expect("it is cancelled");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.cancel().await.expect("cancelled");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     shut(runtime).await;
 }
 
 /// R1, K26: a person's run in a task's session is not part of the task.
 #[tokio::test(start_paused = true)]
-async fn r1_a_persons_run_leaves_the_task_as_it_was() {
+async fn r1_persons_run_does_not_change_the_task() {
     let long = "é".repeat(30_000);
     let answering = model(move |request| {
         let long = long.clone();
@@ -191,10 +193,10 @@ async fn r1_a_persons_run_leaves_the_task_as_it_was() {
             }
         }
     });
-    let runtime = builder(&journal()).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal()).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     let facts = |task: Task| (task.status, task.outcome, task.cause, task.result, task.ended_ms);
     let the_task = async || facts(runtime.tasks(TaskFilter::default()).await.expect("a list").remove(0));
     let before = the_task().await;
@@ -204,9 +206,9 @@ async fn r1_a_persons_run_leaves_the_task_as_it_was() {
     let child = runtime.session(id).expect("a store").expect("a session");
     child.send("and what else?").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(the_task().await, before, "while a person's run is in flight");
-    child.cancel().await.expect("it is cancelled");
-    child.run_ended(RunNo(2)).await.expect("an end");
+    assert_eq!(the_task().await, before, "the task changed while a person's run was in flight");
+    child.cancel().await.expect("cancelled");
+    child.run_ended(RunNo(2)).await.expect("the run ends");
     assert_eq!(the_task().await, before);
     let standing = async |status| {
         let filter = TaskFilter { status: Some(status), limit: Some(1), ..TaskFilter::default() };
@@ -216,9 +218,9 @@ async fn r1_a_persons_run_leaves_the_task_as_it_was() {
     shut(runtime).await;
 }
 
-/// R1: a parent is optional. Such a task waits for a slot and has the time limit of every task.
+/// R1: a task may have no parent. It waits for a slot and has the time limit of every task.
 #[tokio::test(start_paused = true)]
-async fn r1_a_host_starts_a_task_without_a_parent() {
+async fn r1_host_starts_a_task_without_a_parent() {
     let answering = model(|request| async move {
         if &*prompt(&request) == "hang" {
             std::future::pending::<()>().await;
@@ -229,7 +231,7 @@ async fn r1_a_host_starts_a_task_without_a_parent() {
     let limits = Limits { live_runs: 1, run_ms: Some(60_000), ..Limits::default() };
     let options = subtend_actors::Options { slots: 1, ..subtend_actors::Options::default() };
     let runtime =
-        builder(&journal()).options(options).limits(limits).model(answering).start().await.expect("it starts");
+        builder(&journal()).options(options).limits(limits).model(answering).start().await.expect("the runtime starts");
     let options = || OpenOptions {
         title: Some("licences".into()),
         metadata: Some(r#"{"ticket":7}"#.into()),
@@ -257,7 +259,7 @@ async fn r1_a_host_starts_a_task_without_a_parent() {
 
     assert!(matches!(runtime.spawn_task("worker", " ").await, Err(PromptError::Send(_))));
     assert!(matches!(runtime.spawn_task("nobody", "lookup").await, Err(PromptError::Open(_))));
-    assert!(runtime.open("explore").is_err(), "a conversation needs an agent for persons");
-    assert_eq!(runtime.tasks(TaskFilter::default()).await.expect("a list").len(), 2, "a refused task is not listed");
+    assert!(runtime.open("explore").is_err(), "a session was opened with an agent that only agents start");
+    assert_eq!(runtime.tasks(TaskFilter::default()).await.expect("a list").len(), 2, "a refused task is listed");
     shut(runtime).await;
 }

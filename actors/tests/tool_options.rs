@@ -30,7 +30,7 @@ fn given(values: Value) -> ToolOptions {
     [("digest".into(), values.as_object().cloned().expect("an object"))].into()
 }
 
-/// A host whose worker calls `digest` once for each message.
+/// Returns a host whose worker calls `digest` once for each message.
 fn host(journal: &Journal, answering: &Arc<dyn Model>, seed: u64) -> Builder {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
@@ -43,7 +43,7 @@ fn host(journal: &Journal, answering: &Arc<dyn Model>, seed: u64) -> Builder {
 
 type OptionRequests = Arc<Mutex<Vec<Request>>>;
 
-/// Calls `digest` after each message, then ends; requests are kept.
+/// Returns a model that calls `digest` after each message, then ends; keeps the requests.
 fn digesting(seen: &OptionRequests) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
@@ -55,7 +55,7 @@ fn digesting(seen: &OptionRequests) -> Arc<dyn Model> {
 
 fn last(seen: &OptionRequests) -> Value {
     let seen = seen.lock().unwrap();
-    let received = results(seen.last().expect("asked"));
+    let received = results(seen.last().expect("a model call"));
     serde_json::from_str(received.last().expect("a result")).expect("an object")
 }
 
@@ -70,11 +70,12 @@ async fn m3_call_has_set_options_and_defaults() {
         (json!({"notes": "Look."}), json!({"images": true, "notes": "Look.", "model": "big"})),
     ] {
         let (journal, seen) = (journal(), OptionRequests::default());
-        let runtime = host(&journal, &digesting(&seen), 7).tool_options(given(set)).start().await.expect("it starts");
+        let runtime =
+            host(&journal, &digesting(&seen), 7).tool_options(given(set)).start().await.expect("the runtime starts");
         let options = OpenOptions { model: Some("big".into()), ..OpenOptions::agent("worker") };
         let session = runtime.open(options).expect("a session");
         let receipt = session.send("go").await.expect("accepted");
-        session.run_ended(receipt.run).await.expect("it ends");
+        session.run_ended(receipt.run).await.expect("the run ends");
         assert_eq!(last(&seen), expected);
         shut(runtime).await;
     }
@@ -85,17 +86,17 @@ async fn m3_model_option_is_completed_once_and_then_kept() {
     let (memory, seen) = (Memory::new(), OptionRequests::default());
     let journal = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let store = journal();
-    let runtime = host(&store, &digesting(&seen), 7).start().await.expect("it starts");
+    let runtime = host(&store, &digesting(&seen), 7).start().await.expect("the runtime starts");
     let options = OpenOptions { model: Some("first".into()), ..OpenOptions::agent("worker") };
     let session = runtime.open(options).expect("a session");
     let receipt = session.send("go").await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("it ends");
+    session.run_ended(receipt.run).await.expect("the run ends");
     let filled = json!({"images": true, "notes": "", "model": "first"});
     assert_eq!(last(&seen), filled);
     // Another agent answers, with its own model.
     let receipt = session.input("again").agent("other").send().await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("it ends");
-    let answered = seen.lock().unwrap().last().expect("asked").model.to_string();
+    session.run_ended(receipt.run).await.expect("the run ends");
+    let answered = seen.lock().unwrap().last().expect("a model call").model.to_string();
     assert_eq!((answered.as_str(), last(&seen)), ("other", filled.clone()));
     let id = session.id();
     shut(runtime).await;
@@ -103,10 +104,10 @@ async fn m3_model_option_is_completed_once_and_then_kept() {
     let store = journal();
     let builder = host(&store, &digesting(&seen), 8).default_model("third");
     let builder = builder.named_model("third", digesting(&seen));
-    let runtime = builder.start().await.expect("it starts");
-    let session = runtime.session(id).expect("readable").expect("there");
+    let runtime = builder.start().await.expect("the runtime starts");
+    let session = runtime.session(id).expect("readable").expect("the session exists");
     let receipt = session.send("once more").await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("it ends");
+    session.run_ended(receipt.run).await.expect("the run ends");
     assert_eq!(last(&seen), filled);
     shut(runtime).await;
 }
@@ -173,11 +174,11 @@ async fn m7_minions_have_their_prompt_and_model_or_the_sessions() {
             async move { Ok(answer) }
         });
         let dialects = Dialects { offered: vec![Dialect::Minion], minion: set, ..Dialects::default() };
-        let runtime = host(&journal, &answering, 7).dialects(dialects).start().await.expect("it starts");
+        let runtime = host(&journal, &answering, 7).dialects(dialects).start().await.expect("the runtime starts");
         let options = OpenOptions { model: Some("first".into()), ..OpenOptions::agent("worker") };
         let session = runtime.open(options).expect("a session");
         let receipt = session.send("go").await.expect("accepted");
-        session.run_ended(receipt.run).await.expect("it ends");
+        session.run_ended(receipt.run).await.expect("the run ends");
         let seen = std::mem::take(&mut *seen.lock().unwrap());
         let minion = seen.iter().find(|request| prompt(request) == "m").expect("a minion");
         assert_eq!((&*minion.system, &*minion.model), (prompted, model_of));

@@ -29,7 +29,7 @@ fn rows(tree: &Tree) -> Vec<TreeRow> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tree_lists_sessions_by_creation_and_wakes_none() {
+async fn tree_lists_sessions_by_creation_without_activating() {
     let journal = journal();
     let answer = |request: Request| async move {
         let usage = Usage { input: 10, output: 1, ..Usage::default() };
@@ -68,7 +68,7 @@ async fn tree_lists_sessions_by_creation_and_wakes_none() {
         row(1, "fast", Phase::Quiet, Some(Outcome::Completed), 11),
     ];
     assert_eq!(rows(&tree), expected);
-    assert_eq!(runtime.present(), present, "no session was woken");
+    assert_eq!(runtime.present(), present, "a session was woken");
     assert!(tree.children.iter().all(|child| child.background && child.short == child.id.short()));
     let (root, slow, fast) = (&tree.short, &tree.children[0].short, &tree.children[1].short);
     let drawn = format!(
@@ -78,7 +78,7 @@ async fn tree_lists_sessions_by_creation_and_wakes_none() {
     session.run(receipt.run).ended().await.expect("ended");
     let tree = session.tree().await.expect("a tree");
     assert_eq!((tree.phase, tree.outcome.clone()), (Phase::Quiet, Some(Outcome::Completed)));
-    assert_eq!(Tree::read(&journal, session.id()).expect("a tree"), tree, "no runtime is needed");
+    assert_eq!(Tree::read(&journal, session.id()).expect("a tree"), tree, "the tree without a runtime differs");
     let unknown: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
     assert_eq!(Tree::read(&journal, unknown).unwrap_err().to_string(), format!("no session {unknown} in this store"));
     shut(runtime).await;

@@ -21,7 +21,7 @@ struct Capital {
 
 const PARIS: &str = r#"{"city": "Paris", "inhabitants": 2100000}"#;
 
-/// A session whose model gives these answers in turn, and the formats that it was asked for.
+/// A session whose model gives the scripted answers in turn, and the formats that the model was sent.
 struct TypedScene {
     runtime: subtend_actors::Runtime,
     journal: Journal,
@@ -58,7 +58,7 @@ async fn inputs(journal: &Journal, session: &SessionHandle) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn typed_answer_sends_the_schema_as_text_and_as_a_format() {
     let scene = scene(&[PARIS]).await;
-    let capital: Capital = scene.session.ask("The capital of France?").await.expect("fits");
+    let capital: Capital = scene.session.ask("The capital of France?").await.expect("a valid answer");
     assert_eq!(capital, Capital { city: "Paris".to_owned(), inhabitants: 2_100_000 });
     let formats = scene.formats.lock().unwrap().clone();
     let schema: serde_json::Value = serde_json::from_str(formats[0].as_deref().expect("a format")).expect("JSON");
@@ -74,7 +74,7 @@ async fn invalid_answer_is_returned_with_its_error() {
     const WRONG: &str = r#"{"city": "Paris", "inhabitants": "many"}"#;
     let scene =
         scene(&["Paris, I think.", WRONG, "Sorry:\n```json\n{\"city\": \"Paris\", \"inhabitants\": 1}\n```"]).await;
-    let capital: Capital = scene.session.ask("The capital of France?").await.expect("fits at last");
+    let capital: Capital = scene.session.ask("The capital of France?").await.expect("a valid answer");
     assert_eq!(capital.inhabitants, 1);
     let sent = inputs(&scene.journal, &scene.session).await;
     let first_lines: Vec<_> = sent.iter().skip(1).map(|text| text.lines().next().unwrap_or_default()).collect();
@@ -85,7 +85,7 @@ async fn invalid_answer_is_returned_with_its_error() {
             "Your answer does not fit: at `inhabitants`: invalid type: string \"many\", expected u64 at line 1 column 39",
         ]
     );
-    assert!(scene.formats.lock().unwrap().iter().all(Option::is_some), "each correction keeps the format");
+    assert!(scene.formats.lock().unwrap().iter().all(Option::is_some), "a correction lost the format");
     shut(scene.runtime).await;
 }
 
@@ -99,9 +99,9 @@ async fn corrections_are_bounded() {
         error.to_string(),
         "the answer does not fit after 2 corrections: it is not JSON: expected ident at line 1 column 2"
     );
-    // The session lives on with all of it in its context.
+    // The session continues with all of it in its context.
     let none = AskOptions { corrections: 0 };
-    let capital: Capital = scene.session.ask_with("Once more?", none).await.expect("fits");
+    let capital: Capital = scene.session.ask_with("Once more?", none).await.expect("a valid answer");
     assert_eq!(capital.city, "Paris");
     shut(scene.runtime).await;
 }
@@ -109,9 +109,9 @@ async fn corrections_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn value_that_is_not_an_object_is_wrapped() {
     let scene = scene(&[r#"{"value": ["Paris", "Lyon"]}"#, r#"{"value": 7}"#]).await;
-    let cities: Vec<String> = scene.session.ask("Cities?").await.expect("fits");
+    let cities: Vec<String> = scene.session.ask("Cities?").await.expect("a valid answer");
     assert_eq!(cities, ["Paris", "Lyon"]);
-    assert_eq!(scene.session.ask::<u8>("A number?").await.expect("fits"), 7);
+    assert_eq!(scene.session.ask::<u8>("A number?").await.expect("a valid answer"), 7);
     shut(scene.runtime).await;
 }
 
@@ -124,9 +124,9 @@ async fn failed_run_is_returned_with_its_outcome() {
     shut(scene.runtime).await;
 }
 
-/// The agent starts a child, answers that it is not back yet, and gives the value when the child ends.
+/// The agent starts a child, answers that the child is still running, and gives the value when the child ends.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_waits_for_children_is_not_the_last() {
+async fn answer_before_children_end_is_not_the_last() {
     let journal = journal();
     let answer = |request: Request| {
         let reply = if &*prompt(&request) == "lookup" {
@@ -147,8 +147,8 @@ async fn an_answer_that_waits_for_children_is_not_the_last() {
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
-    let capital: Capital = session.ask("The capital of France?").await.expect("fits at the end");
+    let capital: Capital = session.ask("The capital of France?").await.expect("a valid answer");
     assert_eq!(capital.inhabitants, 2_100_000);
-    assert_eq!(inputs(&journal, &session).await.len(), 1, "nothing was sent back");
+    assert_eq!(inputs(&journal, &session).await.len(), 1, "a correction was sent");
     shut(runtime).await;
 }

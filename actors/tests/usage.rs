@@ -1,4 +1,4 @@
-//! The cost of sessions: each attempt counts once in each sum that it belongs to (M1).
+//! The usage of sessions: each attempt counts once in each sum that it belongs to (M1).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -54,12 +54,12 @@ impl Model for Windowed {
 #[tokio::test(start_paused = true)]
 async fn usage_has_the_window_share_of_the_last_answer_and_times() {
     let journal = journal();
-    let runtime = builder(&journal).model(Arc::new(Windowed)).start().await.expect("it starts");
+    let runtime = builder(&journal).model(Arc::new(Windowed)).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let before = session.usage().await.expect("a view");
     assert_eq!((before.own, before.context), (Usage::default(), None));
     session.send("one").await.expect("accepted").answer().await.expect("an answer");
-    session.run_ended(RunNo(1)).await.expect("an end");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
     let view = session.usage().await.expect("a view");
     let context = ContextShare { used: 3_000, window: Some(10_000) };
     assert_eq!((view.context, context.percent()), (Some(context), Some(30)));
@@ -88,25 +88,25 @@ async fn owned_runs_branches_and_failed_attempts_count_once() {
             _ => Ok(costing(text("done"), cost(1))),
         }
     });
-    let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
-    let ended = session.run_ended(RunNo(1)).await.expect("an end");
+    let ended = session.run_ended(RunNo(1)).await.expect("the run ends");
     let child = session.branches().await.expect("a list")[0].id;
     let child = runtime.session(child).expect("a store").expect("a session");
-    // A person's run below the child: no session's own, but part of the tree.
+    // A person's run below the child belongs to no session's own sum, but to the tree.
     let branch =
         child.branch(BranchOptions { kind: subtend_session::place::BranchKind::Subagent, ..BranchOptions::default() });
     let branch = branch.await.expect("a branch");
     branch.send("branch").await.expect("accepted").answer().await.expect("an answer");
-    branch.run_ended(RunNo(1)).await.expect("an end");
+    branch.run_ended(RunNo(1)).await.expect("the run ends");
 
     let view = session.usage().await.expect("a view");
     assert_eq!(view.own, sum([cost(7), cost(10), cost(1)]));
-    // The child is asked twice after its first answer: with the task's start, then with its end.
+    // The child is called twice after its first answer: with the start of the task, then with its end.
     assert_eq!(view.owned, sum([cost(100), cost(20), cost(20), cost(1_000)]));
     assert_eq!(view.tree, sum([view.own, view.owned, cost(10_000)]));
-    assert_eq!(ended.usage, sum([view.own, view.owned]), "as its owner learned");
+    assert_eq!(ended.usage, sum([view.own, view.owned]), "the end reported another usage");
     let below = child.usage().await.expect("a view");
     assert_eq!((below.own, below.owned), (sum([cost(100), cost(20), cost(20)]), cost(1_000)));
     assert_eq!(below.tree, sum([below.own, below.owned, cost(10_000)]));
@@ -118,7 +118,7 @@ async fn owned_runs_branches_and_failed_attempts_count_once() {
     shut(runtime).await;
 }
 
-/// The usage that a random model gave out, and its random generator.
+/// The usage that a random model has reported, and its random generator.
 struct Dice {
     rng: fastrand::Rng,
     given: Usage,
@@ -174,28 +174,28 @@ async fn random_tree(seed: u64) {
         }
     });
     let limits = Limits { live_runs: 2, ..Limits::default() };
-    let runtime = builder(&journal).limits(limits).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).limits(limits).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     session.send("work").await.expect("accepted");
-    session.run_ended(RunNo(1)).await.expect("an end");
-    // Persons continue some of them, as runs without an owner.
+    session.run_ended(RunNo(1)).await.expect("the run ends");
+    // Persons continue some sessions, as runs without an owner.
     for (id, _) in journal.heads().expect("heads") {
         if dice.lock().unwrap().rng.u32(..4) == 0 {
             let session = runtime.session(id).expect("a store").expect("a session");
             let receipt = session.send("continue").await.expect("accepted");
-            session.run_ended(receipt.run).await.expect("an end");
+            session.run_ended(receipt.run).await.expect("the run ends");
         }
     }
     let given = dice.lock().unwrap().given;
     let view = session.usage().await.expect("a view");
-    assert!(view.tree.unreliable || !given.unreliable, "seed {seed}: an unknown part makes a sum unreliable");
+    assert!(view.tree.unreliable || !given.unreliable, "seed {seed}: an unknown part did not make the sum unreliable");
     let given = Usage { unreliable: view.tree.unreliable, ..given };
-    assert_eq!(view.tree, given, "seed {seed}: the tree is the sum of all attempts");
+    assert_eq!(view.tree, given, "seed {seed}: the tree is not the sum of all attempts");
     let all = journal.heads().expect("heads").into_iter().map(|(id, _)| id);
     let views: Vec<UsageView> = all.map(|id| UsageView::read(&journal, id, |_| None).expect("a view")).collect();
-    // A gap in another session does not make this session's own sum doubtful.
+    // A gap in another session does not make this session's own sum unreliable.
     let owns = Usage { unreliable: given.unreliable, ..sum(views.iter().map(|view| view.own)) };
-    assert_eq!(owns, given, "seed {seed}: each attempt is some session's own");
+    assert_eq!(owns, given, "seed {seed}: an attempt is in no session's own sum");
     for view in views {
         let both = sum([view.own, view.owned]);
         assert!(both.tokens() <= view.tree.tokens(), "seed {seed}: {view:?}");
@@ -204,15 +204,15 @@ async fn random_tree(seed: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_random_trees_every_attempt_is_counted_once() {
+async fn random_trees_count_every_attempt_once() {
     for seed in 0..60 {
         random_tree(seed).await;
     }
 }
 
-/// Prices came after a session was used: its earlier cost is unknown, and the sum must be marked as incomplete.
+/// Prices were set after a session was used: its earlier cost is unknown, and the sum must be marked as incomplete.
 #[tokio::test(start_paused = true)]
-async fn a_sum_with_calls_from_before_there_was_a_price_is_marked() {
+async fn sum_with_calls_before_a_price_is_marked() {
     let journal = journal();
     let free = Usage { cost_micro: None, ..cost(10) };
     let prices = Arc::new(AtomicBool::new(false));
@@ -224,7 +224,7 @@ async fn a_sum_with_calls_from_before_there_was_a_price_is_marked() {
         }))
         .start()
         .await
-        .expect("it starts");
+        .expect("the runtime starts");
     let session = open(&runtime);
     for (wording, owns) in [
         ("before", free),
@@ -232,15 +232,15 @@ async fn a_sum_with_calls_from_before_there_was_a_price_is_marked() {
         ("priced again", Usage { unreliable: true, ..sum([free, cost(1_000), cost(1_000)]) }),
     ] {
         let run = session.send(wording).await.expect("accepted").run;
-        session.run_ended(run).await.expect("an end");
+        session.run_ended(run).await.expect("the run ends");
         let view = session.usage().await.expect("a view");
         assert_eq!((view.own, view.tree), (owns, owns), "{wording}");
         prices.store(true, Ordering::Relaxed);
     }
-    // Another session, all of it priced, is not marked.
+    // Another session with prices for all calls is not marked.
     let other = open(&runtime);
     let run = other.send("priced").await.expect("accepted").run;
-    other.run_ended(run).await.expect("an end");
+    other.run_ended(run).await.expect("the run ends");
     assert_eq!(other.usage().await.expect("a view").own, cost(1_000));
     shut(runtime).await;
 }

@@ -1,4 +1,4 @@
-//! Receipts and waits: the right run, and always an answer, also through panics.
+//! Receipts and waits: the right run, and always an answer, even after panics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,30 +48,33 @@ async fn two_ends_in_one_batch_are_both_reported() {
         .expect("joined")
         .expect("ended");
     assert_eq!(one.run, RunNo(1));
-    // An earlier end than the last is still known.
+    // An end before the last one is still known.
     let late = session.run_ended(RunNo(1)).await.expect("known");
     assert_eq!(late.run, RunNo(1));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receipt_names_the_run_of_its_input() {
+async fn receipt_names_the_run_of_its_input() {
     let journal = journal();
     let answer = |_| async { Err(refused()) };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
     let (one, two) = tokio::join!(session.send("one"), session.send("two"));
-    assert_eq!((one.expect("one").run, two.expect("two").run), (RunNo(1), RunNo(1)));
+    assert_eq!((one.expect("a runtime").run, two.expect("two").run), (RunNo(1), RunNo(1)));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_whose_answer_a_panic_took_is_accepted_once() {
+async fn input_is_accepted_once_when_a_panic_loses_the_reply() {
     for (point, detail) in [(Point::AfterAppend, "turn_started"), (Point::Handler, "submit")] {
         let journal = journal();
         let struck = AtomicUsize::new(0);
         let faults = Faults::new(move |at, what| {
-            assert!(at != point || what != detail || struck.fetch_add(1, Ordering::Relaxed) > 0, "a fault at {detail}");
+            assert!(
+                at != point || what != detail || struck.fetch_add(1, Ordering::Relaxed) > 0,
+                "injected fault at {detail}"
+            );
         });
         let answer = |_| async {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -81,7 +84,7 @@ async fn an_input_whose_answer_a_panic_took_is_accepted_once() {
         let session = open(&runtime);
         let receipt = session.send("one").await.expect("accepted");
         assert_eq!((receipt.run, receipt.again), (RunNo(1), false));
-        assert_eq!(session.run_ended(receipt.run).await.expect("lives").outcome, Outcome::Completed);
+        assert_eq!(session.run_ended(receipt.run).await.expect("the runtime is running").outcome, Outcome::Completed);
         let all = kinds(&journal, session.id()).await;
         assert_eq!(all.iter().filter(|kind| **kind == "input_accepted").count(), 1, "{all:?}");
         shut(runtime).await;
@@ -89,12 +92,12 @@ async fn an_input_whose_answer_a_panic_took_is_accepted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_survives_a_panic() {
+async fn wait_survives_a_panic() {
     let journal = journal();
     let struck = AtomicUsize::new(0);
     let faults = Faults::new(move |at, what| {
         let strikes = at == Point::Handler && what == "model_answered";
-        assert!(!strikes || struck.fetch_add(1, Ordering::Relaxed) > 0, "a fault");
+        assert!(!strikes || struck.fetch_add(1, Ordering::Relaxed) > 0, "injected fault");
     });
     let answer = |_| async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -104,7 +107,7 @@ async fn a_wait_survives_a_panic() {
     let session = open(&runtime);
     let receipt = session.send("one").await.expect("accepted");
     let mut waits = Vec::new();
-    // Some of the probes are drained with the answer that panics.
+    // Some of the probes are drained together with the answer that panics.
     for offset in 995..1_005_u64 {
         let session = session.clone();
         waits.push(tokio::spawn(async move {
@@ -113,13 +116,13 @@ async fn a_wait_survives_a_panic() {
         }));
     }
     for wait in waits {
-        assert_eq!(wait.await.unwrap().expect("the runtime lives").outcome, Outcome::Completed);
+        assert_eq!(wait.await.unwrap().expect("the runtime is running").outcome, Outcome::Completed);
     }
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_a_withdrawn_run_ends_with_the_run_before_it() {
+async fn wait_for_a_withdrawn_run_ends_with_the_previous_run() {
     let journal = journal();
     let answer = |_| async {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -46,7 +46,7 @@ fn summed_up(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
         Err(Unmet::Late) => Err(Fail::Other("the summary took too long: nothing is recorded".to_owned())),
         Err(Unmet::Stopped) => {
             // Without stderr, the exit code alone reports it.
-            drop(writeln!(anstream::stderr(), "cancelled: the session is not summed up"));
+            drop(writeln!(anstream::stderr(), "cancelled: the session is not summarised"));
             Ok(Code::Cancelled)
         }
     }

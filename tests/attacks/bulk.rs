@@ -116,7 +116,7 @@ async fn an_answer_of_40_000_calls_is_no_answer() {
     let mut scene = AttackScene::new();
     let host = scene.host().await;
     let (root, outcome) = host.tries("worker", &[reads("top.txt", 40_000)]).await;
-    let message = "the answer asks for 40000 calls, and may hold 1024 at most".into();
+    let message = "the answer has 40000 calls; the limit is 1024".into();
     assert_eq!(outcome, Outcome::Failed { kind: FailKind::Model { error: ModelFail::BadAnswer, message } });
     let calls = |record: &Record| matches!(record, Record::CallStarted { .. } | Record::CallFinished(_));
     assert!(!host.records(root.id()).await.iter().any(calls));
@@ -137,7 +137,7 @@ async fn arguments_of_too_many_values_are_no_answer() {
         let Outcome::Failed { kind: FailKind::Model { error: ModelFail::BadAnswer, message } } = outcome else {
             panic!("{outcome:?}")
         };
-        let says = "JSON values, and may have 100000 at most";
+        let says = "JSON values; the limit is 100000";
         assert!(message.starts_with("the arguments of the answer have 120") && message.ends_with(says), "{message}");
         host.down().await;
     }

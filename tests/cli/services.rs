@@ -96,14 +96,14 @@ fn g11_close_says_why_a_summary_failed() {
     let done = call(&user, true, &["close", &id, "--model", &model]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.out.contains("is closed"), "{done:?}");
-    let why = "the session is not summed up: its run failed: ";
+    let why = "cannot summarise the session: its run failed: ";
     let again = format!(" (`subtend summary {short}` tries again)");
     assert!(done.err.contains(why) && done.err.contains("script") && done.err.contains(&again), "{done:?}");
     let bad = call(&user, true, &["close", &id, "--model", "nosuch/nothing"]);
     assert!(bad.code == Some(0) && bad.err.contains("no summary: "), "{bad:?}");
     let output = call(&user, false, &["summary", &id, "--model", &model]);
     assert!(
-        output.code == Some(1) && output.err.contains("the session is not summed up: its run failed"),
+        output.code == Some(1) && output.err.contains("cannot summarise the session: its run failed"),
         "{output:?}"
     );
     let none = call(&user, false, &["summary", "ffffff", "--model", &model]);
@@ -136,7 +136,7 @@ fn ctrl_c_stops_a_summary_and_sets_the_exit_code() {
     }
     summary.signal("INT");
     let done = summary.done();
-    let says = "cancelled: the session is not summed up\n";
+    let says = "cancelled: the session is not summarised\n";
     assert_eq!((done.code, &*done.out, &*done.err), (Some(130), "", says));
 
     let mut command = user.command(&["close", &id, "--model", &model]);

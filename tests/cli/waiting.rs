@@ -87,7 +87,7 @@ fn close_is_refused_with_advice_while_an_input_is_queued() {
     let left = QueuedInputScene::new(&["and this"]);
     let name = &left.short;
     let done = left.user.call(&["close", &left.id]);
-    let says = "error: inputs are queued: 1; continue the session so that it takes them, or clear its queue\n";
+    let says = "error: queued inputs: 1. Continue the session so that it takes them, or clear its queue\n";
     assert_eq!((done.code, &*done.out, &*done.err), (Some(1), "", says));
     let input = left.input.as_str().expect("an id");
     assert_eq!(left.user.call(&["queue", name, "remove", input]).out, format!("removed {input}\n"));

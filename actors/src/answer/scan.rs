@@ -10,22 +10,22 @@ use subtend_session::render;
 use super::{AnswerError, Answered, joined};
 use crate::values::ended::Ended;
 
-/// Reads records in order, starting no later than at the opening of the run in flight at the acceptance.
+/// Reads records in order, from the opening of the run in flight at the acceptance or earlier.
 pub(super) struct Scan {
     input: InputId,
     accepted: bool,
     taken: Option<RunNo>,
-    /// Whether it waits for a rest point and does not steer.
+    /// True if the input waits for a rest point instead of steering.
     waits: bool,
     run: RunNo,
-    /// Whether that run is in flight and answers a model: then it takes no queued input (K26).
+    /// True if that run is in flight and answers a model: then it takes no queued input (K26).
     of_a_model: bool,
-    /// Whether the present turn continues a truncated answer.
+    /// True if the current turn continues a truncated answer.
     continues: bool,
     /// The last answer without calls, by the same rules as the session's fold.
     answer: Option<Text>,
     partial: Text,
-    /// An answer by `return`, which applies when the run ends with it.
+    /// An answer by `return`, which applies if its call ends the run.
     returning: Option<(TurnNo, Seq, Vec<ToolCall>)>,
 }
 
@@ -49,18 +49,18 @@ impl Scan {
         self.taken.is_some()
     }
 
-    /// The run that took or will take the input, else the last one.
+    /// Returns the run that took or will take the input, or the last run.
     pub(super) fn run(&self) -> RunNo {
         let last = if self.of_a_model && self.waits { self.run.next() } else { self.run };
         self.taken.unwrap_or(last)
     }
 
-    /// The last answer of the present run without calls.
+    /// Returns the last answer without calls of the current run.
     pub(super) fn last(&self) -> Option<&Text> {
         self.answer.as_ref()
     }
 
-    /// Reads the next record. Returns the answer or its absence once it is known.
+    /// Reads the next record. Returns the result once it is known: the answer, or the reason why it is missing.
     pub(super) fn read(&mut self, stored: &Stored) -> Option<Result<Answered, AnswerError>> {
         let record = &stored.record;
         if let Record::InputAccepted(accepted) = record {
@@ -96,7 +96,7 @@ impl Scan {
     }
 
     fn answered(&mut self, answered: &TurnAnswered, seq: Seq) -> Option<Answered> {
-        // By the rules of the session's fold.
+        // These are the rules of the session's fold.
         let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
         if text.is_none() && answered.calls.is_empty() && answered.stop == Stop::Length {
             self.answer = None;

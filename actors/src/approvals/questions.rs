@@ -1,4 +1,4 @@
-//! Questions to approvers that are open in this process.
+//! Open questions to approvers in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ pub(crate) struct Approvals {
 
 #[derive(Default)]
 struct OpenQuestions {
-    /// The last question's number, in order of durability.
+    /// The number of the last shown question, in order of durability.
     last: u64,
-    /// Open questions, each with its number once it may be shown.
+    /// Open questions, each with its number once it is shown.
     by_call: BTreeMap<(SessionId, CallId), Option<u64>>,
     shown: BTreeMap<u64, Approval>,
 }
@@ -53,7 +53,7 @@ impl Approvals {
         self.approvers.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Resolves at the next question that is shown after this was enabled.
+    /// Resolves when a question is shown after the future was enabled.
     pub(super) fn shown(&self) -> Notified<'_> {
         self.changed.notified()
     }
@@ -62,7 +62,7 @@ impl Approvals {
         self.approvers.load(Ordering::Acquire) > 0
     }
 
-    /// Opens a question; false without an approver. An open one stays open.
+    /// Opens a question, or returns false without an approver. An open question remains open.
     pub(crate) fn opened(&self, session: SessionId, call: CallId) -> bool {
         let attended = self.attended();
         let mut open = self.lock();
@@ -105,7 +105,7 @@ impl Approvals {
     }
 }
 
-/// Returns the arguments of the called tool, also through `use_tool`.
+/// Returns the arguments of the called tool, also within `use_tool`.
 pub(crate) fn args_of(tool: &str, args: &Text) -> Text {
     discovery::resolve(tool, args).map_or_else(|| Arc::clone(args), |(_, args)| args.into())
 }

@@ -1,8 +1,8 @@
 //! Budgets of root runs: the reservation of a model call, and its settlement.
 //!
-//! The session decides how many tokens to reserve (`TurnStarted.reserved`); the model's price converts them to money. The reservation follows
-//! the backoff and the intent record, and precedes the wait for a provider's permit, so that a call waiting for its budget blocks no other
-//! tree. It is settled by the reported cost. A dropped call counts in full, unless it never started.
+//! The session decides how many tokens to reserve (`TurnStarted.reserved`); the model's price converts them to money. The reservation is made after
+//! the backoff and the intent record, and before the wait for a provider's permit, so that a call that waits for its budget does not block other
+//! trees. The reported cost settles it. A dropped call counts in full, unless it never started.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,23 +17,23 @@ use subtend_supervision::{Currency, Spend};
 
 use crate::calls::model_call::{Called, ModelOutcome};
 use crate::calls::model_calls::ModelCalls;
-use crate::calls::reservation::{Claim, SetAside};
+use crate::calls::reservation::{Claim, ReservationGuard};
 
 mod recount;
 
 impl ModelCalls {
-    /// Returns the maximum cost of `reserved` with the called model: by its price, or the highest of all. An in-process model without a price costs
-    /// nothing.
+    /// Returns the maximum cost of `reserved` with the called model: by its price, or by the highest of all prices. An in-process model without a
+    /// price costs nothing.
     pub(crate) fn cost_at_most(&self, called: &Called, reserved: &Reserved) -> Option<u64> {
         let member = called.member();
         if let Some(price) = self.prices.of_model(&member.name, &*member.model) {
-            return Some(price.most(reserved));
+            return Some(price.max_cost(reserved));
         }
-        if member.model.leaves_process() { self.prices.dearest(reserved) } else { Some(0) }
+        if member.model.leaves_process() { self.prices.highest_cost(reserved) } else { Some(0) }
     }
 
     /// Returns the claim for the same call of another model; `None` if money is counted and that model has no price.
-    pub(crate) fn priced_anew(&self, claim: Claim, called: &Called) -> Option<Claim> {
+    pub(crate) fn claim_for_model(&self, claim: Claim, called: &Called) -> Option<Claim> {
         let cost_micro = match claim.limit.cost_micro {
             Some(_) => self.cost_at_most(called, &claim.reserved)?,
             None => 0,
@@ -41,14 +41,14 @@ impl ModelCalls {
         Some(Claim { want: Spend { cost_micro, ..claim.want }, ..claim })
     }
 
-    /// Returns a model behind the name `name` whose calls have no price, though they may cost something.
+    /// Returns a model behind `name` whose calls have no price, although they may cost something.
     pub(crate) fn lacks_price(&self, models: &Models, name: &Text) -> Option<Text> {
-        self.prices.lacking(models, name)
+        self.prices.unpriced_model(models, name)
     }
 
     /// Opens the accounts of a resumed root run, with what it used in the previous process.
     ///
-    /// After a crash of an activation they are unchanged: a dropped reservation was counted at the drop. A queued run has used nothing.
+    /// After a crash of an activation the accounts are unchanged: a dropped reservation was counted at the drop. A queued run has used nothing.
     pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
         let used = self.recount(models, run)?;
         self.ledger.restore(run, used.spawns);
@@ -56,24 +56,24 @@ impl ModelCalls {
         Ok(())
     }
 
-    /// Reserves the call's claim; waits, within the limit of budgets, while others of its tree have reserved what it needs.
+    /// Reserves the call's claim; waits, within the limit of budgets, while other calls of its tree hold the amount it needs.
     /// # Cancel safety
     /// Dropping the future reserves nothing.
-    pub(crate) async fn set_aside(
+    pub(crate) async fn reserve(
         &self,
         claim: Option<Claim>,
         begun: &Arc<AtomicBool>,
         costs: bool,
-    ) -> Result<Option<SetAside>, Budget> {
+    ) -> Result<Option<ReservationGuard>, Budget> {
         let Some(Claim { root, want, limit, reserved: _ }) = claim else { return Ok(None) };
         let reserved = self.budgets.reserve(root, want, limit).await.map_err(|which| match which {
             Currency::Tokens => Budget::Tokens,
             Currency::Money => Budget::Money,
         })?;
-        Ok(Some(SetAside { reservation: Some(reserved), begun: Arc::clone(begun), costs }))
+        Ok(Some(ReservationGuard { reservation: Some(reserved), begun: Arc::clone(begun), costs }))
     }
 
-    /// Adds the cost in money if the call does not report it and has a price. An unknown or partial cost makes the usage unreliable.
+    /// Adds the cost in money if the call does not report it and the model has a price. An unknown or partial cost makes the usage unreliable.
     pub(crate) fn price(&self, called: &Called, outcome: &mut ModelOutcome) {
         let usage = match outcome {
             ModelOutcome::Answer(Answer { usage, .. }) | ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => {
@@ -92,7 +92,7 @@ impl ModelCalls {
                 usage.unreliable |= !known;
             }
             None if member.model.leaves_process() => usage.unreliable = true,
-            // An in-process model costs nothing, reliably.
+            // An in-process model costs nothing, and that is certain.
             None => usage.cost_micro = Some(0),
         }
     }

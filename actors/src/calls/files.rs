@@ -8,16 +8,16 @@ use subtend_session::call::ToolErrorKind;
 use subtend_session::ids::{Text, TurnNo};
 use subtend_tools::workspace::{Workspace, resource};
 
-/// Bytes of one file in a prompt.
+/// Maximum size of one file in a prompt, in bytes.
 const MAX_FILE: u64 = 256 << 10;
 
-/// Bytes of all files of one task.
+/// Maximum size of all files of one task, in bytes.
 const MAX_FILES: usize = 1 << 20;
 
 /// The texts for the calls of one answer, by the call's position and the path as given.
 pub(crate) type FileTexts = BTreeMap<(u32, Text), Result<Text, Text>>;
 
-/// Identifies one reading, so that the result for a crashed activation is ignored.
+/// Identifies one file read, so that the result for a crashed activation is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilesReading {
     pub(crate) turn: TurnNo,
@@ -25,34 +25,37 @@ pub(crate) struct FilesReading {
 }
 
 /// Calls whose files were read, ready for admission.
-pub(crate) struct HasRead {
+pub(crate) struct FilesRead {
     pub(crate) reading: FilesReading,
     pub(crate) calls: Vec<u32>,
     pub(crate) read: FileTexts,
 }
 
 /// The files of one call, under its child's authority.
-pub(crate) struct Wish {
+pub(crate) struct FileRequest {
     pub(crate) ix: u32,
     pub(crate) authority: Arc<Authority>,
     pub(crate) bootstrap: Vec<Text>,
-    /// Files of its task, bounded together, because one message holds them all.
+    /// Files of its task, limited in total, because one message holds them all.
     pub(crate) files: Vec<Text>,
 }
 
-impl Wish {
+impl FileRequest {
     pub(crate) fn read(&self, workspace: &Workspace) -> FileTexts {
         let mut read = FileTexts::new();
-        let mut left = MAX_FILES;
-        let within = |text: Text, left: &mut usize| {
-            let why =
-                || Text::from(format!("the files before it leave no room: {MAX_FILES} bytes is the most for all"));
-            *left = left.checked_sub(text.len()).ok_or_else(why)?;
+        let mut remaining = MAX_FILES;
+        let within = |text: Text, remaining: &mut usize| {
+            let why = || {
+                Text::from(format!(
+                    "the files of a task may have {MAX_FILES} bytes in total, and the files before this one use them up"
+                ))
+            };
+            *remaining = remaining.checked_sub(text.len()).ok_or_else(why)?;
             Ok(text)
         };
         for path in &self.files {
             let key = (self.ix, Arc::clone(path));
-            let text = self.one(workspace, path).and_then(|text| within(text, &mut left));
+            let text = self.one(workspace, path).and_then(|text| within(text, &mut remaining));
             read.entry(key).or_insert(text);
         }
         for path in &self.bootstrap {
@@ -61,7 +64,7 @@ impl Wish {
         read
     }
 
-    /// Reads a workspace file, if the child may (B7).
+    /// Reads a workspace file if the child's authority allows it (B7).
     fn one(&self, workspace: &Workspace, path: &str) -> Result<Text, Text> {
         let resource = resource(path).map_err(|error| Text::from(error.message))?;
         let may = |resource: &Text| {
@@ -69,16 +72,16 @@ impl Wish {
             self.authority.verdict(&access) == Verdict::Allow
         };
         if !may(&resource) {
-            return Err(format!("reading `{path}` is not allowed to the child").into());
+            return Err(format!("the child may not read `{path}`").into());
         }
-        // A link does not evade a rule here either.
+        // The path behind a link is checked too.
         let real = workspace.real(&resource).map_err(|error| {
             // The tool's own message suggests a next call, which a warning must not.
             let missing = error.kind == ToolErrorKind::NotFound;
             if missing { Text::from("no such file") } else { error.message.into() }
         })?;
         if !may(&real) {
-            return Err(format!("it leads to `{real}`, and reading that is not allowed to the child").into());
+            return Err(format!("it leads to `{real}`, which the child may not read").into());
         }
         workspace.text_for(&self.authority, &real, MAX_FILE).map(Text::from).map_err(|error| error.to_string().into())
     }

@@ -1,4 +1,4 @@
-//! Model and tool calls in flight of one activation.
+//! Running model and tool calls of one activation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::calls::files::FilesReading;
 use crate::calls::reservation::DueReservation;
 use crate::calls::tool_call::StopSignals;
 
-/// A model stream in flight. Dropping it ends the stream.
-pub(crate) struct TurnAtWork {
+/// A running model stream. Dropping it ends the stream.
+pub(crate) struct RunningTurn {
     pub(crate) stop: CancellationToken,
     pub(crate) task: AbortHandle,
 }
 
-impl Drop for TurnAtWork {
+impl Drop for RunningTurn {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl TurnAtWork {
-    /// Cancels the stream; its task still reports that.
+impl RunningTurn {
+    /// Cancels the stream; its task still delivers the outcome.
     pub(crate) fn cancel(&self) {
         self.stop.cancel();
     }
@@ -45,19 +45,19 @@ pub(crate) struct ModelDue {
 }
 
 /// A running local tool. Dropping it kills the tool.
-pub(crate) struct ToolAtWork {
+pub(crate) struct RunningTool {
     pub(crate) stop: StopSignals,
     pub(crate) task: JoinHandle<()>,
 }
 
-impl Drop for ToolAtWork {
+impl Drop for RunningTool {
     fn drop(&mut self) {
         self.stop.ask.cancel();
         self.task.abort();
     }
 }
 
-impl ToolAtWork {
+impl RunningTool {
     pub(crate) fn cancel(&self) {
         self.stop.ask.cancel();
     }
@@ -73,9 +73,9 @@ pub(crate) enum Parsed {
     Opens(Request),
     Refused(ToolError),
     Check(CheckRequest),
-    /// A task of the session that it cancels, as the model named it.
+    /// The task to cancel, as the model named it.
     Cancel(Text),
-    /// A background process of the session that it stops, as the model named it.
+    /// The background process to stop, as the model named it.
     Stop(Text),
     Await(Jobs),
     Plan(Text),
@@ -87,27 +87,27 @@ pub(crate) type ParsedCalls = HashMap<CallId, Parsed, FixedState>;
 /// The running work of an activation, and its parsed calls. Dropping it ends all of it.
 #[derive(Default)]
 pub(crate) struct RunningWork {
-    pub(crate) turn: Option<TurnAtWork>,
-    /// The model call that waits for its tools, in place of a stream.
+    pub(crate) turn: Option<RunningTurn>,
+    /// The model call that waits for its tools. No stream runs meanwhile.
     pub(crate) settling: Option<(TurnNo, AttemptNo)>,
     /// The reservation of the last decided attempt, in a tree with a budget.
     pub(crate) reserved: Option<DueReservation>,
-    /// In call order, so that they stop in the same order in every run.
-    pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
+    /// Sorted by call, so that a replay stops them in the same order.
+    pub(crate) tools: BTreeMap<CallId, RunningTool>,
     /// Parsed calls of the last answer; taken when they start.
     pub(crate) ready: ParsedCalls,
-    /// The files being read before admission; later calls wait.
+    /// The file read that must finish before the next admission; later calls wait.
     pub(crate) reading: Option<FilesReading>,
 }
 
 impl RunningWork {
     pub(crate) fn cancel(&self) {
-        self.turn.iter().for_each(TurnAtWork::cancel);
-        self.tools.values().for_each(ToolAtWork::cancel);
+        self.turn.iter().for_each(RunningTurn::cancel);
+        self.tools.values().for_each(RunningTool::cancel);
     }
 
     pub(crate) fn kill_tools(&self) {
-        self.tools.values().for_each(ToolAtWork::kill);
+        self.tools.values().for_each(RunningTool::kill);
     }
 
     /// Ends the stream of an ended run, and drops its calls.

@@ -1,4 +1,4 @@
-//! Runs that are parked at limits of providers: one probes after the reset, and the others follow it.
+//! Runs that are parked at provider limits: one run probes after the reset, and the others follow it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use crate::clock::now;
 
-/// A longer pause of the provider is a new one: its probe was refused.
-const MOVED: Duration = Duration::from_secs(60);
-/// How often a run asks whether the probe was answered.
-const FOLLOW: Duration = Duration::from_secs(1);
-/// How long the others wait for a probe that has no answer: it may wait for a slot, or its model may be silent.
-const PROBE: Duration = Duration::from_secs(120);
+/// A remaining pause above this is a new limit: the probe was refused.
+const NEW_LIMIT_PAUSE: Duration = Duration::from_secs(60);
+/// Interval at which a run checks whether the probe was answered.
+const PROBE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum wait for an unanswered probe, which may itself wait for a slot or a silent model.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The parked runs of one runtime, and who probes each limit.
+/// The parked runs of one runtime, and the probe of each limit.
 #[derive(Default)]
 pub(crate) struct ParkedRuns(Mutex<ParkedTable>);
 
@@ -48,24 +48,24 @@ impl ParkedRuns {
         model.quotas().first().cloned().unwrap_or_else(|| model.name().into())
     }
 
-    /// The run of `session` waits for `limit` until then.
+    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms.
     pub(crate) fn park(&self, session: SessionId, limit: Text, until: i64) {
         let mut parked = self.lock();
         parked.end_probe(session);
         parked.waiting.insert(session, ParkedRun { limit, until });
     }
 
-    /// Returns how long the run of `session` still waits; `None` if it resumes now. The first of a limit is its probe.
-    pub(crate) fn left(&self, session: SessionId, wall_ms: i64, throttles: &Throttles) -> Option<Duration> {
+    /// Returns how long the run of `session` still waits, or `None` if it resumes now. The first run to resume is the probe of its limit.
+    pub(crate) fn remaining(&self, session: SessionId, wall_ms: i64, throttles: &Throttles) -> Option<Duration> {
         let mut parked = self.lock();
         let waiting = parked.waiting.get(&session)?;
-        let left = u64::try_from(waiting.until.saturating_sub(wall_ms)).unwrap_or(0);
-        if left > 0 {
-            return Some(Duration::from_millis(left));
+        let remaining = u64::try_from(waiting.until.saturating_sub(wall_ms)).unwrap_or(0);
+        if remaining > 0 {
+            return Some(Duration::from_millis(remaining));
         }
         let limit = Text::clone(&waiting.limit);
         let cooling = Duration::from_millis(throttles.cooling_ms(&limit).unwrap_or(0));
-        if cooling > MOVED {
+        if cooling > NEW_LIMIT_PAUSE {
             // The probe was refused: the wait for a permit parks this run until the new reset, without a call.
             parked.waiting.remove(&session);
             return None;
@@ -73,21 +73,21 @@ impl ParkedRuns {
         if !cooling.is_zero() {
             return Some(cooling);
         }
-        let probed = |probe: &&RunningProbe| probe.by != session && now().duration_since(probe.since) < PROBE;
+        let probed = |probe: &&RunningProbe| probe.by != session && now().duration_since(probe.since) < PROBE_TIMEOUT;
         if parked.probes.get(&limit).filter(probed).is_some() {
-            return Some(FOLLOW);
+            return Some(PROBE_CHECK_INTERVAL);
         }
         parked.waiting.remove(&session);
         parked.probes.insert(limit, RunningProbe { by: session, since: now() });
         None
     }
 
-    /// The model call of `session` was answered, failed, or will not be made: it probes no longer.
+    /// Ends the probe of `session`: its model call was answered, failed, or will not be made.
     pub(crate) fn answered(&self, session: SessionId) {
         self.lock().end_probe(session);
     }
 
-    /// The run of `session` is over, or waits no longer.
+    /// Removes the run of `session`, which ended or no longer waits.
     pub(crate) fn forget(&self, session: SessionId) {
         let mut parked = self.lock();
         parked.waiting.remove(&session);

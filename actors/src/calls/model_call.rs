@@ -1,4 +1,4 @@
-//! One model call: prepared, watched for stalls, with panics caught.
+//! One model call: watched for stalls, with panics caught.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -29,15 +29,15 @@ pub(crate) enum ModelOutcome {
 /// The future of one model call, polled once in the handler and spawned only if it is pending.
 pub(crate) type Calling = BoxFuture<'static, ModelOutcome>;
 
-/// Prepares a call of `model`; `most` bounds the calls of its answer.
+/// Prepares a call of `model` whose answer may hold at most `calls_per_answer` tool calls.
 pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, calls_per_answer: u32) -> Calling {
-    let most = calls_per_answer.max(MAX_CALLS_PER_ANSWER);
-    // The call itself may panic before it returns a future.
+    let max_calls = calls_per_answer.max(MAX_CALLS_PER_ANSWER);
+    // `Model::call` itself may panic before it returns a future.
     let made = std::panic::catch_unwind(AssertUnwindSafe(|| model.call(request, deltas)));
     match made {
         Ok(answering) => Box::pin(async move {
             match AssertUnwindSafe(answering).catch_unwind().await {
-                Ok(Ok(answer)) => bounded_calls(answer, most),
+                Ok(Ok(answer)) => bounded_calls(answer, max_calls),
                 Ok(Err(error)) => ModelOutcome::Error(error),
                 Err(panic) => ModelOutcome::Panic(panic_text(&*panic)),
             }
@@ -46,14 +46,14 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     }
 }
 
-fn bounded_calls(answer: Answer, most: u32) -> ModelOutcome {
+fn bounded_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
     let calls = answer.calls.len();
-    // Arguments are read into trees before their bytes are bounded.
+    // Parsing allocates a tree for the arguments before their size is limited.
     let values: usize = answer.calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
-    let text = if calls > most as usize {
-        format!("the answer asks for {calls} calls, and may hold {most} at most")
+    let text = if calls > max_calls as usize {
+        format!("the answer has {calls} calls; the limit is {max_calls}")
     } else if values > MAX_VALUES.max(calls) {
-        format!("the arguments of the answer have {values} JSON values, and may have {MAX_VALUES} at most")
+        format!("the arguments of the answer have {values} JSON values; the limit is {MAX_VALUES}")
     } else {
         return ModelOutcome::Answer(answer);
     };
@@ -77,7 +77,7 @@ impl Pulse {
         self.last.store(ms.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Returns whether the call is still awaited, by the number of clones.
+    /// Returns whether the call is still awaited: its task holds a clone.
     pub(crate) fn is_watched(&self) -> bool {
         Arc::strong_count(&self.last) > 1
     }
@@ -88,16 +88,16 @@ impl Pulse {
     }
 }
 
-/// The limits of silence, of a turn, and of the calls of an answer.
+/// Time limits of a model call, and the limit of tool calls in its answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct CallLimits {
     pub(crate) first_byte_ms: u64,
     pub(crate) stall_ms: u64,
     pub(crate) turn_ms: u64,
     pub(crate) calls_per_answer: u32,
 }
 
-impl Patience {
+impl CallLimits {
     pub(crate) fn of(limits: &Limits) -> Self {
         Self {
             first_byte_ms: limits.first_byte_ms,
@@ -108,22 +108,22 @@ impl Patience {
     }
 }
 
-/// Waits for the call while the model streams. Silence counts from here: the call may have waited before.
-pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patience) -> ModelOutcome {
-    let (first, stall) = (Duration::from_millis(patience.first_byte_ms), Duration::from_millis(patience.stall_ms));
+/// Waits for the call while the model streams. Silence counts from now, since the call may have waited before.
+pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, limits: CallLimits) -> ModelOutcome {
+    let (first, stall) = (Duration::from_millis(limits.first_byte_ms), Duration::from_millis(limits.stall_ms));
     let begun = now();
     loop {
         let last = pulse.last();
         let until = last.map_or_else(|| later(begun, first), |last| later(last, stall));
         if until <= now() {
             let message = match last {
-                Some(_) => format!("the model was silent in the middle of its answer for {} ms", patience.stall_ms),
-                None => format!("the model did not begin to answer within {} ms", patience.first_byte_ms),
+                Some(_) => format!("the model was silent in the middle of its answer for {} ms", limits.stall_ms),
+                None => format!("the model did not begin to answer within {} ms", limits.first_byte_ms),
             };
             let error = ModelError::new(ModelFail::Unavailable, message);
             return ModelOutcome::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
         }
-        // The first delta may arrive during the longer wait: checked early, so that the shorter limit applies.
+        // The first delta may arrive during the longer wait. Waking early applies the shorter limit from then on.
         let look = until.min(later(now(), stall.max(Duration::from_millis(1))));
         if let Ok(outcome) = tokio::time::timeout_at(look, &mut calling).await {
             return outcome;
@@ -131,22 +131,22 @@ pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patien
     }
 }
 
-/// A limit may be beyond the clock's range.
+/// Adds `by`, which may exceed the clock's range.
 fn later(from: Instant, by: Duration) -> Instant {
-    const FAR: Duration = Duration::from_secs(1_000_000_000);
-    from.checked_add(by.min(FAR)).unwrap_or(from)
+    const MAX_DELAY: Duration = Duration::from_secs(1_000_000_000);
+    from.checked_add(by.min(MAX_DELAY)).unwrap_or(from)
 }
 
 /// The model of one call, and the name under which the session requested it.
 #[derive(Clone, Debug)]
 pub(crate) struct Called {
-    /// The session's name for its model, perhaps of a pool.
+    /// The session's name for its model or pool.
     pub(crate) requested_model: Text,
     pub(crate) set: Arc<ModelSet>,
     pub(crate) member: Member,
-    /// Whether the name means several models: records then name the actual one.
+    /// True if the name is that of a pool: records then name the member.
     pub(crate) pool: bool,
-    /// Whether the fallback model is called, since the name is unknown: records say so too.
+    /// True if the name is unknown and the fallback model is called: records then name the fallback.
     pub(crate) stands_in: bool,
 }
 

@@ -16,9 +16,9 @@ use subtend_tools::background::AGENT;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::limits::ParkedRuns;
-use crate::calls::model_call::{self, Called, Calling, ModelOutcome, Patience, Pulse};
+use crate::calls::model_call::{self, CallLimits, Called, Calling, ModelOutcome, Pulse};
 use crate::calls::prices::Prices;
-use crate::calls::reservation::{Claim, is_told};
+use crate::calls::reservation::{Claim, is_usage_reported};
 use crate::hooks::{Hooks, ModelChoice, guarded};
 use crate::values::address::Address;
 
@@ -26,18 +26,18 @@ use crate::values::address::Address;
 pub(crate) struct ModelCalls {
     /// The rate limits of providers, over all sessions.
     pub(crate) throttles: Throttles,
-    /// Notifies calls that wait for a permit of a retry-after.
+    /// Notifies calls that wait for a permit that a provider sent a retry-after.
     pub(crate) cooled: tokio::sync::Notify,
     pub(crate) parked: ParkedRuns,
     pub(crate) prices: Prices,
     pub(crate) ledger: Ledger<RunKey>,
     pub(crate) budgets: Budgets<RunKey>,
-    /// For durable intents, and for recounts of accounts.
+    /// Waits for durable intents, and recounts accounts.
     pub(crate) journal: Journal,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     /// Fires when the grace of a shutdown ends.
     pub(crate) halt: CancellationToken,
-    /// While it runs, calls may start.
+    /// The store's lease: calls may start while it is held.
     pub(crate) lease: Lease,
 }
 
@@ -56,8 +56,8 @@ pub(crate) enum ModelCallStart {
 }
 
 impl ModelCalls {
-    /// Applies a failure of `called` to later calls: pools skip it, and a retry-after holds for every session. Returns the model to use instead in
-    /// this turn.
+    /// Applies a failure of `called` to later calls: pools skip it, and a retry-after applies to every session. Returns the model that continues this
+    /// turn, if any.
     pub(crate) fn model_failed(&self, of: SessionId, called: &Called, error: &ModelError) -> Option<Text> {
         let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
         if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
@@ -66,7 +66,7 @@ impl ModelCalls {
         }
         // After the cooling, so that no other run probes in between.
         self.parked.answered(of);
-        // Also after a call by its own name: its pools must not wait for it.
+        // This applies even if the call named the member itself: its pools must skip it too.
         called.set.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         if !called.pool {
             return None;
@@ -74,7 +74,7 @@ impl ModelCalls {
         called.set.models.after(&called.requested_model, &called.member.name)
     }
 
-    /// Lowers the cap of `request` to that of the called model. Applied at the call: a hook may have chosen another model.
+    /// Lowers the cap of `request` to that of the called model. This happens at the call, since a hook may have chosen another model.
     pub(crate) fn cap(&self, called: &Called, request: &mut Request) {
         let member = called.member();
         let name = if called.stands_in { member.model.name() } else { &*member.name };
@@ -82,7 +82,7 @@ impl ModelCalls {
         request.settings = request.settings.under(&of_model);
     }
 
-    /// Returns the recorded name of the model of an answer: the member of the pool, else the provider's name.
+    /// Returns the model name to record for an answer: the member of the pool, or the name that the provider reported.
     pub(crate) fn model_answered(&self, of: SessionId, called: &Called, answer: &Answer) -> Option<Text> {
         self.parked.answered(of);
         if called.pool {
@@ -91,7 +91,7 @@ impl ModelCalls {
         called.shown().or_else(|| answer.model.clone())
     }
 
-    /// Lets the host choose the model of an attempt; a failing hook changes nothing. The turn's deadline applies.
+    /// Lets the host choose the model of an attempt, within the turn's deadline; a failing hook changes nothing.
     pub(crate) async fn resolve(&self, at: &Address, called: Called, call: ModelCallStart) -> (Called, ModelCallStart) {
         let Some(hooks) = self.hooks.as_ref().filter(|_| *called.requested_model != *AGENT) else {
             return (called, call);
@@ -113,22 +113,22 @@ impl ModelCalls {
             Ok(Some(name)) if name != called.member.name => name,
             Ok(_) => return (called, ModelCallStart::Later(later)),
             Err(panic) => {
-                tracing::error!(session = %at.session, %panic, "a hook panicked: the session's own model is asked");
+                tracing::error!(session = %at.session, %panic, "a hook panicked; calling the session's own model");
                 return (called, ModelCallStart::Later(later));
             }
         };
         if name.starts_with("pool:") && !called.set.models.has_pool(&name) {
-            tracing::warn!(session = %at.session, %name, "a hook named a pool that is not there: the session's own model is asked");
+            tracing::warn!(session = %at.session, %name, "a hook named an unknown pool; calling the session's own model");
             return (called, ModelCallStart::Later(later));
         }
-        // Recorded, because the session's own name does not show it.
+        // The chosen name is recorded, because the session's own name does not show it.
         let set = Arc::clone(&called.set);
         let picked = set.models.pick(&name);
         let requested_model = Arc::clone(&name);
         let named = Called { requested_model, set, member: picked.member, pool: true, stands_in: picked.stands_in };
         if let Some(claim) = later.claim {
-            let Some(claim) = self.priced_anew(claim, &named) else {
-                tracing::warn!(session = %at.session, %name, "a hook named a model without a price: the session's own is asked");
+            let Some(claim) = self.claim_for_model(claim, &named) else {
+                tracing::warn!(session = %at.session, %name, "a hook named a model without a price; calling the session's own model");
                 return (called, ModelCallStart::Later(later));
             };
             later.claim = Some(claim);
@@ -138,36 +138,36 @@ impl ModelCalls {
         (named, ModelCallStart::Later(later))
     }
 
-    /// Makes the call when it may start, and waits for its outcome.
+    /// Makes the call once it may start, and returns its outcome.
     ///
-    /// Dropped when the run is stopped: its permit or queue position is released, and so is the reservation of a call that never started.
+    /// The future is dropped when the run is stopped: its permit or queue position is released, and the reservation if the call never started.
     pub(crate) async fn call(
         &self,
         call: ModelCallStart,
         called: &Called,
         pulse: Pulse,
-        patience: Patience,
+        limits: CallLimits,
         begun: &Arc<AtomicBool>,
     ) -> Result<ModelOutcome, Budget> {
         match call {
             ModelCallStart::Now(calling) => {
                 begun.store(true, Ordering::Relaxed);
-                let mut outcome = model_call::watched(calling, pulse, patience).await;
+                let mut outcome = model_call::watched(calling, pulse, limits).await;
                 self.price(called, &mut outcome);
                 Ok(outcome)
             }
             // Boxed, so that an immediate call does not carry the waits.
-            ModelCallStart::Later(later) => Box::pin(self.come_later(*later, called, pulse, patience, begun)).await,
+            ModelCallStart::Later(later) => Box::pin(self.call_after_waits(*later, called, pulse, limits, begun)).await,
         }
     }
 
-    /// Makes a call after its waits: for a retry, its intent, its budget and its rates.
-    async fn come_later(
+    /// Makes a call after its waits: for the backoff, the intent record, the budget and the rate limits.
+    async fn call_after_waits(
         &self,
         later: Later,
         called: &Called,
         pulse: Pulse,
-        patience: Patience,
+        limits: CallLimits,
         begun: &Arc<AtomicBool>,
     ) -> Result<ModelOutcome, Budget> {
         let Later { model, mut request, deltas, after_ms, intent, claim } = later;
@@ -178,43 +178,43 @@ impl ModelCalls {
         if let Some(lsn) = intent
             && self.journal.wait(lsn).await.is_err()
         {
-            // A poisoned journal: nothing leaves the process any more.
+            // The journal is poisoned: nothing leaves the process any more.
             std::future::pending::<()>().await;
         }
-        // Before the wait for a permit: a call that waits for its tree's budget must not hold a permit that others could use.
-        let set_aside = self.set_aside(claim, begun, model.leaves_process()).await?;
-        // Silence counts from the call: a wait for a permit is not the model's.
-        let pass = match self.place(&*model, &request, patience).await {
-            Ok(pass) => pass,
+        // This precedes the wait for a permit: a call that waits for its tree's budget must not hold a permit that others could use.
+        let guard = self.reserve(claim, begun, model.leaves_process()).await?;
+        // The permit is awaited before the call, so that the wait does not count as the model's silence.
+        let permit = match self.place(&*model, &request, limits).await {
+            Ok(permit) => permit,
             Err(error) => return Ok(ModelOutcome::Error(error)),
         };
         if self.halt.is_cancelled() || !self.lease.runs() {
-            // The runtime stops and releases all waits for permits: none of these calls may start.
+            // The runtime stops and releases all waits for permits. None of these calls may start.
             std::future::pending::<()>().await;
         }
         begun.store(true, Ordering::Relaxed);
         let mut outcome =
-            model_call::watched(model_call::call(&model, request, deltas, patience.calls_per_answer), pulse, patience)
+            model_call::watched(model_call::call(&model, request, deltas, limits.calls_per_answer), pulse, limits)
                 .await;
         match &outcome {
             ModelOutcome::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
-                pass.settle(usage.tokens())
+                permit.settle(usage.tokens())
             }
-            ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => pass.settle(usage.tokens()),
-            // The cost is unknown: the estimate counts.
-            ModelOutcome::Answer(_) | ModelOutcome::Error(_) | ModelOutcome::Panic(_) => drop(pass),
+            ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => permit.settle(usage.tokens()),
+            // The cost is unknown, so the estimate counts.
+            ModelOutcome::Answer(_) | ModelOutcome::Error(_) | ModelOutcome::Panic(_) => drop(permit),
         }
-        let is_reported = is_told(&outcome);
+        let is_reported = is_usage_reported(&outcome);
         self.price(called, &mut outcome);
-        if let Some(set_aside) = set_aside {
-            set_aside.settle(&mut outcome, is_reported);
+        if let Some(guard) = guard {
+            guard.settle(&mut outcome, is_reported);
         }
         Ok(outcome)
     }
 
-    /// Waits for a permit of `model`. Fails if a retry-after is longer than the turn, also one that another session receives meanwhile: then a pool
-    /// uses its next model, and a run without one ends with the cause.
-    async fn place(&self, model: &dyn Model, request: &Request, patience: Patience) -> Result<Permit, ModelError> {
+    /// Waits for a permit of `model`. Fails if a retry-after is longer than the turn, even one that another session receives meanwhile: then a pool
+    /// uses its next model, and without a pool the run ends with that cause.
+    async fn place(&self, model: &dyn Model, request: &Request, limits: CallLimits) -> Result<Permit, ModelError> {
         let quotas = model.quotas();
         let entering = self.throttles.enter(quotas, estimate::tokens(request));
         tokio::pin!(entering);
@@ -224,14 +224,14 @@ impl ModelCalls {
             // Registered before the check, so that a later notice is not missed.
             cooled.as_mut().enable();
             let left = quotas.iter().filter_map(|quota| self.throttles.cooling_ms(quota)).max();
-            if let Some(ms) = left.filter(|ms| *ms >= patience.turn_ms) {
+            if let Some(ms) = left.filter(|ms| *ms >= limits.turn_ms) {
                 let message =
                     format!("rate limited by the provider; it accepts calls again in {} s", ms.div_ceil(1_000));
                 return Err(ModelError { retry_after_ms: Some(ms), ..ModelError::new(ModelFail::Rate, message) });
             }
             tokio::select! {
                 biased;
-                pass = &mut entering => return Ok(pass),
+                permit = &mut entering => return Ok(permit),
                 () = cooled => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Models of one environment, with what is known of them.
+//! Models of one environment, with their known context windows and output caps.
 
 use subtend_models::models::{Member, Models, Route};
 use subtend_models::windows::{ByModel, Windows};
@@ -13,7 +13,7 @@ pub(crate) struct ModelSet {
 }
 
 impl ModelSet {
-    /// Returns the context window of `model`; for a pool the smallest, since any member may answer next.
+    /// Returns the context window of `model`; for a pool the smallest, since any member may answer.
     pub(crate) fn window(&self, model: &Text) -> Option<u64> {
         let of = |member: &Member| self.windows.named(&member.name).or_else(|| member.model.context_window());
         self.windows.named(model).or_else(|| match self.models.route(model) {
@@ -22,7 +22,7 @@ impl ModelSet {
         })
     }
 
-    /// Returns whether `limits` ask for a compaction at a share of a window of `model` that is unknown.
+    /// Returns whether `limits` compact at a share of the context window, but the window of `model` is unknown.
     pub(crate) fn lacks_window(&self, limits: &Limits, model: &Text) -> bool {
         limits.asked_share().is_some() && self.window(model).is_none()
     }

@@ -13,22 +13,22 @@ use subtend_session::usage::Usage;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// Input, without cached input.
+    /// Input that was not read from a cache or written to one.
     pub input: f64,
     pub output: f64,
-    /// Input read from a cache. Without a price it counts as input, and the cost is unreliable.
+    /// Input read from a cache. Without this price it counts as input, and the cost is unreliable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<f64>,
-    /// Input written to a cache; likewise.
+    /// Input written to a cache. Without this price it counts as input, and the cost is unreliable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_new: Option<f64>,
-    /// Reasoning; the default is the price of output.
+    /// Reasoning tokens; the default is the price of output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<f64>,
 }
 
 impl Price {
-    /// Returns the price of input and output, in US dollars per million tokens.
+    /// Returns a price for input and output, in US dollars per million tokens.
     pub fn new(input: f64, output: f64) -> Self {
         Self { input, output, ..Self::default() }
     }
@@ -36,17 +36,18 @@ impl Price {
 
 /// An invalid price.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{price} US dollars per million tokens is not a valid price: give a number from 0 to {MOST}")]
+#[error("{price} US dollars per million tokens is not a valid price: give a number from 0 to {MAX_PRICE}")]
 pub struct BadPrice {
     pub price: f64,
 }
 
-/// The highest price in US dollars per million tokens: more is a mistake, perhaps of units.
-const MOST: f64 = 1e6;
+/// Maximum price in US dollars per million tokens. A higher one is a mistake, probably of units.
+const MAX_PRICE: f64 = 1e6;
 
 /// Prices by model.
 ///
-/// A name is the one that sessions use, or `PROVIDER/MODEL`; a trailing `*` matches any suffix. An exact name precedes the longest prefix.
+/// A key is a name that sessions use, or `PROVIDER/MODEL`; a trailing `*` matches any suffix. Exact keys precede prefixes, and longer prefixes
+/// precede shorter ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prices(BTreeMap<Text, Price>);
@@ -69,12 +70,12 @@ impl Prices {
 
     /// Checks the prices.
     /// # Errors
-    /// The name of the first invalid one, and why.
+    /// The name of the first invalid price, and the reason.
     pub fn check(&self) -> Result<(), (Text, BadPrice)> {
         let wrong = self.0.iter().find_map(|(name, price)| {
             let Price { input, output, cache_read, cache_new, reasoning } = *price;
             let all = [Some(input), Some(output), cache_read, cache_new, reasoning];
-            let bad = all.into_iter().flatten().find(|usd| !(0.0..=MOST).contains(usd));
+            let bad = all.into_iter().flatten().find(|usd| !(0.0..=MAX_PRICE).contains(usd));
             bad.map(|price| (Text::clone(name), BadPrice { price }))
         });
         wrong.map_or(Ok(()), Err)
@@ -83,13 +84,13 @@ impl Prices {
     /// Returns the price of a model with these names; earlier names take precedence.
     pub fn of<'a>(&self, names: impl IntoIterator<Item = &'a str> + Clone) -> Option<&Price> {
         let exact = names.clone().into_iter().find_map(|name| self.0.get(name));
-        exact.or_else(|| names.into_iter().find_map(|name| self.of_beginning(name)))
+        exact.or_else(|| names.into_iter().find_map(|name| self.of_prefix(name)))
     }
 
-    fn of_beginning(&self, name: &str) -> Option<&Price> {
-        let beginnings = self.0.iter().filter_map(|(key, price)| Some((key.strip_suffix('*')?, price)));
-        let fits = beginnings.filter(|(beginning, _)| name.starts_with(beginning));
-        fits.max_by_key(|(beginning, _)| beginning.len()).map(|(_, price)| price)
+    fn of_prefix(&self, name: &str) -> Option<&Price> {
+        let prefixes = self.0.iter().filter_map(|(key, price)| Some((key.strip_suffix('*')?, price)));
+        let fits = prefixes.filter(|(prefix, _)| name.starts_with(prefix));
+        fits.max_by_key(|(prefix, _)| prefix.len()).map(|(_, price)| price)
     }
 
     /// Returns the price of `model`, which sessions call `name`.
@@ -101,13 +102,13 @@ impl Prices {
         self.of([name, quota, model.name()])
     }
 
-    /// Returns the maximum cost of `reserved` by the highest of all prices, for a model without a known price.
-    pub(crate) fn dearest(&self, reserved: &Reserved) -> Option<u64> {
-        self.0.values().map(|price| price.most(reserved)).max()
+    /// Returns the maximum cost of `reserved` at the highest of all prices, for a model without a known price.
+    pub(crate) fn highest_cost(&self, reserved: &Reserved) -> Option<u64> {
+        self.0.values().map(|price| price.max_cost(reserved)).max()
     }
 
-    /// Returns a model behind `name` without a price, though its calls may cost something.
-    pub(crate) fn lacking(&self, models: &Models, name: &Text) -> Option<Text> {
+    /// Returns a model behind `name` without a price, although its calls may cost something.
+    pub(crate) fn unpriced_model(&self, models: &Models, name: &Text) -> Option<Text> {
         let lacks = |name: &str, model: &dyn Model| model.leaves_process() && self.of_model(name, model).is_none();
         match models.route(name) {
             Route::One(member) => lacks(&member.name, &*member.model).then_some(member.name),
@@ -119,14 +120,14 @@ impl Prices {
 }
 
 impl Price {
-    /// Returns the maximum cost of `reserved` in millionths of a dollar: input may be written to a cache, and output be reasoning.
-    pub(crate) fn most(&self, reserved: &Reserved) -> u64 {
+    /// Returns the maximum cost of `reserved` in millionths of a dollar: all input may be written to a cache, and all output may be reasoning.
+    pub(crate) fn max_cost(&self, reserved: &Reserved) -> u64 {
         let input = self.input.max(self.cache_new.unwrap_or(0.0));
         let output = self.output.max(self.reasoning.unwrap_or(0.0));
         cost([(reserved.input, input), (reserved.output, output)])
     }
 
-    /// Returns the cost of `usage` in millionths of a dollar, and whether each part has a price.
+    /// Returns the cost of `usage` in millionths of a dollar, and whether every part has a price.
     pub(crate) fn cost(&self, usage: &Usage) -> (u64, bool) {
         let cached = usage.cache_read.saturating_add(usage.cache_new);
         let known =
@@ -142,7 +143,7 @@ impl Price {
     }
 }
 
-/// Returns millionths of a dollar, rounded up. A dollar per million tokens is a millionth of a dollar per token.
+/// Returns the cost in millionths of a dollar, rounded up: a dollar per million tokens is a millionth of a dollar per token.
 fn cost<const N: usize>(parts: [(u64, f64); N]) -> u64 {
     let millionths = |(tokens, usd): (u64, f64)| u128::from(tokens).saturating_mul(u128::from(millionths(usd)));
     let sum = parts.into_iter().map(millionths).fold(0, u128::saturating_add);
@@ -150,9 +151,9 @@ fn cost<const N: usize>(parts: [(u64, f64); N]) -> u64 {
 }
 
 /// Returns a price as a whole number of millionths, so that sums are exact.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 10^12, as `check` has it")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=10^12")]
 fn millionths(usd: f64) -> u64 {
-    (usd.clamp(0.0, MOST) * 1e6).round() as u64
+    (usd.clamp(0.0, MAX_PRICE) * 1e6).round() as u64
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(crate) struct DueReservation {
     pub(crate) reserved: Reserved,
 }
 
-/// The claim of a call on its root run's budget.
+/// The claim of a call to its root run's budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) root: RunKey,
@@ -28,15 +28,15 @@ pub(crate) struct Claim {
     pub(crate) limit: SpendLimit,
 }
 
-/// The reservation of a call. Dropped, it counts in full, unless the call never started or costs nothing.
-pub(crate) struct SetAside {
+/// Holds the reservation of a call. On drop the reservation counts in full, unless the call never started or costs nothing.
+pub(crate) struct ReservationGuard {
     pub(crate) reservation: Option<Reservation<RunKey>>,
     pub(crate) begun: Arc<AtomicBool>,
     pub(crate) costs: bool,
 }
 
-impl SetAside {
-    /// Settles the call with its reported cost, as far as it is known. `is_reported`: whether its tokens are known; their price may be missing.
+impl ReservationGuard {
+    /// Settles the call with its reported cost, as far as it is known. `is_reported` says that its tokens are known; their price may be missing.
     ///
     /// The unknown part is written into the usage, so that a recount also counts it in full.
     pub(crate) fn settle(mut self, outcome: &mut ModelOutcome, is_reported: bool) {
@@ -63,7 +63,7 @@ impl SetAside {
     }
 }
 
-impl Drop for SetAside {
+impl Drop for ReservationGuard {
     fn drop(&mut self) {
         let Some(reservation) = self.reservation.take() else { return };
         if self.costs && self.begun.load(Ordering::Relaxed) {
@@ -74,7 +74,7 @@ impl Drop for SetAside {
     }
 }
 
-pub(crate) fn is_told(outcome: &ModelOutcome) -> bool {
+pub(crate) fn is_usage_reported(outcome: &ModelOutcome) -> bool {
     match outcome {
         ModelOutcome::Answer(answer) => !answer.usage.unreliable,
         ModelOutcome::Error(error) => error.usage.is_some_and(|usage| !usage.unreliable),
@@ -94,13 +94,13 @@ pub(crate) fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
         | ModelFail::Rate
         | ModelFail::ContextOverflow
         | ModelFail::InvalidRequest
-        // An own error: the call never started, or its usage would be marked as unknown.
+        // Our own error: the call never started, or its usage is marked as unknown.
         | ModelFail::Dropped => Some(Usage::default()),
         ModelFail::Unavailable | ModelFail::BadAnswer => None,
     }
 }
 
-/// Returns the cost of a call with the reported `usage`: of an unknown part at least the reservation.
+/// Returns the cost of a call with the reported `usage`. An unknown part counts at least as its reservation.
 pub(crate) fn spend(usage: &Usage, want: Spend, is_reported: bool) -> Spend {
     let nothing = is_reported && usage.tokens() == 0;
     let cost_micro = usage.cost_micro.unwrap_or(if nothing { 0 } else { want.cost_micro });

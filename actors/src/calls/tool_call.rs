@@ -17,7 +17,7 @@ pub(crate) enum ToolOutcome {
     Output(ToolOutput),
     Error(ToolError),
     Panic(Text),
-    NeverBegun,
+    NotStarted,
 }
 
 /// The future of one tool call, polled once in the handler and spawned only if it is pending.
@@ -37,15 +37,14 @@ pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolInvocation) -> Running {
     }
 }
 
-/// How a running call is stopped: cancelled first, killed after the grace.
+/// Signals that stop a running call: cancel first, kill after the grace.
 #[derive(Clone, Default)]
 pub(crate) struct StopSignals {
     pub(crate) ask: CancellationToken,
     pub(crate) kill: CancellationToken,
 }
 
-/// Waits for the call. A cancel drops a read-only one at once; one with side effects may finish until it is killed, and then its effect is
-/// unknown (E-1).
+/// Waits for the call. A cancel drops a read-only call at once. A call with side effects may finish until it is killed; then its effects are unknown.
 pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: StopSignals) -> Result<ToolOutcome, CallResult> {
     let dropped = async {
         match effect {
@@ -70,11 +69,11 @@ pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: StopSignal
     }
 }
 
-/// Returns the outcome of a call that was cancelled before its start.
-pub(crate) fn never_begun() -> CallResult {
+/// Returns the result of a call that was cancelled before it started.
+pub(crate) fn not_started() -> CallResult {
     CallResult {
         end: CallEnd::Cancelled,
-        content: "the call was cancelled before it began".into(),
+        content: "the call was cancelled before it started".into(),
         truncated_from: None,
     }
 }
@@ -95,7 +94,7 @@ pub(crate) fn finished(call: CallId, outcome: Result<ToolOutcome, CallResult>, w
             content: error.message.into(),
             truncated_from: None,
         },
-        Ok(ToolOutcome::NeverBegun) => never_begun(),
+        Ok(ToolOutcome::NotStarted) => not_started(),
         Ok(ToolOutcome::Panic(message)) => return Command::ToolPanicked { call, message },
         Err(killed) => killed,
     };

@@ -1,4 +1,4 @@
-//! Where a session's tools work: in the workspace, or in a worktree, which is made before the first of them.
+//! The directory of a session's tools: the workspace, or a worktree, which is created before the first tool runs.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
 pub(crate) struct Workplace {
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) worktree: Option<Worktree>,
-    /// Those of the host; a session may have been recorded by one that had some.
+    /// The worktrees of the host. They may be missing: the session may come from a host that had some.
     pub(crate) worktrees: Option<Arc<Worktrees>>,
 }
 
 impl Workplace {
-    /// Returns the directory, and makes the worktree if it is missing. Blocks.
+    /// Returns the directory; creates the worktree if it is missing. Blocks.
     pub(crate) fn open(&self) -> Result<Arc<Workspace>, String> {
         let Some(worktree) = self.worktree else { return Ok(Arc::clone(&self.workspace)) };
         let worktrees = self.worktrees.as_ref().ok_or("this host has no directory for worktrees")?;
         let origin = match worktree.from {
-            Some(above) => WorktreeOrigin::Worktree(above),
+            Some(parent) => WorktreeOrigin::Worktree(parent),
             None => WorktreeOrigin::Workspace(self.workspace.path()),
         };
         worktrees.open(worktree.of, origin).map_err(|error| error.to_string())
@@ -44,8 +44,8 @@ impl Workplace {
         opened.unwrap_or_else(|error| Err(format!("the worktree cannot be opened: {error}")))
     }
 
-    /// Makes the worktree of a run that begins. A run without one ends: what it changed would not be its own.
-    pub(crate) async fn ready(&self) -> Result<(), ModelError> {
+    /// Creates the worktree of a run that starts. If that fails, the run ends: it must not change the shared workspace.
+    pub(crate) async fn prepare(&self) -> Result<(), ModelError> {
         if self.worktree.is_none() {
             return Ok(());
         }
@@ -53,8 +53,8 @@ impl Workplace {
         opened.map(drop).map_err(|why| ModelError::new(ModelFail::InvalidRequest, why))
     }
 
-    /// Adds to the last answer of `session` what is changed in its own worktree.
-    pub(crate) async fn noted(&self, session: SessionId, mut answer: Answer) -> Answer {
+    /// Appends a note on the changes in the session's own worktree to the last answer of `session`.
+    pub(crate) async fn with_changes_note(&self, session: SessionId, mut answer: Answer) -> Answer {
         let own = self.worktree.is_some_and(|worktree| worktree.of == session);
         let (true, true, Some(worktrees)) = (own, answer.calls.is_empty(), self.worktrees.clone()) else {
             return answer;
@@ -67,32 +67,32 @@ impl Workplace {
         answer
     }
 
-    /// Has `tool` work here.
-    pub(crate) fn around(self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
+    /// Wraps `tool` so that it works in this directory.
+    pub(crate) fn wrap_tool(self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
         if self.worktree.is_some() { Arc::new(InWorktree { tool, place: self }) } else { tool }
     }
 }
 
-/// Removes the worktrees of deleted sessions. One that cannot be removed remains: the next start tries it again.
-pub(crate) async fn forget(worktrees: Option<Arc<Worktrees>>, of: Vec<SessionId>) {
+/// Removes the worktrees of deleted sessions. The next start retries those that cannot be removed.
+pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<SessionId>) {
     let Some(worktrees) = worktrees.filter(|_| !of.is_empty()) else { return };
     let removed = tokio::task::spawn_blocking(move || {
         for session in of {
             if let Err(error) = worktrees.discard(session) {
-                tracing::warn!(%session, %error, "the worktree of a deleted session remains");
+                tracing::warn!(%session, %error, "cannot remove the worktree of a deleted session; the next start retries");
             }
         }
     });
-    // A panic there leaves no more than an error does.
+    // A panic there has the same effect as an error.
     drop(removed.await);
 }
 
-/// Removes worktrees of deleted sessions that an earlier process left.
-pub(crate) async fn forget_deleted(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
+/// Removes worktrees of deleted sessions that remained from an earlier process.
+pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
     let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);
     let entries = worktrees.as_ref().and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
     let left = entries.into_iter().map(|entry| entry.session).filter(is_deleted).collect();
-    forget(worktrees, left).await;
+    remove_worktrees(worktrees, left).await;
 }
 
 /// A tool of a session with a worktree.

@@ -1,4 +1,4 @@
-//! Activations: start the actor of a session, from its kept state or by folding its journal, and restart it after a crash.
+//! Activation: starts the actor of a session, from its kept state or by folding its journal, and restarts it after a crash.
 
 use std::sync::Arc;
 
@@ -16,56 +16,56 @@ use tokio::sync::oneshot;
 use crate::cell::cells::Cells;
 use crate::cell::driver::{Driver, First};
 use crate::cell::session_actor::SessionActor;
-use crate::delivery::directory::{Hot, Presence};
+use crate::delivery::directory::{NewChild, Presence};
 use crate::delivery::inbox::{Inbox, InboxItem};
 use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
 use crate::recovery::rows::{row_at, rows_to};
 use crate::values::at_boot::{AtBoot, Lost};
 
-/// Why a session could not be activated: it stays in the journal, and other sessions work.
+/// The reason why a session could not be activated. The session remains in the journal, and other sessions are not affected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ActivationError {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
-    #[error("its records do not fold: {0}")]
+    #[error("its records cannot be folded: {0}")]
     Fold(#[from] FoldError),
-    #[error("its actor did not start: {0}")]
+    #[error("its actor cannot be started: {0}")]
     Spawn(String),
-    #[error("it panicked while it was loaded: {0}")]
+    #[error("loading it panicked: {0}")]
     Panic(String),
 }
 
 impl Cells {
-    pub(crate) fn start(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, hot: Option<Hot>) {
+    pub(crate) fn start(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, new_child: Option<NewChild>) {
         let cells = Arc::clone(self);
-        tokio::spawn(async move { cells.activate(session, inbox, hot).await });
+        tokio::spawn(async move { cells.activate(session, inbox, new_child).await });
     }
 
-    /// Activates a session. If that fails, its queued items are dropped, so that no caller waits in vain.
-    pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, hot: Option<Hot>) {
+    /// Activates a session. If that fails, its queued items are dropped, so that their callers are notified.
+    pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>, new_child: Option<NewChild>) {
         if self.life.halt.is_cancelled() {
-            // Actors are being stopped, deepest first: a restarted one would outlive its owner. Its rows remain.
+            // Actors are being stopped, deepest first: a restarted one would outlive its owner. Its rows remain for the next start.
             return self.directory.remove(session);
         }
-        let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&inbox), hot));
+        let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&inbox), new_child));
         let made = match making.catch_unwind().await {
             Ok(made) => made,
             Err(panic) => Err(ActivationError::Panic(crate::values::panic::panic_text(&*panic).to_string())),
         };
         if let Err(error) = made {
             if !self.life.is_stopping() {
-                tracing::error!(%session, %error, "the session could not be activated");
+                tracing::error!(%session, %error, "cannot activate the session");
             }
             if let Some(lost) = inbox.lost() {
-                // The mark goes with the inbox: a later activation must not resume a lost run.
+                // The mark is lost with the inbox, so it is set again: a later activation must not resume a lost run.
                 self.takeover.mark([(session, AtBoot::Lost(lost))]);
             }
             self.directory.remove(session);
             self.waiters.forget(session);
-            self.not_activated(session, &error);
+            self.activation_failed(session, &error);
         }
     }
 
@@ -73,47 +73,47 @@ impl Cells {
         self: &Arc<Self>,
         session: SessionId,
         inbox: Arc<Inbox>,
-        hot: Option<Hot>,
+        new_child: Option<NewChild>,
     ) -> Result<(), ActivationError> {
-        let driver = match hot {
+        let driver = match new_child {
             // Its slot and queue deadline were requested at its creation.
-            Some(hot) => {
-                let state = match hot.state {
+            Some(new_child) => {
+                let state = match new_child.state {
                     Some(state) => state,
-                    None => self.fold_birth(session, hot.lsn).await?,
+                    None => self.fold_new_session(session, new_child.lsn).await?,
                 };
                 let mut driver = Box::new(Driver::new(Arc::clone(self), state, inbox, Epoch(1)));
-                driver.written.opened_lsn = hot.lsn;
-                driver.written.last_lsn = hot.lsn;
-                driver.written.created_ms = hot.created_ms;
+                driver.written.opened_lsn = new_child.lsn;
+                driver.written.last_lsn = new_child.lsn;
+                driver.written.created_ms = new_child.created_ms;
                 driver
             }
             None => Box::pin(self.load(session, inbox)).await?,
         };
         if self.life.halt.is_cancelled() {
-            // A shutdown stopped the actors during the load.
+            // A shutdown stopped the actors while this one was loaded.
             self.directory.remove(session);
             return Ok(());
         }
-        // Before the spawn: an exit of the new actor must find an active entry.
+        // This precedes the spawn: an exit of the new actor must find an active entry.
         self.directory.active(session);
         let spawned = Box::pin(self.supervisors.spawn(SessionActor, driver)).await;
         spawned.map(drop).map_err(|error| ActivationError::Spawn(error.to_string()))
     }
 
-    /// Folds a queued child whose state was dropped: it has decided nothing since its creation.
-    async fn fold_birth(&self, session: SessionId, born: Lsn) -> Result<Box<State>, ActivationError> {
+    /// Folds a queued child whose state was dropped. It has not decided anything since its creation.
+    async fn fold_new_session(&self, session: SessionId, born: Lsn) -> Result<Box<State>, ActivationError> {
         self.log.journal.wait(born).await?;
         let stored = self.log.journal.records(session)?;
         Ok(Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?))
     }
 
-    /// Folds the journal, and collects what a new activation handles first: token, outbox rows, then the state's own check.
+    /// Folds the journal, and collects the commands that a new activation handles first.
     async fn load(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>) -> Result<Box<Driver>, ActivationError> {
-        // First: an end appended from here on arrives live, an earlier one is in the outbox.
-        let mut stays = self.takeover.stays(session);
-        if !stays && let Some(lost) = self.takeover.reached(session) {
-            inbox.lose(lost);
+        // This is read first: an end that is appended later arrives live, and an earlier one is in the outbox.
+        let mut dormant = self.takeover.is_dormant(session);
+        if !dormant && let Some(lost) = self.takeover.take_mark(session) {
+            inbox.mark_lost(lost);
         }
         self.log.journal.settled().await?;
         let (activation, stored) = self.log.journal.activate_with_records(session)?;
@@ -121,8 +121,8 @@ impl Cells {
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed(&state));
         if state.run.is_none() && rows.requests.is_empty() {
-            // An idle session whose inputs panicked has no run to give up, and the mark must not hit a later run. A session that a row crashes keeps the mark,
-            // which delays its restarts.
+            // An idle session whose inputs panicked has no run to end, and the mark must not apply to a later run. A session that crashes on an
+            // outbox row keeps the mark, which delays its restarts.
             inbox.settle();
         }
         let lost = inbox.lost();
@@ -131,13 +131,13 @@ impl Cells {
         driver.written.last_lsn = self.log.journal.durable();
         if let Some(row) = &activation.inflight {
             driver.written.opened_lsn = row.opened_lsn;
-            stays &= inbox.lost().is_none() && inbox.exhausted().is_none();
-            driver.written.starts = row.starts.saturating_add(u32::from(!stays));
+            dormant &= inbox.lost().is_none() && inbox.exhausted().is_none();
+            driver.written.starts = row.starts.saturating_add(u32::from(!dormant));
         }
         let command = match &driver.state.run {
             None => None,
             Some(run) => {
-                (driver.stays, driver.written.unmarked) = (stays, !stays);
+                (driver.dormant, driver.written.unmarked) = (dormant, !dormant);
                 let key = RunKey { session, run: run.no };
                 if lost.is_none() && self.runs.tokens.token(&key).is_none() {
                     self.runs.tokens.open(key, run.opened.owner.run());
@@ -148,12 +148,13 @@ impl Cells {
         };
         if inbox.take_crashed() && lost.is_none() {
             self.redo_effects(&driver)?;
-            self.give_back(&driver);
+            self.release_last_run(&driver);
         }
-        // Before all queued items. An end that `Lost` takes must not start a turn first; for any other command the redone turn precedes it.
+        // These precede all queued items. `Lost` takes an owed end, which must not start a turn first; for any other command the redone turn comes
+        // first.
         let mut requests = rows.requests;
         requests.extend(self.runs.pending_cancels(&driver.state).filter(|_| lost.is_none()));
-        if driver.stays {
+        if driver.dormant {
             return Ok(driver);
         }
         self.host.faults.see(Sight::Activated(session));
@@ -161,12 +162,12 @@ impl Cells {
         Ok(driver)
     }
 
-    /// Redoes effects of an appended batch that the crashed activation may not have performed; each is idempotent.
+    /// Redoes effects of an appended batch that the crashed activation may not have performed. Each of them is idempotent.
     ///
     /// `Reactivated` redoes model calls, tools, admission, cancels of a closing run and slot requests.
     fn redo_effects(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
         let session = driver.session();
-        // Before any request: a run that has released its slot must not wait for it.
+        // This precedes every request: a run that has released its slot must not wait for it.
         let run = driver.state.run.as_ref();
         if run.is_none_or(|run| !run.slot) {
             driver.inbox.release_slot();
@@ -180,34 +181,34 @@ impl Cells {
             if row.from == session
                 && let Some(command) = row_at(&self.log.journal, &row, lsn)?
             {
-                self.tell_after_sweep(row.to, command);
+                self.send_after_sweep(row.to, command);
             }
         }
-        // A child that never started requests its slot at its activation, also one without an owner, such as an alternative of an idle session.
+        // A child that never started requests its slot at its activation, even one without an owner, such as an alternative of an idle session.
         for child in driver.state.children.keys().copied() {
             let absent = self.directory.with(child, |_| ()).is_none();
             if absent && self.log.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
-                let (tell, _) = oneshot::channel();
-                self.deliver(child, InboxItem::Probe(tell));
+                let (sender, _) = oneshot::channel();
+                self.deliver(child, InboxItem::Probe(sender));
             }
         }
         if let Some(last) = &driver.state.last {
-            driver.tell_waiters(last.run);
+            driver.notify_waiters(last.run);
         }
         Ok(())
     }
 
-    /// Releases what the last run held, if its end was appended without its effects.
-    fn give_back(&self, driver: &Driver) {
+    /// Releases the resources of the last run, if its end was appended but its effects were not performed.
+    fn release_last_run(&self, driver: &Driver) {
         let Some(last) = &driver.state.last else { return };
         let (session, run) = (driver.session(), last.run);
-        self.runs.run_over(RunKey { session, run });
+        self.runs.release_run(RunKey { session, run });
         for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
             self.runs.timers.disarm(&Timer::Deadline(session, deadline));
         }
     }
 
-    /// Returns what a folded run in flight handles first.
+    /// Returns the command that the folded run in flight handles first.
     fn first_command(&self, driver: &mut Driver, inbox: &Inbox, lost: Option<Lost>) -> Command {
         if let Some(command) = inbox.exhausted() {
             driver.run_key().into_iter().for_each(|run| self.host.faults.see(Sight::GivesUp(run)));
@@ -229,18 +230,18 @@ impl Cells {
         Command::Reactivated { calls: driver.unstarted(), owner_ended }
     }
 
-    /// An actor crashed: restarts it from the journal within its budget, or gives its run up (V-1, V-3).
+    /// Restarts a crashed actor from the journal within its restart budget, or ends its run.
     pub(crate) fn exited(self: &Arc<Self>, exit: &Exit) {
         let message = match &exit.how {
             ExitReason::Stopped => return,
-            // Before the search of the directory: a shutdown may kill a hundred thousand.
+            // This precedes the lookup in the directory: a shutdown may kill a hundred thousand actors.
             ExitReason::Killed if self.life.is_stopping() => return,
             ExitReason::Killed => "killed".to_owned(),
             ExitReason::Failed(message) => message.clone(),
         };
         let Some(session) = self.directory.find(exit.actor) else { return };
         self.host.faults.see(Sight::Died(session));
-        // Nothing starts during a shutdown: the next start finds the run in flight, and its open asks with their deadlines.
+        // Nothing starts during a shutdown: the next start finds the run in flight, and its open questions with their deadlines.
         if self.life.is_stopping() {
             return;
         }
@@ -248,14 +249,14 @@ impl Cells {
         let restart = self.directory.with(session, |entry| {
             entry.inbox.unbind();
             entry.presence = Presence::Starting;
-            let (killer, again) = entry.inbox.died();
+            let (killer, again) = entry.inbox.record_crash();
             let budget = entry.budget.get_or_insert_with(|| Box::new(RestartBudget::new(intensity)));
             let verdict = budget.admit(crate::clock::now(), jitter);
             let delay = match verdict {
                 RestartDecision::After(delay) if !again => delay,
-                // A session that cannot even give up is retried with a delay, so that its run ends when the fault is gone (S-6).
+                // A session that crashes even while it ends its run is retried with a delay, so that the run ends when the fault is gone.
                 RestartDecision::After(_) | RestartDecision::Exhausted if entry.inbox.exhaust(killer) => {
-                    // Its first command may crash every activation, so that the items behind it are never handled.
+                    // Its first command may crash every activation, so the items behind it are never handled.
                     entry.inbox.drop_probes();
                     intensity.cap
                 }
@@ -264,7 +265,7 @@ impl Cells {
             (Arc::clone(&entry.inbox), delay, killer)
         });
         let Some((inbox, delay, killer)) = restart else { return };
-        tracing::warn!(%session, command = killer.unwrap_or("none"), %message, ?delay, "the session's actor failed");
+        tracing::warn!(%session, command = killer.unwrap_or("none"), %message, ?delay, "the session's actor crashed");
         let cells = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
@@ -274,8 +275,8 @@ impl Cells {
 }
 
 impl Cells {
-    /// After a failed activation of an unreadable session: notifies its owner, and releases what its run held.
-    pub(crate) fn not_activated(self: &Arc<Self>, session: SessionId, error: &ActivationError) {
+    /// Notifies the owner of a session that could not be activated because it is unreadable, and releases what its run held.
+    pub(crate) fn activation_failed(self: &Arc<Self>, session: SessionId, error: &ActivationError) {
         let damaged = match error {
             ActivationError::Read(ReadError::Damaged { .. } | ReadError::Newer { .. }) | ActivationError::Fold(_) => {
                 true
@@ -292,18 +293,18 @@ impl Cells {
         self.takeover.unreadable.add(session, &why);
         for (owner, key) in self.waiting_for(session) {
             let notice = index::unreadable_from(session, key, &why);
-            // A session that the sweep has not reached learns it from its own activation.
-            self.tell_after_sweep(owner, Command::OwnedEnded(vec![notice]));
+            // A session that the sweep has not reached is notified by its own activation.
+            self.send_after_sweep(owner, Command::OwnedEnded(vec![notice]));
         }
     }
 
-    /// Returns the calls that wait for an end of the session: of its run in flight, and those not yet received.
+    /// Returns the calls that wait for an end of a run of the session: the run in flight, and ended runs with undelivered ends.
     fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
         let mut waiting = Vec::new();
-        // A damaged row has no owner's name; the owner learns it at its activation.
+        // A damaged row does not name an owner; the owner is notified at its activation.
         if let Ok(Some(row)) = self.log.journal.inflight_of(session) {
             let run = row.run;
-            self.runs.run_over(RunKey { session, run });
+            self.runs.release_run(RunKey { session, run });
             for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
                 self.runs.timers.disarm(&Timer::Deadline(session, deadline));
             }

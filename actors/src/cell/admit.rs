@@ -1,4 +1,4 @@
-//! Admission of spawns: registry, ledger and ids answer for child calls before the session decides.
+//! Admission of spawns: the catalog, the ledger and the id generator provide the verdicts before the session decides.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::spawn::tool_set::{ToolSet, spawning, whitelist};
 use crate::values::answering::model_of;
 
 impl Cells {
-    /// Returns the verdicts for `calls` of one answer, as `decide(Spawn)` takes them.
+    /// Returns the command with the verdicts for `calls` of one answer.
     ///
-    /// The ledger's grants come with them: a spawn that the decision refuses returns its grant. The recount at boot corrects a crash before the
-    /// decision is durable.
+    /// It comes with the grants of the ledger: a spawn that the decision refuses returns its grant. If the process crashes before the decision is
+    /// durable, the recount at boot corrects the ledger.
     pub(crate) fn admit(
         &self,
         state: &State,
@@ -42,7 +42,7 @@ impl Cells {
         let root = self.root_run(state);
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
         let grants = self.calls.ledger.reserve_spawns(root, wanted, state.limits.spawns);
-        let (granted, left) = (grants.granted(), grants.remaining());
+        let (granted, remaining) = (grants.granted(), grants.remaining());
         let (mut used, mut processes): (u32, u32) = (0, 0);
         let verdicts = calls
             .iter()
@@ -55,8 +55,8 @@ impl Cells {
                 {
                     Err(refused)
                 } else if used < granted {
-                    let left = left.saturating_add(granted.saturating_sub(used).saturating_sub(1));
-                    self.plan(state, (agents, offer), (call, parsed), left, read).inspect(|_| {
+                    let remaining = remaining.saturating_add(granted.saturating_sub(used).saturating_sub(1));
+                    self.plan(state, (agents, offer), (call, parsed), remaining, read).inspect(|_| {
                         used = used.saturating_add(1);
                         processes = processes.saturating_add(u32::from(is_process));
                     })
@@ -70,7 +70,7 @@ impl Cells {
         (Command::Spawn { turn, verdicts }, grants)
     }
 
-    /// The root run above the run in flight, whose account pays for its spawns.
+    /// Returns the root run above the run in flight, whose account pays for its spawns.
     fn root_run(&self, state: &State) -> RunKey {
         let run = state.run.as_ref().map_or(RunNo(0), |run| run.no);
         let key = RunKey { session: state.id, run };
@@ -82,7 +82,7 @@ impl Cells {
         state: &State,
         (agents, offer): (&Agents, &ToolSet),
         (call, parsed): (CallId, Option<Parsed>),
-        left: u32,
+        remaining: u32,
         read: &FileTexts,
     ) -> Result<Plan, Refusal> {
         let missing = || Refusal {
@@ -101,7 +101,7 @@ impl Cells {
                 return Err(shaped(Dialect::by_name(&open_call.tool).unwrap_or_default(), refusal));
             }
         };
-        let (grant, dialect) = (SpawnGranted { spawns_left: left }, request.dialect());
+        let (grant, dialect) = (SpawnGranted { spawns_left: remaining }, request.dialect());
         let texts = |path: &str| match read.get(&(call.ix, path.into())) {
             Some(Ok(text)) => Ok(text.to_string()),
             Some(Err(why)) => Err(why.to_string()),
@@ -125,8 +125,8 @@ impl Cells {
                 self.may_start(state, call, &agent, &prompt, plan.mode, None)?;
                 Ok(Plan::Child(Box::new(plan)))
             }
-            Request::Continue(again) => {
-                let plan = self.again(state, (agents, offer), again, grant)?;
+            Request::Continue(request) => {
+                let plan = self.continue_plan(state, (agents, offer), request, grant)?;
                 let agent = state.children.get(&plan.child).map_or_else(|| "".into(), |child| Arc::clone(&child.agent));
                 self.may_start(state, call, &agent, &plan.text, plan.mode, Some(plan.child))?;
                 Ok(Plan::Continue(Box::new(plan)))
@@ -134,7 +134,7 @@ impl Cells {
         }
     }
 
-    /// Calls the host's hook.
+    /// Asks the host's hook whether the subagent may start.
     fn may_start(
         &self,
         state: &State,
@@ -170,14 +170,14 @@ impl Cells {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
             agents.child_spec(state, offer, request, &template, read)?;
-        // In order: the call, the manifest, the dialect (K21).
+        // Precedence: the call, the manifest, the dialect (K21).
         let turns = request.turns.or(template.own_turns).or(of_dialect(request.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
             child: self.host.ids.session(),
             input: self.host.ids.input(),
             prompt,
             created,
-            manifest: self.below(state, offer, &template),
+            manifest: self.child_authority(state, offer, &template),
             dialect: request.dialect,
             label: request.label.clone(),
             skipped,
@@ -191,8 +191,8 @@ impl Cells {
         })
     }
 
-    /// Returns whether an ended task may continue. Only the session itself knows whether it still runs.
-    fn again(
+    /// Returns the plan to continue an ended task. The session itself decides whether it is still running.
+    fn continue_plan(
         &self,
         state: &State,
         (agents, offer): (&Agents, &ToolSet),
@@ -213,7 +213,7 @@ impl Cells {
         }
         let manifest = agents.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
         let manifest = manifest.ok_or_else(|| {
-            let report = format!("The {noun} {short} is worked on by {agent}, which you may not start any more.");
+            let report = format!("The {noun} {short} is worked on by {agent}, which you may no longer start.");
             refusal(ToolErrorKind::Refused, report)
         })?;
         let head = self.log.journal.head(task).ok().flatten();
@@ -228,7 +228,7 @@ impl Cells {
             Some((false, false)) | None => {
                 self.stays_within(state, (agents, offer), (&request, task), short)?;
                 let (text, mode) = (request.prompt, request.mode);
-                // Another run of a branch has the default again if its call sets none (B6).
+                // Another run of a branch starts from the default again if its call sets no number (B6).
                 let own = || of_dialect(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
                 let turns = request.turns.or_else(own);
                 let tools = request.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
@@ -262,8 +262,8 @@ impl Cells {
         Err(Refusal { kind: ToolErrorKind::Refused, message: message.into() })
     }
 
-    /// Returns the authority of a child besides its ceiling: that of its parent, where another agent answers or permissions were lost (P-1).
-    fn below(&self, state: &State, offer: &ToolSet, template: &Template) -> Arc<Authority> {
+    /// Returns the authority of a child in addition to its ceiling: its parent's, if another agent answers or permissions were lost.
+    fn child_authority(&self, state: &State, offer: &ToolSet, template: &Template) -> Arc<Authority> {
         if state.ceiling.within(&offer.authority) {
             return Arc::clone(&template.manifest);
         }
@@ -279,7 +279,7 @@ fn shaped(dialect: Dialect, refusal: Refusal) -> Refusal {
     Refusal { message: dialect.refused(code(refusal.kind), &refusal.message), ..refusal }
 }
 
-/// Returns the code of a refusal, for the dialect with codes.
+/// Returns the code of a refusal, for dialects with codes.
 fn code(kind: ToolErrorKind) -> &'static str {
     match kind {
         ToolErrorKind::UnknownTool => "UNKNOWN_TOOL",

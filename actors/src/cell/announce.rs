@@ -1,4 +1,4 @@
-//! Notifications to the host: questions to approvers, and the ends of subagents' runs.
+//! Notifications to the host: questions to approvers, and ended runs of subagents.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::hooks::{SubagentStop, guarded_now};
 use crate::values::answering::agent_of;
 
 impl Driver {
-    /// Asks for an approval of `call`, shown when the question is durable. Without an approver the answer is no, at once.
-    pub(crate) fn ask_person(&mut self, call: CallId) {
+    /// Opens a question about `call`, which is shown once it is durable. Without an approver the call is denied at once.
+    pub(crate) fn open_question(&mut self, call: CallId) {
         let session = self.session();
         let Some(at) = self.state.call(call) else { return };
         let CallPhase::Asked(open_ask) = &at.phase else { return };
@@ -47,14 +47,14 @@ impl Driver {
             if log.journal.wait(lsn).await.is_err() {
                 return;
             }
-            // From the root: all its ancestors' rows are durable by now.
+            // Read from the root: the rows of all its ancestors are durable by now.
             let path = log.path(session).unwrap_or_else(|_| session.short().0.to_string());
             approvals.show(Approval { path, ..approval });
         });
     }
 
-    /// Calls the host's hook for the end of `run`, when it is durable.
-    pub(crate) fn tell_stop(&self, run: RunNo, outcome: Outcome) {
+    /// Calls the host's hook for the end of `run` once the end is durable.
+    pub(crate) fn notify_subagent_stop(&self, run: RunNo, outcome: Outcome) {
         let Some(hooks) = &self.cells.host.hooks else { return };
         let Place::Child { parent, kind: BranchKind::Subagent, .. } = &self.state.created.place else { return };
         let (parent, session, root) = (*parent, self.session(), self.root());
@@ -65,7 +65,7 @@ impl Driver {
             if journal.wait(lsn).await.is_err() {
                 return;
             }
-            // Two runs may end in one batch, and the state knows the last one only.
+            // Two runs may end in one batch, but the state holds only the last one.
             let owner = owner.or_else(|| {
                 let records = journal.records(session).ok()?;
                 records.into_iter().find_map(|stored| {

@@ -1,4 +1,4 @@
-//! Model calls of a turn: which model, when it may start, and the command for its outcome.
+//! Model calls of a turn: the choice of the model, the waits before the call, and the command for its outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use subtend_session::outcome::{Budget, ModelFail, Part};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
-use crate::calls::in_flight::{ParsedCalls, TurnAtWork};
-use crate::calls::model_call::{self, Called, ModelOutcome, Patience, Pulse};
+use crate::calls::in_flight::{ParsedCalls, RunningTurn};
+use crate::calls::model_call::{self, CallLimits, Called, ModelOutcome, Pulse};
 use crate::calls::model_calls::{Later, ModelCallStart};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
 use crate::cell::driver::Driver;
@@ -27,25 +27,25 @@ use crate::values::answering::{agent_of, model_of};
 use crate::values::panic::panic_text;
 
 impl Driver {
-    /// Returns whether the session's model must wait for its intent record (J-5).
+    /// Returns whether the session's model must wait for its intent record.
     pub(crate) fn model_waits(&self) -> bool {
-        // A hook may name a model that leaves the process.
+        // A hook may choose a model that leaves the process.
         self.cells.host.options.durable_before_call
             || self.cells.host.hooks.is_some()
             || self.agents.models.models.leaves_process(model_of(&self.state))
     }
 
-    /// Calls the model, after its intent is durable if `intent` requires that.
+    /// Calls the model. If `intent` is set, the call waits until that record is durable.
     pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
         if !self.cells.life.may_start() {
             return;
         }
-        if self.is_cut_off() {
+        if self.decide_owner_close() {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
         if let Some(why) = &self.agents.unusable {
-            // A run that resumed in a missing workspace ends here.
+            // A run that resumed without its workspace ends here.
             let error = ModelError::new(ModelFail::InvalidRequest, why.to_string());
             return self.todo.next.push_back(turn::failed(turn, attempt, error, None, None));
         }
@@ -68,11 +68,11 @@ impl Driver {
             request.settings.output_tokens = Some(cap);
         }
         let pulse = Pulse::new();
-        // Deltas always reach the pulse: a long stream without subscribers is not stalled.
+        // Deltas always reach the pulse: a long stream must not count as stalled because it has no subscribers.
         let deltas = self.cells.deltas(at, &pulse);
         let model = Arc::clone(&called.member.model);
         if after_ms > 0 || intent.is_some() || claim.is_some() || !model.quotas().is_empty() {
-            // The call is made after the wait: a model may start its work when it is called.
+            // The call is made after the wait, since a model may start its work when it is called.
             let after_ms = self.with_jitter(after_ms);
             let later = Later { model, request, deltas, after_ms, intent, claim };
             return self.spawn_turn(ModelCallStart::Later(Box::new(later)), called, at, pulse);
@@ -106,7 +106,7 @@ impl Driver {
             model: Arc::clone(&called.member.name),
             turn: at.turn,
             attempt: at.attempt,
-            // The offer is current, whatever the first record says.
+            // The offer is current; the prompt of the first record may be outdated.
             system: self.offer.prompt(&given.system),
             messages: given.messages,
             prompt: given.prompt,
@@ -117,7 +117,7 @@ impl Driver {
         (called, request)
     }
 
-    /// Adds up to half, at most two seconds, so that sessions that failed together do not retry together.
+    /// Adds a random delay of up to half of `after_ms`, at most two seconds, so that sessions that failed together do not retry together.
     fn with_jitter(&self, after_ms: u64) -> u64 {
         if after_ms == 0 {
             return 0;
@@ -138,26 +138,26 @@ impl Driver {
         let stop = owned.child_token();
         let cells = Arc::clone(&self.cells);
         let (agents, offer) = (Arc::clone(&self.agents), Arc::clone(&self.offer));
-        let patience = Patience::of(&self.state.limits);
+        let limits = CallLimits::of(&self.state.limits);
         let place = self.agents.workplace(&self.state);
         let is_typed = context(&self.state).format.is_some();
         let task_stop = stop.clone();
-        // Whether the call may have cost something: a local call costs what it reports.
+        // A call of a local model costs only what it reports.
         let costs = called.member.model.leaves_process() || self.cells.host.hooks.is_some();
         let begun = Arc::new(AtomicBool::new(false));
         let began = Arc::clone(&begun);
-        // Boxed: the task below would hold its future twice, before and after the first poll.
+        // Boxed, since the task below would otherwise hold its future twice.
         let work = Box::pin(async move {
             cells.host.faults.strike(Point::TurnTask, "model");
             let coming = async {
-                if let Err(error) = place.ready().await {
+                if let Err(error) = place.prepare().await {
                     return (Ok(ModelOutcome::Error(error)), called);
                 }
                 let (called, call) = cells.calls.resolve(&at, called, call).await;
-                let result = cells.calls.call(call, &called, pulse, patience, &began).await;
+                let result = cells.calls.call(call, &called, pulse, limits, &began).await;
                 match result {
                     Ok(ModelOutcome::Answer(answer)) if !is_typed => {
-                        (Ok(ModelOutcome::Answer(place.noted(at.session, answer).await)), called)
+                        (Ok(ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)), called)
                     }
                     outcome => (outcome, called),
                 }
@@ -179,12 +179,13 @@ impl Driver {
             let (command, ready) = match std::panic::AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Some(answered)) => answered,
                 Ok(None) => {
-                    // The owner's command first: a stream that its token dropped must not count as a failed attempt.
+                    // The owner's command comes first: a stream that its token dropped must not count as a failed attempt.
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {
-                        let word = cells.runs.word_from_above(owner, RunKey { session: at.session, run: at.run });
-                        cells.tell(at.session, word);
+                        let command =
+                            cells.runs.cancel_cause_command(owner, RunKey { session: at.session, run: at.run });
+                        cells.send_command(at.session, command);
                     }
                     (turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed)), ParsedCalls::default())
                 }
@@ -203,12 +204,12 @@ impl Driver {
             };
             cells.deliver(at.session, item);
         });
-        self.work.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+        self.work.turn = Some(RunningTurn { stop, task: task.abort_handle() });
     }
 }
 
 impl Driver {
-    /// Returns what the attempt must reserve before its model is called: nothing in a tree without a budget.
+    /// Returns the amount that the attempt must reserve before its model is called; `None` in a tree without a budget.
     pub(crate) fn claim(&self, called: &Called, at: (TurnNo, AttemptNo)) -> Result<Option<Claim>, Budget> {
         let Some(due) = self.work.reserved.filter(|due| (due.turn, due.attempt) == at) else { return Ok(None) };
         let limit = limit_of(&self.state.limits);
@@ -219,7 +220,7 @@ impl Driver {
         };
         let want = Spend { tokens: tokens_of(&due.reserved), cost_micro };
         let root = self.cells.runs.tokens.root(&key).unwrap_or(key);
-        // While the run and its root run are in flight, so that each account is closed.
+        // Opened only while the run and its root run are in flight, so that each account is closed.
         self.cells.calls.budgets.open(root);
         Ok(Some(Claim { root, reserved: due.reserved, want, limit }))
     }

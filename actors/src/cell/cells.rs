@@ -1,4 +1,4 @@
-//! The cells of a runtime: how a command reaches a session, in memory or not.
+//! The cells of a runtime: delivery of commands to sessions, activating them if necessary.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -27,10 +27,10 @@ use crate::recovery::takeover::Takeover;
 use crate::services::running::Services;
 use crate::spawn::environments::Environments;
 
-/// How long the actors of one level may take to finish their current work.
-const LEVEL: Duration = Duration::from_millis(100);
+/// Time in which the actors of one level may finish their current work.
+const LEVEL_GRACE: Duration = Duration::from_millis(100);
 
-/// The services that cells use, which are reached only through them.
+/// The services that cells use. Other code reaches them only through the cells.
 pub(crate) struct CellServices {
     pub(crate) environments: Arc<Environments>,
     pub(crate) calls: Arc<ModelCalls>,
@@ -46,7 +46,7 @@ pub(crate) struct CellServices {
 
 /// The cells of one runtime, which start and restart their actors.
 ///
-/// Commands enter by [`Cells::deliver`]; replies, records and events leave.
+/// Commands arrive by [`Cells::deliver`]; replies, records and events leave.
 pub(crate) struct Cells {
     pub(super) environments: Arc<Environments>,
     pub(super) calls: Arc<ModelCalls>,
@@ -64,7 +64,7 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Returns the cells. Slots, deadlines and exits of actors return by callbacks that hold the cells weakly.
+    /// Returns the cells. Slots, deadlines and exits of actors come back by callbacks that hold the cells weakly.
     pub(crate) fn new(below: CellServices) -> Arc<Self> {
         let CellServices { environments, calls, log, directory, waiters, takeover, approvals, services, life, host } =
             below;
@@ -112,23 +112,23 @@ impl Cells {
             self.host.faults.see(Sight::Control { session, command: command.name() });
         }
         let next = self.directory.push(session, item);
-        self.go_on(session, next);
+        self.start_next(session, next);
     }
 
-    /// Queues a command without an answer.
-    pub(crate) fn tell(self: &Arc<Self>, session: SessionId, command: Command) {
+    /// Queues a command without a reply.
+    pub(crate) fn send_command(self: &Arc<Self>, session: SessionId, command: Command) {
         self.deliver(session, InboxItem::Command(command, None));
     }
 
-    /// Queues a row's command for `to`. A session that the sweep has not reached finds the row later: activated now, it would end before its
-    /// other owned runs (T-7).
-    pub(crate) fn tell_after_sweep(self: &Arc<Self>, to: SessionId, command: Command) {
+    /// Queues the command of an outbox row for `to`. A session that the sweep has not reached finds the row later: if it were activated now, its run
+    /// would end before its other owned runs.
+    pub(crate) fn send_after_sweep(self: &Arc<Self>, to: SessionId, command: Command) {
         if !self.takeover.awaits(to) {
-            self.tell(to, command);
+            self.send_command(to, command);
         }
     }
 
-    /// Queues an input, unless the session's inbox is full (B-1).
+    /// Queues an input, or returns an error if the session's inbox is full.
     pub(crate) fn deliver_input(self: &Arc<Self>, session: SessionId, item: InboxItem) -> Result<(), Full> {
         let (input, bound) = (item.input(), self.host.options.inbox);
         let pushed = self.directory.push_input(session, item, bound);
@@ -136,14 +136,14 @@ impl Cells {
         if let Some(input) = input {
             self.host.faults.see(Sight::Put { session, input, len, bound, taken: pushed.is_ok() });
         }
-        self.go_on(session, pushed?.0);
+        self.start_next(session, pushed?.0);
         Ok(())
     }
 
-    fn go_on(self: &Arc<Self>, session: SessionId, next: NextAction) {
+    fn start_next(self: &Arc<Self>, session: SessionId, next: NextAction) {
         match next {
             NextAction::Nothing => {}
-            NextAction::Start(inbox, hot) => self.start(session, inbox, hot),
+            NextAction::Start(inbox, new_child) => self.start(session, inbox, new_child),
         }
     }
 
@@ -151,8 +151,8 @@ impl Cells {
         self.supervisors.live()
     }
 
-    /// Stops the actors of the deepest sessions first, so that an owner may receive the ends of its runs (V-5). An actor that does not stop is
-    /// killed before the next level.
+    /// Stops the actors of the deepest sessions first, so that an owner can receive the ends of its runs. An actor that does not stop is killed
+    /// before the next level.
     pub(crate) async fn stop_deepest_first(&self) {
         let mut levels: Vec<_> = self.directory.by_depth().into_values().collect();
         if !self.host.faults.has(Flaw::OwnersStopFirst) {
@@ -160,18 +160,18 @@ impl Cells {
         }
         for level in levels {
             for actor in &level {
-                // Refused only by an actor that is ending already.
+                // Fails only if the actor is already ending.
                 drop(actor.drain());
             }
-            if tokio::time::timeout(LEVEL, stopped(&level)).await.is_err() {
+            if tokio::time::timeout(LEVEL_GRACE, stopped(&level)).await.is_err() {
                 level.iter().for_each(|actor| actor.kill());
                 stopped(&level).await;
             }
         }
-        self.supervisors.shutdown(LEVEL).await;
+        self.supervisors.shutdown(LEVEL_GRACE).await;
     }
 
-    /// Ends all actors at once. The future does not hold the cells.
+    /// Kills all actors at once. The future does not hold the cells.
     pub(crate) fn kill(&self) -> impl Future<Output = ()> + Send + use<> {
         let supervisors = self.supervisors.clone();
         async move { supervisors.shutdown(Duration::ZERO).await }
@@ -184,11 +184,11 @@ async fn stopped(actors: &[ActorRef<Wake>]) {
 
 fn supervisors(cells: &Weak<Cells>, life: &Arc<Lifecycle>) -> Supervisors {
     let (exits, life) = (Weak::clone(cells), Arc::clone(life));
-    // More failures in a window than any number of bad sessions explains.
+    // Any number of bad sessions causes fewer failures in a window than this.
     let storm = move |seen: StormSeen| {
         tracing::error!(
             ?seen,
-            "too many session actors fail: the runtime accepts no new work; shut it down and read the log"
+            "too many session actors crash: the runtime accepts no new work. Shut it down and read the log"
         );
         life.gate.close();
     };
@@ -205,7 +205,7 @@ fn slots(cells: &Weak<Cells>, global: usize) -> SlotPools<SessionId, Ticket> {
     SlotPools::new(
         global,
         Arc::new(move |ticket: Ticket, slot| {
-            // Without cells the slot is dropped, which returns it.
+            // Without cells the slot is dropped, which releases it.
             if let Some(cells) = cells.upgrade() {
                 cells.runs.timers.disarm(&Timer::Deadline(ticket.session, Deadline::Queue(ticket.run)));
                 cells.deliver(ticket.session, InboxItem::Granted(ticket, slot));
@@ -221,17 +221,17 @@ fn timers(cells: &Weak<Cells>) -> Timers<Timer> {
         match timer {
             Timer::Deadline(session, deadline) => {
                 if let Deadline::Queue(run) = deadline
-                    && let Some(left) = cells.unborn_queue_left(session, run)
+                    && let Some(remaining) = cells.new_child_queue_left(session, run)
                 {
-                    return cells.runs.timers.arm(timer, left);
+                    return cells.runs.timers.arm(timer, remaining);
                 }
                 if let Deadline::Limit(_) = deadline {
                     let wall_ms = cells.host.clock.wall_ms();
-                    if let Some(left) = cells.calls.parked.left(session, wall_ms, &cells.calls.throttles) {
-                        return cells.runs.timers.arm(timer, left);
+                    if let Some(remaining) = cells.calls.parked.remaining(session, wall_ms, &cells.calls.throttles) {
+                        return cells.runs.timers.arm(timer, remaining);
                     }
                 }
-                cells.tell(session, Command::Deadline(deadline));
+                cells.send_command(session, Command::Deadline(deadline));
             }
             Timer::Idle(session) => cells.directory.push_if_active(session, InboxItem::Idle),
         }

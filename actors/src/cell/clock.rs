@@ -1,4 +1,4 @@
-//! The working time of a run, which excludes waiting, queued and held time.
+//! The working time of a run, without the time in which it waits, is queued or is held.
 
 use subtend_session::command::Clock;
 use subtend_session::ids::RunNo;
@@ -26,7 +26,7 @@ impl RunClock {
         Clock { wall_ms, worked_ms: self.base_ms.saturating_add(running) }
     }
 
-    /// Starts or stops by the state; another run starts at zero.
+    /// Starts or stops the clock by the phase of `state`; a new run starts at zero.
     pub(crate) fn follow(&mut self, state: &State) {
         if state.run.as_ref().map(|run| run.no) != self.run {
             *self = Self::of(state);

@@ -1,4 +1,4 @@
-//! The commit: the only place that appends to the journal.
+//! The commit: the only code that appends to the journal.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,7 +11,7 @@ use subtend_session::state::State;
 
 use crate::cell::driver::{Driver, Halted, Pending};
 use crate::cell::slots::patience;
-use crate::delivery::directory::Hot;
+use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::Listed;
 use crate::faults::{Point, Sight};
 use crate::observe::publisher::{self, ShownRecords};
@@ -30,7 +30,7 @@ impl Driver {
             }
             let new_sessions = std::mem::take(&mut pending.new_sessions);
             let last = records.last().map_or("none", Record::kind);
-            pending.hot = self.commit(records, new_sessions)?;
+            pending.new_children = self.commit(records, new_sessions)?;
             self.cells.host.faults.see(Sight::Committed(&self.state));
             self.cells.host.faults.strike(Point::AfterAppend, last);
         }
@@ -40,7 +40,7 @@ impl Driver {
         if self.left { Err(Halted::Over) } else { Ok(()) }
     }
 
-    fn commit(&mut self, records: Vec<Record>, new_sessions: Vec<NewSession>) -> Result<VecDeque<Hot>, Halted> {
+    fn commit(&mut self, records: Vec<Record>, new_sessions: Vec<NewSession>) -> Result<VecDeque<NewChild>, Halted> {
         let now_ms = self.cells.host.clock.wall_ms();
         let first = Seq(self.state.next_seq.0.saturating_sub(records.len() as u64));
         let opens = records.iter().any(|record| matches!(record, Record::RunOpened(_)));
@@ -51,14 +51,14 @@ impl Driver {
         let signal = ServiceSignal::of(&self.state, &records);
         let shown = self.cells.log.events.any().then(|| {
             let own = ShownRecords { session: self.state.id, first, records: records.clone() };
-            let born = |birth: &NewSession| ShownRecords {
-                session: birth.session,
+            let of_new = |new_session: &NewSession| ShownRecords {
+                session: new_session.session,
                 first: Seq(1),
-                records: birth.records.clone(),
+                records: new_session.records.clone(),
             };
-            std::iter::once(own).chain(new_sessions.iter().map(born)).collect()
+            std::iter::once(own).chain(new_sessions.iter().map(of_new)).collect()
         });
-        let born = new_sessions.iter().map(|birth| birth.session).collect();
+        let born = new_sessions.iter().map(|new_session| new_session.session).collect();
         let mut frames = Vec::with_capacity(new_sessions.len().saturating_add(1));
         frames.push(Frame {
             session: self.state.id,
@@ -68,47 +68,47 @@ impl Driver {
             records,
             changes,
         });
-        let mut hot = VecDeque::with_capacity(new_sessions.len());
+        let mut new_children = VecDeque::with_capacity(new_sessions.len());
         let mut fresh = HashSet::new();
-        for (birth, at) in new_sessions.into_iter().zip(1_u64..) {
-            hot.extend(fold(&birth).map(|state| Hot {
-                session: birth.session,
+        for (new_session, at) in new_sessions.into_iter().zip(1_u64..) {
+            new_children.extend(fold(&new_session).map(|state| NewChild {
+                session: new_session.session,
                 queues: patience(&state),
                 state: Some(state),
                 kept: None,
                 lsn: Lsn(at),
                 created_ms: now_ms,
             }));
-            frames.push(self.cells.log.birth_frame(birth, now_ms, &mut fresh));
+            frames.push(self.cells.log.birth_frame(new_session, now_ms, &mut fresh));
         }
         let appended = self.cells.log.journal.append(Batch { frames }).map_err(|error| self.halt(&error))?;
         self.cells.log.has_defs(fresh);
-        for hot in &mut hot {
-            hot.lsn = Lsn(appended.first.0.saturating_add(hot.lsn.0));
+        for new_child in &mut new_children {
+            new_child.lsn = Lsn(appended.first.0.saturating_add(new_child.lsn.0));
         }
         if self.written.append(&appended, opens) {
             self.inbox.settle();
         }
         let (root, session) = (self.root(), self.state.id);
         self.cells.log.events.appended(publisher::PublishedBatch { root, session, at: appended, ends, born, shown });
-        self.cells.services.hear(session, signal);
-        Ok(hot)
+        self.cells.services.apply(session, signal);
+        Ok(new_children)
     }
 
-    /// Takes back the start of a running run without durable records when the host shuts down in order: the run did not crash it, and three
-    /// orderly shutdowns during a long call must not fail it (V-3).
+    /// Takes back the start count of a running run without durable records at an orderly shutdown: three shutdowns during a long call must not make
+    /// it fail.
     pub(crate) fn undo_start_count(&mut self) {
-        let blamed = self.written.starts > 0 && !self.written.unmarked && !self.stays && !self.left;
-        // A dropped runtime stops its actors too, and counts as a crash.
+        let blamed = self.written.starts > 0 && !self.written.unmarked && !self.dormant && !self.left;
+        // Dropping a runtime also stops its actors, but counts as a crash.
         if !blamed || self.state.run.is_none() || !self.cells.life.stops_in_order() {
             return;
         }
         let starts = self.written.starts.saturating_sub(1);
         let mark = std::mem::replace(&mut self.written.starts, starts);
         self.before = Some(Before::of(&self.state));
-        // If the journal refuses, one start too many counts against the run.
+        // If the journal refuses, the run has one start too many.
         if let Err(halted) = self.commit(Vec::new(), Vec::new()) {
-            tracing::warn!(session = %self.session(), mark, ?halted, "the start of a run could not be taken back");
+            tracing::warn!(session = %self.session(), mark, ?halted, "cannot take back the start count of a run");
         }
     }
 
@@ -118,10 +118,10 @@ impl Driver {
                 tracing::error!(session = %self.session(), %error, "this activation is fenced and stops");
             }
             AppendError::Poisoned(_) | AppendError::Closed => {
-                tracing::debug!(session = %self.session(), %error, "the journal takes nothing more");
+                tracing::debug!(session = %self.session(), %error, "the journal accepts nothing more");
             }
             AppendError::TooLarge { .. } | AppendError::Full { .. } | AppendError::Encode { .. } => {
-                tracing::error!(session = %self.session(), %error, "a batch was refused");
+                tracing::error!(session = %self.session(), %error, "the journal refused a batch");
                 return Halted::Refused(error.to_string());
             }
         }
@@ -129,15 +129,15 @@ impl Driver {
         Halted::Over
     }
 
-    /// Sends the answers of this batch when it is durable: no acknowledgement precedes its record (J-5).
+    /// Sends the replies of this batch once it is durable: no acknowledgement precedes its record.
     fn release(&self, pending: &mut Pending) {
-        for (tell, mut probed) in pending.probes.drain(..) {
+        for (sender, mut probed) in pending.probes.drain(..) {
             probed.lsn = self.written.last_lsn;
             // The caller may have abandoned the wait.
-            drop(tell.send(probed));
+            drop(sender.send(probed));
         }
-        for (tell, entries) in pending.queues.drain(..) {
-            drop(tell.send(Listed { lsn: self.written.last_lsn, entries }));
+        for (sender, entries) in pending.queues.drain(..) {
+            drop(sender.send(Listed { lsn: self.written.last_lsn, entries }));
         }
         if pending.replies.is_empty() {
             return;
@@ -161,12 +161,12 @@ impl Driver {
     }
 }
 
-/// A child starts from its decided records, never by reading the journal back.
+/// Folds a child from its decided records, without reading the journal back.
 fn fold(birth: &NewSession) -> Option<Box<State>> {
     match State::fold(birth.session, &birth.records) {
         Ok(state) => Some(Box::new(state)),
         Err(error) => {
-            tracing::error!(session = %birth.session, %error, "a birth does not fold; it starts from the journal");
+            tracing::error!(session = %birth.session, %error, "the records of a new child cannot be folded; it starts from the journal");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! Compactions for which a model call waits: a service session writes the summary, a command brings it back.
+//! Compactions that a model call waits for: a service session writes the summary, and a command delivers it.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use subtend_session::ids::{AttemptNo, Seq, TurnNo};
 use subtend_session::outcome::By;
 use subtend_session::record::CompactionFailure;
 
-use crate::calls::in_flight::TurnAtWork;
+use crate::calls::in_flight::RunningTurn;
 use crate::cell::driver::Driver;
 use crate::cell::turn;
 use crate::delivery::inbox::InboxItem;
 use crate::services::birth::NewService;
 use crate::services::material;
-use crate::services::running::{DueCompaction, For};
+use crate::services::running::{DueCompaction, ServiceKind};
 use crate::values::answering::model_of;
 
 impl Driver {
@@ -31,18 +31,18 @@ impl Driver {
         window
     }
 
-    /// Has old history summarised for the attempt, which waits for the command with the summary.
+    /// Starts the summary of old history for the attempt, which waits for the command with the summary.
     pub(super) fn compact(&mut self, turn: TurnNo, attempt: AttemptNo) {
         if self.cells.life.is_stopping() {
             return;
         }
-        if self.is_cut_off() {
+        if self.decide_owner_close() {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
         let Some(plan) = compaction::plan(&self.state) else {
             return self.todo.next.push_back(failed((turn, attempt), None, "no old message can be hidden"));
         };
-        let service = match NewService::of(&self.agents, &self.state, For::Compaction) {
+        let service = match NewService::of(&self.agents, &self.state, ServiceKind::Compaction) {
             Ok(service) => service,
             Err(error) => {
                 let why = format!("the compaction agent cannot be started: {error}");
@@ -56,8 +56,8 @@ impl Driver {
 
     fn await_summary(&mut self, at: (TurnNo, AttemptNo), plan: HistoryCut, due: Box<DueCompaction>) {
         let Some(run) = self.run_key() else { return };
-        // The runtime stops.
-        let Some((summary, service)) = self.cells.services.condense(run.session, due) else { return };
+        // `None`: the runtime is stopping.
+        let Some((summary, service)) = self.cells.services.compact_by_service(run.session, due) else { return };
         let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
         let stop = owned.child_token();
         let (cells, task_stop, owner) = (Arc::clone(&self.cells), stop.clone(), self.owner_run());
@@ -69,12 +69,12 @@ impl Driver {
             };
             let command = match summary {
                 None => {
-                    // The owner's command first, as for a stream that its token drops.
+                    // The owner's command comes first, as for a stream that its token drops.
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {
-                        let word = cells.runs.word_from_above(owner, run);
-                        cells.tell(run.session, word);
+                        let command = cells.runs.cancel_cause_command(owner, run);
+                        cells.send_command(run.session, command);
                     }
                     turn::dropped(at.0, at.1, false)
                 }
@@ -87,11 +87,11 @@ impl Driver {
             drop(service);
             cells.deliver(run.session, InboxItem::Command(command, None));
         });
-        self.work.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+        self.work.turn = Some(RunningTurn { stop, task: task.abort_handle() });
     }
 }
 
-/// Returns the command for a compaction without a summary.
+/// Returns the command for a compaction that failed to produce a summary.
 fn failed(at: (TurnNo, AttemptNo), plan: Option<HistoryCut>, why: &str) -> Command {
     let plan = plan.unwrap_or(HistoryCut { upto: 0, revised: Seq(0) });
     let result = Err(Unsummarised { why: CompactionFailure::Agent, message: why.into(), of: None });

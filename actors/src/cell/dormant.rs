@@ -1,4 +1,4 @@
-//! Dormant runs: their sessions can be read and changed, and an input that concerns the run resumes it.
+//! Dormant runs: their sessions can be read and changed, and an item that concerns the run resumes it.
 
 use subtend_session::command::Command;
 
@@ -8,22 +8,22 @@ use crate::recovery::rows::rows_to;
 
 impl Driver {
     /// Resumes a dormant run if `item` concerns it: an input, a cancel, an interrupt, or a command of its owner.
-    ///
-    /// Anything else leaves it dormant. A process that lists a queue or creates a branch may have no model and no tools, so that a resumed run
+    /// Other items leave it dormant. A process that lists a queue or creates a branch may have no model and no tools, so a resumed run would fail
+    /// there.
     /// would fail.
     pub(crate) fn wake_for(&mut self, item: &InboxItem) {
-        if self.stays && item.concerns_the_run() {
+        if self.dormant && item.concerns_the_run() {
             self.wake();
         }
     }
 
     fn wake(&mut self) {
         let session = self.session();
-        self.stays = false;
-        self.cells.takeover.reached(session);
-        // While it was dormant its notices stayed in the outbox.
+        self.dormant = false;
+        self.cells.takeover.take_mark(session);
+        // While the run was dormant, its notices remained in the outbox.
         let rows = rows_to(&self.cells.log.journal, session).unwrap_or_else(|error| {
-            tracing::error!(%session, %error, "what it is owed cannot be read: it receives it at its next activation");
+            tracing::error!(%session, %error, "cannot read the owed ends of the session; its next activation retries");
             Default::default()
         });
         let (mut requests, mut owed) = (rows.requests, rows.owed);

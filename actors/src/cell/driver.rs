@@ -23,7 +23,7 @@ use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
 use crate::cell::written::Written;
 use crate::delivery::commands::{Prepared, handling};
-use crate::delivery::directory::Hot;
+use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::{CommandReply, Inbox, InboxItem, Listed, Probed, ReplyTo};
 use crate::faults::{Point, Sight};
 use crate::spawn::agents::Agents;
@@ -31,12 +31,12 @@ use crate::spawn::tool_set::ToolSet;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
 
-/// Items taken from the inbox at a time, which bounds a batch.
-const BATCH: usize = 256;
-/// Immediate results of effects that are decided before the inbox is checked again: a chain of instant tools must not starve a cancel (B-2).
-const INLINE: usize = 16;
-/// Rounds of one handler.
-const ROUNDS: usize = 16;
+/// Maximum number of items taken from the inbox at a time, which bounds a batch.
+const MAX_BATCH: usize = 256;
+/// Maximum number of immediate results that are decided before the inbox is checked again: a chain of instant tools must not starve a cancel.
+const MAX_INLINE: usize = 16;
+/// Maximum number of rounds in one call of the handler.
+const MAX_ROUNDS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) enum DriverStep {
@@ -44,7 +44,7 @@ pub(crate) enum DriverStep {
     Sleep,
     /// The inbox has more: continue after other messages.
     Again,
-    /// The session left the directory, or may not write any more.
+    /// The session left the directory, or may no longer write.
     Stop,
     /// The journal refused the batch: fold the session again.
     Fail(String),
@@ -52,13 +52,13 @@ pub(crate) enum DriverStep {
 
 #[derive(Debug)]
 pub(crate) enum Halted {
-    /// It may not write any more: it was fenced, or the journal is poisoned.
+    /// The activation may no longer write: it was fenced, or the journal is poisoned.
     Over,
-    /// The journal refused this batch and accepts others: the session is folded again, within its restart budget.
+    /// The journal refused this batch but accepts others: the session is folded again, within its restart budget.
     Refused(String),
 }
 
-/// Taken and undecided work of an activation.
+/// Work of an activation that was taken but not decided.
 #[derive(Default)]
 pub(crate) struct Todo {
     pub(crate) first: Option<First>,
@@ -73,27 +73,27 @@ pub(crate) struct Pending {
     pub(crate) records: Vec<Record>,
     pub(crate) new_sessions: Vec<NewSession>,
     /// States of the children created in this batch, in order.
-    pub(crate) hot: VecDeque<Hot>,
+    pub(crate) new_children: VecDeque<NewChild>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) replies: Vec<(ReplyTo, CommandReply)>,
-    /// Answers for after the commit, with the LSN that they depend on.
+    /// Replies to probes for after the commit, with the LSN that they depend on.
     pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
     pub(crate) queues: Vec<(oneshot::Sender<Listed>, Vec<QueueEntry>)>,
-    /// Slots that arrived while one was to be released; handled after that.
+    /// Slots that arrived while one was to be released. They are handled after the release.
     pub(crate) granted: Vec<(RunKey, Slot)>,
-    /// An uncommitted effect stops local work or ends a run: later decided work starts after it.
+    /// True if an uncommitted effect stops local work or ends a run: work decided later starts after it.
     pub(crate) stops: bool,
 }
 
 /// Commands and owed ends that an activation handles before its inbox.
 pub(crate) struct First {
-    /// Whether the run was in flight when the host died.
+    /// True if the run was in flight when the host died.
     pub(crate) lost: bool,
-    /// Continues and cancels by other sessions, in the order of their rows. First of all: an owner that cancels one run is its true cause.
+    /// Continues and cancels by other sessions, in the order of their rows. They come first: an owner that cancels a run is its true cause.
     pub(crate) requests: Vec<Command>,
     /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
     pub(crate) command: Option<Command>,
-    /// Ends that the outbox holds for the session.
+    /// Undelivered ends for the session in the outbox.
     pub(crate) owed: Vec<Notice>,
 }
 
@@ -102,11 +102,11 @@ pub(crate) struct Driver {
     pub(crate) state: Box<State>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) written: Written,
-    /// The run in flight is dormant until an input concerns it.
-    pub(crate) stays: bool,
+    /// True while the run in flight is dormant: until an item concerns it.
+    pub(crate) dormant: bool,
     pub(crate) clock: RunClock,
     pub(crate) agents: Arc<Agents>,
-    /// The reloads of environments when `agents` was found.
+    /// The number of environment reloads when `agents` was looked up.
     pub(super) reloads: u64,
     pub(crate) offer: Arc<ToolSet>,
     pub(crate) pending: Pending,
@@ -116,16 +116,16 @@ pub(crate) struct Driver {
     pub(crate) armed: Vec<Deadline>,
     /// The context window of the session's model, with its name.
     pub(crate) window: Option<(Text, Option<u64>)>,
-    /// The session was idle: it leaves memory unless an item arrived with the timer.
+    /// True if the idle timer fired: the session leaves memory unless an item arrived with the timer.
     pub(crate) leave: bool,
-    /// The activation left the directory, or may not write any more.
+    /// True if the activation left the directory, or may no longer write.
     pub(crate) left: bool,
 }
 
 impl Driver {
     /// Returns an activation of `state` without running work.
     pub(crate) fn new(cells: Arc<Cells>, state: Box<State>, inbox: Arc<Inbox>, epoch: Epoch) -> Self {
-        // Before the agents: a reload in between is noticed.
+        // Read before the agents, so that a reload in between is noticed.
         let reloads = cells.environments.reloads();
         let agents = cells.environments.of(&state);
         let offer = agents.offer(&state);
@@ -139,7 +139,7 @@ impl Driver {
             state,
             inbox,
             written: Written::new(epoch, created_ms),
-            stays: false,
+            dormant: false,
             clock,
             agents,
             reloads,
@@ -167,7 +167,7 @@ impl Driver {
         self.state.run.as_ref().map(|run| RunKey { session: self.state.id, run: run.no })
     }
 
-    /// Reports that a shutdown stopped the actor; not for passivation, since that may be a waiting owner.
+    /// Reports that a shutdown stopped the actor. Passivation is not reported, since the session may be a waiting owner.
     pub(crate) fn stopped(&self) {
         if self.cells.life.halt.is_cancelled() {
             let (session, run) = (self.session(), self.run_key().map(|key| key.run));
@@ -175,7 +175,7 @@ impl Driver {
         }
     }
 
-    /// Decides and performs until the inbox is empty or other messages are due.
+    /// Decides and performs until the inbox is empty, or until other messages are due.
     pub(crate) async fn step(&mut self) -> DriverStep {
         if let Some(first) = self.todo.first.take() {
             self.cells.host.faults.see(Sight::Round(self.session()));
@@ -185,10 +185,10 @@ impl Driver {
             }
             self.inbox.settle();
         }
-        for _ in 0..ROUNDS {
-            self.inbox.drain(BATCH, &mut self.todo.items);
+        for _ in 0..MAX_ROUNDS {
+            self.inbox.drain(MAX_BATCH, &mut self.todo.items);
             if self.todo.items.is_empty() && self.todo.next.is_empty() && !self.may_admit() {
-                self.inbox.put_down();
+                self.inbox.clear_current();
                 return self.rest();
             }
             self.cells.host.faults.see(Sight::Round(self.session()));
@@ -206,10 +206,10 @@ impl Driver {
         DriverStep::Again
     }
 
-    /// The inbox is empty: leaves the directory if nothing in this process is pending.
+    /// Handles an empty inbox: leaves the directory if this process has no pending work for the session.
     fn rest(&mut self) -> DriverStep {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
-        // Checked again: an input drained with the timer may have started a stream, which must not be dropped.
+        // Checked again: an item drained with the timer may have started a stream, which must not be dropped.
         let at_rest = self.state.can_unload() && self.work.tools.is_empty();
         let leave = std::mem::take(&mut self.leave) && at_rest && !self.inbox.holds_slot();
         if (quiet_child || leave) && self.unload() {
@@ -221,9 +221,9 @@ impl Driver {
         DriverStep::Sleep
     }
 
-    /// The journal refused the batch: the session is folded again from its records.
+    /// Handles a refused batch: the session is folded again from its records.
     ///
-    /// At once if the journal accepts other batches, since no other item may come for the run in flight; otherwise with the next item.
+    /// This happens at once if the journal accepts other batches, since the run in flight may get no further item; otherwise with the next item.
     fn give_up(&self, halted: Halted) -> DriverStep {
         match halted {
             Halted::Refused(why) => DriverStep::Fail(why),
@@ -234,7 +234,7 @@ impl Driver {
         }
     }
 
-    /// Leaves the directory, unless an item arrived meanwhile.
+    /// Leaves the directory, and returns false if an item arrived meanwhile.
     fn unload(&mut self) -> bool {
         let session = self.session();
         if !self.cells.directory.unload(session, &self.inbox) {
@@ -249,11 +249,11 @@ impl Driver {
         let mut requests = std::mem::take(&mut first.requests);
         let gives_up = matches!(first.command, Some(Command::RestartsExhausted { .. }));
         if gives_up {
-            // A cancel by its owner may be what crashes each activation: it does not keep its run from ending (V-3).
+            // The owner's cancel may be what crashes each activation: it must not prevent the end of the run.
             requests.retain(|command| !self.cancels_run(command));
         }
         let (before, after) = if gives_up { (Vec::new(), requests) } else { (requests, Vec::new()) };
-        // The first command concerns the folded run; a run that a row opens meanwhile is new.
+        // The first command concerns the folded run. A run that a row opens meanwhile is a new one.
         let folded = self.run_key();
         for command in before {
             self.decide(command, None);
@@ -276,7 +276,7 @@ impl Driver {
         matches!(command, Command::OwnerEnded { owner, .. } if of.run() == Some(*owner))
     }
 
-    /// Decides what the folded run handles, and takes the ends that it is owed.
+    /// Decides the first command of the folded run, and takes the ends that it is owed.
     fn decide_folded(&mut self, first: First) {
         if first.lost && !first.owed.is_empty() {
             self.before = Some(Before::of(&self.state));
@@ -286,22 +286,22 @@ impl Driver {
             if let Some(command) = first.command {
                 self.decide(command, None);
             }
-            return self.keep_place();
+            return self.request_slot_again();
         }
         let lost = first.lost;
         if let Some(command) = first.command {
             self.decide(command, None);
         }
         if lost {
-            self.keep_place();
+            self.request_slot_again();
         }
         if !first.owed.is_empty() {
             self.decide(Command::OwnedEnded(first.owed), None);
         }
     }
 
-    /// A run that was queued when the host died, and whose owner survives, requests its slot again.
-    fn keep_place(&mut self) {
+    /// Requests the slot again for a run that was queued when the host died and whose owner survives.
+    fn request_slot_again(&mut self) {
         let waits = self.state.phase() == Phase::Queued && self.cells.takeover.resumes;
         let Some(key) = self.run_key().filter(|_| waits) else { return };
         self.cells.runs.tokens.open(key, self.owner_run());
@@ -319,20 +319,20 @@ impl Driver {
                 InboxItem::Parsed(answered) => self.parsed(*answered),
                 InboxItem::Granted(ticket, slot) => self.granted(ticket, slot),
                 InboxItem::Idle => self.idle(),
-                InboxItem::Probe(tell) => self.probe(tell),
-                InboxItem::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state, true))),
-                InboxItem::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
-                InboxItem::HasRead(outcome) => self.has_read(*outcome),
+                InboxItem::Probe(sender) => self.probe(sender),
+                InboxItem::Queue(sender) => self.pending.queues.push((sender, QueueEntry::all(&self.state, true))),
+                InboxItem::ClearQueue(sender, reply) => self.clear_queue(sender, reply),
+                InboxItem::FilesRead(outcome) => self.files_read(*outcome),
                 InboxItem::ModelDue(due) => self.tools_settled(due),
             }
         }
-        // One decision takes all pending notices; inputs that were drained with them come first.
+        // One decision takes all pending notices. Inputs that were drained with them come first.
         if !ends.is_empty() {
             self.decide(Command::OwnedEnded(ends), None);
         }
     }
 
-    /// Decides an answer. Its calls replace those of the previous answer, which have ended or are admitted.
+    /// Decides an answer. Its calls replace those of the previous answer, which have ended or were admitted.
     fn parsed(&mut self, (command, ready): (Command, ParsedCalls)) {
         let now = self.state.turn().map(|turn| (turn.no, turn.attempt));
         if let Command::ModelAnswered(answer) = &command
@@ -344,7 +344,7 @@ impl Driver {
     }
 
     fn decide_ready(&mut self) {
-        for _ in 0..INLINE {
+        for _ in 0..MAX_INLINE {
             let Some(command) = self.todo.next.pop_front() else { break };
             self.decide(command, None);
         }
@@ -352,24 +352,24 @@ impl Driver {
 
     fn granted(&mut self, ticket: RunKey, slot: Slot) {
         if self.inbox.holds_slot() || self.run_key() != Some(ticket) {
-            // Dropping an unneeded slot returns it.
+            // Dropping an unneeded slot releases it.
             return;
         }
         let gives_back = |effect: &Effect| matches!(effect, Effect::ReleaseSlot { .. });
         if self.pending.effects.iter().any(gives_back) {
             // The granted wait ended in this batch, perhaps by an interrupt, and the run waits again: the release at the commit must not release this
-            // slot (T-3).
+            // slot.
             self.pending.granted.push((ticket, slot));
             return;
         }
         if self.cells.life.halt.is_cancelled() {
-            // It was freed by the death of an actor whose run still holds it by its records (T-3): the next start decides.
+            // The death of an actor freed the slot, but by its records the run still holds it: the next start decides.
             return;
         }
         self.inbox.hold_slot(slot);
         let cancels: Vec<_> = self.cells.runs.pending_cancels(&self.state).collect();
-        for word in cancels {
-            self.decide(word, None);
+        for command in cancels {
+            self.decide(command, None);
         }
         let owner_ended = self.cells.runs.owner_ended(&self.state);
         self.decide(Command::Admitted { run: ticket.run, owner_ended }, None);
@@ -388,16 +388,16 @@ impl Driver {
         self.leave = true;
     }
 
-    fn clear_queue(&mut self, tell: oneshot::Sender<u32>, reply: ReplyTo) {
+    fn clear_queue(&mut self, sender: oneshot::Sender<u32>, reply: ReplyTo) {
         // The caller may have abandoned the wait.
-        let _ = tell.send(u32::try_from(self.state.queue.len()).unwrap_or(u32::MAX));
+        let _ = sender.send(u32::try_from(self.state.queue.len()).unwrap_or(u32::MAX));
         self.decide(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person }, Some(reply));
     }
 
-    fn probe(&mut self, tell: oneshot::Sender<Probed>) {
+    fn probe(&mut self, sender: oneshot::Sender<Probed>) {
         let in_flight = self.state.run.as_ref().map(|run| run.no);
         let probed = Probed { lsn: self.written.last_lsn, in_flight, last: self.ended() };
-        self.pending.probes.push((tell, probed));
+        self.pending.probes.push((sender, probed));
     }
 
     pub(crate) fn ended(&self) -> Option<Ended> {
@@ -410,7 +410,7 @@ impl Driver {
 
     pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
         let name = command.name();
-        self.inbox.take_in_hand(name);
+        self.inbox.set_current(name);
         if handling(&command).is_control {
             self.cells.host.faults.see(Sight::Handles { session: self.session(), command: name });
         }
@@ -452,11 +452,11 @@ impl Driver {
             } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {
                 self.work.reserved = Some(DueReservation { turn: *turn, attempt: *attempt, reserved: **reserved });
             } else if let Record::RunOpened(opened) = record {
-                // Before any effect of the run: tokens of owned runs derive from its own.
+                // This precedes every effect of the run: tokens of owned runs derive from its own token.
                 let key = RunKey { session: self.session(), run: opened.run };
                 self.cells.runs.tokens.open(key, opened.owner.run());
                 if let Owner::Run { session, call, .. } = &opened.owner {
-                    // A later run of a child: its owner identifies it by the key.
+                    // ServiceKind a later run of a child, its owner identifies the run by the key.
                     self.cells.runs.continued.insert(*session, *call, key);
                 }
             }

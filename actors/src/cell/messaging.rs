@@ -1,4 +1,4 @@
-//! Messages between running relatives: who is one, and the way to it (X16).
+//! Messages between running relatives: lookup of the receiver, and delivery (X16).
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use subtend_tools::tool::{Messenger, ToolError, ToolKey};
 use crate::cell::cells::Cells;
 use crate::values::error::SendError;
 
-/// Siblings and own children that are searched, of each: others cannot be reached.
-const LOOKED_AT: usize = 1_000;
-const SHOWN: usize = 20;
+/// Maximum number of siblings, and of own children, that are searched. Others cannot be reached.
+const MAX_SEARCHED: usize = 1_000;
+const MAX_LISTED: usize = 20;
 
-/// A relative of a sender, and what the sender is to it.
+/// A relative of a sender.
 struct Relative {
     id: SessionId,
     head: Head,
@@ -89,12 +89,12 @@ impl Cells {
         }
     }
 
-    /// Returns the relative `to` of the caller, and the caller.
+    /// Returns the relative `to` of the caller, and the caller's head.
     fn receiver(&self, from: &ToolKey, to: &str) -> Result<(Relative, Head), ToolError> {
         let failed = |error: ReadError| unread(&error);
         let sender = self.log.journal.head(from.session).map_err(failed)?;
         let sender = sender.ok_or_else(|| ToolError::failed("the session of this call is not stored"))?;
-        // A run that a person opened in a child exchanges nothing with the agents above and next to it (K26).
+        // A run that a person opened in a child exchanges no messages with its parent and siblings (K26).
         let owned = self.runs.tokens.owner(&RunKey { session: from.session, run: from.run }).is_some();
         let mut all = self.relatives(from.session, &sender, owned).map_err(failed)?;
         let is_meant = |relative: &Relative| match to {
@@ -104,7 +104,7 @@ impl Cells {
         let mut matching = (0..all.len()).filter(|at| all.get(*at).is_some_and(is_meant));
         match (matching.next(), matching.next()) {
             (Some(at), None) => Ok((all.swap_remove(at), sender)),
-            // A short id is unique among the children of one session only.
+            // A short id is unique only among the children of one session.
             (Some(_), Some(_)) => Err(ToolError::bad_args(format!("two agents have the id {to}: use a whole id"))),
             (None, _) => Err(ToolError::not_found(unknown(to, owned, &all))),
         }
@@ -119,9 +119,9 @@ impl Cells {
             Ok(())
         };
         let children = |of| -> Result<Vec<SessionId>, ReadError> {
-            let mut kids = self.log.journal.kids(of)?;
-            kids.truncate(LOOKED_AT);
-            Ok(kids)
+            let mut children = self.log.journal.kids(of)?;
+            children.truncate(MAX_SEARCHED);
+            Ok(children)
         };
         if let Some(parent) = own.parent.filter(|_| owned) {
             add(parent, Relation::Child)?;
@@ -132,7 +132,7 @@ impl Cells {
         for id in children(session)? {
             add(id, Relation::Parent)?;
         }
-        // Branches of persons, services of the host and background processes are not agents of the tree.
+        // A person's branches, services of the host and background processes are not agents of the tree.
         let is_agent = |head: &Head| head.kind == Some(BranchKind::Subagent) && *head.agent != *background::AGENT;
         all.retain(|relative| relative.sender == Relation::Child || is_agent(&relative.head));
         Ok(all)
@@ -147,7 +147,7 @@ fn named(head: &Head) -> String {
     format!("{} ({})", head.short.0, head.agent)
 }
 
-/// Returns the error for an unknown relative, with those that are running.
+/// Returns the error for an unknown relative, with the names of running ones.
 fn unknown(to: &str, owned: bool, all: &[Relative]) -> String {
     let to: String = to.chars().take(60).collect();
     let running = |relative: &&Relative| {
@@ -157,7 +157,8 @@ fn unknown(to: &str, owned: bool, all: &[Relative]) -> String {
                 Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest
             )
     };
-    let mut names: Vec<String> = all.iter().filter(running).take(SHOWN).map(|relative| named(&relative.head)).collect();
+    let mut names: Vec<String> =
+        all.iter().filter(running).take(MAX_LISTED).map(|relative| named(&relative.head)).collect();
     if owned {
         names.insert(0, format!("`{PARENT}`"));
     }

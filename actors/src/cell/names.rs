@@ -1,4 +1,4 @@
-//! Task names that a model writes: they resolve only to its session's own tasks (P-6).
+//! Task names that a model writes. They resolve only to its session's own tasks (P-6).
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -23,11 +23,11 @@ use crate::delivery::directory::Presence;
 use crate::spawn::background;
 use crate::spawn::tool_set::spawning;
 
-const SHOWN: usize = 20;
-/// Sessions below the caller that are searched to say whose a task is.
-const LOOKED_AT: usize = 1_000;
+const MAX_LISTED: usize = 20;
+/// Maximum number of sessions below the caller that are searched for the owner of a task.
+const MAX_SEARCHED: usize = 1_000;
 
-/// Returns the task of `state`'s session with the name `named`: started by its own call, in one of `dialects`.
+/// Returns the task of `state`'s session with the name `named` that its own call started in one of `dialects`.
 pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Result<SessionId, Text> {
     let of = |child: &Child| child.call.is_some() && dialects.contains(&child.dialect);
     let own = || state.children.iter().filter(|(_, child)| of(child));
@@ -47,10 +47,10 @@ pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Resu
     newest.sort_by_key(|(_, child)| std::cmp::Reverse(child.call));
     let shown: Vec<String> = newest
         .iter()
-        .take(SHOWN)
+        .take(MAX_LISTED)
         .map(|(id, child)| format!("{} ({})", id_for_model(child.dialect, **id, &child.short), child.agent))
         .collect();
-    let more = if all > SHOWN { format!(" and {} older ones", all - SHOWN) } else { String::new() };
+    let more = if all > MAX_LISTED { format!(" and {} older ones", all - MAX_LISTED) } else { String::new() };
     Err(format!("Unknown {noun} `{named}`. Yours: {}{more}.", shown.join(", ")).into())
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
     }
 }
 
-/// The dialects whose tasks can be checked and cancelled by id.
+/// Dialects whose tasks can be checked and cancelled by id.
 const MANAGED: [Dialect; 2] = [Dialect::Task, Dialect::SpawnTask];
 
 impl Driver {
@@ -71,7 +71,7 @@ impl Driver {
         let turn = answer.turn;
         for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {
             let Some(parsed) = self.work.ready.get(&CallId { turn, ix }) else { continue };
-            self.settle_name(parsed, &mut call.kind, &mut call.note);
+            self.resolve_task(parsed, &mut call.kind, &mut call.note);
             if let CallKind::Continue(_) = call.kind {
                 call.access = self.asks_to_continue(parsed);
                 call.ask = call.access.is_some();
@@ -82,8 +82,8 @@ impl Driver {
         }
     }
 
-    /// Returns the access to ask for, if continuing the named task needs an approval, as starting its agent does. A call without a task is refused
-    /// at its admission.
+    /// Returns the access to ask for if continuing the named task needs an approval, as starting its agent does. A call that names no task is refused
+    /// at admission.
     pub(crate) fn asks_to_continue(&self, parsed: &Parsed) -> Option<Box<Access>> {
         let Parsed::Opens(Request::Continue(again)) = parsed else { return None };
         let child = self.state.children.get(&own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
@@ -93,18 +93,18 @@ impl Driver {
         needs_approval.then(|| Box::new(access))
     }
 
-    /// Resolves the task of a call; an unknown one makes the call invalid, with the text for the model.
-    pub(crate) fn settle_name(&self, parsed: &Parsed, kind: &mut CallKind, note: &mut Option<Text>) {
+    /// Resolves the task of a call. ServiceKind an unknown one the call becomes invalid, with a text for the model.
+    pub(crate) fn resolve_task(&self, parsed: &Parsed, kind: &mut CallKind, note: &mut Option<Text>) {
         let found = match (&mut *kind, parsed) {
             (CallKind::Check { run, .. }, Parsed::Check(check)) => {
                 own_task(&self.state, &check.task, &MANAGED).map(|task| *run = self.state.owned_run(task))
             }
-            (CallKind::Cancel { child }, Parsed::Cancel(task)) => self.meant_by_cancel(task).map(|task| *child = task),
+            (CallKind::Cancel { child }, Parsed::Cancel(task)) => self.task_to_cancel(task).map(|task| *child = task),
             (CallKind::Cancel { child }, Parsed::Stop(named)) => {
                 background::own(&self.state, named, own_task(&self.state, named, &MANAGED)).map(|own| *child = own)
             }
             (CallKind::Await { runs, .. }, Parsed::Await(jobs)) => {
-                *runs = self.meant_by_await(jobs);
+                *runs = self.awaited_runs(jobs);
                 return;
             }
             _ => return,
@@ -114,8 +114,8 @@ impl Driver {
         }
     }
 
-    /// Resolves the awaited jobs; the result lists unknown ones (S2).
-    fn meant_by_await(&self, jobs: &Jobs) -> Vec<RunKey> {
+    /// Returns the runs to await; the result of the call lists unknown jobs (S2).
+    fn awaited_runs(&self, jobs: &Jobs) -> Vec<RunKey> {
         let Jobs::Named(named) = jobs else { return Vec::new() };
         let index = JobIndex::of(&self.state);
         let targets: BTreeSet<SessionId> =
@@ -123,18 +123,18 @@ impl Driver {
         targets.into_iter().map(|job| self.state.owned_run(job)).collect()
     }
 
-    fn meant_by_cancel(&self, named: &str) -> Result<SessionId, Text> {
-        own_task(&self.state, named, &MANAGED).map_err(|error| match self.cells.task_above(&self.state, named) {
-            Ok(Some(above)) => {
-                let short = self.state.children.get(&above).map(|child| child.short.to_string()).unwrap_or_default();
+    fn task_to_cancel(&self, named: &str) -> Result<SessionId, Text> {
+        own_task(&self.state, named, &MANAGED).map_err(|error| match self.cells.ancestor_task(&self.state, named) {
+            Ok(Some(ancestor)) => {
+                let short = self.state.children.get(&ancestor).map(|child| child.short.to_string()).unwrap_or_default();
                 format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
             }
             Ok(None) | Err(_) => error,
         })
     }
 
-    /// Finds which of the checked tasks still wait for their first slot, which only the cells know.
-    pub(crate) fn look_at_checked(&mut self, command: &Command) {
+    /// Finds the checked tasks that still wait for their first slot, which only the cells know.
+    pub(crate) fn find_queued_checked(&mut self, command: &Command) {
         let mut checked: Vec<SessionId> = Vec::new();
         let mut add = |kind: &CallKind| {
             if let CallKind::Check { run, .. } = kind {
@@ -154,7 +154,7 @@ impl Driver {
         self.state.queued_children = checked.into_iter().filter(|child| self.cells.is_queued(*child)).collect();
     }
 
-    /// Returns the limit of a check's wait: the model's, within the host's.
+    /// Returns the time limit that the model set for a check.
     pub(crate) fn patience(&mut self, deadline: Deadline) -> Option<u64> {
         let Deadline::Call(call) = deadline else { return None };
         if !matches!(self.state.call(call)?.kind, Some(CallKind::Check { .. })) {
@@ -170,7 +170,7 @@ impl Driver {
         named.map(own).transpose()
     }
 
-    /// Returns a call as it was parsed. A call that another activation or offer classified is parsed here once.
+    /// Returns a parsed call. A call that another activation or offer classified is parsed here once.
     pub(crate) fn parsed_call(&mut self, call: CallId) -> Option<&Parsed> {
         match self.work.ready.entry(call) {
             Entry::Occupied(parsed) => Some(parsed.into_mut()),
@@ -186,7 +186,7 @@ impl Driver {
 impl Cells {
     fn is_queued(&self, session: SessionId) -> bool {
         let in_memory = self.directory.with(session, |entry| match entry.presence {
-            Presence::Unborn(_) => Some(true),
+            Presence::NotStarted(_) => Some(true),
             Presence::Starting | Presence::Active => Some(false),
             Presence::Absent => None,
         });
@@ -194,21 +194,21 @@ impl Cells {
         in_memory.flatten().unwrap_or_else(stored)
     }
 
-    fn task_above(&self, state: &State, named: &str) -> Result<Option<SessionId>, ReadError> {
+    fn ancestor_task(&self, state: &State, named: &str) -> Result<Option<SessionId>, ReadError> {
         let own = state.children.iter().filter(|(_, child)| child.call.is_some());
         let mut next: Vec<(SessionId, SessionId)> = own.map(|(id, _)| (*id, *id)).collect();
-        let mut looked = 0;
-        while let Some((above, at)) = next.pop() {
-            for kid in self.log.journal.kids(at)? {
-                looked += 1;
-                if looked > LOOKED_AT {
+        let mut searched = 0;
+        while let Some((ancestor, at)) = next.pop() {
+            for child in self.log.journal.kids(at)? {
+                searched += 1;
+                if searched > MAX_SEARCHED {
                     return Ok(None);
                 }
-                let short = self.log.journal.head(kid)?.map(|head| head.short);
-                if kid.to_string() == named || short.is_some_and(|short| &*short.0 == named) {
-                    return Ok(Some(above));
+                let short = self.log.journal.head(child)?.map(|head| head.short);
+                if child.to_string() == named || short.is_some_and(|short| &*short.0 == named) {
+                    return Ok(Some(ancestor));
                 }
-                next.push((above, kid));
+                next.push((ancestor, child));
             }
         }
         Ok(None)

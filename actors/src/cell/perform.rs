@@ -1,4 +1,4 @@
-//! Effects: performed in the order of the decision, after the records of their intents are in the log.
+//! Performs effects in the order of the decision, after the records of their intents are in the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::calls::files::FileTexts;
 use crate::calls::limits::ParkedRuns;
 use crate::cell::driver::{Driver, Pending};
 use crate::cell::slots::pool;
-use crate::delivery::directory::{Hot, NextAction};
+use crate::delivery::directory::{NewChild, NextAction};
 use crate::delivery::inbox::InboxItem;
 use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
@@ -25,9 +25,9 @@ use crate::values::ended::Ended;
 
 impl Driver {
     pub(crate) async fn perform(&mut self, pending: Pending) {
-        let mut hot = pending.hot;
+        let mut new_children = pending.new_children;
         self.todo.items.extend(pending.granted.into_iter().map(|(ticket, slot)| InboxItem::Granted(ticket, slot)));
-        // A deadline that the same batch arms and disarms is never set.
+        // A deadline that the same batch arms and disarms is never armed.
         let mut timers: Vec<(Deadline, Option<u64>)> = Vec::new();
         for effect in pending.effects {
             match effect {
@@ -43,25 +43,25 @@ impl Driver {
                     self.run_tool(call, intent);
                 }
                 Effect::StopTool { call } => self.stop_tool(call),
-                // Already handled by `take_effect`, as part of deciding.
+                // `take_effect` has handled the others during the decision.
                 Effect::Admit { turn, calls } => self.todo.admit.push_back((turn, calls)),
-                Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
+                Effect::StartChild { child } => Box::pin(self.start_child(child, &mut new_children)).await,
                 Effect::DeliverCompletion { to, notice } => {
-                    self.cells.tell_after_sweep(to, Command::OwnedEnded(vec![*notice]))
+                    self.cells.send_after_sweep(to, Command::OwnedEnded(vec![*notice]))
                 }
                 Effect::CancelLocal => self.work.cancel(),
                 Effect::CancelOwned { run, outcome, queue_stands } => self.cancel_owned(run, outcome, queue_stands),
                 Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
-                Effect::AskToContinue { child, ask } => self.cells.tell(child, Command::Continue(ask)),
-                Effect::AskPerson { call } => self.ask_person(call),
-                Effect::Arm { deadline, after_ms } => last_word(&mut timers, deadline, Some(after_ms)),
-                Effect::Disarm { deadline } => last_word(&mut timers, deadline, None),
+                Effect::AskToContinue { child, ask } => self.cells.send_command(child, Command::Continue(ask)),
+                Effect::AskPerson { call } => self.open_question(call),
+                Effect::Arm { deadline, after_ms } => replace_last(&mut timers, deadline, Some(after_ms)),
+                Effect::Disarm { deadline } => replace_last(&mut timers, deadline, None),
                 Effect::Ended { run, outcome } => {
                     timers.clear();
                     self.run_ended(run);
-                    self.tell_stop(run, outcome);
+                    self.notify_subagent_stop(run, outcome);
                 }
-                // A hint: the session leaves memory after an idle time.
+                // Only a hint: the session leaves memory after an idle time.
                 Effect::Unload => {}
             }
         }
@@ -81,7 +81,7 @@ impl Driver {
             return;
         }
         let ticket = RunKey { session: self.session(), run };
-        // It arrived already, in the batch that requests it.
+        // The slot has already arrived, in the batch that requests it.
         if self.todo.items.iter().any(|item| matches!(item, InboxItem::Granted(granted, _) if *granted == ticket)) {
             return;
         }
@@ -97,15 +97,15 @@ impl Driver {
         self.cells.runs.slots.withdraw(RunKey { session: self.session(), run });
     }
 
-    /// Starts a child created in this batch: at once if a slot is free, else when one is granted.
-    async fn start_child(&mut self, child: SessionId, hot: &mut VecDeque<Hot>) {
+    /// Starts a child created in this batch: at once if a slot is free, otherwise when one is granted.
+    async fn start_child(&mut self, child: SessionId, new_children: &mut VecDeque<NewChild>) {
         let key = RunKey { session: child, run: RunNo(1) };
         // Branches created in the same batch start with their first inputs.
-        let hot = hot.iter().position(|hot| hot.session == child).and_then(|at| hot.remove(at));
-        let state = hot.as_ref().and_then(|hot| hot.state.as_deref());
+        let new_child = new_children.iter().position(|new| new.session == child).and_then(|at| new_children.remove(at));
+        let state = new_child.as_ref().and_then(|new_child| new_child.state.as_deref());
         let owner = state.and_then(owner_of);
         self.cells.runs.tokens.open(key, owner);
-        // No owner ends a detached run: its own cap applies from its creation, also while it is queued.
+        // A detached run has no owner that ends it: its own cap applies from its creation, even while it is queued.
         let opened = state.and_then(|state| state.run.as_ref()).map(|run| &run.opened);
         if let Some(at) = opened.filter(|_| owner.is_none()).and_then(|opened| opened.wall_cap_at) {
             let left = u64::try_from(at.saturating_sub(self.cells.host.clock.wall_ms())).unwrap_or(0);
@@ -113,13 +113,15 @@ impl Driver {
         }
         let (whose, bound) = state.map_or((PoolKind::Background, self.state.limits.live_runs), pool);
         let queue_ms = self.state.limits.queue_ms;
-        if let Some(hot) = hot {
-            self.cells.directory.unborn(child, hot);
+        if let Some(new_child) = new_child {
+            self.cells.directory.register_new(child, new_child);
         }
         match self.cells.runs.slots.of(whose).request(self.root(), key, Class::Start, bound) {
             Some(slot) => {
-                if let NextAction::Start(inbox, hot) = self.cells.directory.push(child, InboxItem::Granted(key, slot)) {
-                    self.cells.activate(child, inbox, hot).await;
+                if let NextAction::Start(inbox, new_child) =
+                    self.cells.directory.push(child, InboxItem::Granted(key, slot))
+                {
+                    self.cells.activate(child, inbox, new_child).await;
                 }
             }
             None => {
@@ -130,17 +132,17 @@ impl Driver {
         }
     }
 
-    /// Notifies every owned run, then fires the token of the whole subtree at once, with the outcome as its cause: a stream that the token drops
-    /// finds it there (S-8).
+    /// Notifies every owned run, then fires the token of the whole subtree at once. The token carries the outcome as its cause, for streams that it
+    /// drops.
     fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, queue_stands: bool) {
         let key = RunKey { session: self.session(), run };
         let owned: Vec<SessionId> =
             self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
         for child in owned {
-            self.cells.tell(child, Command::OwnerEnded { owner: key, outcome, queue_stands });
+            self.cells.send_command(child, Command::OwnerEnded { owner: key, outcome, queue_stands });
         }
         self.cells.host.faults.see(Sight::Fired(key));
-        // A lost run has no token yet: what it owns needs its cause too.
+        // A lost run has no token yet, but its owned runs need the cause too.
         if self.run_key() == Some(key) {
             self.cells.runs.tokens.open(key, self.owner_run());
         }
@@ -152,7 +154,7 @@ impl Driver {
 
     /// Notifies one owned run, then fires its token, in this order.
     ///
-    /// A run that its session has not opened yet has no token: it opens, and its cancel comes next.
+    /// A run that its session has not opened yet has no token: it is opened, and its cancel comes next.
     fn cancel_child(&self, child: SessionId, key: CallId, by: By) {
         // A later command of the batch may have taken its notice.
         if self.state.run.as_ref().is_none_or(|run| !run.owned.contains_key(&key)) {
@@ -162,7 +164,7 @@ impl Driver {
         let born = self.state.children.get(&child).is_some_and(|child| child.call == Some(key));
         let first = born.then_some(RunKey { session: child, run: RunNo(1) });
         let run = first.or_else(|| self.cells.runs.continued.get(owner, key));
-        self.cells.tell(child, Command::OwnerCancels { owner, key, by: by.clone() });
+        self.cells.send_command(child, Command::OwnerCancels { owner, key, by: by.clone() });
         if let Some(run) = run {
             self.cells.host.faults.see(Sight::Fired(run));
             self.cells.runs.tokens.fire(&run, |cause| cause.alone = Some((key, by)));
@@ -182,7 +184,7 @@ impl Driver {
         self.cells.runs.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
     }
 
-    /// Notes a run that is parked at a provider's limit. The limit holds for every session, also after a restart of the host.
+    /// Notes a run that is parked at a provider's limit. The limit applies to every session, even after a restart of the host.
     fn wait_for_reset(&self, after_ms: u64) {
         let Some(until) = self.state.run.as_ref().and_then(|run| run.limited_until()) else { return };
         let Some(turn) = self.state.turn() else { return };
@@ -195,17 +197,17 @@ impl Driver {
         calls.parked.park(self.session(), limit, until);
     }
 
-    /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated and activated again and
-    /// again must not wait forever (S-6).
+    /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated and activated repeatedly must
+    /// not wait forever.
     fn waits_already(&self, deadline: Deadline) -> bool {
         let waits = match deadline {
             Deadline::Ask(_) | Deadline::Queue(_) => true,
-            // Redone work has its full time again.
+            // Redone work gets its full time again.
             Deadline::Call(call) => {
                 let kind = self.state.call(call).and_then(|call| call.kind.as_ref());
                 matches!(kind, Some(CallKind::Check { .. }))
             }
-            // The reset is recorded as a time, so arming again does not move it.
+            // The reset is recorded as a Unix time, so arming it again does not move it.
             Deadline::Run(_) | Deadline::Turn(_) | Deadline::WallCap(_) | Deadline::Grace(_) | Deadline::Limit(_) => {
                 false
             }
@@ -221,25 +223,25 @@ impl Driver {
         }
     }
 
-    /// The run ended: releases what it held, and notifies waiting callers when its end is durable.
+    /// Releases the resources of an ended run, and notifies waiting callers once its end is durable.
     fn run_ended(&mut self, run: RunNo) {
         let key = RunKey { session: self.session(), run };
         self.inbox.release_slot();
         self.work.end_run();
-        self.cells.runs.run_over(key);
+        self.cells.runs.release_run(key);
         if self.state.last.as_ref().is_some_and(|last| last.turns == 0 || last.run != run) {
-            // If it never started, its position in the queue and the deadline from its creation go too.
+            // If the run never started, its queue position and the deadline from its creation are removed too.
             self.cells.runs.slots.withdraw(key);
             self.cells.runs.timers.disarm(&Timer::Deadline(self.session(), Deadline::Queue(run)));
         }
         for deadline in std::mem::take(&mut self.armed) {
             self.cells.runs.timers.disarm(&Timer::Deadline(self.session(), deadline));
         }
-        self.tell_waiters(run);
+        self.notify_waiters(run);
     }
 
-    /// Notifies the callers that wait for `run`, which has ended, when its end is durable.
-    pub(crate) fn tell_waiters(&self, run: RunNo) {
+    /// Notifies the callers that wait for the ended `run` once its end is durable.
+    pub(crate) fn notify_waiters(&self, run: RunNo) {
         if !self.cells.waiters.any(self.session()) {
             return;
         }
@@ -249,15 +251,15 @@ impl Driver {
             if cells.log.journal.wait(lsn).await.is_err() {
                 return;
             }
-            // Two runs may end in one batch, and the state knows the last one only.
+            // Two runs may end in one batch, but the state holds only the last one.
             let ended = last.or_else(|| Ended::read(&cells.log.journal, session, run).ok().flatten());
             if let Some(ended) = ended {
-                cells.waiters.tell(session, &ended);
+                cells.waiters.notify(session, &ended);
             }
         });
     }
 
-    /// Starts effects that need no durable record; returns those that wait for the commit.
+    /// Starts an effect that needs no durable record; returns an effect that must wait for the commit.
     pub(crate) fn take_effect(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::CallModel { turn, attempt, after_ms: 0 } if !self.pending.stops && !self.model_waits() => {
@@ -280,7 +282,8 @@ impl Driver {
             | Effect::Arm { .. }
             | Effect::Disarm { .. }
             | Effect::Unload => return Some(effect),
-            // The end of a run may open the next one in the same decision: a stream started before the commit would be taken for that of the ended run.
+            // The end of a run may open the next one in the same decision. A stream started before the commit would be taken for that of the ended
+            // run.
             Effect::CancelLocal | Effect::Ended { .. } => {
                 self.pending.stops = true;
                 return Some(effect);
@@ -295,8 +298,8 @@ impl Driver {
             return;
         }
         let Some((turn, mut calls)) = self.todo.admit.pop_front() else { return };
-        if self.is_cut_off() {
-            // No child is created below a closing run, not even one that would survive it.
+        if self.decide_owner_close() {
+            // No child is created below a closing run, not even a detached one.
             return;
         }
         let rest = calls.split_off(calls.len().min(CHUNK));
@@ -331,14 +334,14 @@ impl Driver {
     }
 }
 
-/// Children per batch: large enough to amortise the commit, small enough to check the inbox.
+/// Children per batch: enough to amortise the commit, few enough to check the inbox often.
 const CHUNK: usize = 512;
 
-/// A batch changes few deadlines except for a turn of many local calls, so the search starts at the end.
-fn last_word(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, word: Option<u64>) {
+/// Replaces the last change of `deadline`. A batch changes few deadlines, except for a turn of many local calls, so the search starts at the end.
+fn replace_last(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, change: Option<u64>) {
     match timers.iter_mut().rev().find(|(at, _)| *at == deadline) {
-        Some((_, before)) => *before = word,
-        None => timers.push((deadline, word)),
+        Some((_, before)) => *before = change,
+        None => timers.push((deadline, change)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Collects the inputs of `decide` besides the session's own state.
+//! Collects the inputs of `decide` other than the session's own state.
 
 use subtend_session::command::Command;
 use subtend_session::effect::Rejection;
@@ -20,7 +20,7 @@ impl Driver {
                 }
                 self.due(*deadline);
             }
-            // Computed now, not when it was sent: the owner may have closed since.
+            // Computed now and not when the command was sent: the owner may have closed since.
             (Needs::Asker, Command::Continue(ask)) => {
                 ask.owner_ended = self.cells.runs.owner_outcome_of(RunKey { session: ask.owner, run: ask.run });
             }
@@ -31,7 +31,7 @@ impl Driver {
             (Needs::Recalled, _) => self.recall(command),
             (Needs::Nothing | Needs::Time | Needs::Asker | Needs::Answer, _) => {}
         }
-        self.look_at_checked(command);
+        self.find_queued_checked(command);
         Prepared::Ready
     }
 }

@@ -1,6 +1,6 @@
-//! Reads the files of new children in a task before their calls are admitted, since a handler waits for no disk.
+//! Reads the files of new children in a task before their calls are admitted, since a handler must not wait for the disk.
 //!
-//! The text is kept for that admission alone: the next activation after a crash requests its calls again, and reads again.
+//! The text is kept for that admission only. After a crash, the next activation requests the calls and reads the files again.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::state::State;
 use subtend_tools::dialect::StartRequest;
 
-use crate::calls::files::{FileTexts, FilesReading, HasRead, Wish};
+use crate::calls::files::{FileRequest, FileTexts, FilesRead, FilesReading};
 use crate::calls::in_flight::{Parsed, ParsedCalls};
 use crate::cell::driver::Driver;
 use crate::delivery::inbox::InboxItem;
@@ -20,11 +20,11 @@ use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::answering::model_of;
 
-/// Calls whose files are read at a time, which bounds their memory.
-const AT_ONCE: usize = 16;
+/// Maximum number of calls whose files are read at a time, which bounds their memory.
+const MAX_CONCURRENT: usize = 16;
 
 impl Driver {
-    /// Returns whether calls wait for admission, and not for their files.
+    /// Returns whether calls can be admitted: they do not wait for their files.
     pub(crate) fn may_admit(&self) -> bool {
         self.todo.admit.front().is_some_and(|(turn, _)| self.work.reading.is_none_or(|reading| reading.turn != *turn))
     }
@@ -33,23 +33,24 @@ impl Driver {
         self.work.reading.is_some_and(|reading| self.state.turn().is_some_and(|turn| turn.no == reading.turn))
     }
 
-    /// Starts reading the files of `calls`, if there are any. Calls for the next reading stay in the queue, so that children keep the order of the
+    /// Starts reading the files of `calls`, if there are any. Calls for the next read remain in the queue, so that children keep the order of the
     /// calls.
     ///
     /// Returns `calls` if there is nothing to read.
     pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
         self.parse_openings(turn, &calls);
-        let wishes = wishes(&self.state, (&self.agents, &self.offer), (turn, &calls), &self.work.ready);
-        if wishes.is_empty() {
+        let file_requests = file_requests(&self.state, (&self.agents, &self.offer), (turn, &calls), &self.work.ready);
+        if file_requests.is_empty() {
             return Some(calls);
         }
-        let rest = calls.split_off(calls.len().min(AT_ONCE));
+        let rest = calls.split_off(calls.len().min(MAX_CONCURRENT));
         if !rest.is_empty() {
             self.todo.admit.push_front((turn, rest));
         }
         let last = calls.last().copied();
-        let wishes: Vec<Wish> = wishes.into_iter().filter(|wish| Some(wish.ix) <= last).collect();
-        if wishes.is_empty() {
+        let file_requests: Vec<FileRequest> =
+            file_requests.into_iter().filter(|request| Some(request.ix) <= last).collect();
+        if file_requests.is_empty() {
             return Some(calls);
         }
         let reading = FilesReading { turn, no: self.cells.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
@@ -61,14 +62,14 @@ impl Driver {
             let reads = tokio::task::spawn_blocking(move || {
                 host.faults.strike(Point::Reading, "files");
                 match place.open() {
-                    Ok(workspace) => wishes.iter().flat_map(|wish| wish.read(&workspace)).collect(),
+                    Ok(workspace) => file_requests.iter().flat_map(|request| request.read(&workspace)).collect(),
                     Err(error) => {
                         tracing::error!(%error, "the files of a task cannot be read");
                         FileTexts::new()
                     }
                 }
             });
-            // A disk that does not answer delays no shutdown.
+            // A disk that does not answer must not delay a shutdown.
             let read = tokio::select! {
                 biased;
                 read = reads => read,
@@ -78,7 +79,7 @@ impl Driver {
                 tracing::error!(%session, %error, "reading the files of a task failed");
                 FileTexts::new()
             });
-            cells.deliver(session, InboxItem::HasRead(Box::new(HasRead { reading, calls, read })));
+            cells.deliver(session, InboxItem::FilesRead(Box::new(FilesRead { reading, calls, read })));
         });
         None
     }
@@ -95,25 +96,25 @@ impl Driver {
         }
     }
 
-    /// Admits the calls whose files were read. Those of an ended turn or a crashed activation are ignored.
-    pub(crate) fn has_read(&mut self, outcome: HasRead) {
+    /// Admits the calls whose files were read. Results for an ended turn or a crashed activation are ignored.
+    pub(crate) fn files_read(&mut self, outcome: FilesRead) {
         if self.work.reading != Some(outcome.reading) {
             return;
         }
         self.work.reading = None;
-        if !self.is_cut_off() {
+        if !self.decide_owner_close() {
             self.admit_now(outcome.reading.turn, &outcome.calls, &outcome.read);
         }
     }
 }
 
-fn wishes(
+fn file_requests(
     state: &State,
     (agents, offer): (&Agents, &ToolSet),
     (turn, calls): (TurnNo, &[u32]),
     ready: &ParsedCalls,
-) -> Vec<Wish> {
-    let wish = |ix: &u32| {
+) -> Vec<FileRequest> {
+    let request = |ix: &u32| {
         let Some(Parsed::Opens(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
         let start = request.start()?;
         let bootstrap = bootstrap(agents, start);
@@ -122,9 +123,9 @@ fn wishes(
         }
         let template = agents.template(&start.agent, model_of(state), state.created.source).ok()?;
         let authority = Arc::new(offer.authority.meet(&template.manifest));
-        Some(Wish { ix: *ix, authority, bootstrap, files: start.files.clone() })
+        Some(FileRequest { ix: *ix, authority, bootstrap, files: start.files.clone() })
     };
-    calls.iter().filter_map(wish).collect()
+    calls.iter().filter_map(request).collect()
 }
 
 fn bootstrap(agents: &Agents, request: &StartRequest) -> Vec<Text> {

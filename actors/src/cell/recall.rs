@@ -1,4 +1,4 @@
-//! Results that a session no longer keeps and that its model reads again: from the journals of the children.
+//! Results that a session no longer keeps but its model reads again. They are read from the journals of the children.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::calls::in_flight::Parsed;
 use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 
-/// Records at the end of a journal that are read first, since they usually hold the last end.
+/// Number of records at the end of a journal that are read first, since they usually include the last end.
 const TAIL: u64 = 16;
 
 impl Driver {
-    /// Loads the results that the calls of an answer or of a new activation may read again, at most one result's size.
+    /// Loads the results that calls of an answer or of a new activation may read again, up to the size of one result.
     pub(crate) fn recall(&mut self, command: &Command) {
         let mut wanted = Vec::new();
         if let Command::ModelAnswered(answer) = command {
@@ -35,17 +35,17 @@ impl Driver {
         } else {
             return;
         }
-        let mut room = usize::try_from(self.state.limits.notices_bytes).unwrap_or(usize::MAX);
+        let mut remaining = usize::try_from(self.state.limits.notices_bytes).unwrap_or(usize::MAX);
         let mut recalled = BTreeMap::new();
         for job in wanted {
             let dropped_text = self.state.children.get(&job).and_then(|child| child.dropped_text());
-            let Some(run) = dropped_text.and_then(|given| given.run).filter(|_| room > 0) else { continue };
+            let Some(run) = dropped_text.and_then(|given| given.run).filter(|_| remaining > 0) else { continue };
             match self.cells.answer_of(job, run) {
                 Ok(text) => {
-                    room = room.saturating_sub(text.as_ref().map_or(0, |text| text.len()));
+                    remaining = remaining.saturating_sub(text.as_ref().map_or(0, |text| text.len()));
                     recalled.extend(text.map(|text| (job, text)));
                 }
-                Err(error) => tracing::warn!(session = %self.session(), %job, %error, "a result cannot be read again"),
+                Err(error) => tracing::warn!(session = %self.session(), %job, %error, "cannot read a result again"),
             }
         }
         self.state.recalled = recalled;
@@ -61,7 +61,7 @@ impl Driver {
 }
 
 impl Cells {
-    /// Returns the text of the end of `run` of `session`, searching backwards.
+    /// Returns the text of the end of `run` of `session`; searches backwards.
     fn answer_of(&self, session: SessionId, run: RunNo) -> Result<Option<Text>, ReadError> {
         let head = self.log.journal.head(session)?.filter(|head| !head.deleted);
         let Some(last) = head.map(|head| head.last_seq) else { return Ok(None) };

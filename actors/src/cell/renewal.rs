@@ -6,7 +6,7 @@ use crate::cell::driver::Driver;
 use crate::values::answering::agent_of;
 
 impl Driver {
-    /// Renews the offer if another agent answers, the tools changed, an approver attached or left, or the tree's agents were loaded again.
+    /// Renews the offer if another agent answers, the tools changed, an approver attached or detached, or the tree's agents were reloaded.
     pub(crate) fn renew_offer(&mut self) {
         let same = !self.renew_agents()
             && self.offer.agent == *agent_of(&self.state)
@@ -14,12 +14,12 @@ impl Driver {
             && self.offer.generation == self.agents.tools.generation();
         if !same || self.offer.attended != self.cells.approvals.attended() {
             self.offer = self.agents.offer(&self.state);
-            // The present offer may lack tools of calls that were parsed before.
+            // The current offer may lack tools of calls that were parsed before.
             self.work.ready.clear();
         }
     }
 
-    /// Finds the agents again after a reload; returns whether they are other ones.
+    /// Finds the agents again after a reload; returns whether they changed.
     fn renew_agents(&mut self) -> bool {
         let reloads = self.cells.environments.reloads();
         if self.reloads == reloads {

@@ -1,7 +1,7 @@
 //! The session actor: the ractor shell around a driver.
 //!
-//! Its handler commits, polls an effect once, spawns it if it is pending, and returns: it never awaits a model, a tool or a child. Awaiting
-//! parts are boxed, so that an idle actor does not carry its largest handler.
+//! Its handler commits, polls an effect once, spawns it if it is pending, and returns: it never awaits a model, a tool or a child. The parts that
+//! await are boxed, so that an idle actor does not carry its largest handler.
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -11,15 +11,15 @@ use crate::delivery::inbox::Wake;
 pub(crate) struct SessionActor;
 
 impl SessionActor {
-    async fn look(me: &ActorRef<Wake>, activation: &mut Option<Box<Driver>>) -> Result<(), ActorProcessingErr> {
+    async fn run_step(me: &ActorRef<Wake>, activation: &mut Option<Box<Driver>>) -> Result<(), ActorProcessingErr> {
         let Some(driver) = activation else { return Ok(()) };
         match Box::pin(driver.step()).await {
             DriverStep::Sleep => {}
-            // Through the mailbox, so that stop and kill are handled in between. A cast fails only to a dead actor.
-            DriverStep::Again => drop(me.cast(Wake::Look)),
+            // Sent through the mailbox, so that stop and kill are handled in between. A cast fails only if the actor is dead.
+            DriverStep::Again => drop(me.cast(Wake::CheckInbox)),
             DriverStep::Stop => {
                 me.stop(None);
-                // Here and not in its supervisor: its memory was allocated by this thread, as a rule, and is in its cache.
+                // Dropped here and not in its supervisor: usually this thread allocated the memory, so it is in its cache.
                 *activation = None;
             }
             DriverStep::Fail(why) => return Err(why.into()),
@@ -30,7 +30,7 @@ impl SessionActor {
 
 impl Actor for SessionActor {
     type Msg = Wake;
-    /// None when the session has left memory, until the actor has ended.
+    /// `None` after the session has left memory, until the actor has ended.
     type State = Option<Box<Driver>>;
     type Arguments = Box<Driver>;
 
@@ -40,11 +40,11 @@ impl Actor for SessionActor {
     }
 
     async fn post_start(&self, me: ActorRef<Wake>, driver: &mut Self::State) -> Result<(), ActorProcessingErr> {
-        Box::pin(Self::look(&me, driver)).await
+        Box::pin(Self::run_step(&me, driver)).await
     }
 
     async fn handle(&self, me: ActorRef<Wake>, _: Wake, driver: &mut Self::State) -> Result<(), ActorProcessingErr> {
-        Box::pin(Self::look(&me, driver)).await
+        Box::pin(Self::run_step(&me, driver)).await
     }
 
     /// Not called after a kill or a panic.

@@ -1,16 +1,16 @@
-//! Model calls that wait for tools: servers are started at their first use, and name their tools then.
+//! Model calls that wait for tools: a server is started at its first use and lists its tools then.
 
 use std::sync::Arc;
 
 use subtend_session::ids::{AttemptNo, Lsn, TurnNo};
 
-use crate::calls::in_flight::{ModelDue, TurnAtWork};
+use crate::calls::in_flight::{ModelDue, RunningTurn};
 use crate::cell::driver::Driver;
 use crate::cell::turn;
 use crate::delivery::inbox::InboxItem;
 
 impl Driver {
-    /// Returns whether a model call must wait for its tools; it is made when they are known. A cancel ends the wait like a stream.
+    /// Returns whether a model call must wait for its tools; it is made once they are known. A cancel ends the wait as it ends a stream.
     pub(crate) fn awaits_tools(
         &mut self,
         turn: TurnNo,
@@ -28,11 +28,11 @@ impl Driver {
             let item = tokio::select! {
                 biased;
                 () = task_stop.cancelled() => {
-                    // The owner's command first, as for a stream that its token dropped.
+                    // The owner's command comes first, as for a stream that its token drops.
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {
-                        cells.tell(run.session, cells.runs.word_from_above(owner, run));
+                        cells.send_command(run.session, cells.runs.cancel_cause_command(owner, run));
                     }
                     InboxItem::Command(turn::dropped(turn, attempt, false), None)
                 }
@@ -40,12 +40,12 @@ impl Driver {
             };
             cells.deliver(run.session, item);
         });
-        self.work.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+        self.work.turn = Some(RunningTurn { stop, task: task.abort_handle() });
         self.work.settling = Some((turn, attempt));
         true
     }
 
-    /// Makes a model call whose tools are known. That of an ended turn or a crashed activation is ignored.
+    /// Makes a model call whose tools are known. Calls of an ended turn or a crashed activation are ignored.
     pub(crate) fn tools_settled(&mut self, due: ModelDue) {
         let ModelDue { turn, attempt, after_ms, intent } = due;
         if self.work.settling.take_if(|waits| *waits == (turn, attempt)).is_some() {

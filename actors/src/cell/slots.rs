@@ -1,4 +1,4 @@
-//! Slot pools of runs, and the limits of their waits.
+//! Slot pools of runs, and the time limits of their waits.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::delivery::ticket::Timer;
 
 /// Returns the pool of the run in flight of `state`, and the number of its root's runs there.
 ///
-/// A person's run has its own pool: a person waits for it, so owned runs must not precede it.
+/// A person's run has its own pool: a person waits for it, so it does not queue behind owned runs.
 pub(crate) fn pool(state: &State) -> (PoolKind, u32) {
     match state.run.as_ref().map(|run| &run.opened.owner) {
         Some(Owner::Person) => (PoolKind::Interactive, state.limits.live_person_runs),
@@ -31,10 +31,10 @@ pub(crate) fn patience(state: &State) -> (PoolKind, Duration) {
 }
 
 impl Cells {
-    /// Returns how long the queued run of a session without an actor may still wait, which avoids an activation.
-    pub(crate) fn unborn_queue_left(&self, session: SessionId, run: RunNo) -> Option<Duration> {
+    /// Returns how long the queued run of a session without an actor may still wait. Computing it here avoids an activation.
+    pub(crate) fn new_child_queue_left(&self, session: SessionId, run: RunNo) -> Option<Duration> {
         let waits = self.directory.with(session, |entry| match &entry.presence {
-            Presence::Unborn(hot) => Some(hot.queues),
+            Presence::NotStarted(new_child) => Some(new_child.queues),
             Presence::Absent | Presence::Starting | Presence::Active => None,
         })??;
         self.runs.queue_left(RunKey { session, run }, waits)
@@ -42,7 +42,7 @@ impl Cells {
 }
 
 impl Driver {
-    /// Rearms the queue deadline if slots of the root were granted meanwhile; returns whether it did.
+    /// Rearms the queue deadline if slots of the root were granted meanwhile; returns whether it was rearmed.
     pub(crate) fn waits_on(&self, deadline: Deadline) -> bool {
         let Deadline::Queue(run) = deadline else { return false };
         let session = self.session();

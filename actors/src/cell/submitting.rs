@@ -1,4 +1,4 @@
-//! Inputs on their way to a session, each until its answer is durable.
+//! Submission of inputs, each until its acceptance is durable.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::values::error::SendError;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcceptedInput {
     pub(crate) input: InputId,
-    /// The run in flight at its acceptance, or the last one.
+    /// The run in flight at the acceptance, or the last one.
     pub(crate) run: RunNo,
-    /// Whether it was accepted before.
+    /// True if the input was accepted before.
     pub(crate) again: bool,
 }
 
@@ -37,7 +37,7 @@ impl Cells {
                 .map_err(|full| SendError::Busy { what: "the inbox", limit: full.0 as u64 })?;
             match answer.await {
                 Ok(answer) => break answer,
-                // A panic of the actor lost the input or its answer: by its id it is accepted once.
+                // A panic of the actor lost the input or its reply. Sending it again is safe: its id is accepted once.
                 Err(_) if !resent && !self.life.is_stopping() => resent = true,
                 Err(_) => return Err(SendError::Stopped(self.life.stopped_at(session))),
             }
@@ -52,7 +52,7 @@ impl Cells {
                 | Reply::Branched { .. }
                 | Reply::Switched { .. },
                 _,
-            )) => Err(SendError::Refused("the session did not take the input".to_owned())),
+            )) => Err(SendError::Refused("the session did not accept the input".to_owned())),
             Err(Rejection::Busy { what, limit }) => Err(SendError::Busy { what, limit }),
             Err(Rejection::BadInput(why)) => Err(SendError::BadInput(why)),
             Err(

@@ -1,4 +1,4 @@
-//! The turn task: one model stream, raced with its cancellation, its stall limit and panics.
+//! The turn task: one model stream, raced with its cancellation, with stalls and panics caught.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::spawn::tool_set::ToolSet;
 use crate::values::address::Address;
 use crate::values::panic::bounded;
 
-/// Receives the deltas of one model call, and ignores those after the answer.
+/// Receives the deltas of one model call, and ignores those that come after the answer.
 struct Tap {
     cells: Weak<Cells>,
     at: Address,
@@ -50,15 +50,15 @@ impl Drop for Tap {
 }
 
 impl Cells {
-    /// Returns the receiver of a call's deltas: for the pulse, for subscribers, and for the text so far.
+    /// Returns the receiver of a call's deltas, which updates the pulse, the subscribers, and the text so far.
     ///
-    /// A call that streams nothing costs only the closure.
+    /// A call that does not stream costs only the closure.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, pulse: &Pulse) -> Deltas {
         let tap = Tap { cells: Arc::downgrade(self), at, pulse: pulse.clone(), used: AtomicBool::new(false) };
         Deltas::watched(move |sign: Sign| tap.take(&sign))
     }
 
-    /// Returns the command for the outcome of the model call, and the parsed calls.
+    /// Returns the command for the outcome of the model call, and its parsed calls.
     pub(crate) fn answered(
         &self,
         (agents, offer): (&Agents, &ToolSet),
@@ -130,7 +130,7 @@ pub(super) fn failed(
     }))
 }
 
-/// Returns the command for a stream that was dropped because its run closes. Its cost is unknown if it had started.
+/// Returns the command for a stream that was dropped because its run closes. If it had started, its cost is unknown.
 pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo, begun: bool) -> Command {
     let error = ModelError::new(ModelFail::Dropped, "the stream was dropped because the run was stopped");
     let usage = begun.then_some(Usage::UNKNOWN);

@@ -13,7 +13,7 @@ use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::{Messenger, Progress, Tool, ToolInvocation, ToolKey};
 
-use crate::calls::in_flight::{Parsed, ToolAtWork};
+use crate::calls::in_flight::{Parsed, RunningTool};
 use crate::calls::tool_call::{self, StopSignals};
 use crate::cell::driver::Driver;
 use crate::clock::now;
@@ -22,7 +22,7 @@ use crate::hooks::tool::{GrantedApprovals, Hooked};
 use crate::observe::event::EventKind;
 
 impl Driver {
-    /// Returns whether the tool of `call` must wait for its intent record: it leaves the process or has side effects.
+    /// Returns whether the tool of `call` must wait for its intent record, since it leaves the process or has side effects.
     pub(crate) fn tool_waits(&mut self, call: CallId) -> bool {
         if self.cells.host.faults.hasty() {
             return false;
@@ -35,45 +35,45 @@ impl Driver {
             }
     }
 
-    /// Returns whether an owner has closed and its command has not arrived: then nothing may start (T-4), and the command is decided now, before
-    /// the ends of stopped work.
+    /// Returns whether an owner has closed but its command has not arrived: then nothing may start, and the command is decided now, before the ends
+    /// of stopped work.
     ///
-    /// The token fires for the whole subtree at once, the command goes from level to level: the deepest session may see the end of a stopped tool
+    /// The token fires for the whole subtree at once, but the command goes from level to level: the deepest session may see the end of a stopped tool
     /// before its cause.
-    pub(crate) fn is_cut_off(&mut self) -> bool {
+    pub(crate) fn decide_owner_close(&mut self) -> bool {
         let Some(owner) = self.owner_run() else { return false };
         let Some(key) = self.run_key().filter(|key| self.cells.runs.tokens.fired(key)) else { return false };
-        let word = self.cells.runs.word_from_above(owner, key);
-        self.todo.next.push_back(word);
+        let command = self.cells.runs.cancel_cause_command(owner, key);
+        self.todo.next.push_back(command);
         true
     }
 
-    /// Runs the local tool of `call`, after its intent is durable if `intent` requires that.
+    /// Runs the local tool of `call`. If `intent` is set, the run waits until that record is durable.
     pub(crate) fn run_tool(&mut self, call: CallId, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
         if !self.cells.life.may_start() {
             return;
         }
-        if self.is_cut_off() {
-            return self.todo.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
+        if self.decide_owner_close() {
+            return self.todo.next.push_back(tool_call::finished(call, Err(tool_call::not_started()), 0));
         }
         let Some(at) = self.state.call(call) else { return };
         let (note, parsed) = match self.work.ready.remove(&call) {
             Some(parsed) => (None, Some(parsed)),
-            // Classified by another offer. Tool and arguments give the same kind again.
+            // Another offer classified the call. The tool and arguments give the same kind again.
             None => {
                 let found = self.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)
             }
         };
         let Some(Parsed::Tool(tool, args)) = parsed else {
-            let content = note.unwrap_or_else(|| "the tool is not offered any more".into());
+            let content = note.unwrap_or_else(|| "the tool is no longer offered".into());
             let result = Box::new(CallResult::error(ToolErrorKind::UnknownTool, content));
             self.todo.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
             return;
         };
-        let word = self.word(call, &*tool, &args);
-        if let Err(denied) = word.check(&self.agents.tools, &*tool, &args, &self.offer.authority) {
+        let approvals = self.approvals(call, &*tool, &args);
+        if let Err(denied) = approvals.check(&self.agents.tools, &*tool, &args, &self.offer.authority) {
             let end = if denied.denied {
                 CallEnd::Denied
             } else {
@@ -91,16 +91,16 @@ impl Driver {
                 return;
             }
         };
-        self.start_tool(run, call, Local { tool, args, word, child }, intent);
+        self.start_tool(run, call, Local { tool, args, approvals, child }, intent);
     }
 
-    fn word(&self, call: CallId, tool: &dyn Tool, args: &Value) -> GrantedApprovals {
+    fn approvals(&self, call: CallId, tool: &dyn Tool, args: &Value) -> GrantedApprovals {
         let allowed = self.state.call(call).is_some_and(|call| call.allowed);
         let once = if allowed { Registry::accesses(tool, args) } else { Vec::new() };
         GrantedApprovals { always: self.state.always.clone(), once }
     }
 
-    /// Returns the hooks around a call, if the host has any.
+    /// Returns the hooks for a call, if the host has any.
     fn hooked(&self, run: RunNo, call: CallId, local: &Local) -> Option<Hooked> {
         let hooks = Arc::clone(self.cells.host.hooks.as_ref()?);
         let tool_call = ToolAsked {
@@ -112,13 +112,13 @@ impl Driver {
             tool: Arc::clone(&local.tool.spec().name),
             args: local.args.clone(),
         };
-        let (tool, only, word) = (Arc::clone(&local.tool), self.offer.only.clone(), local.word.clone());
+        let (tool, only, approvals) = (Arc::clone(&local.tool), self.offer.only.clone(), local.approvals.clone());
         let lease = self.cells.life.lease.clone();
-        Some(Hooked { hooks, tools: self.agents.tools.clone(), tool, tool_call, only, word, lease })
+        Some(Hooked { hooks, tools: self.agents.tools.clone(), tool, tool_call, only, approvals, lease })
     }
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
-        let local = Local { tool: self.agents.workplace(&self.state).around(local.tool), ..local };
+        let local = Local { tool: self.agents.workplace(&self.state).wrap_tool(local.tool), ..local };
         let hooked = self.hooked(run, call, &local);
         let Local { tool, args, child, .. } = local;
         let stop = StopSignals::default();
@@ -140,9 +140,9 @@ impl Driver {
         let start = if let Some(hooked) = hooked {
             ToolStart::Hooked(Box::new(hooked), tool_call)
         } else if intent.is_none() {
-            // The owner may have closed since this call was decided: work that has not started does not start (T-4).
+            // The owner may have closed since this call was decided: work that has not started does not start.
             if owned.is_cancelled() {
-                self.todo.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
+                self.todo.next.push_back(tool_call::finished(call, Err(tool_call::not_started()), 0));
                 return;
             }
             let mut running = tool_call::run(&tool, tool_call);
@@ -169,9 +169,9 @@ impl Driver {
             if !cells.life.lease.runs() {
                 return;
             }
-            // The owner may have closed while the intent was synced: work that has not started does not start (T-4).
+            // The owner may have closed while the intent was synced: work that has not started does not start.
             if owned.is_cancelled() || task_stop.ask.is_cancelled() {
-                return cells.tell(session, tool_call::finished(call, Err(tool_call::never_begun()), 0));
+                return cells.send_command(session, tool_call::finished(call, Err(tool_call::not_started()), 0));
             }
             let running = match start {
                 ToolStart::Now(running) => running,
@@ -180,7 +180,7 @@ impl Driver {
             };
             let racing = tool_call::raced(running, effect, task_stop.clone());
             tokio::pin!(racing);
-            // The owner's token fires for the whole subtree at once and cancels every tool below.
+            // The owner's token fires for the whole subtree at once and cancels every tool in it.
             let outcome = tokio::select! {
                 biased;
                 outcome = &mut racing => outcome,
@@ -190,9 +190,9 @@ impl Driver {
                 }
             };
             let worked_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
-            cells.tell(session, tool_call::finished(call, outcome, worked_ms));
+            cells.send_command(session, tool_call::finished(call, outcome, worked_ms));
         });
-        self.work.tools.insert(call, ToolAtWork { stop, task });
+        self.work.tools.insert(call, RunningTool { stop, task });
     }
 
     fn progress(&self, call: CallId) -> Progress {
@@ -207,8 +207,8 @@ impl Driver {
         })
     }
 
-    /// Removes a call that has its result. A tool that still runs after its deadline is cancelled, and killed after the grace: it must not outlive
-    /// its run (E-5).
+    /// Removes a call that has its result. If the tool still runs after its deadline, it is cancelled, and killed after the grace: it must not
+    /// outlive its run.
     pub(crate) fn stop_tool(&mut self, call: CallId) {
         let Some(mut tool) = self.work.tools.remove(&call) else { return };
         if tool.task.is_finished() {
@@ -218,7 +218,7 @@ impl Driver {
         let grace = Duration::from_millis(self.state.limits.grace_ms);
         let halt = self.cells.life.halt.clone();
         self.cells.life.tasks.spawn(async move {
-            // The task may be about to end after its result: its grace must not delay a shutdown.
+            // The task may be about to end after its result. Its grace must not delay a shutdown.
             tokio::select! {
                 _ = &mut tool.task => {}
                 () = tokio::time::sleep(grace) => {}
@@ -227,17 +227,17 @@ impl Driver {
         });
     }
 
-    /// Handles a deadline in the cell before the session decides.
+    /// Stops local work at a deadline, before the session decides.
     pub(crate) fn due(&mut self, deadline: Deadline) {
         self.armed.retain(|armed| *armed != deadline);
-        // A late one must not touch the work of a run that resumed meanwhile.
+        // A late deadline must not touch the work of a run that resumed meanwhile.
         let stops = matches!(self.state.phase(), Phase::HeldInterrupted | Phase::Closing);
         if matches!(deadline, Deadline::Grace(_)) && stops {
             self.work.kill_tools();
         }
     }
 
-    /// Returns the calls that have not started, including those that wait for an approval, after a fold; parsed calls are kept.
+    /// Returns the calls that have not started, including those that wait for an approval, after a fold. Parsed calls are kept.
     pub(crate) fn unstarted(&mut self) -> Vec<FoundCall> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let (mut unstarted, no) = (Vec::new(), turn.no);
@@ -247,7 +247,7 @@ impl Driver {
             }
             let mut found = self.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
             if let Some(parsed) = &found.ready {
-                self.settle_name(parsed, &mut found.kind, &mut found.note);
+                self.resolve_task(parsed, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {
                     found.access = self.asks_to_continue(parsed);
                     found.ask = found.access.is_some();
@@ -273,7 +273,7 @@ enum ToolStart {
 struct Local {
     tool: Arc<dyn Tool>,
     args: Value,
-    word: GrantedApprovals,
-    /// The background process that it is about.
+    approvals: GrantedApprovals,
+    /// The background process that the call names.
     child: Option<SessionId>,
 }

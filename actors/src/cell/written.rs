@@ -8,9 +8,9 @@ pub(crate) struct Written {
     pub(crate) epoch: Epoch,
     pub(crate) created_ms: i64,
     pub(crate) opened_lsn: Lsn,
-    /// Starts of the run in flight without a record in between.
+    /// Number of starts of the run in flight without a record in between.
     pub(crate) starts: u32,
-    /// The rows must carry this activation's epoch before its first effect (J-6).
+    /// True until the rows carry this activation's epoch, which precedes its first effect.
     pub(crate) unmarked: bool,
     pub(crate) last_lsn: Lsn,
 }
@@ -34,7 +34,7 @@ impl Written {
         }
     }
 
-    /// Records the frame; returns whether it is the first of the activation, which decides the run.
+    /// Records the frame; returns whether it is the first of the activation, which decides about the run.
     pub(crate) fn append(&mut self, at: &Appended, opens: bool) -> bool {
         if opens {
             self.opened_lsn = at.first;

@@ -1,4 +1,4 @@
-//! Causes of cancellations: what the owners of runs decided. They travel with the tokens of the runs (S-8).
+//! Causes of cancellations: the decisions of the owners of runs, attached to the tokens of the runs (S-8).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,15 +7,15 @@ use foldhash::fast::FixedState;
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::outcome::{By, OutcomeKind};
 
-/// Why the token of a run was fired.
+/// The reason why the token of a run fired.
 #[derive(Debug, Default)]
 pub(crate) struct CancelCause {
-    /// The outcome of the closing run: the true cause for all that it owns.
+    /// The outcome of the closing run, which is the true cause for all runs it owns.
     pub(crate) closes: Option<OutcomeKind>,
-    /// Whether its whole tree is cancelled: inputs below it stay queued.
+    /// True if the whole tree is cancelled: queued inputs below the run remain queued.
     pub(crate) keeps_queues: bool,
-    /// The call by which its owner cancels it alone, by an interrupt or a call of its model, and on whose behalf. Kept per run: the owner's
-    /// other runs continue, and a cancel of an ancestor may still end them.
+    /// The call by which the owner cancels this run alone, by an interrupt or a call of its model, and on whose behalf. It is kept per run: the
+    /// owner's other runs continue, and a cancel of an ancestor may still end them.
     pub(crate) alone: Option<(CallId, By)>,
 }
 

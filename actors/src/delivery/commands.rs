@@ -1,4 +1,4 @@
-//! The properties of each command for its delivery, in one table.
+//! The delivery properties of each command, in one table.
 
 use subtend_session::command::{Command, SwitchTo};
 use subtend_session::effect::{Rejection, Reply};
@@ -8,44 +8,44 @@ use subtend_session::record::{Hold, Record};
 
 pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
 
-/// Facts from outside of the session that a command needs before it is decided.
+/// Facts from outside the session that a command needs before it is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
-    /// Whether slots of the root were granted meanwhile; running tools are killed when the grace ends.
+    /// Whether slots of the root were granted meanwhile. Running tools are killed when the grace ends.
     Time,
     Asker,
-    /// The tasks of its calls, whether an approval covers them, and results to be read again.
+    /// The tasks of the answer's calls, whether an approval covers them, and results to be read again.
     Answer,
-    /// Results to be read again for calls that start in this activation.
+    /// Results to be read again, for calls that start in this activation.
     Recalled,
 }
 
-/// Whether a command is decided after its preparation.
+/// Outcome of the preparation of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Prepared {
     Ready,
     Refused(Rejection),
-    /// It is not due yet, and comes again.
+    /// The command is not due yet and will be sent again.
     Postponed,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Handling {
     pub(crate) is_control: bool,
-    /// Whether it concerns the run in flight: a dormant run resumes with it.
+    /// True if the command concerns the run in flight: a dormant run resumes with it.
     pub(crate) concerns_the_run: bool,
     pub(crate) needs: Needs,
-    /// Proof that the command was applied, if a repetition would apply to the next run.
+    /// Finds the record that shows that the command was applied. Set if a repetition would apply to the next run.
     pub(crate) evidence: Option<Evidence>,
 }
 
 const CONTROL: Handling = Handling { is_control: true, concerns_the_run: true, needs: Needs::Nothing, evidence: None };
 const DATA: Handling = Handling { is_control: false, ..CONTROL };
 /// A change of the session that does not concern its run.
-const ASIDE: Handling = Handling { concerns_the_run: false, ..DATA };
+const OUTSIDE_RUN: Handling = Handling { concerns_the_run: false, ..DATA };
 
-/// The table: each command once.
+/// Returns the properties of `command`; the table lists each command once.
 pub(crate) fn handling(command: &Command) -> Handling {
     match command {
         Command::Cancel { run: None, .. } => Handling { evidence: Some(cancelled), ..CONTROL },
@@ -56,7 +56,7 @@ pub(crate) fn handling(command: &Command) -> Handling {
         | Command::BudgetRefused { .. }
         | Command::RestartsExhausted { .. }
         | Command::Lost { .. } => CONTROL,
-        // Control, as its cancel is, which must not overtake it.
+        // A control, like its cancel, which must not overtake it.
         Command::Continue(_) => Handling { needs: Needs::Asker, ..CONTROL },
         Command::Deadline(_) => Handling { needs: Needs::Time, ..CONTROL },
         Command::Reactivated { .. } => Handling { needs: Needs::Recalled, ..CONTROL },
@@ -72,11 +72,11 @@ pub(crate) fn handling(command: &Command) -> Handling {
         | Command::TurnPanicked { .. }
         | Command::ToolPanicked { .. } => DATA,
         Command::Switch { to: SwitchTo::Previous | SwitchTo::Next, .. } => {
-            Handling { evidence: Some(switched), ..ASIDE }
+            Handling { evidence: Some(switched), ..OUTSIDE_RUN }
         }
-        Command::RollBack { run: None, .. } => Handling { evidence: Some(rolled_back), ..ASIDE },
-        Command::UndoCompaction { .. } => Handling { evidence: Some(shown_again), ..ASIDE },
-        // One for which the model call waits concerns its run; so does no dormant run.
+        Command::RollBack { run: None, .. } => Handling { evidence: Some(rolled_back), ..OUTSIDE_RUN },
+        Command::UndoCompaction { .. } => Handling { evidence: Some(shown_again), ..OUTSIDE_RUN },
+        // A compaction for a waiting model call concerns the run, but a dormant run has no such call.
         Command::Compact(_)
         | Command::ChangeQueue { .. }
         | Command::Delete { .. }
@@ -85,7 +85,7 @@ pub(crate) fn handling(command: &Command) -> Handling {
         | Command::Switch { to: SwitchTo::Index(_), .. }
         | Command::RollBack { run: Some(_), .. }
         | Command::Describe(_)
-        | Command::Close { .. } => ASIDE,
+        | Command::Close { .. } => OUTSIDE_RUN,
     }
 }
 

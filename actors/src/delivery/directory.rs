@@ -18,23 +18,23 @@ use crate::delivery::inbox::{Full, Inbox, InboxItem, Wake};
 const SHARDS: usize = 16;
 
 pub(crate) enum Presence {
-    /// New, queued for its first slot: no actor yet.
-    Unborn(Hot),
-    /// No actor yet: the first item starts an activation.
+    /// A new session that is queued for its first slot and has no actor yet.
+    NotStarted(NewChild),
+    /// A session without an actor: the first item starts an activation.
     Absent,
     Starting,
     Active,
 }
 
-pub(crate) struct Hot {
+pub(crate) struct NewChild {
     pub(crate) session: SessionId,
-    /// Its state after its creation. `None` if enough queued children keep theirs: the journal has it.
+    /// The state after the creation. `None` if enough other queued children keep theirs; the journal has it.
     pub(crate) state: Option<Box<State>>,
     /// The permit to keep the state while the child is queued.
     pub(crate) kept: Option<OwnedSemaphorePermit>,
-    /// The pool of its first run, and the limit of its wait.
+    /// The pool of the first run, and the time limit of its wait.
     pub(crate) queues: (PoolKind, Duration),
-    /// The LSN of its first record: its run's position in the queue.
+    /// The LSN of the first record, which is the run's position in the queue.
     pub(crate) lsn: Lsn,
     pub(crate) created_ms: i64,
 }
@@ -47,13 +47,13 @@ pub(crate) struct SessionEntry {
 
 /// The next step after an item was queued.
 pub(crate) enum NextAction {
-    /// Nothing: an activation takes it.
+    /// An activation takes the item.
     Nothing,
-    /// Start the activation, from the kept state or from the journal.
-    Start(Arc<Inbox>, Option<Hot>),
+    /// Starts an activation from the kept state or from the journal.
+    Start(Arc<Inbox>, Option<NewChild>),
 }
 
-/// Hashed without a secret: ids are created here, and the order of drops is the same in every run.
+/// Hashed without a secret: ids are created here, and the order of drops must be the same in every run.
 type Entries = HashMap<SessionId, SessionEntry, FixedState>;
 
 pub(crate) struct Directory {
@@ -62,7 +62,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Returns an empty directory, in which `keep` queued children keep their state.
+    /// Returns an empty directory in which up to `keep` queued children keep their state.
     pub(crate) fn new(keep: usize) -> Self {
         let keep = Arc::new(Semaphore::new(keep.min(Semaphore::MAX_PERMITS)));
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), keep }
@@ -76,7 +76,7 @@ impl Directory {
 
     /// Queues `item` for `session`.
     ///
-    /// Under the shard's lock, like unloading: an item is either seen by the unloading actor, or starts the next one.
+    /// Holds the shard's lock, as unloading does: the unloading actor sees the item, or the item starts the next activation.
     pub(crate) fn push(&self, session: SessionId, item: InboxItem) -> NextAction {
         let mut shard = self.shard(session);
         let entry = shard.entry(session).or_insert_with(absent);
@@ -98,7 +98,7 @@ impl Directory {
         pushed.map(|len| (next, len))
     }
 
-    /// Queues `item` for `session` if its actor runs.
+    /// Queues `item` for `session` if its actor is running.
     pub(crate) fn push_if_active(&self, session: SessionId, item: InboxItem) {
         let shard = self.shard(session);
         if let Some(entry) = shard.get(&session).filter(|entry| matches!(entry.presence, Presence::Active)) {
@@ -108,23 +108,23 @@ impl Directory {
 
     /// Registers a new session that waits for its first slot.
     ///
-    /// An existing entry stays: the session was in the log before this, so an input may already have started its activation from there. Items of
-    /// a second inbox would never be handled.
-    pub(crate) fn unborn(&self, session: SessionId, hot: Hot) {
-        let entry = SessionEntry { inbox: Arc::default(), presence: Presence::Unborn(hot), budget: None };
+    /// An existing entry remains: the session was already in the log, so an input may have started its activation from there. Items of a second inbox
+    /// would never be handled.
+    pub(crate) fn register_new(&self, session: SessionId, new_child: NewChild) {
+        let entry = SessionEntry { inbox: Arc::default(), presence: Presence::NotStarted(new_child), budget: None };
         self.shard(session).entry(session).or_insert(entry);
     }
 
-    /// Drops the state of a queued child, unless it may keep it.
+    /// Drops the state of a queued child, unless it gets a permit to keep it.
     pub(crate) fn queued(&self, session: SessionId) {
         let dropped = self.with(session, |entry| match &mut entry.presence {
-            Presence::Unborn(hot) => {
-                hot.kept = Arc::clone(&self.keep).try_acquire_owned().ok();
-                if hot.kept.is_none() { hot.state.take() } else { None }
+            Presence::NotStarted(new_child) => {
+                new_child.kept = Arc::clone(&self.keep).try_acquire_owned().ok();
+                if new_child.kept.is_none() { new_child.state.take() } else { None }
             }
             Presence::Absent | Presence::Starting | Presence::Active => None,
         });
-        // Outside of the shard's lock.
+        // Dropped outside of the shard's lock.
         drop(dropped);
     }
 
@@ -151,10 +151,10 @@ impl Directory {
         true
     }
 
-    /// Removes `session` with its inbox: waiting callers get an error.
+    /// Removes `session` with its inbox; waiting callers get an error.
     pub(crate) fn remove(&self, session: SessionId) {
         let gone = self.shard(session).remove(&session);
-        // Outside of the lock: its slot may be granted to a session of the same shard.
+        // Dropped outside of the lock: the slot may be granted to a session of the same shard.
         drop(gone);
     }
 
@@ -167,7 +167,7 @@ impl Directory {
         }
     }
 
-    /// Finds the session of the activation `actor`, after a crash: searches all.
+    /// Finds the session of the activation `actor` after a crash. Scans all entries.
     pub(crate) fn find(&self, actor: ActorId) -> Option<SessionId> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +216,7 @@ fn start_if_absent(entry: &mut SessionEntry) -> NextAction {
             entry.presence = Presence::Active;
             NextAction::Nothing
         }
-        Presence::Unborn(hot) => NextAction::Start(Arc::clone(&entry.inbox), Some(hot)),
+        Presence::NotStarted(new_child) => NextAction::Start(Arc::clone(&entry.inbox), Some(new_child)),
         Presence::Absent => NextAction::Start(Arc::clone(&entry.inbox), None),
         Presence::Starting => NextAction::Nothing,
     }

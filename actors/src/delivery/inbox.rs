@@ -1,7 +1,7 @@
 //! A session's inbox: queued items, control before data, with one coalesced wake.
 //!
-//! Items cannot overtake in ractor's mailbox, so they are queued here and the mailbox carries wakes only: a cancel waits for one handler at
-//! most, however much data is queued (B-2).
+//! Items cannot overtake each other in ractor's mailbox, so they are queued here and the mailbox carries only wakes: a cancel waits for at most one
+//! handler, however much data is queued.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use subtend_session::ids::{InputId, Lsn, RunNo};
 use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
-use crate::calls::files::HasRead;
+use crate::calls::files::FilesRead;
 use crate::calls::in_flight::{ModelDue, ParsedCalls};
 use crate::delivery::commands::handling;
 use crate::delivery::ticket::Ticket;
@@ -21,31 +21,31 @@ use crate::values::at_boot::Lost;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
 
-/// The answer to a command, with the run in flight, or the last one, at its decision.
+/// The reply to a command, with the run in flight at its decision, or the last one.
 pub(crate) type CommandReply = Result<(Reply, RunNo), Rejection>;
 
-/// Receives the answer when the records of the decision are durable.
+/// Receives the reply once the records of the decision are durable.
 pub(crate) type ReplyTo = oneshot::Sender<CommandReply>;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wake {
-    Look,
+    CheckInbox,
 }
 
 pub(crate) enum InboxItem {
-    /// A command, and the receiver of its answer.
+    /// A command, and the receiver of its reply.
     Command(Command, Option<ReplyTo>),
-    /// An answer of the model with its calls, parsed.
+    /// An answer of the model, with its parsed calls.
     Parsed(Box<(Command, ParsedCalls)>),
     Granted(Ticket, Slot),
-    /// Idle for a while: the session may be passivated.
+    /// Fires after an idle time: the session may be passivated.
     Idle,
-    /// Answers when everything before it is decided, with the LSN to wait for.
+    /// Replies once everything before it is decided, with the LSN to wait for.
     Probe(oneshot::Sender<Probed>),
     Queue(oneshot::Sender<Listed>),
-    /// Clears the queue, and returns the number of its inputs first.
+    /// Clears the queue, after reporting the number of its inputs.
     ClearQueue(oneshot::Sender<u32>, ReplyTo),
-    HasRead(Box<HasRead>),
+    FilesRead(Box<FilesRead>),
     ModelDue(ModelDue),
 }
 
@@ -62,7 +62,7 @@ impl InboxItem {
             | Self::Probe(_)
             | Self::Queue(_)
             | Self::ClearQueue(..)
-            | Self::HasRead(_)
+            | Self::FilesRead(_)
             | Self::ModelDue(_) => false,
         }
     }
@@ -81,12 +81,12 @@ pub(crate) struct Listed {
 #[derive(Clone, Debug)]
 pub(crate) struct Probed {
     pub(crate) lsn: Lsn,
-    /// The number of the run in flight and the last ended run.
+    /// The run in flight, and the last ended run.
     pub(crate) in_flight: Option<RunNo>,
     pub(crate) last: Option<Ended>,
 }
 
-/// The inbox of one session. It outlives activations: the next one takes what is left.
+/// The inbox of one session. It outlives activations: the next activation takes the remaining items.
 #[derive(Default)]
 pub(crate) struct Inbox {
     inner: Mutex<InboxState>,
@@ -96,34 +96,34 @@ pub(crate) struct Inbox {
 struct InboxState {
     control: VecDeque<InboxItem>,
     data: VecDeque<InboxItem>,
-    /// Inputs among `data`, which are bounded.
+    /// Number of inputs in `data`, which is bounded.
     inputs: usize,
-    /// Set while a wake is on its way or the actor takes items.
+    /// True while a wake is on its way or the actor takes items.
     awake: bool,
     actor: Option<ActorRef<Wake>>,
-    /// The depth of the session, as its last actor knew: a shutdown ends owned runs before their owners.
+    /// The depth of the session, as reported by its last actor: a shutdown ends owned runs before their owners.
     depth: u32,
-    /// The command being decided, kept outside of the actor so that it is known after a panic (V-3).
-    in_hand: Option<&'static str>,
+    /// The command being decided. It is kept outside the actor, so that it is known after a panic.
+    current: Option<&'static str>,
     killer: Option<&'static str>,
-    /// The run was in flight when the host died. Kept here, as are the next fields: a panic before its end is logged must not turn a lost run
-    /// into a resumed one.
+    /// Set if the run was in flight when the host died. Like the next fields it is kept here: a panic before the run's end is logged must not turn a
+    /// lost run into a resumed one.
     lost: Option<Lost>,
-    /// Whether the run is to be given up, with the name of the command.
+    /// Set if the next activation must end the run, with the name of the command that crashes it.
     exhausted: Option<Option<&'static str>>,
-    /// The slot of the run in flight: a run that continues after a panic still holds it (T-3).
+    /// The slot of the run in flight: a run that continues after a panic still holds it.
     slot: Option<Slot>,
-    /// Whether the last activation crashed: the effects of its appended batch may be missing.
+    /// True if the last activation crashed: effects of its last appended batch may be missing.
     crashed: bool,
 }
 
-/// The inbox is full, with this many inputs.
+/// The error of a full inbox, with its limit of inputs.
 #[derive(Debug)]
 pub(crate) struct Full(pub(crate) usize);
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, InboxState> {
-        // A panic under the lock leaves whole items: each push and pop is one step.
+        // A panic under the lock leaves complete items, since each push and pop is one step.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,8 +156,8 @@ impl Inbox {
             return;
         }
         if let Some(actor) = &inner.actor {
-            // A cast fails only to a dead actor, whose restart checks the inbox first.
-            inner.awake = actor.cast(Wake::Look).is_ok();
+            // A cast fails only if the actor is dead, and its restart checks the inbox first.
+            inner.awake = actor.cast(Wake::CheckInbox).is_ok();
         }
     }
 
@@ -203,7 +203,7 @@ impl Inbox {
         }
     }
 
-    /// Releases the callers that wait for the decision of what precedes them.
+    /// Drops the probes, so that their callers stop waiting for items that are never handled.
     pub(crate) fn drop_probes(&self) {
         self.lock().data.retain(|item| !matches!(item, InboxItem::Probe(_)));
     }
@@ -213,28 +213,28 @@ impl Inbox {
         inner.control.is_empty() && inner.data.is_empty()
     }
 
-    pub(crate) fn take_in_hand(&self, command: &'static str) {
-        self.lock().in_hand = Some(command);
+    pub(crate) fn set_current(&self, command: &'static str) {
+        self.lock().current = Some(command);
     }
 
-    /// Clears the command in hand: the commands are decided and committed without a panic.
-    pub(crate) fn put_down(&self) {
+    /// Clears the command being decided: all commands were decided and committed without a panic.
+    pub(crate) fn clear_current(&self) {
         let mut inner = self.lock();
-        inner.in_hand = None;
+        inner.current = None;
         inner.killer = None;
     }
 
-    /// Records a crash; returns the command in hand, and whether the same one crashed the previous activation.
-    pub(crate) fn died(&self) -> (Option<&'static str>, bool) {
+    /// Records a crash; returns the command being decided, and whether the same command crashed the previous activation.
+    pub(crate) fn record_crash(&self) -> (Option<&'static str>, bool) {
         let mut inner = self.lock();
         inner.crashed = true;
-        let killer = inner.in_hand.take();
+        let killer = inner.current.take();
         let again = killer.is_some() && killer == inner.killer;
         inner.killer = killer;
         (killer, again)
     }
 
-    /// Makes the next activation give the run up. Returns whether the last one had to do so already: then its command stays.
+    /// Makes the next activation end the run. Returns whether the last activation already had to; then the first command remains recorded.
     pub(crate) fn exhaust(&self, command: Option<&'static str>) -> bool {
         let mut inner = self.lock();
         let again = inner.exhausted.is_some();
@@ -242,22 +242,22 @@ impl Inbox {
         again
     }
 
-    /// Returns whether the run is to be given up, and on which command.
+    /// Returns the command that crashes the run's activations, if the next activation must end the run.
     pub(crate) fn exhausted(&self) -> Option<Option<&'static str>> {
         self.lock().exhausted
     }
 
     /// Marks the run as in flight when the host died.
-    pub(crate) fn lose(&self, lost: Lost) {
+    pub(crate) fn mark_lost(&self, lost: Lost) {
         self.lock().lost = Some(lost);
     }
 
-    /// Returns whether the run was in flight when the host died, and how it is lost.
+    /// Returns the mark of a run that was in flight when the host died.
     pub(crate) fn lost(&self) -> Option<Lost> {
         self.lock().lost
     }
 
-    /// Clears the marks: the run's end is in the log, or there is no run.
+    /// Clears the marks: the run's end is in the log, or no run is in flight.
     pub(crate) fn settle(&self) {
         let mut inner = self.lock();
         inner.lost = None;
@@ -270,7 +270,7 @@ impl Inbox {
 
     pub(crate) fn hold_slot(&self, slot: Slot) {
         let before = self.lock().slot.replace(slot);
-        // Dropped outside of the lock: the next grant may lock it again.
+        // Dropped outside of the lock: the next grant may take it again.
         drop(before);
     }
 
@@ -324,14 +324,14 @@ mod tests {
                 | InboxItem::Probe(_)
                 | InboxItem::Queue(_)
                 | InboxItem::ClearQueue(..)
-                | InboxItem::HasRead(_)
+                | InboxItem::FilesRead(_)
                 | InboxItem::ModelDue(_) => "other",
             })
             .collect()
     }
 
     #[test]
-    fn a_cancel_is_taken_first_however_full_the_data_lane_is() {
+    fn cancel_is_taken_before_a_full_data_lane() {
         let inbox = Inbox::default();
         for n in 0..1_000 {
             inbox.push(input(n));

@@ -1,4 +1,4 @@
-//! Resources of runs in flight: token, slot, deadlines and account; and the causes of their ends (S-8).
+//! Resources of runs in flight (token, slot, deadlines, account), and the causes of their ends (S-8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::delivery::ticket::{Ticket, Timer};
 
 pub(crate) type RunTokens = TokenTree<RunKey, CancelCause>;
 
-/// The holdings of runs in flight, by key, without their sessions.
+/// The resources of runs in flight, by key, independent of their sessions.
 pub(crate) struct Runs {
     pub(crate) tokens: RunTokens,
     pub(crate) slots: SlotPools<SessionId, Ticket>,
@@ -32,9 +32,9 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Returns the outcome of the owner of the run in flight, if that is over or closes: an opening checks it (rule 7).
+    /// Returns the outcome of the owner of the run in flight, if the owner has ended or is closing. An opening checks it (rule 7).
     ///
-    /// The token shows it, across activations too: it fires with the owner's close, and a run with an unknown owner starts with a cancelled one.
+    /// The token carries it across activations: it fires when the owner closes, and a run with an unknown owner starts with a cancelled token.
     pub(crate) fn owner_ended(&self, state: &State) -> Option<OutcomeKind> {
         let run = state.run.as_ref()?;
         match &run.opened.owner {
@@ -42,22 +42,22 @@ impl Runs {
                 let key = RunKey { session: state.id, run: run.no };
                 let owner = RunKey { session: *session, run: *no };
                 let fired = self.tokens.fired(&key) || self.tokens.fired(&owner);
-                fired.then(|| self.closing_kind(owner, key))
+                fired.then(|| self.owner_outcome(owner, key))
             }
             Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
         }
     }
 
-    /// Returns the command by which the run in flight of `state` learns that its owner is over while its queue remains. Any other end of an owner
-    /// comes with the command itself.
+    /// Returns the command that reports to the run in flight of `state` that its owner has ended but its queue remains. Any other end of an owner
+    /// arrives with the command itself.
     fn queue_kept_cancel(&self, state: &State) -> Option<Command> {
         let outcome = self.owner_ended(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
-        self.stands_below(owner).then_some(Command::OwnerEnded { owner, outcome, queue_stands: true })
+        self.closes_whole_tree(owner).then_some(Command::OwnerEnded { owner, outcome, queue_stands: true })
     }
 
-    /// Returns the owner's commands that precede the end of the owner: a cancel of this run alone, which is the cause then, and whether its queue
-    /// remains. The token may fire before the row is readable and before the command reaches the inbox.
+    /// Returns the owner's commands that precede the end of the owner: a cancel of this run alone, which is then the cause, and the decision to keep
+    /// its queue. The token may fire before the row is readable and before the command reaches the inbox.
     pub(crate) fn pending_cancels(&self, state: &State) -> impl Iterator<Item = Command> {
         let owned = state.run.as_ref().and_then(|run| {
             let owner = run.opened.owner.run()?;
@@ -66,28 +66,28 @@ impl Runs {
         owned.into_iter().chain(self.queue_kept_cancel(state))
     }
 
-    /// Returns the command with the cause for the run `owned`, whose token has fired: its own, or its owner's.
-    pub(crate) fn word_from_above(&self, owner: RunKey, owned: RunKey) -> Command {
+    /// Returns the command with the cause for the run `owned`, whose token has fired: its own cause or its owner's.
+    pub(crate) fn cancel_cause_command(&self, owner: RunKey, owned: RunKey) -> Command {
         self.single_cancel(owner.session, owned).unwrap_or_else(|| Command::OwnerEnded {
             owner,
-            outcome: self.closing_kind(owner, owned),
-            queue_stands: self.stands_below(owner),
+            outcome: self.owner_outcome(owner, owned),
+            queue_stands: self.closes_whole_tree(owner),
         })
     }
 
-    /// Returns the outcome of `owner`, if it is over or closes, for a session that it continues (rule 7).
+    /// Returns the outcome of `owner` if it has ended or is closing, for a session that it continues (rule 7).
     ///
-    /// An owner without a token has ended, or was in flight when the host died: the journal shows which.
+    /// An owner without a token has ended, or was in flight when the host died; the journal tells them apart.
     pub(crate) fn owner_outcome_of(&self, owner: RunKey) -> Option<OutcomeKind> {
         match self.tokens.token(&owner) {
             Some(token) if !token.is_cancelled() => None,
-            Some(_) => Some(self.closes_as(owner)),
-            None => Some(self.left_behind(owner).unwrap_or(OutcomeKind::Lost)),
+            Some(_) => Some(self.closing_outcome(owner)),
+            None => Some(self.outcome_after_sweep(owner).unwrap_or(OutcomeKind::Lost)),
         }
     }
 
-    /// Returns how a run ended, or will end by the boot sweep.
-    fn left_behind(&self, key: RunKey) -> Option<OutcomeKind> {
+    /// Returns the outcome of a run that has ended, or that the boot sweep will end.
+    fn outcome_after_sweep(&self, key: RunKey) -> Option<OutcomeKind> {
         let stored = self.journal.records(key.session).ok()?;
         let state = State::fold(key.session, stored.iter().map(|stored| &stored.record)).ok()?;
         if let Some(run) = state.run.as_ref().filter(|run| run.no == key.run) {
@@ -96,38 +96,38 @@ impl Runs {
                 Hold::OutOfTurns => OutcomeKind::OutOfTurns,
                 Hold::Closing { outcome, .. } => outcome.kind(),
             });
-            // A pending cancel precedes the sweep's own end.
+            // A pending cancel precedes the end by the sweep.
             return held
-                .or_else(|| self.is_to_cancel(key.session, &run.opened.owner).then_some(OutcomeKind::Cancelled));
+                .or_else(|| self.has_cancel_row(key.session, &run.opened.owner).then_some(OutcomeKind::Cancelled));
         }
         let at = usize::try_from(key.run.0).ok()?.checked_sub(1)?;
         state.outcomes.get(at).map(Outcome::kind)
     }
 
     /// Returns whether an undelivered row cancels the run in flight of `session`, which `owner` owns.
-    fn is_to_cancel(&self, session: SessionId, owner: &Owner) -> bool {
+    fn has_cancel_row(&self, session: SessionId, owner: &Owner) -> bool {
         let Owner::Run { session: from, call, .. } = owner else { return false };
         let cancels = |row: &Row| row.kind == RowKind::Cancel && row.from == *from && row.key == RowKey::Call(*call);
         self.journal.outbox_to(session).is_ok_and(|rows| rows.iter().any(|(row, _)| cancels(row)))
     }
 
     /// Returns whether `owner` or an ancestor closes with its whole tree.
-    fn stands_below(&self, owner: RunKey) -> bool {
-        let mut above = std::iter::successors(Some(owner), |run| self.tokens.owner(run));
-        above.any(|run| self.tokens.cause(&run, |cause| cause.keeps_queues) == Some(true))
+    fn closes_whole_tree(&self, owner: RunKey) -> bool {
+        let mut ancestors = std::iter::successors(Some(owner), |run| self.tokens.owner(run));
+        ancestors.any(|run| self.tokens.cause(&run, |cause| cause.keeps_queues) == Some(true))
     }
 
-    /// Returns the outcome of its owner that ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.
-    fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
+    /// Returns the outcome of the owner that ends the run `owned`. An owner that has not decided its own close closes because its owner does.
+    fn owner_outcome(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.alone(owned) {
             Some((_, By::Owner { outcome })) => outcome,
             Some((_, By::Person | By::Host | By::Model { .. } | By::Sweep)) => OutcomeKind::Cancelled,
-            None => self.closes_as(owner),
+            None => self.closing_outcome(owner),
         }
     }
 
-    /// Returns the outcome of `run`, whose token has fired: without its own decision it closes because its owner does.
-    fn closes_as(&self, run: RunKey) -> OutcomeKind {
+    /// Returns the outcome of `run`, whose token has fired. Without a decision of its own it closes because its owner does.
+    fn closing_outcome(&self, run: RunKey) -> OutcomeKind {
         self.tokens.cause(&run, |cause| cause.closes).flatten().unwrap_or(OutcomeKind::Cancelled)
     }
 
@@ -136,19 +136,19 @@ impl Runs {
         self.tokens.cause(&owned, |cause| cause.alone.clone()).flatten()
     }
 
-    /// Returns the command that tells the run `owned` that its owner cancels it alone.
+    /// Returns the command that reports to the run `owned` that its owner cancels it alone.
     pub(crate) fn single_cancel(&self, owner: SessionId, owned: RunKey) -> Option<Command> {
         let (key, by) = self.alone(owned)?;
         Some(Command::OwnerCancels { owner, key, by })
     }
 
-    /// Opens the accounts of a resumed root run: an owned run spends from its root's.
+    /// Opens the accounts of a resumed root run. An owned run spends from its root run's account.
     pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
         if self.tokens.root(&run) == Some(run) { self.calls.restore_accounts(models, run) } else { Ok(()) }
     }
 
-    /// Releases the holdings of an ended run: its token with its cause, and its accounts.
-    pub(crate) fn run_over(&self, key: RunKey) {
+    /// Releases the resources of an ended run: its token with its cause, and its accounts.
+    pub(crate) fn release_run(&self, key: RunKey) {
         self.tokens.close(&key);
         // Only a root run has an account.
         self.calls.ledger.forget(key);
@@ -157,8 +157,8 @@ impl Runs {
         self.calls.parked.forget(key.session);
     }
 
-    /// Returns how long a queued run may still wait, counted from the last slot granted to its root, which shows that the queue moves. `None` when
-    /// the time is over, or no run waits.
+    /// Returns how long a queued run may still wait, counted from the last slot granted to its root: that grant shows that the queue moves. `None` if
+    /// the time is over, or if no run waits.
     pub(crate) fn queue_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
         let since = self.slots.of(whose).unserved_since(ticket)?;
         let until = since.checked_add(patience)?;

@@ -1,4 +1,4 @@
-//! Keys under which a run asks for slots, tokens and deadlines.
+//! Keys under which a run requests slots, tokens and deadlines.
 
 use subtend_session::command::Deadline;
 use subtend_session::ids::{RunKey, SessionId};

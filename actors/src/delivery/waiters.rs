@@ -17,11 +17,11 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Resolves when no end will be reported any more.
+    /// Resolves when the end can no longer be reported.
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn gone(&mut self) {
-        // No run has this number, so no end is reported.
+        // Run 0 does not exist, so no end is reported.
         drop((&mut self.receiver).await);
     }
 }
@@ -35,7 +35,7 @@ impl Drop for Wait<'_> {
 
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// `None` after the runtime has stopped: a later wait ends at once, even if the last actor may still answer a probe.
+    /// `None` after the runtime has stopped: a later wait ends at once, even if the last actor may still reply to a probe.
     by_session: Mutex<OpenWaits>,
 }
 
@@ -49,13 +49,13 @@ impl Default for OpenWaits {
 
 impl Waiters {
     pub(crate) fn register(&self, session: SessionId, run: RunNo) -> oneshot::Receiver<Ended> {
-        let (tell, receiver) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let mut waiters = self.lock();
         let Some(waiters) = &mut waiters.0 else { return receiver };
         let waiting = waiters.entry(session).or_default();
-        // Abandoned waits are removed at the next one.
-        waiting.retain(|(_, tell)| !tell.is_closed());
-        waiting.push((run, tell));
+        // Abandoned waits are removed by the next registration.
+        waiting.retain(|(_, sender)| !sender.is_closed());
+        waiting.push((run, sender));
         receiver
     }
 
@@ -68,7 +68,7 @@ impl Waiters {
         let mut waiters = self.lock();
         let Some(waiters) = &mut waiters.0 else { return };
         let Some(waiting) = waiters.get_mut(&session) else { return };
-        waiting.retain(|(_, tell)| !tell.is_closed());
+        waiting.retain(|(_, sender)| !sender.is_closed());
         if waiting.is_empty() {
             waiters.remove(&session);
         }
@@ -78,8 +78,8 @@ impl Waiters {
         self.lock().0.as_ref().is_some_and(|waiters| !waiters.is_empty() && waiters.contains_key(&session))
     }
 
-    /// Notifies the callers that wait for the ended run. Called when its end is durable.
-    pub(crate) fn tell(&self, session: SessionId, ended: &Ended) {
+    /// Notifies the callers that wait for the ended run. Call it once the end is durable.
+    pub(crate) fn notify(&self, session: SessionId, ended: &Ended) {
         let mut waiters = self.lock();
         let Some(waiters) = &mut waiters.0 else { return };
         let Some(waiting) = waiters.get_mut(&session) else { return };
@@ -88,20 +88,20 @@ impl Waiters {
         if waiting.is_empty() {
             waiters.remove(&session);
         }
-        for (_, tell) in ended_waiters {
+        for (_, sender) in ended_waiters {
             // The caller may have abandoned the wait.
-            drop(tell.send(ended.clone()));
+            drop(sender.send(ended.clone()));
         }
     }
 
-    /// The session could not be activated: its waits are dropped.
+    /// Drops the waits for a session that could not be activated.
     pub(crate) fn forget(&self, session: SessionId) {
         if let Some(waiters) = &mut self.lock().0 {
             waiters.remove(&session);
         }
     }
 
-    /// The runtime stops: every present and later wait ends with an error.
+    /// Ends every current and later wait with an error, when the runtime stops.
     pub(crate) fn close(&self) {
         self.lock().0 = None;
     }

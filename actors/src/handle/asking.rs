@@ -6,11 +6,11 @@ use super::SessionHandle;
 use crate::views::audit::{Audit, Decision};
 
 impl SessionHandle {
-    /// Returns the decisions on the session's calls in order, with the deciding party.
+    /// Returns the decisions on the session's calls in order, each with the deciding party.
     /// # Errors
-    /// When the session cannot be read.
+    /// The error of reading the session.
     pub async fn audit(&self) -> Result<Vec<Decision>, ReadError> {
-        // A failed journal can still be read.
+        // A poisoned journal can still be read.
         drop(self.sessions.log.journal.settled().await);
         Ok(Audit::of(&self.sessions.log.journal.records(self.id)?))
     }

@@ -15,17 +15,17 @@ use super::{ControlError, SessionHandle};
 /// Options of a new branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchOptions {
-    /// The id of the branch; a new one by default. The caller makes sure that no session has it.
+    /// The id of the branch; a new one by default. The caller makes sure that the id is unused.
     pub id: Option<SessionId>,
-    /// The message to branch from: a record of the session. The default is the last one.
+    /// The message to branch from, as a record of the session. The default is the last message.
     pub at: Option<Seq>,
-    /// Its initial context: everything up to that message for a human branch, nothing for others.
+    /// The kind of branch. A human branch starts with the context up to that message, others with an empty one.
     pub kind: BranchKind,
-    /// Its agent; the default is the one that answers in the session.
+    /// The agent of the branch; the default is the agent that answers in the session.
     pub agent: Option<Text>,
-    /// A title for listings; the default is that of the session.
+    /// The title of the branch; the default is that of the session.
     pub title: Option<Text>,
-    /// Attached JSON text.
+    /// Metadata of the branch, as JSON text.
     pub metadata: Option<Text>,
 }
 
@@ -36,7 +36,7 @@ impl Default for BranchOptions {
 }
 
 impl BranchOptions {
-    /// A person's branch from the message `at`.
+    /// Returns the options of a person's branch from the message `at`.
     pub fn at(at: Seq) -> Self {
         Self { at: Some(at), ..Self::default() }
     }
@@ -45,39 +45,39 @@ impl BranchOptions {
 /// An answer with its alternatives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternatives {
-    /// The answer: a record of the session.
+    /// The answer, as a record of the session.
     pub of: Seq,
-    /// The index of the active one.
+    /// The index of the active alternative.
     pub active: u32,
-    /// All of them; the first is the original.
+    /// All alternatives; the first is the original.
     pub choices: Vec<Alternative>,
 }
 
 /// One alternative of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
-    /// The branch that gives it; `None` for the original.
+    /// The branch with this alternative; `None` for the original.
     pub session: Option<SessionId>,
-    /// Its text; `None` while its run is in flight, and if that failed.
+    /// The text; `None` while the run is in flight, and if the run failed.
     pub text: Option<Text>,
 }
 
-/// The alternative that is now active.
+/// The result of switching to another alternative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switched {
     pub of: Seq,
-    /// Its index; 0 is the original.
+    /// The index of the active alternative; 0 is the original.
     pub to: u32,
 }
 
 impl SessionHandle {
-    /// Creates a branch, also while the session runs. A human branch has the context up to its message; calls that were open then have a
-    /// result that says so. The branch's first input opens its first run.
+    /// Creates a branch, even while the session is running. A human branch has the context up to its message; calls that were open at that point get
+    /// a result that says so. The branch's first input opens its first run.
     /// # Errors
     /// [`ControlError`]; [`ControlError::NotFound`] for an unknown message; [`ControlError::Refused`] if the title is empty, has more than
     /// one line, or more than 200 characters.
     /// # Cancel safety
-    /// Dropping the future leaves open whether the branch is created.
+    /// If the future is dropped, the branch may or may not have been created.
     pub async fn branch(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
         if let Some(title) = &options.title {
             title::check(title).map_err(|bad| ControlError::Refused(bad.to_string()))?;
@@ -85,18 +85,18 @@ impl SessionHandle {
         self.branch_as(options, true).await
     }
 
-    /// Creates a branch without checking the title; `listed`: whether listings show it.
+    /// Creates a branch without checking the title; `listed` says whether listings show it.
     pub(super) async fn branch_as(&self, options: BranchOptions, listed: bool) -> Result<SessionHandle, ControlError> {
         let sessions = &self.sessions;
         let BranchOptions { id, at, kind, agent, title, metadata } = options;
         if kind == BranchKind::Alternative {
-            return Err(ControlError::Refused("an alternative is made by `regenerate`".to_owned()));
+            return Err(ControlError::Refused("call `regenerate` to create an alternative".to_owned()));
         }
         let state = self.state().await?;
         let (mut created, manifest) = sessions.usable(&state)?.branched(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
-        // Listings must show a person's branch.
+        // Listings must show a branch of a person.
         created.inspectable |= listed;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
         let plan = BranchPlan { child, kind, at, created, manifest, by: By::Person };
@@ -110,12 +110,12 @@ impl SessionHandle {
     /// # Errors
     /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight; [`ControlError::NotFound`] for an unknown answer.
     /// # Cancel safety
-    /// Dropping the future leaves open whether the answer is regenerated.
+    /// If the future is dropped, the answer may or may not be regenerated.
     pub async fn regenerate(&self, of: Option<Seq>) -> Result<(SessionHandle, RunNo), ControlError> {
         self.regenerate_as(of, None).await
     }
 
-    /// Regenerates an answer in a branch with the given id. The caller makes sure that no session has it.
+    /// Regenerates an answer in a branch with the given id. The caller makes sure that the id is unused.
     /// # Errors, cancel safety
     /// As [`SessionHandle::regenerate`].
     pub async fn regenerate_as(
@@ -134,11 +134,11 @@ impl SessionHandle {
         Ok((child, RunNo(1)))
     }
 
-    /// Activates another alternative of an answer: of the last one that has any, or of record `of`. The next model call gets it instead.
+    /// Activates another alternative of the last answer that has any, or of record `of`. The next model call sees it instead.
     /// # Errors
     /// As [`SessionHandle::regenerate`].
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is switched.
+    /// If the future is dropped, the alternative may or may not have been activated.
     pub async fn switch(&self, of: Option<Seq>, to: SwitchTo) -> Result<Switched, ControlError> {
         match self.order(Command::Switch { of, to, by: By::Person }).await?.0 {
             Reply::Switched { of, to } => Ok(Switched { of, to }),
@@ -155,7 +155,7 @@ impl SessionHandle {
     /// # Errors
     /// As [`SessionHandle::branch`].
     pub async fn alternatives(&self) -> Result<Vec<Alternatives>, ControlError> {
-        // After the probe the session has handled every reported end.
+        // After the probe, the session has handled every reported end.
         self.probe().await.map_err(ControlError::Stopped)?;
         let state = self.state().await?;
         let original = |of: Seq| {
@@ -208,5 +208,5 @@ fn unread(error: &dyn std::fmt::Display) -> ControlError {
 }
 
 pub(super) fn unexpected(reply: &Reply) -> ControlError {
-    ControlError::Refused(format!("the session answered something else: {reply:?}"))
+    ControlError::Refused(format!("unexpected reply of the session: {reply:?}"))
 }

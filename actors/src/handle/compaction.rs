@@ -4,12 +4,12 @@ use subtend_session::command::Command;
 use subtend_session::outcome::By;
 
 use super::{ControlError, SessionHandle};
-use crate::services::running::For;
+use crate::services::running::ServiceKind;
 
-/// The size of a compaction: hidden messages, and tokens before and after.
+/// The result of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactedHistory {
-    /// The hidden messages, as many from the first.
+    /// Number of hidden messages, counted from the first.
     pub messages: u64,
     /// Estimated input tokens of the next model call, before and after.
     pub before: u64,
@@ -17,23 +17,23 @@ pub struct CompactedHistory {
 }
 
 impl SessionHandle {
-    /// Has the agent `compaction` summarise the old part of the conversation, which model calls then no longer see. A run in flight continues
+    /// Lets the agent `compaction` summarise the old part of the conversation, and hides that part from model calls. A run in flight continues
     /// meanwhile: the summary applies from its next model call on.
     ///
-    /// The journal keeps every message, and [`SessionHandle::undo_compaction`] shows them again. Word for word stay the newest messages, inputs
-    /// without an answer, open calls, and ends of tasks as far as an eighth of the tokens holds them.
+    /// The journal keeps every message, and [`SessionHandle::undo_compaction`] shows them again. The newest messages, inputs without an answer, open
+    /// calls, and ends of tasks (up to an eighth of the tokens) stay verbatim.
     /// # Errors
-    /// [`ControlError::Refused`] if no old message can be hidden yet, the agent gave no summary, or the summary is not shorter;
+    /// [`ControlError::Refused`] if no old message can be hidden yet, the agent produced no summary, or the summary is not shorter;
     /// [`ControlError::Working`] while another compaction runs.
     /// # Cancel safety
-    /// Dropping the future stops nothing: the compaction is recorded when its summary arrives.
+    /// Dropping the future does not stop the compaction: it is recorded when its summary arrives.
     pub async fn compact(&self) -> Result<CompactedHistory, ControlError> {
-        let refused = |why: &str| ControlError::Refused(format!("the session is not compacted: {why}"));
-        let Some(shift) = self.sessions.services.shift(self.id, For::Compaction) else {
+        let refused = |why: &str| ControlError::Refused(format!("cannot compact the session: {why}"));
+        let Some(guard) = self.sessions.services.begin(self.id, ServiceKind::Compaction) else {
             return Err(refused("a compaction is running: wait for it"));
         };
         let session = self.clone();
-        let task = self.sessions.life.tasks.spawn(async move { session.condense(&shift).await });
+        let task = self.sessions.life.tasks.spawn(async move { session.compact_by_service(&guard).await });
         match task.await {
             Ok(Ok(done)) => {
                 let (before, after) = done.tokens;
@@ -44,11 +44,11 @@ impl SessionHandle {
         }
     }
 
-    /// Shows model calls the messages again that the last compaction hid. An earlier compaction then applies again, if there is one.
+    /// Shows model calls the messages again that the last compaction hid. An earlier compaction applies again, if there is one.
     /// # Errors
     /// [`ControlError::Working`] while a run is in flight; [`ControlError::Refused`] if nothing is compacted.
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is undone.
+    /// If the future is dropped, the compaction may or may not have been undone.
     pub async fn undo_compaction(&self) -> Result<(), ControlError> {
         self.order(Command::UndoCompaction { by: By::Person }).await.map(drop)
     }

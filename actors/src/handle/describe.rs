@@ -10,20 +10,20 @@ use subtend_session::record::{SummarySet, TitleSet};
 
 use super::{ControlError, SessionHandle};
 use crate::services::material;
-use crate::services::running::For;
+use crate::services::running::ServiceKind;
 
 impl SessionHandle {
     /// Sets the title, replacing any other. The host's own titles (`Options::titles`) do not replace it.
     /// # Errors
     /// [`ControlError::Refused`] if it is empty, has more than one line, or more than 200 characters.
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is set; a repetition changes nothing.
+    /// If the future is dropped, the title may or may not have been set; a repetition changes nothing.
     pub async fn set_title(&self, title: impl Into<Text>) -> Result<(), ControlError> {
         let set = TitleSet { title: title.into(), by: By::Person, of: None };
         self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)
     }
 
-    /// Merges `changes`, a JSON object, into the session's metadata: each key replaces the one that exists, and null removes it.
+    /// Merges `changes`, a JSON object, into the session's metadata: each key replaces the existing one, and null removes it.
     ///
     /// ```
     /// # async fn example(session: subtend_actors::SessionHandle) -> Result<(), subtend_actors::ControlError> {
@@ -34,10 +34,10 @@ impl SessionHandle {
     /// # }
     /// ```
     /// # Errors
-    /// [`ControlError::Refused`] where `changes` is not an object, the session was opened with metadata that is not an object, or
+    /// [`ControlError::Refused`] if `changes` is not an object, the session was opened with metadata that is not an object, or
     /// the result has more than 64 KiB.
     /// # Cancel safety
-    /// Dropping the future leaves open whether the changes are merged. A repeated merge changes nothing.
+    /// If the future is dropped, the changes may or may not have been merged. A repeated merge changes nothing.
     /// # Durability
     /// The merged metadata is durable when it is returned.
     pub async fn merge_metadata(&self, changes: Value) -> Result<Map<String, Value>, ControlError> {
@@ -46,9 +46,9 @@ impl SessionHandle {
         self.metadata().await
     }
 
-    /// Returns the session's metadata: as the host attached it, with later merges; empty by default.
+    /// Returns the session's metadata: set by the host at the opening, with later merges; empty by default.
     /// # Errors
-    /// [`ControlError::Refused`] where the session was opened with metadata that is not a JSON object.
+    /// [`ControlError::Refused`] if the session was opened with metadata that is not a JSON object.
     pub async fn metadata(&self) -> Result<Map<String, Value>, ControlError> {
         let state = self.state().await?;
         let Some(text) = state.metadata() else { return Ok(Map::new()) };
@@ -58,7 +58,7 @@ impl SessionHandle {
 
     /// Returns the latest summary of the session, if any.
     /// # Errors
-    /// [`ControlError`], when the session cannot be read.
+    /// [`ControlError`] if the session cannot be read.
     pub async fn summary(&self) -> Result<Option<Arc<SummarySet>>, ControlError> {
         Ok(self.state().await?.summary)
     }
@@ -70,46 +70,46 @@ impl SessionHandle {
         Ok(material::is_summarised(&self.state().await?))
     }
 
-    /// Summarises the session by the agent `summary` and waits for the result. The service session below this one takes no slot, and a run in
-    /// flight continues. A summary already in progress is awaited.
+    /// Lets the agent `summary` summarise the session, and waits for the result. The service session below this one takes no slot, and a run in
+    /// flight continues. If a summary is already in progress, this waits for it.
     /// # Errors
-    /// [`ControlError::Refused`] if there are no messages yet, or if the service gave no summary; the previous one remains.
+    /// [`ControlError::Refused`] if there are no messages yet, or if the service produced no summary; the previous one remains.
     /// # Cancel safety
-    /// Dropping the future stops nothing: the summary is recorded when it arrives.
+    /// Dropping the future does not stop the summary: it is recorded when it arrives.
     pub async fn summarise(&self) -> Result<Text, ControlError> {
-        let refused = |why: &str| ControlError::Refused(format!("the session is not summed up: {why}"));
-        // Read before the check for a running service, whose summary is a new one.
+        let refused = |why: &str| ControlError::Refused(format!("cannot summarise the session: {why}"));
+        // Read before the check for a running service, whose summary counts as new.
         let before = self.summary().await?.map(|set| set.of);
-        let Some(shift) = self.sessions.services.shift(self.id, For::Summary) else {
+        let Some(guard) = self.sessions.services.begin(self.id, ServiceKind::Summary) else {
             self.services_done().await;
             let there = self.summary().await?.filter(|set| Some(set.of) != before);
-            return there.map(|set| Arc::clone(&set.text)).ok_or_else(|| refused("the service that wrote it failed"));
+            return there.map(|set| Arc::clone(&set.text)).ok_or_else(|| refused("the summary service failed"));
         };
         let session = self.clone();
-        let task = self.sessions.life.tasks.spawn(async move { session.sum_up(false, &shift).await });
+        let task = self.sessions.life.tasks.spawn(async move { session.write_summary(false, &guard).await });
         match task.await {
             Ok(Ok(Some(text))) => Ok(text),
-            Ok(Ok(None)) => Err(refused("nothing was said in it yet")),
+            Ok(Ok(None)) => Err(refused("it has no messages yet")),
             Ok(Err(error)) => Err(refused(&error.to_string())),
             Err(_) => Err(ControlError::Stopped(self.sessions.life.stopped())),
         }
     }
 
-    /// Waits until no service works for the session: until its title and summary are set or have failed.
+    /// Waits until no service is working for the session: its title and summary are set or have failed.
     pub async fn services_done(&self) {
         self.sessions.services.done(Some(self.id)).await;
     }
 
-    /// Starts the summary of a closed session, if the host wants it and there are new messages.
-    pub(super) fn summed_up_aside(&self) {
+    /// Starts the summary of a closed session, if the host's options ask for it and there are new messages.
+    pub(super) fn summarise_closed(&self) {
         if !self.sessions.host.options.summaries || self.id != self.root {
             return;
         }
-        let Some(shift) = self.sessions.services.shift(self.id, For::Summary) else { return };
+        let Some(guard) = self.sessions.services.begin(self.id, ServiceKind::Summary) else { return };
         let session = self.clone();
         self.sessions.life.tasks.spawn(async move {
-            if let Err(error) = session.sum_up(true, &shift).await {
-                tracing::warn!(session = %session.id, %error, "the closed session was not summed up");
+            if let Err(error) = session.write_summary(true, &guard).await {
+                tracing::warn!(session = %session.id, %error, "cannot summarise the closed session");
             }
         });
     }

@@ -12,12 +12,12 @@ use super::{SendError, SessionHandle, Stopped};
 use crate::answer::Receipt;
 use crate::hooks::message::overheard;
 
-/// Bytes of a sender's key.
+/// Maximum length of a sender's key, in bytes.
 const MAX_KEY: usize = 256;
-/// Bytes of attached metadata.
+/// Maximum size of attached metadata, in bytes.
 const MAX_METADATA: usize = 64 << 10;
 
-/// An input under construction; [`Input::send`] or [`Input::steer`] sends it.
+/// An input being built; [`Input::send`] or [`Input::steer`] sends it.
 #[derive(Clone, Debug)]
 #[must_use = "an input does nothing until it is sent"]
 pub struct Input {
@@ -32,7 +32,7 @@ impl SessionHandle {
     /// ```
     /// # async fn example(session: subtend_actors::SessionHandle) -> Result<(), subtend_actors::SendError> {
     /// let receipt = session.input("Pay the invoice.").key("invoice-17").send().await?;
-    /// // After a network failure the sender retries: the key makes it the same input.
+    /// // After a network failure the sender retries: the key identifies the input.
     /// let again = session.input("Pay the invoice.").key("invoice-17").send().await?;
     /// assert_eq!((again.input, again.again), (receipt.input, true));
     /// # Ok(())
@@ -55,11 +55,11 @@ impl SessionHandle {
         Input { session: self.clone(), input, agent: None }
     }
 
-    /// Sends an input for the next rest point; an idle session opens a run for it at once.
+    /// Sends an input for the next rest point. An idle session opens a run for it at once.
     /// # Errors
-    /// [`SendError`]; then nothing of the input is kept.
+    /// [`SendError`]; then the input is not kept.
     /// # Cancel safety
-    /// Dropping the future leaves open whether the input is accepted. With a [key](Input::key) it can be sent again.
+    /// If the future is dropped, the input may or may not have been accepted. With a [key](Input::key) it can be resent safely.
     pub async fn send(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
         self.input(text).send().await
     }
@@ -73,53 +73,53 @@ impl SessionHandle {
 }
 
 impl Input {
-    /// Sets the sender's key, at most 256 bytes: a second input with the same key in the session is the same input, permanently, and returns
-    /// the first receipt.
+    /// Sets the sender's key, at most 256 bytes. Within a session, a second input with the same key is always the same input and returns the first
+    /// receipt.
     pub fn key(mut self, key: impl Into<Text>) -> Self {
         self.input.key = Some(key.into());
         self
     }
 
-    /// Sets the turn allowance of the run that this input opens or resumes; the default is the session's.
+    /// Sets the turn limit of the run that this input opens or resumes; the default is the session's.
     pub fn turns(mut self, turns: u32) -> Self {
         self.input.turns = Some(turns);
         self
     }
 
-    /// Sets the sender, and the owner of a run that it opens; the default is a person.
+    /// Sets the sender, and the owner of a run that the input opens; the default is a person.
     pub(crate) fn by(mut self, from: From, owner: Owner) -> Self {
         self.input.from = from;
         self.input.as_owner = owner;
         self
     }
 
-    /// Sets the agent that answers from this input on, by name: its prompt, model, settings, and its tools within the session's authority. It
-    /// must be one that a person may pick, and is resolved when the input is sent.
+    /// Sets the agent that answers from this input on, by name: its prompt, model, settings, and its tools within the session's authority. A person
+    /// must be allowed to pick it. It is resolved when the input is sent.
     pub fn agent(mut self, name: impl Into<Text>) -> Self {
         self.agent = Some(name.into());
         self
     }
 
-    /// Attaches JSON of at most 64 KiB: recorded, not shown to the model.
+    /// Attaches JSON of at most 64 KiB, which is recorded but not shown to the model.
     pub fn metadata(mut self, metadata: &Value) -> Self {
         self.input.metadata = Some(metadata.to_string().into());
         self
     }
 
-    /// Requests an answer in this JSON schema, at most 64 KiB, from models with structured output. [`SessionHandle::ask`] also checks it.
+    /// Requests an answer in this JSON schema, at most 64 KiB, from models with structured output. [`SessionHandle::ask`] also validates the answer.
     pub fn format(mut self, schema: &Value) -> Self {
         self.input.format = Some(schema.to_string().into());
         self
     }
 
-    /// Sends it as [`SessionHandle::send`] does.
+    /// Sends the input as [`SessionHandle::send`] does.
     /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn send(self) -> Result<Receipt, SendError> {
         self.submit(Lane::Send).await
     }
 
-    /// Sends it as [`SessionHandle::steer`] does.
+    /// Sends the input as [`SessionHandle::steer`] does.
     /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
     pub async fn steer(self) -> Result<Receipt, SendError> {
@@ -130,7 +130,7 @@ impl Input {
         self.input.lane = lane;
         let (id, root, sessions) = (self.session.id, self.session.root, Arc::clone(&self.session.sessions));
         self.fits()?;
-        // Services read prompts of the runtime, not messages.
+        // Services read prompts of the runtime, so the hook does not apply to them.
         if let Some(hooks) = sessions.host.hooks.as_deref().filter(|_| !matches!(self.input.as_owner, Owner::Host(_))) {
             let limit = Duration::from_millis(sessions.environments.home().limits_body().tool_ms);
             overheard(hooks, limit, (id, root), &mut self.input, &mut self.agent).await?;
@@ -144,7 +144,7 @@ impl Input {
         let own = input.id;
         let accepted = sessions.cells.submit(session.id, input).await?;
         drop(pass);
-        // A second send of this call is not a repetition for the caller.
+        // A resend within this call is not a repetition for the caller.
         let again = accepted.again && own != accepted.input;
         Ok(Receipt { input: accepted.input, run: accepted.run, again, session })
     }
@@ -153,10 +153,10 @@ impl Input {
         let (key, metadata) = (self.input.key.as_deref(), self.input.metadata.as_deref());
         let bytes = |text: Option<&str>| text.map_or(0, str::len);
         if key.is_some_and(str::is_empty) {
-            return Err(SendError::BadInput("its key is empty: leave it out, or give each input its own".to_owned()));
+            return Err(SendError::BadInput("its key is empty. Omit the key, or give each input its own".to_owned()));
         }
         if self.input.turns == Some(0) {
-            return Err(SendError::BadInput("it allows 0 turns: allow 1 or more, or leave it out".to_owned()));
+            return Err(SendError::BadInput("it allows 0 turns. Allow 1 or more, or omit the number".to_owned()));
         }
         let over = |what, bytes, limit| {
             Err(SendError::BadInput(format!("its {what} has {bytes} bytes, the limit is {limit}")))

@@ -1,4 +1,4 @@
-//! Control of a session and its tree: continue, background, close, cancel, delete, detach.
+//! Lifecycle of a session and its tree: continue, background, close, cancel, delete, detach.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use subtend_session::record::From;
 
 use super::{BranchOptions, Control, ControlError, Input, SendError, SessionHandle, Stopped, WaitError};
 use crate::answer::Receipt;
-use crate::calls::workplace::forget;
+use crate::calls::workplace::remove_worktrees;
 use crate::recovery::restores::erase;
 
 /// The default message that continues an ended session (B6).
-const GO_ON: &str = "Continue your previous work.";
-/// Bytes of a detached session's title: the start of its prompt.
-const TITLE: usize = 80;
-/// How often a tree is searched for runs that were opened during its cancel.
-const ROUNDS: usize = 16;
-/// How long a forced delete waits beyond the grace, for the store and for actor restarts.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CONTINUE_TEXT: &str = "Continue your previous work.";
+/// Maximum length of a detached session's title, in bytes: the start of its prompt.
+const MAX_TITLE_BYTES: usize = 80;
+/// Maximum number of searches of a tree for runs that were opened during its cancel.
+const MAX_ROUNDS: usize = 16;
+/// Time that a forced delete waits beyond the grace, for the store and for actor restarts.
+const DELETE_MARGIN: Duration = Duration::from_secs(60);
 
 impl SessionHandle {
-    /// Returns a child by its short name.
+    /// Returns the child with this short name.
     /// # Errors
-    /// When the journal cannot be read.
+    /// The error of reading the journal.
     pub fn child(&self, short: &str) -> Result<Option<Self>, ReadError> {
         for kid in self.sessions.log.journal.kids(self.id)? {
             if self.sessions.log.journal.head(kid)?.is_some_and(|head| &*head.short.0 == short) {
@@ -44,7 +44,7 @@ impl SessionHandle {
         Self { sessions: Arc::clone(&self.sessions), id, root: self.root }
     }
 
-    /// Continues the session after any outcome, with its whole context. The new run has the session's turn allowance unless
+    /// Continues the session after any outcome, with its whole context. The new run has the session's turn limit unless
     /// [`Input::turns`](super::Input::turns) sets another.
     /// # Errors, cancel safety
     /// As [`SessionHandle::send`].
@@ -54,14 +54,14 @@ impl SessionHandle {
 
     /// Builds the input of [`SessionHandle::continue_with`], such as one with a key.
     pub fn continuation(&self, text: Option<&str>) -> Input {
-        self.input(text.unwrap_or(GO_ON))
+        self.input(text.unwrap_or(CONTINUE_TEXT))
     }
 
-    /// Moves a blocking call to the background: it returns at once, the task continues, and its end arrives as a message.
+    /// Moves a blocking call to the background: the call returns at once, the task continues, and its end arrives as a message.
     /// # Errors
-    /// [`ControlError::Refused`] for a call that waits for no task.
+    /// [`ControlError::Refused`] for a call that does not wait for a task.
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is moved; a repetition changes nothing.
+    /// If the future is dropped, the call may or may not have been moved; a repetition changes nothing.
     pub async fn background(&self, call: CallId) -> Result<Control, ControlError> {
         let (reply, _) = self.order(Command::Background { call }).await?;
         Ok(Control::of(reply))
@@ -73,31 +73,31 @@ impl SessionHandle {
     /// # Errors
     /// [`ControlError::Working`] while a run is in flight, [`ControlError::Waiting`] while inputs are queued.
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is closed.
+    /// If the future is dropped, the session may or may not have been closed.
     pub async fn close(&self) -> Result<(), ControlError> {
         self.order(Command::Close { by: By::Person }).await?;
-        self.summed_up_aside();
+        self.summarise_closed();
         Ok(())
     }
 
-    /// Cancels every run of this session and of all below it, including detached and persons' runs. Returns how many it notified; the runs
-    /// that these own end with them. Queued inputs remain.
+    /// Cancels every run of this session and of all sessions below it, including detached and persons' runs. Returns the number of notified runs; the
+    /// runs that these own end with them. Queued inputs remain.
     /// # Errors
     /// [`WaitError`], after all reachable runs were notified.
     /// # Cancel safety
-    /// Dropping the future leaves open which runs are cancelled; a repetition notifies the rest.
+    /// If the future is dropped, some runs may not have been cancelled; a repetition notifies the rest.
     /// # Durability
-    /// Each cancel is durable when this returns; ends follow within one grace. After a crash before that, a run below that has no owner (such
-    /// as a person's in a branch) ends as lost instead, and its queued inputs are processed.
+    /// Each cancel is durable when this returns; ends follow within one grace. After an earlier crash, a run in the tree without an owner (such as a
+    /// person's run in a branch) ends as lost instead, and its queued inputs are processed.
     pub async fn cancel_tree(&self) -> Result<u32, WaitError> {
-        let (mut reported, mut done, mut failed) = (HashSet::new(), 0, None);
-        for _ in 0..ROUNDS {
-            let mut tops = self.tops().await?;
-            tops.retain(|key| reported.insert(*key));
-            if tops.is_empty() {
+        let (mut notified, mut done, mut failed) = (HashSet::new(), 0, None);
+        for _ in 0..MAX_ROUNDS {
+            let mut unowned_runs = self.unowned_runs().await?;
+            unowned_runs.retain(|key| notified.insert(*key));
+            if unowned_runs.is_empty() {
                 break;
             }
-            let cancels = tops.iter().map(|key| async move {
+            let cancels = unowned_runs.iter().map(|key| async move {
                 let cancel = Command::Cancel { run: Some(key.run), by: By::Person, queue_stands: true };
                 self.of_tree(key.session).control(cancel).await
             });
@@ -112,8 +112,8 @@ impl SessionHandle {
         failed.map_or(Ok(done), Err)
     }
 
-    /// Returns the runs in flight of the tree that no other run of it owns.
-    async fn tops(&self) -> Result<Vec<RunKey>, WaitError> {
+    /// Returns the runs in flight of the tree that no other run of the tree owns.
+    async fn unowned_runs(&self) -> Result<Vec<RunKey>, WaitError> {
         let in_flight = self.in_flight().await.map_err(|error| match error {
             ControlError::Stopped(stopped) => WaitError::Stopped(stopped),
             ControlError::Working(_)
@@ -122,23 +122,25 @@ impl SessionHandle {
             | ControlError::Deleted
             | ControlError::Refused(_) => WaitError::Refused(error.to_string()),
         })?;
-        let top = |(key, owner): &(RunKey, Owner)| key.session == self.id || owner.run().is_none();
-        Ok(in_flight.into_iter().filter(top).map(|(key, _)| key).collect())
+        let is_unowned = |(key, owner): &(RunKey, Owner)| key.session == self.id || owner.run().is_none();
+        Ok(in_flight.into_iter().filter(is_unowned).map(|(key, _)| key).collect())
     }
 
     async fn in_flight(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
-        self.all_settled().await?;
+        self.await_settled().await?;
         let mut found = Vec::new();
         for (session, row) in self.sessions.log.journal.inflight().map_err(|error| self.sessions.life.unread(&error))? {
-            if row.root == self.root && self.is_above(session).map_err(|error| self.sessions.life.unread(&error))? {
+            if row.root == self.root
+                && self.contains_session(session).map_err(|error| self.sessions.life.unread(&error))?
+            {
                 found.push((RunKey { session, run: row.run }, row.owner));
             }
         }
         Ok(found)
     }
 
-    /// Returns whether `session`, of the same tree, is this one or below it.
-    fn is_above(&self, session: SessionId) -> Result<bool, ReadError> {
+    /// Returns whether `session`, of the same tree, is this session or below it.
+    fn contains_session(&self, session: SessionId) -> Result<bool, ReadError> {
         let mut at = session;
         while at != self.id && self.id != self.root {
             match self.sessions.log.journal.head(at)?.and_then(|head| head.parent) {
@@ -149,84 +151,85 @@ impl SessionHandle {
         Ok(true)
     }
 
-    async fn all_settled(&self) -> Result<(), ControlError> {
+    async fn await_settled(&self) -> Result<(), ControlError> {
         let settled = self.sessions.log.journal.settled().await;
         settled.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
-    /// Deletes this session and all below it, parents first, and returns how many. They accept nothing any more, are in no listing and no
-    /// export, and `compact_store` erases them from the store.
+    /// Deletes this session and all sessions below it, parents first, and returns their number. They no longer accept anything, listings and exports
+    /// omit them, and `compact_store` erases them from the store.
     ///
-    /// With `force`, runs in flight are cancelled as by [`SessionHandle::cancel_tree`] and their ends awaited. Services of the host are always
-    /// ended and awaited, for at most one grace.
+    /// With `force`, runs in flight are cancelled as by [`SessionHandle::cancel_tree`] and their ends awaited. Services of the host are always ended
+    /// and awaited, for at most one grace.
     /// # Errors
     /// [`ControlError::Working`] if a run is in flight without `force`; then nothing is deleted.
     /// # Cancel safety
-    /// The whole tree is deleted or none of it: with this session, all below it count as deleted. A repetition or the next start completes it.
+    /// Either the whole tree is deleted or none of it: once this session is deleted, all below it count as deleted. A repetition or the next start
+    /// completes it.
     /// # Durability
     /// The deletion is durable when this returns.
     pub async fn delete(&self, force: bool) -> Result<u32, ControlError> {
         if force {
             self.cancel_tree().await?;
-        } else if let Some((key, _)) = self.others().await?.first() {
+        } else if let Some((key, _)) = self.runs_without_services().await?.first() {
             return Err(ControlError::Working(format!(
                 "run {} of session {} is in flight: wait for its end, or force the deletion, which cancels it (`--force`)",
                 key.run, key.session
             )));
         }
-        self.without_services().await?;
+        self.end_services().await?;
         if force {
-            self.ended_below().await?;
+            self.await_ends().await?;
         }
-        self.all_settled().await?;
-        let (mut deleted, mut gone) = (0, Vec::new());
-        // A branch may be created meanwhile: repeated until nothing is left.
-        for _ in 0..ROUNDS {
-            let mut left = self.parents_first().map_err(|error| self.sessions.life.unread(&error))?;
-            left.retain(|(_, head)| !head.deleted);
-            if left.is_empty() {
+        self.await_settled().await?;
+        let (mut deleted, mut deleted_ids) = (0, Vec::new());
+        // A branch may be created meanwhile, so this repeats until the whole tree is deleted.
+        for _ in 0..MAX_ROUNDS {
+            let mut remaining = self.parents_first().map_err(|error| self.sessions.life.unread(&error))?;
+            remaining.retain(|(_, head)| !head.deleted);
+            if remaining.is_empty() {
                 break;
             }
             if self.sessions.host.faults.lowest_first() {
-                left.reverse();
+                remaining.reverse();
             }
-            let mut begun = false;
-            for (id, _) in left {
+            let mut has_started_run = false;
+            for (id, _) in remaining {
                 match self.of_tree(id).order(Command::Delete { by: By::Person }).await {
                     Ok(_) => {
                         deleted += 1;
-                        gone.push(id);
+                        deleted_ids.push(id);
                     }
-                    // Its run started meanwhile, below a deleted session: it ends with it.
-                    Err(ControlError::Working(_)) if id != self.id => begun = true,
+                    // Its run started meanwhile, below a deleted session, and ends with that session.
+                    Err(ControlError::Working(_)) if id != self.id => has_started_run = true,
                     Err(error) => return Err(error),
                 }
             }
-            if begun {
+            if has_started_run {
                 self.cancel_tree().await?;
-                self.ended_below().await?;
+                self.await_ends().await?;
             }
-            self.all_settled().await?;
+            self.await_settled().await?;
         }
-        erase(self.sessions.environments.home().checkpoints.as_ref(), gone.clone()).await;
-        forget(self.sessions.environments.home().worktrees.clone(), gone).await;
+        erase(self.sessions.environments.home().checkpoints.as_ref(), deleted_ids.clone()).await;
+        remove_worktrees(self.sessions.environments.home().worktrees.clone(), deleted_ids).await;
         Ok(deleted)
     }
 
-    /// Returns the runs in flight of the tree without those of services, which no caller waits for.
-    async fn others(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
+    /// Returns the runs in flight of the tree, except those of services, which no caller waits for.
+    async fn runs_without_services(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
         let mut in_flight = self.in_flight().await?;
         in_flight.retain(|(_, owner)| !matches!(owner, Owner::Host(_)));
         Ok(in_flight)
     }
 
     /// Ends the services of the tree. A service that a close has just started has no run yet, and would open it during the deletion.
-    async fn without_services(&self) -> Result<(), ControlError> {
+    async fn end_services(&self) -> Result<(), ControlError> {
         for (id, _) in self.parents_first().map_err(|error| self.sessions.life.unread(&error))? {
             self.sessions.services.stop(Some(id));
             self.sessions.services.done(Some(id)).await;
         }
-        // A service of an earlier process has no waiting caller here.
+        // No caller in this process waits for a service of an earlier process.
         for (key, owner) in self.in_flight().await? {
             if matches!(owner, Owner::Host(_)) {
                 let cancel = Command::Cancel { run: Some(key.run), by: By::Host, queue_stands: true };
@@ -237,7 +240,7 @@ impl SessionHandle {
         Ok(())
     }
 
-    async fn ended_below(&self) -> Result<(), ControlError> {
+    async fn await_ends(&self) -> Result<(), ControlError> {
         let grace = Duration::from_millis(self.sessions.environments.home().limits_body().grace_ms);
         let ends = async {
             for (key, _) in self.in_flight().await? {
@@ -245,7 +248,7 @@ impl SessionHandle {
             }
             Ok(())
         };
-        let waited = tokio::time::timeout(grace.saturating_mul(2).saturating_add(PATIENCE), ends).await;
+        let waited = tokio::time::timeout(grace.saturating_mul(2).saturating_add(DELETE_MARGIN), ends).await;
         waited.unwrap_or_else(|_| Err(ControlError::Working("it was cancelled and has not ended yet".to_owned())))
     }
 
@@ -254,7 +257,7 @@ impl SessionHandle {
         let mut seen = HashSet::new();
         let mut next = vec![self.id];
         while let Some(id) = next.pop() {
-            // Each once: a damaged store may hold a cycle.
+            // Visits each once: a damaged store may hold a cycle.
             if seen.insert(id)
                 && let Some(head) = self.sessions.log.journal.head(id)?
             {
@@ -265,16 +268,16 @@ impl SessionHandle {
         Ok(found)
     }
 
-    /// Starts another agent in a detached session below this one. No run waits for it, only the tree's cancel ends it, and its end notifies
-    /// this session without waking it. It takes a slot and has a wall-clock cap.
+    /// Starts another agent in a detached session below this one. No run waits for it, only a cancel of the tree ends it, and its end is reported to
+    /// this session without waking it. It takes a slot and has a wall-clock limit.
     /// # Errors
     /// [`ControlError::Refused`] for an unknown agent, or if the tree is too deep.
     /// # Cancel safety
-    /// Dropping the future leaves open whether the session is created and has its prompt.
+    /// If the future is dropped, the session may or may not have been created and started.
     pub async fn detach(&self, agent: &str, prompt: impl Into<Text>) -> Result<Self, ControlError> {
         let (agent, prompt) = (Some(agent.into()), prompt.into());
-        // Listings show the task, not the parent's subject.
-        let title = prompt.get(..prompt.floor_char_boundary(TITLE)).map(Text::from);
+        // Listings show the task instead of the parent's title.
+        let title = prompt.get(..prompt.floor_char_boundary(MAX_TITLE_BYTES)).map(Text::from);
         let options = BranchOptions { kind: BranchKind::Subagent, agent, title, ..BranchOptions::default() };
         let child = self.branch_as(options, false).await?;
         let sent = child.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;

@@ -1,4 +1,4 @@
-//! Agent overrides: another agent answers from one input on. The session's own agent and ceiling stay.
+//! Agent overrides: another agent answers from one input on, while the session's own agent and ceiling remain.
 
 use subtend_journal::ReadError;
 use subtend_session::authority::Authority;
@@ -8,7 +8,7 @@ use subtend_session::record::{AgentOverride, Record};
 use super::{SendError, SessionHandle, Stopped};
 
 impl SessionHandle {
-    /// Resolves the agent `name` for an input; later changes of its manifest do not apply.
+    /// Resolves the agent `name` for an input. Later changes of its manifest do not apply.
     pub(super) async fn overriding(&self, name: &Text) -> Result<AgentOverride, SendError> {
         let unread = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
         let settled = self.sessions.log.journal.settled().await;
@@ -24,19 +24,19 @@ impl SessionHandle {
             let Record::SessionCreated(created) = stored.record else { return None };
             Some(created)
         });
-        let created = created.ok_or_else(|| unread("it has no birth".to_owned()))?;
+        let created = created.ok_or_else(|| unread("it has no creation record".to_owned()))?;
         let agents = self.sessions.environments.of_root(self.root);
         let found = agents.catalog.get(name).filter(|manifest| manifest.pickable());
         let manifest = found.ok_or_else(|| {
             let pickable: Vec<&str> = agents.catalog.pickable().map(|manifest| &*manifest.name).collect();
             SendError::BadInput(format!("unknown agent `{name}`; agents that can answer: {}", pickable.join(", ")))
         })?;
-        // A first record names its ceiling in full; without it nothing of the workspace is shown.
+        // A first record includes its ceiling in full, so the error would show the workspace's rules; this denies all instead.
         let none = Authority::deny_all();
         let ceiling = created.ceiling.body.as_deref().unwrap_or(&none);
         let ceiling = created.imported.as_ref().map_or_else(|| ceiling.clone(), |bound| ceiling.meet(bound));
         let other = agents.in_place(manifest, (&created.model, created.source), &ceiling);
-        // Returning to the session's own agent restores its own model, which a host may have set.
+        // Returning to the session's own agent restores its model, which a host may have set.
         let model = if created.agent == *name { created.model } else { other.model };
         Ok(AgentOverride { model, ..other })
     }

@@ -19,11 +19,11 @@ impl SessionHandle {
     pub async fn queue(&self) -> Result<Vec<QueueEntry>, ControlError> {
         let mut lost = 0;
         let listed = loop {
-            let (tell, receiver) = oneshot::channel();
-            self.sessions.cells.deliver(self.id, InboxItem::Queue(tell));
+            let (sender, receiver) = oneshot::channel();
+            self.sessions.cells.deliver(self.id, InboxItem::Queue(sender));
             match receiver.await {
                 Ok(listed) => break listed,
-                // A panic of the actor lost it.
+                // A panic of the actor lost the request.
                 Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(ControlError::Stopped(self.sessions.life.stopped_at(self.id))),
             }
@@ -36,13 +36,13 @@ impl SessionHandle {
 
     /// Removes an input from the queue; returns false if it is not queued.
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is removed; a repetition returns false if it was.
+    /// If the future is dropped, the input may or may not have been removed; a repetition returns false if it was.
     pub async fn queue_remove(&self, input: InputId) -> Result<bool, ControlError> {
         let change = QueueChange::Removed(vec![input]);
         let command = Command::ChangeQueue { change, by: By::Person };
-        let (answer, again) = self.answer_or_again(command).await.map_err(ControlError::Stopped)?;
+        let (answer, again) = self.reply_or_resend(command).await.map_err(ControlError::Stopped)?;
         let (reply, _) = answer.map_err(|rejection| ControlError::of(&rejection))?;
-        // The answer may be lost, and not its effect.
+        // The reply may be lost although the removal took effect.
         Ok(matches!(reply, Reply::Done(_)) || (again && self.was_removed(input)))
     }
 
@@ -54,15 +54,15 @@ impl SessionHandle {
         })
     }
 
-    /// Removes all inputs from the queue and returns how many. Pending completions remain.
+    /// Removes all inputs from the queue and returns their number. Pending completions remain.
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is cleared.
+    /// If the future is dropped, the queue may or may not have been cleared.
     pub async fn queue_clear(&self) -> Result<u32, ControlError> {
         let mut lost = 0;
         loop {
-            let (tell, receiver) = oneshot::channel();
+            let (sender, receiver) = oneshot::channel();
             let (reply, answer) = oneshot::channel();
-            self.sessions.cells.deliver(self.id, InboxItem::ClearQueue(tell, reply));
+            self.sessions.cells.deliver(self.id, InboxItem::ClearQueue(sender, reply));
             match answer.await {
                 Ok(Ok(_)) => return Ok(receiver.await.unwrap_or(0)),
                 Ok(Err(rejection)) => return Err(ControlError::of(&rejection)),

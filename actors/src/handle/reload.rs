@@ -35,12 +35,12 @@ impl AgentChanges {
 impl SessionHandle {
     /// Loads the agents, instruction files, skills and tools of this session's tree again, and returns which agents changed.
     ///
-    /// All sessions of the tree use them from their next turn on: for the children that they start and the tools that they are offered. Prompts and
-    /// permissions that sessions recorded stay; an input that names an agent ([`Input::agent`](crate::Input::agent)) has the new manifest.
+    /// All sessions of the tree use them from their next turn on, for the children that they start and the tools that they are offered. Recorded
+    /// prompts and permissions of sessions remain; an input that names an agent ([`Input::agent`](crate::Input::agent)) uses the new manifest.
     /// # Errors
-    /// [`ControlError::Refused`] if the files cannot be used, with the reason: the tree keeps its environment.
+    /// [`ControlError::Refused`] if the files cannot be used, with the reason; the tree keeps its environment.
     /// # Durability
-    /// None: after a restart a tree has the files of then.
+    /// None: after a restart a tree uses the files of that time.
     pub fn reload(&self) -> Result<AgentChanges, ControlError> {
         let (before, after) = self.sessions.environments.reload(self.root).map_err(ControlError::Refused)?;
         Ok(AgentChanges::between(&before.catalog, &after.catalog))

@@ -1,4 +1,4 @@
-//! Files that are restored together with a rollback or a branch.
+//! Restoring files together with a rollback or a branch.
 
 use subtend_session::ids::{Hash, RunNo, SessionId};
 use subtend_tools::checkpoint::{Awaited, CheckpointError, Checkpoints, RestorePlan, Restored};
@@ -7,8 +7,8 @@ use super::{BranchOptions, ControlError, SessionHandle};
 use crate::views::checkpoints::{RestorePoint, restore_plan, unread, unrestored};
 
 impl SessionHandle {
-    /// Returns what a rollback or a branch with files would change in files, from the checkpoints of the session and of the runs that it
-    /// owned. Files that commands changed have no checkpoints.
+    /// Returns the file changes of a rollback or a branch with files, from the checkpoints of the session and of the runs that it owned. Files that
+    /// shell commands changed have no checkpoints.
     /// # Errors
     /// [`ControlError::Refused`] if the host keeps no checkpoints or they cannot be read; [`ControlError::Working`] while a session whose
     /// files would be restored has a run in flight.
@@ -20,13 +20,13 @@ impl SessionHandle {
         Ok(plan.await.map_err(|error| unread(&error))??.1)
     }
 
-    /// As [`SessionHandle::roll_back`], and restores the files that the run changed. `shown` is the digest of the plan that a person
-    /// confirmed: all files of it are restored, or none. A kill leaves both the words and the files, or neither, rolled back after the next
-    /// start.
+    /// Rolls back as [`SessionHandle::roll_back`] does, and restores the files that the run changed. `shown` is the digest of the plan that a person
+    /// confirmed: either all its files are restored or none. If the process is killed, the next start completes or undoes the conversation and the
+    /// files together.
     /// # Errors
-    /// As [`SessionHandle::roll_back`]; [`ControlError::Refused`] if the plan is another one by now, or cannot be carried out.
+    /// As [`SessionHandle::roll_back`]; [`ControlError::Refused`] if the plan has changed since, or cannot be carried out.
     /// # Cancel safety
-    /// Dropping the future does not stop it.
+    /// Dropping the future does not stop the rollback.
     pub async fn roll_back_files(&self, run: Option<RunNo>, shown: Hash) -> Result<(RunNo, Restored), ControlError> {
         let handle = self.clone();
         let awaits = |run| Awaited::RolledBack(run);
@@ -34,11 +34,11 @@ impl SessionHandle {
         self.restoring(RestorePoint::Run(run), awaits, shown, order).await
     }
 
-    /// As [`SessionHandle::branch`], and restores the files to their state at the message. See [`SessionHandle::roll_back_files`].
+    /// Branches as [`SessionHandle::branch`] does, and restores the files to their state at the message. See [`SessionHandle::roll_back_files`].
     /// # Errors
     /// As [`SessionHandle::branch`] and [`SessionHandle::roll_back_files`].
     /// # Cancel safety
-    /// Dropping the future does not stop it.
+    /// Dropping the future does not stop the branch.
     pub async fn branch_files(
         &self,
         options: BranchOptions,
@@ -50,7 +50,7 @@ impl SessionHandle {
         self.restoring(point, |_| Awaited::Branch(id), shown, order).await
     }
 
-    /// Records the restore, has `order` decide, and restores the files if that is in the journal.
+    /// Records the restore, lets `order` decide, and restores the files if the decision is in the journal.
     async fn restoring<T: Send + 'static, F>(
         &self,
         point: RestorePoint,
@@ -68,7 +68,7 @@ impl SessionHandle {
         let plan = tokio::task::spawn_blocking(move || restore_plan(&journal, &of, (id, point)));
         let (run, plan) = plan.await.map_err(|error| unread(&error))??;
         let (awaits, order, of) = (awaits(run), order(run), checkpoints.clone());
-        // A caller that goes away leaves nothing half done.
+        // In a task, so that a caller that disappears does not leave the restore half done.
         let task = self.sessions.life.tasks.spawn(async move {
             let intend = tokio::task::spawn_blocking(move || of.intend((id, run), (plan, shown), awaits, held));
             let pending = intend.await.map_err(|error| unread(&error))?.map_err(|error| unrestored(&error))?;
@@ -76,13 +76,13 @@ impl SessionHandle {
             let Some(pending) = pending else { return Ok((done?, Restored::default())) };
             let done = match done {
                 Ok(done) => done,
-                // Whether it is in the journal, the next start says.
+                // The next start finds out whether it is in the journal.
                 Err(error @ ControlError::Stopped(_)) => return Err(error),
                 Err(error) => {
                     let withdrawn = tokio::task::spawn_blocking(move || checkpoints.withdraw(&pending));
                     if let Err(left) = withdrawn.await.map_err(|left| left.to_string()).and_then(|done| done.map_err(|left| left.to_string()))
                     {
-                        tracing::warn!(session = %id, error = left, "a restore that was refused is left: the next start removes it");
+                        tracing::warn!(session = %id, error = left, "cannot remove a refused restore; the next start removes it");
                     }
                     return Err(error);
                 }
@@ -95,16 +95,16 @@ impl SessionHandle {
     }
 
     fn checkpoints(&self) -> Result<Checkpoints, ControlError> {
-        let none = || ControlError::Refused("this host keeps no checkpoints: no file can be restored".to_owned());
+        let none = || ControlError::Refused("this host keeps no checkpoints, so no file can be restored".to_owned());
         self.sessions.environments.home().checkpoints.clone().ok_or_else(none)
     }
 }
 
-/// Says what happened when the journal has the change and the files are not restored.
+/// Returns the error for a change that is in the journal, but whose files are not restored.
 fn after_record(awaits: Awaited, error: &CheckpointError) -> ControlError {
     let did = match awaits {
-        Awaited::RolledBack(run) => format!("run {run} is rolled back"),
-        Awaited::Branch(branch) => format!("the branch {branch} is made"),
+        Awaited::RolledBack(run) => format!("run {run} was rolled back"),
+        Awaited::Branch(branch) => format!("the branch {branch} was created"),
     };
-    ControlError::Refused(format!("{did}, and its files are not restored: {error}"))
+    ControlError::Refused(format!("{did}, but its files were not restored: {error}"))
 }

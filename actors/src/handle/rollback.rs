@@ -8,16 +8,16 @@ use subtend_session::outcome::By;
 use super::{ControlError, SessionHandle};
 
 impl SessionHandle {
-    /// Rolls back a run that ended without completing, or the last run, and returns its number. Later model calls and branches no longer see
-    /// its messages; an owner keeps the result that it received.
+    /// Rolls back a run that ended without completing, or the last run, and returns its number. Later model calls and branches no longer see its
+    /// messages; an owner keeps the result that it received.
     ///
-    /// Hidden are the inputs that the run took, and its answers, results and notices; the journal keeps all of them. **Effects are not
-    /// undone**: files and costs remain, and so does an agent override by one of its inputs. A repetition changes nothing.
+    /// This hides the inputs that the run took, and its answers, results and notices; the journal keeps all of them. **Effects are not undone**:
+    /// files and costs remain, and so does an agent override by one of its inputs. A repetition changes nothing.
     /// # Errors
     /// [`ControlError::Working`] while a run is in flight; [`ControlError::NotFound`] for an unknown run; [`ControlError::Refused`] if it
     /// completed.
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is rolled back.
+    /// If the future is dropped, the run may or may not have been rolled back.
     pub async fn roll_back(&self, run: Option<RunNo>) -> Result<RunNo, ControlError> {
         match self.order(Command::RollBack { run, by: By::Person }).await?.0 {
             Reply::Done(run) => Ok(run),

@@ -11,7 +11,7 @@ pub struct RunHandle {
     pub(super) no: RunNo,
 }
 
-/// Where a run is.
+/// Progress of a run.
 enum RunPhase {
     Ended(Box<Ended>),
     InFlight,
@@ -28,7 +28,7 @@ impl RunHandle {
         &self.session
     }
 
-    /// Waits until it has ended; returns at once if it already has.
+    /// Waits until the run has ended; returns at once if it already has.
     pub async fn ended(&self) -> Result<Ended, WaitError> {
         let (SessionHandle { sessions, id, .. }, run) = (&self.session, self.no);
         loop {
@@ -37,7 +37,7 @@ impl RunHandle {
             match self.phase().await? {
                 RunPhase::Ended(ended) => return Ok(*ended),
                 RunPhase::InFlight => return waiter.await.map_err(|_| WaitError::Stopped(sessions.life.stopped())),
-                // The end of the previous run opens it, or shows that it never opens.
+                // The end of the previous run opens this run, or shows that it never opens.
                 RunPhase::Behind(at) => {
                     let before = sessions.waiters.register(*id, at);
                     let still = self.session.probe().await.map_err(WaitError::Stopped)?.in_flight == Some(at);
@@ -49,10 +49,10 @@ impl RunHandle {
         }
     }
 
-    /// Returns how it ended; `None` while it is in flight, or has yet to open.
+    /// Returns the outcome of the run; `None` while it is in flight or has not been opened.
     ///
     /// # Errors
-    /// [`WaitError::NoSuchRun`] for one that no input can open any more, and when the runtime has stopped.
+    /// [`WaitError::NoSuchRun`] if no input can open it any more; otherwise an error if the runtime has stopped.
     pub async fn ended_yet(&self) -> Result<Option<Ended>, WaitError> {
         Ok(match self.phase().await? {
             RunPhase::Ended(ended) => Some(*ended),
@@ -69,7 +69,7 @@ impl RunHandle {
         match probed.in_flight {
             Some(at) if at == run => Ok(RunPhase::InFlight),
             Some(at) if at < run => Ok(RunPhase::Behind(at)),
-            // It may have ended before the last one: a queued input opens the next run at once.
+            // It may have ended before the last run: a queued input opens the next run at once.
             Some(_) | None => {
                 let ended =
                     Ended::read(&sessions.log.journal, *id, run).map_err(|error| sessions.life.unread(&error))?;
@@ -78,9 +78,9 @@ impl RunHandle {
         }
     }
 
-    /// Cancels it and all that it owns, if it is in flight.
+    /// Cancels the run and all runs it owns, if it is in flight.
     /// # Cancel safety
-    /// Dropping the future leaves open whether the run is cancelled.
+    /// If the future is dropped, the run may or may not have been cancelled.
     /// # Durability
     /// The cancel is durable when this returns; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {

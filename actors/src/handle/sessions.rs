@@ -15,7 +15,7 @@ use crate::spawn::agents::Agents;
 use crate::spawn::environments::Environments;
 use crate::values::error::ControlError;
 
-/// The sessions of a runtime for handles: commands go to cells, all else is read.
+/// Access to the sessions of a runtime for handles: commands go to cells, everything else is read.
 pub(crate) struct SessionServices {
     pub(crate) cells: Arc<Cells>,
     pub(crate) environments: Arc<Environments>,

@@ -33,7 +33,7 @@ pub(crate) async fn overheard(
         }
         Ok(Ok(Err(Refused(why)))) => refused(format!("the host refuses the message: {why}")),
         Ok(Err(panic)) => {
-            tracing::error!(%session, %panic, "a hook panicked: the message is refused");
+            tracing::error!(%session, %panic, "a hook panicked; the message is refused");
             refused("the message was not sent: a hook of the host failed".to_owned())
         }
         Err(_) => {

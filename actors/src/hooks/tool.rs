@@ -1,4 +1,4 @@
-//! The hooks around a local call.
+//! The hooks before and after a local call.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct GrantedApprovals {
 }
 
 impl GrantedApprovals {
-    /// Checks a call of `tool`: an `Ask` needs an approval, and no approval lifts a deny.
+    /// Checks a call of `tool`: an `Ask` needs an approval, and an approval does not lift a deny.
     pub(crate) fn check(
         &self,
         tools: &Registry,
@@ -39,17 +39,17 @@ pub(crate) struct Hooked {
     pub(crate) tool: Arc<dyn Tool>,
     pub(crate) tool_call: ToolAsked,
     pub(crate) only: Option<Vec<Text>>,
-    pub(crate) word: GrantedApprovals,
+    pub(crate) approvals: GrantedApprovals,
     pub(crate) lease: Lease,
 }
 
 impl Hooked {
-    /// Runs the call. A cancel drops a running hook: before the call it does not start, and after it the result is withheld.
+    /// Runs the call. A cancel drops a running hook: before the call, the call does not start; after it, the result is withheld.
     pub(crate) async fn run(mut self, mut call: ToolInvocation) -> ToolOutcome {
         let stop = call.cancel.clone();
         let before = tokio::select! {
             biased;
-            () = stop.cancelled() => return ToolOutcome::NeverBegun,
+            () = stop.cancelled() => return ToolOutcome::NotStarted,
             before = guarded(|| self.hooks.before_tool(self.tool_call.clone())) => before,
         };
         match before {
@@ -63,20 +63,20 @@ impl Hooked {
                 return ToolOutcome::Error(ToolError::denied(error));
             }
             Err(panic) => {
-                tracing::error!(session = %self.tool_call.session, %panic, "a hook panicked: the call is denied");
+                tracing::error!(session = %self.tool_call.session, %panic, "a hook panicked; the call is denied");
                 let error = format!("denied: a hook of the host failed before this call of {}", self.tool_call.tool);
                 return ToolOutcome::Error(ToolError::denied(error));
             }
         }
         if !self.lease.runs() {
-            // The hook took longer than the process may work: the runtime stops.
+            // The hook ran until the store's lease ended: the runtime stops.
             std::future::pending::<()>().await;
         }
         let outcome = tool_call::run(&self.tool, call).await;
         let shown = match &outcome {
             ToolOutcome::Output(output) => (false, Arc::clone(&output.content)),
             ToolOutcome::Error(error) => (true, error.message.as_str().into()),
-            ToolOutcome::Panic(_) | ToolOutcome::NeverBegun => return outcome,
+            ToolOutcome::Panic(_) | ToolOutcome::NotStarted => return outcome,
         };
         let done = ToolDone { asked: self.tool_call, error: shown.0, text: shown.1 };
         let after = tokio::select! {
@@ -88,23 +88,23 @@ impl Hooked {
             Ok(None) => outcome,
             Ok(Some(text)) => with_text(outcome, text),
             Err(failed) => {
-                tracing::error!(%failed, "a hook failed: the result is withheld");
-                with_text(outcome, "the call has ended; its result is withheld: a hook of the host failed".into())
+                tracing::error!(%failed, "a hook failed; the result is withheld");
+                with_text(outcome, "the call has ended, but its result is withheld: a hook of the host failed".into())
             }
         }
     }
 
-    /// Returns the hook's arguments, if the call may run with them.
+    /// Returns the hook's arguments if the call may run with them.
     fn replace(&mut self, args: Value, authority: &Authority) -> Result<Value, ToolError> {
         let (name, text) = (&self.tool_call.tool, args.to_string());
         match self.tools.classify(name, &text, authority, self.only.as_deref(), true, &|_| false) {
             Classified::Ready { args, .. } => {
-                self.word.check(&self.tools, &*self.tool, &args, authority)?;
+                self.approvals.check(&self.tools, &*self.tool, &args, authority)?;
                 self.tool_call.args = args.clone();
                 Ok(args)
             }
             Classified::Invalid { message, .. } => {
-                Err(ToolError::failed(format!("a hook of the host gave arguments that do not fit: {message}")))
+                Err(ToolError::failed(format!("a hook of the host returned invalid arguments: {message}")))
             }
         }
     }
@@ -115,6 +115,6 @@ fn with_text(outcome: ToolOutcome, text: Text) -> ToolOutcome {
     match outcome {
         ToolOutcome::Output(_) => ToolOutcome::Output(ToolOutput { content: text, truncated_from: None }),
         ToolOutcome::Error(error) => ToolOutcome::Error(ToolError { message: text.to_string(), ..error }),
-        ToolOutcome::Panic(_) | ToolOutcome::NeverBegun => outcome,
+        ToolOutcome::Panic(_) | ToolOutcome::NotStarted => outcome,
     }
 }

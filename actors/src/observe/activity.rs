@@ -1,4 +1,4 @@
-//! Activity: the events of a session and of all that works below it, each with the call that started it.
+//! Activity: the events of a session and of all sessions working below it, each with the call that started it.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -15,15 +15,14 @@ use crate::handle::SessionHandle;
 use crate::log::Log;
 use crate::observe::event::{Event, EventKind, Next, Subscription};
 
-/// Ancestors that are followed: a damaged store may hold a cycle.
+/// Maximum number of ancestors to follow: a damaged store may hold a cycle.
 const MAX_PATH: usize = 256;
 
 /// One event of a session or of a session below it.
 #[derive(Clone, Debug)]
 pub struct NestedEvent {
     pub event: Event,
-    /// The call of the watched session that started this branch of work; `None` for the session's own events, and for branches of persons and
-    /// the host.
+    /// The call of the watched session that started this work; `None` for the session's own events, and for branches of persons and the host.
     pub under: Option<CallId>,
     /// Distance from the watched session: 0 for its own events.
     pub depth: u32,
@@ -33,16 +32,16 @@ pub struct NestedEvent {
 #[derive(Clone, Debug)]
 pub enum ActivityItem {
     Event(Box<NestedEvent>),
-    /// The reader was too slow, and missed this many events of the runtime. Durable ones can be read from the journal.
+    /// The number of the runtime's events that the reader missed because it was too slow. Durable ones can be read from the journal.
     Missed(u64),
 }
 
-/// A live view of a session and of all that works below it; also a [`Stream`]. See [`SessionHandle::activity`].
+/// A live view of a session and of all sessions working below it; also a [`Stream`]. See [`SessionHandle::activity`].
 pub struct Activity {
     session: SessionId,
     log: Arc<Log>,
     events: Subscription,
-    /// Known sessions, and their position below the watched one, if any.
+    /// Known sessions, with their position below the watched one, if any.
     known: HashMap<SessionId, Option<(Option<CallId>, u32)>>,
 }
 
@@ -53,7 +52,7 @@ impl std::fmt::Debug for Activity {
 }
 
 impl SessionHandle {
-    /// Returns the live events of the session and of all that works below it, starting with the text of running streams. Other sessions of the
+    /// Returns the live events of the session and of all sessions working below it, starting with the text of running streams. Other sessions of the
     /// tree are excluded.
     ///
     /// ```
@@ -105,12 +104,12 @@ impl Activity {
         {
             self.place(event.session, &created.place);
         }
-        let (under, depth) = self.stands(event.session)?;
+        let (under, depth) = self.position(event.session)?;
         Some(ActivityItem::Event(Box::new(NestedEvent { event, under, depth })))
     }
 
     /// Returns the position of `session` below the watched one. A session that is not in the journal yet is not cached.
-    fn stands(&mut self, session: SessionId) -> Option<(Option<CallId>, u32)> {
+    fn position(&mut self, session: SessionId) -> Option<(Option<CallId>, u32)> {
         if let Some(known) = self.known.get(&session) {
             return *known;
         }
@@ -130,13 +129,13 @@ impl Activity {
     /// Caches the position of a session whose parent is known.
     fn place(&mut self, session: SessionId, place: &Place) {
         let Place::Child { parent, call, kind, .. } = place else { return };
-        let Some(above) = self.known.get(parent) else { return };
+        let Some(parent_position) = self.known.get(parent) else { return };
         // A service is not part of a session's work.
-        let stands = above.filter(|_| *kind != BranchKind::Service).map(|(under, depth)| {
+        let position = parent_position.filter(|_| *kind != BranchKind::Service).map(|(under, depth)| {
             let own = *parent == self.session;
             (if own { *call } else { under }, depth.saturating_add(1))
         });
-        self.known.insert(session, stands);
+        self.known.insert(session, position);
     }
 }
 

@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use subtend_session::ids::{Lsn, SessionId};
 use tokio::sync::watch;
 
-/// Waiting readers by session. An empty list costs one atomic load per batch.
+/// Waiting readers by session. Without readers a batch costs one atomic load.
 #[derive(Default)]
 pub(crate) struct AppendNotices {
     waiting: AtomicUsize,
@@ -22,13 +22,13 @@ pub(crate) struct AppendNotice {
 }
 
 impl AppendNotices {
-    /// Registers for batches of `session`: later ones are reported, earlier ones can be read.
+    /// Registers for batches of `session`: later batches are reported, earlier ones can be read.
     pub(crate) fn attach(self: &Arc<Self>, session: SessionId) -> AppendNotice {
         let mut by_session = self.lock();
         let last = by_session.entry(session).or_insert_with(|| watch::Sender::new(Lsn(0))).subscribe();
         self.waiting.store(by_session.len(), Ordering::Relaxed);
         drop(by_session);
-        // Pairs with the fence of `Publisher::appended`: either that sees the count, or the caller's reads see the batch.
+        // Pairs with the fence of `Publisher::appended`: either that code sees the count, or the caller's reads see the batch.
         std::sync::atomic::fence(Ordering::SeqCst);
         AppendNotice { notices: Arc::clone(self), session, last }
     }

@@ -25,27 +25,26 @@ pub struct Event {
 pub enum EventKind {
     /// A durable record. Records of one session come in order, without gaps.
     Record {
-        /// Its position in the session's journal.
+        /// The record's position in the session's journal.
         seq: Seq,
         record: Arc<Record>,
     },
-    /// A piece of a streamed answer; not durable, invalid when the attempt is discarded.
+    /// A piece of a streamed answer. It is not durable, and invalid once the attempt is discarded.
     ///
-    /// No piece of a retry precedes the `AttemptDiscarded` of the attempt before it (and the `TurnStarted` of its own), and none follows the
+    /// Pieces of a retry come after the `AttemptDiscarded` of the previous attempt and their own `TurnStarted`, and no piece comes after the
     /// `AttemptDiscarded` or `TurnAnswered` of its attempt.
     Delta {
         run: RunNo,
         turn: TurnNo,
         attempt: AttemptNo,
-        /// Bytes of text, or of reasoning, before this piece in the attempt; for a call, the number of earlier calls. A late reader gets the text so
-        /// far with offset 0, up to 1 MiB of each kind.
+        /// The number of bytes of text or of reasoning before this piece in the attempt; for a call, the number of earlier calls. A late reader gets
+        /// the text so far with offset 0, up to 1 MiB of each kind.
         offset: u64,
         delta: Delta,
     },
     /// A line of progress of a tool; not durable.
     Progress { call: CallId, line: Text },
-    /// A change of the queue. [`crate::Events`] derives it from the journal, right after its record; a [`Subscription`] has no such
-    /// events.
+    /// A change of the queue. [`crate::Events`] derives it from the journal, right after its record; a [`Subscription`] does not have these events.
     Queue { seq: Seq, event: QueueEvent },
 }
 
@@ -53,7 +52,7 @@ pub enum EventKind {
 #[derive(Clone, Debug)]
 pub enum Next {
     Event(Event),
-    /// The reader was too slow, and missed this many events of the runtime. Durable ones can be read from the journal.
+    /// The number of the runtime's events that the reader missed because it was too slow. Durable ones can be read from the journal.
     Missed(u64),
 }
 
@@ -64,7 +63,7 @@ pub enum EventLine<'a> {
     /// See [`EventKind::Record`].
     Record {
         session: SessionId,
-        /// Its position in the journal.
+        /// The record's position in the journal.
         seq: Seq,
         record: &'a Record,
     },
@@ -76,7 +75,7 @@ pub enum EventLine<'a> {
         attempt: AttemptNo,
         /// The kind of the piece.
         kind: DeltaKind,
-        /// Bytes of that kind, or calls, before it in the attempt.
+        /// The number of bytes of that kind, or of calls, before this piece in the attempt.
         offset: u64,
         /// The text, or the name of the called tool.
         text: &'a str,
@@ -112,7 +111,7 @@ pub enum DeltaKind {
 }
 
 impl Event {
-    /// Returns the event for machines.
+    /// Returns the event in its machine-readable form.
     pub fn line(&self) -> EventLine<'_> {
         match &self.what {
             EventKind::Record { seq, record } => EventLine::Record { session: self.session, seq: *seq, record },

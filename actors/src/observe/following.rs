@@ -1,4 +1,4 @@
-//! Events of one session: its durable records from any point on, then live ones.
+//! Events of one session: its durable records from any position on, then live ones.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,29 +20,28 @@ use crate::observe::streams::{self, AttemptKey};
 use crate::values::error::Stopped;
 
 /// Records read from the journal at a time.
-const PAGE: usize = 128;
+const PAGE_SIZE: usize = 128;
 
-/// Why the events of a session end early.
+/// The reason why the events of a session end early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventsError {
-    /// The runtime stopped before the reader had caught up, or its journal failed: continue after the last seen record when the store is open
-    /// again.
+    /// The runtime stopped before the reader caught up, or its journal failed. Continue after the last seen record once the store is open again.
     #[error("{0}")]
     Stopped(Stopped),
     #[error("the session's events cannot be read: {0}")]
     Read(#[source] ReadError),
 }
 
-/// The events of one session: its records from one on, each once and in order, and pieces of streamed answers; also a [`Stream`] of them.
+/// The events of one session: its records from a position on, each once and in order, and pieces of streamed answers; also a [`Stream`] of them.
 ///
-/// Stored records are read from the journal, later ones arrive live. A reader that falls behind reads from the journal: it never misses a
-/// record and never slows the session. After record `n`, `events(n.next())` continues, also after a restart.
+/// Stored records are read from the journal, later ones arrive live. A reader that falls behind reads from the journal: it never misses a record and
+/// never slows the session. After record `n`, start at `events(n.next())`, even after a restart.
 ///
-/// No delta of a retry precedes the end of the attempt before it, and none follows its own end. The first attempt of a turn is shown at once,
-/// on a slow disk even before the previous answer is durable. Changes of the queue ([`EventKind::Queue`]) follow their record; a late start reads
-/// the earlier records once for that, page by page. A delta with offset 0 is the text so far, which a late or slow reader gets. To assemble
-/// the text, cut it to the delta's offset and append the piece.
+/// Pieces of a retry come after the end of the previous attempt, and no piece comes after the end of its own attempt. The first attempt of a turn is
+/// shown at once, on a slow disk even before the previous answer is durable. Changes of the queue ([`EventKind::Queue`]) follow their record; to
+/// compute them, a late start reads the earlier records once, page by page. A delta with offset 0 is the text so far, for a late or slow reader. To
+/// assemble the text, truncate it to the delta's offset and append the piece.
 pub struct Events {
     session: SessionId,
     reader: Polled<FollowingReader, Result<Option<Event>, EventsError>>,
@@ -56,10 +55,10 @@ struct FollowingReader {
     next: Seq,
     page: VecDeque<Stored>,
     queue: QueueEvents,
-    /// Whether `queue` has read the records before the first event.
+    /// True if `queue` has read the records before the first event.
     primed: bool,
     derived: VecDeque<Event>,
-    /// Whether the journal may hold records that do not arrive live.
+    /// True if the journal may hold records that do not arrive live.
     behind: bool,
     live: Subscription,
     over: Option<AttemptKey>,
@@ -92,7 +91,7 @@ impl Events {
         Self { session, reader: Polled::new(reader) }
     }
 
-    /// Returns the next event, or `None` after a shutdown when all events were returned.
+    /// Returns the next event. After a shutdown, returns the remaining events and then `None`.
     /// # Errors
     /// [`EventsError`]; the call may be repeated.
     /// # Cancel safety
@@ -158,20 +157,20 @@ impl FollowingReader {
 
     /// Reads a page. After the last one the reader is no longer behind.
     async fn read(&mut self) -> Result<(), EventsError> {
-        // A record that was appended before this reader attached, and is not durable yet, arrives in no other way.
+        // A record that was appended before this reader attached, but is not durable yet, arrives in no other way.
         let settled = self.log.journal.settled().await;
         settled.map_err(|poison| EventsError::Stopped(Stopped::Poisoned(poison.to_string())))?;
         if !self.primed {
             self.prime()?;
         }
         let page = self.page(self.next)?;
-        self.behind = page.len() >= PAGE;
+        self.behind = page.len() >= PAGE_SIZE;
         self.page = page.into();
         Ok(())
     }
 
     fn page(&self, from: Seq) -> Result<Vec<Stored>, EventsError> {
-        self.log.journal.records_from(self.session, from, PAGE).map_err(|error| match error {
+        self.log.journal.records_from(self.session, from, PAGE_SIZE).map_err(|error| match error {
             ReadError::Closed => EventsError::Stopped(self.life.stopped()),
             error @ (ReadError::NoSuchSession(_)
             | ReadError::Damaged { .. }
@@ -198,7 +197,7 @@ impl FollowingReader {
 
     fn map_event(&mut self, event: Event) -> Option<Event> {
         match &event.what {
-            // It was read from the journal before it arrived.
+            // The record was read from the journal before it arrived.
             EventKind::Record { seq, .. } if *seq < self.next => None,
             EventKind::Record { seq, record } if *seq == self.next => {
                 let record = Arc::clone(record);
@@ -208,7 +207,7 @@ impl FollowingReader {
                 self.behind = true;
                 None
             }
-            // Its end was read from the journal before it arrived.
+            // The attempt's end was read from the journal before the piece arrived.
             EventKind::Delta { turn, attempt, .. } if Some((*turn, *attempt)) <= self.over => None,
             EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => Some(event),
         }

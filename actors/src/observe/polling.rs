@@ -1,4 +1,4 @@
-//! Adapts readers with an asynchronous `next` to streams.
+//! Adapter from readers with an asynchronous `next` to streams.
 
 use std::task::{Context, Poll};
 
@@ -16,7 +16,7 @@ impl<R: Send + 'static, T: 'static> Polled<R, T> {
         Self { idle: Some(reader), reading: None }
     }
 
-    /// The reader, unless a read is pending.
+    /// Returns the reader, unless a read is pending.
     pub(crate) fn idle(&mut self) -> Option<&mut R> {
         self.idle.as_mut()
     }

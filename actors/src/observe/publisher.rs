@@ -1,4 +1,4 @@
-//! The publisher: delivers durable records to subscribers in order, and live progress at once.
+//! The publisher: delivers durable records to subscribers in order, and live progress immediately.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,11 +27,11 @@ pub(crate) struct PublishedBatch {
     pub(crate) at: Appended,
     pub(crate) ends: Ends,
     pub(crate) born: Vec<SessionId>,
-    /// Its records, if there was a subscriber when it was appended.
+    /// The records of the batch, if there was a subscriber when it was appended.
     pub(crate) shown: Option<Vec<ShownRecords>>,
 }
 
-/// The subscriptions. Almost free without subscribers.
+/// The subscriptions. They cost almost nothing without subscribers.
 pub(crate) struct Publisher {
     shared: Arc<PublisherState>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Publisher {
 struct PublisherState {
     live: Mutex<LiveText>,
     listeners: Arc<AtomicUsize>,
-    /// Sessions in `LiveText::streams` and waiting batches, readable without the lock.
+    /// Number of sessions in `LiveText::streams` and of waiting batches, readable without the lock.
     streaming: AtomicUsize,
     notices: Arc<AppendNotices>,
 }
@@ -48,15 +48,15 @@ struct PublisherState {
 struct LiveText {
     /// `None` after the runtime has stopped.
     events: Option<broadcast::Sender<Arc<Event>>>,
-    /// Batches that are not durable yet, in the order of each session. Bounded by the journal's unsynced writes.
+    /// Batches that are not durable yet, in the order of each session. The journal's unsynced writes bound their number.
     batches: Option<mpsc::UnboundedSender<PublishedBatch>>,
     waiting: usize,
     streams: Streams,
 }
 
 impl Publisher {
-    /// Starts the task that waits for durability. It ends with the publisher, or when the journal is poisoned: nothing after a failed append is
-    /// shown (J-9).
+    /// Starts the task that waits for durability. It ends with the publisher, or when the journal is poisoned: nothing is published after a failed
+    /// append.
     pub(crate) fn start(journal: Journal, capacity: usize) -> Self {
         let (events, _) = broadcast::channel(capacity);
         let (batches, waiting) = mpsc::unbounded_channel();
@@ -71,10 +71,10 @@ impl Publisher {
         Self { shared }
     }
 
-    /// Subscribes: the text so far of running streams, then all later events.
+    /// Subscribes to events: first the text so far of running streams, then all later events.
     pub(crate) fn subscribe(&self, scope: SubscriptionScope) -> Subscription {
         let listening = ListenerCount::new(&self.shared.listeners);
-        // Pairs with the fence of `appended`: either a batch sees the subscriber, or it is in the log by now.
+        // Pairs with the fence of `appended`: either a batch sees the subscriber, or it is already in the log.
         fence(Ordering::SeqCst);
         let live = self.shared.lock();
         let receiver = match &live.events {
@@ -97,24 +97,24 @@ impl Publisher {
 
     pub(crate) fn appended(&self, mut batch: PublishedBatch) {
         let shared = &*self.shared;
-        // A subscriber that attached between `any` and the append is missing from the batch: its records are read back from the journal.
+        // A subscriber that attached between `any` and the append finds no records in the batch: they are read back from the journal.
         fence(Ordering::SeqCst);
         shared.notices.appended(batch.session, batch.at.last);
         let listened = batch.shown.is_some() || self.any();
-        let bears = !batch.born.is_empty();
-        if !listened && !bears && !batch.ends.failed() && shared.streaming.load(Ordering::Relaxed) == 0 {
+        let has_new = !batch.born.is_empty();
+        if !listened && !has_new && !batch.ends.failed() && shared.streaming.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut live = shared.lock();
-        live.streams.bears(&batch.born);
-        // Behind the waiting batches even without subscribers: what a batch says about a stream must not be overtaken.
-        if (listened || bears || live.waiting > 0)
+        live.streams.add_appended(&batch.born);
+        // Queued behind waiting batches even without subscribers: a batch that ends a stream must not be overtaken.
+        if (listened || has_new || live.waiting > 0)
             && let Some(batches) = &live.batches
         {
             if !listened {
                 batch.shown = Some(Vec::new());
             }
-            // The task has ended only if the journal is poisoned: then nothing may be shown.
+            // The task has ended only if the journal is poisoned: then nothing may be published.
             drop(batches.send(batch));
             live.waiting = live.waiting.saturating_add(1);
         } else {
@@ -124,8 +124,8 @@ impl Publisher {
         shared.count(&live);
     }
 
-    /// Shows a piece of an answer, unless it must wait. `watched`: whether its model call is still awaited; checked under the lock, because its end
-    /// is shown under the lock too.
+    /// Publishes a piece of an answer, unless it must wait. `watched` returns whether its model call is still awaited. It is called under the lock,
+    /// because the end of the call is also published under the lock.
     pub(crate) fn delta(&self, at: &Address, delta: &Delta, watched: impl FnOnce() -> bool) {
         let mut live = self.shared.lock();
         if !watched() {
@@ -137,22 +137,22 @@ impl Publisher {
         self.shared.count(&live);
     }
 
-    /// Ends a model call: no piece of it arrives any more.
+    /// Ends a model call: no further piece of it arrives.
     pub(crate) fn streamed(&self, at: &Address) {
         let mut live = self.shared.lock();
         live.streams.done(at.session, (at.turn, at.attempt));
         self.shared.count(&live);
     }
 
-    /// Shows progress at once, except for a session that is not durable yet.
+    /// Publishes progress immediately, unless the session is not durable yet.
     pub(crate) fn passing(&self, root: SessionId, session: SessionId, what: EventKind) {
         let live = self.shared.lock();
-        if !live.streams.is_unborn(session) {
+        if !live.streams.is_not_durable(session) {
             live.send(Event { root, session, what });
         }
     }
 
-    /// Shows the remaining events, then ends every subscription.
+    /// Publishes the remaining events, then ends every subscription.
     pub(crate) fn close(&self) {
         self.shared.lock().batches = None;
     }
@@ -167,7 +167,7 @@ impl Drop for Publisher {
 impl LiveText {
     fn send(&self, event: Event) {
         if let Some(events) = &self.events {
-            // There may be no subscribers.
+            // Fails only without subscribers.
             drop(events.send(Arc::new(event)));
         }
     }
@@ -203,7 +203,7 @@ impl PublisherState {
         live.batches = None;
     }
 
-    /// Delivers in one step: the records, then the pieces held back for them.
+    /// Publishes the records of a batch in one step, then the pieces held back for them.
     fn show(&self, batch: &PublishedBatch, shown: Vec<ShownRecords>) {
         let root = batch.root;
         let mut live = self.lock();
@@ -235,7 +235,7 @@ fn read_back(journal: &Journal, at: Appended) -> Vec<ShownRecords> {
                 });
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%lsn, %error, "a batch could not be read back to be shown"),
+            Err(error) => tracing::warn!(%lsn, %error, "cannot read back a batch for its subscribers"),
         }
     }
     shown

@@ -1,4 +1,4 @@
-//! Running streams: the text so far, and which pieces may be shown.
+//! Running streams: the text so far, and the rules when pieces may be published.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,11 +10,11 @@ use subtend_session::record::Record;
 use crate::observe::event::{Event, EventKind};
 use crate::values::address::Address;
 
-/// Bytes per kind and stream that are kept for late readers; the rest of a longer text has its offset.
-const KEPT: usize = 1 << 20;
-const KEPT_CALLS: usize = 256;
+/// Maximum bytes per kind and stream that are kept for late readers. Of a longer text, only the offset is kept.
+const MAX_KEPT: usize = 1 << 20;
+const MAX_KEPT_CALLS: usize = 256;
 
-/// An attempt, ordered as a session makes them.
+/// Identifies an attempt. The order is that in which a session makes them.
 pub(crate) type AttemptKey = (TurnNo, AttemptNo);
 
 /// Ends of a session's streams, read from the records of one batch.
@@ -22,9 +22,9 @@ pub(crate) type AttemptKey = (TurnNo, AttemptNo);
 pub(crate) struct Ends {
     over: Option<AttemptKey>,
     retry: Option<AttemptKey>,
-    /// Whether an attempt was discarded or retried: later pieces of it must be recognised.
+    /// True if an attempt was discarded or retried: later pieces of it must be recognised.
     failed: bool,
-    /// Whether the batch ends without a pending retry.
+    /// True if the batch ends without a pending retry.
     rest: bool,
 }
 
@@ -40,7 +40,7 @@ impl Ends {
                 (ends.failed, ends.rest) = (true, false);
             } else if let Record::TurnStarted { turn, attempt, .. } = record {
                 if let Some(before) = before(*attempt) {
-                    // A crashed activation leaves no trace of its attempt except the start of the next.
+                    // An attempt of a crashed activation ends without a record: only the start of the next attempt shows it.
                     ends.over = ends.over.max(Some((*turn, before)));
                     ends.retry = ends.retry.max(Some((*turn, *attempt)));
                     (ends.failed, ends.rest) = (true, false);
@@ -52,7 +52,7 @@ impl Ends {
         ends
     }
 
-    /// Returns whether an attempt failed, which concerns unknown streams too.
+    /// Returns whether an attempt failed, which matters even for unknown streams.
     pub(crate) fn failed(&self) -> bool {
         self.failed
     }
@@ -62,14 +62,14 @@ pub(crate) fn before(attempt: AttemptNo) -> Option<AttemptNo> {
     (attempt.0 > 1).then(|| AttemptNo(attempt.0.saturating_sub(1)))
 }
 
-/// The streams of all sessions, under one lock with the sending of events, so that a new subscriber gets each piece once.
+/// The streams of all sessions. They share one lock with the sending of events, so that a new subscriber gets each piece once.
 #[derive(Default)]
 pub(crate) struct Streams {
     live: BTreeMap<SessionId, StreamState>,
     retries: HashMap<SessionId, Retry, FixedState>,
     /// Appended sessions that are not durable yet.
-    unborn: HashSet<SessionId, FixedState>,
-    /// The seeded bug: shows the pieces of a retry at once.
+    not_durable: HashSet<SessionId, FixedState>,
+    /// Seeded bug: publishes the pieces of a retry immediately.
     #[cfg(test)]
     pub(crate) careless: bool,
 }
@@ -78,11 +78,11 @@ struct StreamState {
     root: SessionId,
     run: RunNo,
     place: AttemptKey,
-    /// Pieces of a retry whose start has not been shown, or of a session that has not.
+    /// True if pieces are held back: the start of the retry, or the session, has not been published.
     held: bool,
-    /// Its model call has ended, and no piece arrives any more.
+    /// True if the model call has ended, so that no further piece arrives.
     done: bool,
-    /// Its end has been shown. Kept without its text while its model call may still stream.
+    /// True if the end was published. The stream is kept without its text while its model call may still stream.
     ended: bool,
     so_far: SoFar,
 }
@@ -90,7 +90,7 @@ struct StreamState {
 #[derive(Default)]
 struct Retry {
     over: Option<AttemptKey>,
-    /// The start of this attempt, and of all before it, has been shown.
+    /// The newest attempt whose start was published.
     shown: Option<AttemptKey>,
 }
 
@@ -99,25 +99,25 @@ impl Streams {
         self.live.len().saturating_add(self.retries.len())
     }
 
-    /// Records appended sessions: nothing about them is shown before [`Streams::born`].
-    pub(crate) fn bears(&mut self, sessions: &[SessionId]) {
-        self.unborn.extend(sessions);
+    /// Records appended sessions: nothing about them is published before [`Streams::born`].
+    pub(crate) fn add_appended(&mut self, sessions: &[SessionId]) {
+        self.not_durable.extend(sessions);
     }
 
-    pub(crate) fn is_unborn(&self, session: SessionId) -> bool {
-        self.unborn.contains(&session)
+    pub(crate) fn is_not_durable(&self, session: SessionId) -> bool {
+        self.not_durable.contains(&session)
     }
 
-    /// Returns the pieces held back until `sessions` were durable.
+    /// Returns the pieces that were held back until `sessions` were durable.
     pub(crate) fn born(&mut self, sessions: &[SessionId]) -> Vec<Event> {
         sessions
             .iter()
-            .flat_map(|session| if self.unborn.remove(session) { self.release(*session) } else { Vec::new() })
+            .flat_map(|session| if self.not_durable.remove(session) { self.release(*session) } else { Vec::new() })
             .collect()
     }
 
-    /// Keeps a piece, and returns it if it may be shown now: not after the end of its attempt, not before the shown start of its retry, and not
-    /// before its session is durable.
+    /// Keeps a piece, and returns it if it may be published now: not after the end of its attempt, not before the published start of its retry, and
+    /// not before its session is durable.
     pub(crate) fn push(&mut self, at: &Address, delta: &Delta) -> Option<EventKind> {
         let place = (at.turn, at.attempt);
         let retry = self.retries.get(&at.session);
@@ -125,8 +125,8 @@ impl Streams {
             return None;
         }
         let first = before(at.attempt).is_none();
-        // An in-process model may be called before the record of its attempt is in the log: an unknown attempt is not shown.
-        let held = self.is_unborn(at.session) || (!first && retry.is_none_or(|retry| Some(place) > retry.shown));
+        // An in-process model may be called before the record of its attempt is in the log: an unknown attempt is not published.
+        let held = self.is_not_durable(at.session) || (!first && retry.is_none_or(|retry| Some(place) > retry.shown));
         #[cfg(test)]
         let held = held && !self.careless;
         let fresh = || StreamState {
@@ -150,7 +150,7 @@ impl Streams {
         (!stream.held).then(|| EventKind::Delta { run, turn, attempt, offset, delta: delta.clone() })
     }
 
-    /// Ends the model call of an attempt: only pieces to be shown are kept.
+    /// Ends the model call of an attempt; only pieces that are still to be published are kept.
     pub(crate) fn done(&mut self, session: SessionId, place: AttemptKey) {
         let Some(stream) = self.live.get_mut(&session).filter(|stream| stream.place == place) else { return };
         stream.done = true;
@@ -159,7 +159,7 @@ impl Streams {
         }
     }
 
-    /// Marks records as shown; returns the pieces held back until then.
+    /// Marks records as published; returns the pieces held back until then.
     pub(crate) fn shown(&mut self, session: SessionId, ends: Ends) -> Vec<Event> {
         if let Some(stream) = self.live.get_mut(&session).filter(|stream| Some(stream.place) <= ends.over) {
             stream.ended = true;
@@ -175,10 +175,10 @@ impl Streams {
             retry.over = retry.over.max(ends.over);
             retry.shown = retry.shown.max(ends.retry);
         }
-        if self.is_unborn(session) { Vec::new() } else { self.release(session) }
+        if self.is_not_durable(session) { Vec::new() } else { self.release(session) }
     }
 
-    /// Returns the pieces of a stream that nothing holds back any more.
+    /// Releases the pieces of a stream that nothing holds back any more.
     fn release(&mut self, session: SessionId) -> Vec<Event> {
         let shown = self.retries.get(&session).and_then(|retry| retry.shown);
         let Some(stream) = self.live.get_mut(&session) else { return Vec::new() };
@@ -222,7 +222,7 @@ struct SoFar {
 #[derive(Default)]
 struct StreamedText {
     head: String,
-    /// Bytes in all, including dropped ones.
+    /// Total number of bytes, including dropped ones.
     len: u64,
 }
 
@@ -233,7 +233,7 @@ impl SoFar {
             Delta::Text(text) => self.text.push(text),
             Delta::Reasoning(text) => self.reasoning.push(text),
             Delta::Call { call, tool } => {
-                if self.calls.len() < KEPT_CALLS {
+                if self.calls.len() < MAX_KEPT_CALLS {
                     self.calls.push((*call, Text::clone(tool)));
                 }
                 let before = self.call_count;
@@ -257,8 +257,8 @@ impl StreamedText {
     fn push(&mut self, text: &str) -> u64 {
         let before = self.len;
         self.len = before.saturating_add(text.len() as u64);
-        // The kept text has no gap: after a piece that did not fit, nothing is kept.
-        if self.head.len() as u64 == before && self.head.len().saturating_add(text.len()) <= KEPT {
+        // The kept text has no gap: after a piece that did not fit, no later piece is kept.
+        if self.head.len() as u64 == before && self.head.len().saturating_add(text.len()) <= MAX_KEPT {
             self.head.push_str(text);
         }
         before

@@ -1,4 +1,4 @@
-//! The boot sweep: runs in flight end `Lost` or resume, and every owner is notified, before new work starts.
+//! The boot sweep: before new work starts, runs in flight end as lost or resume, and every owner is notified.
 //!
 //! Recovery uses ordinary commands through ordinary activations and has no writer of its own, so it may crash at any write and be repeated.
 
@@ -24,41 +24,41 @@ mod cancelled_trees;
 mod report;
 mod resuming;
 
-use report::Aims;
+use report::RecoveryTargets;
 pub use report::{BootReport, Undone};
 pub use resuming::at_next_boot;
 pub(super) use resuming::levels;
 
-const WIDTH: usize = 256;
-/// Actor restarts that the sweep waits for: the first, the one that gives the run up, and one more.
-const REVIVALS: u32 = 3;
+const MAX_CONCURRENT: usize = 256;
+/// Number of actor restarts that the sweep waits for: the first, the one that ends the run, and one more.
+const MAX_RESTARTS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BootProgress {
     pub done: usize,
-    /// Sessions to be handled, as far as known.
+    /// Number of sessions to handle, as far as known.
     pub total: usize,
 }
 
-pub(super) struct Course<'a> {
+pub(super) struct BootSteps<'a> {
     pub(super) done: usize,
     pub(super) total: usize,
     pub(super) progress: &'a (dyn Fn(BootProgress) + Sync),
 }
 
-impl Course<'_> {
+impl BootSteps<'_> {
     fn step(&mut self) {
         self.done = self.done.saturating_add(1);
-        self.tell();
+        self.report();
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         (self.progress)(BootProgress { done: self.done, total: self.total });
     }
 }
 
-/// Why the boot failed.
+/// The reason why the boot failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     #[error("the journal cannot be read: {0}")]
@@ -73,12 +73,12 @@ pub(crate) struct StartRecovery {
     pub(crate) takeover: Arc<Takeover>,
     pub(crate) log: Arc<Log>,
     pub(crate) life: Arc<Lifecycle>,
-    /// Held by an import: two would write the same sessions.
+    /// Held by an import, since two imports would write the same sessions.
     pub(crate) imports: Mutex<()>,
 }
 
 impl StartRecovery {
-    /// Sweeps runs in flight, deepest first, then delivers rows to sessions at rest, then resumes runs.
+    /// Sweeps runs in flight, deepest first, then delivers rows to idle sessions, then resumes runs.
     pub(crate) async fn boot(
         self: &Arc<Self>,
         progress: &(dyn Fn(BootProgress) + Sync),
@@ -86,26 +86,30 @@ impl StartRecovery {
         let started = now();
         let damaged = self.log.journal.damaged()?;
         for (session, error) in &damaged {
-            // Quarantined: it stays as it is and returns the error to callers; the others start (J-8).
-            tracing::error!(?session, %error, "a damaged session is left alone");
+            // The damaged session remains as it is and returns the error to callers; the other sessions start.
+            tracing::error!(?session, %error, "a damaged session is skipped");
             if let Some(session) = session {
                 self.takeover.unreadable.add(*session, &error.to_string());
             }
         }
         let inflight = self.log.journal.inflight()?;
         let levels = levels(&inflight);
-        let mut at = Course { done: 0, total: inflight.len(), progress };
+        let mut at = BootSteps { done: 0, total: inflight.len(), progress };
         let at_boot = self.at_boot(&inflight, &levels, &mut at)?;
         let of = |what: AtBoot| -> Vec<SessionId> {
             let those = inflight.iter().filter(|(session, _)| at_boot.get(session) == Some(&what));
             those.map(|(session, _)| *session).collect()
         };
-        let (going, staying) = (of(AtBoot::GoesOn), of(AtBoot::Stays));
+        let (resuming_runs, staying) = (of(AtBoot::Resumes), of(AtBoot::Dormant));
         let lost = inflight.iter().filter(|(session, _)| matches!(at_boot.get(session), Some(AtBoot::Lost(_))));
-        let mut aims =
-            Aims { lost: lost.map(|(session, row)| (*session, row.run)).collect(), going, staying, ..Aims::default() };
+        let mut targets = RecoveryTargets {
+            lost: lost.map(|(session, row)| (*session, row.run)).collect(),
+            resuming_runs,
+            staying,
+            ..RecoveryTargets::default()
+        };
         let mut by_depth: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();
-        for session in aims.lost.keys() {
+        for session in targets.lost.keys() {
             by_depth.entry(levels.get(session).copied().unwrap_or_default()).or_default().push(*session);
         }
         for (session, depth) in self.requested_cancels(&inflight)? {
@@ -113,33 +117,33 @@ impl StartRecovery {
         }
         self.takeover.mark(at_boot);
         at.total = by_depth.values().map(Vec::len).fold(at.done, usize::saturating_add);
-        aims.owed.extend(self.owed()?);
+        targets.owed.extend(self.owed()?);
         for (_, level) in by_depth.into_iter().rev() {
-            aims.failed.extend(self.visit(level, &mut at).await?);
-            aims.owed.extend(self.owed()?);
+            targets.failed.extend(self.visit(level, &mut at).await?);
+            targets.owed.extend(self.owed()?);
         }
         let to: BTreeSet<SessionId> = self.owed()?.map(|row| row.to).collect();
         let to: Vec<SessionId> = to.into_iter().filter(|session| !self.takeover.awaits(*session)).collect();
         at.total = at.total.saturating_add(to.len());
-        aims.failed.extend(self.visit(to, &mut at).await?);
-        at.total = at.total.saturating_add(aims.going.len());
-        aims.failed.extend(self.visit(aims.going.clone(), &mut at).await?);
+        targets.failed.extend(self.visit(to, &mut at).await?);
+        at.total = at.total.saturating_add(targets.resuming_runs.len());
+        targets.failed.extend(self.visit(targets.resuming_runs.clone(), &mut at).await?);
         self.log.journal.settled().await?;
         let took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
-        Ok(BootReport { took_ms, ..self.build_report(&aims, damaged)? })
+        Ok(BootReport { took_ms, ..self.build_report(&targets, damaged)? })
     }
 
     fn owed(&self) -> Result<impl Iterator<Item = Row>, ReadError> {
         Ok(self.log.journal.outbox()?.into_iter().map(|(row, _)| row))
     }
 
-    /// Idle sessions with a continue row, with their depths: they answer before their owners end, so that these still receive it.
+    /// Returns idle sessions with a continue row, with their depths. They reply before their owners end, so that the owners still receive the reply.
     fn requested_cancels(&self, inflight: &[(SessionId, Inflight)]) -> Result<Vec<(SessionId, u32)>, ReadError> {
         let mut requested_cancels = BTreeSet::new();
         for (row, _) in self.log.journal.outbox()? {
             match row.kind {
                 RowKind::Continue => requested_cancels.insert(row.to),
-                // A cancel behind a continue is handled with it; alone it is for an ended run.
+                // A cancel after a continue is handled with it; a cancel alone is for an ended run.
                 RowKind::Cancel | RowKind::Notice | RowKind::Ask | RowKind::Answer => false,
             };
         }
@@ -152,7 +156,7 @@ impl StartRecovery {
                 Ok(head) => found.extend(head.map(|head| (session, head.depth))),
                 // Its row remains until the session is repaired.
                 Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
-                    tracing::error!(%session, %error, "the continued session cannot be read: it is left as it is");
+                    tracing::error!(%session, %error, "cannot read a continued session; it is skipped");
                 }
                 Err(error) => return Err(error),
             }
@@ -160,11 +164,11 @@ impl StartRecovery {
         Ok(found)
     }
 
-    /// Activates each session and waits until its first commands are decided and durable; counts the handled ones. Returns the failed ones.
+    /// Activates each session and waits until its first commands are decided and durable; counts the handled ones. Returns the sessions that failed.
     pub(super) async fn visit(
         self: &Arc<Self>,
         sessions: Vec<SessionId>,
-        at: &mut Course<'_>,
+        at: &mut BootSteps<'_>,
     ) -> Result<Vec<SessionId>, Poisoned> {
         type SettledSession = futures_util::future::BoxFuture<'static, (SessionId, bool)>;
         let mut waiting: FuturesUnordered<SettledSession> = FuturesUnordered::new();
@@ -174,7 +178,7 @@ impl StartRecovery {
             at.step();
         };
         for session in sessions {
-            if waiting.len() >= WIDTH
+            if waiting.len() >= MAX_CONCURRENT
                 && let Some(received) = waiting.next().await
             {
                 count(received);
@@ -192,7 +196,7 @@ impl StartRecovery {
         }
     }
 
-    /// Probes `session`: it answers when all that is queued now is decided.
+    /// Probes `session`: the probe returns when every queued item is decided.
     fn probed(self: &Arc<Self>, session: SessionId) -> oneshot::Receiver<Probed> {
         let (sender, probed) = oneshot::channel();
         self.cells.deliver(session, InboxItem::Probe(sender));
@@ -201,13 +205,13 @@ impl StartRecovery {
 
     /// Waits until the first commands of `session` are decided and durable; returns whether they are.
     ///
-    /// A panic of the actor loses its probe: the restarted actor is probed again, or the owner would be swept first and end before what it owns
-    /// (T-7). One that also crashes at giving the run up (V-3) is left to its delayed restarts, so that the others start.
+    /// A panic of the actor loses its probe, so the restarted actor is probed again: otherwise the owner would be swept first and end before its
+    /// owned runs. If the actor also crashes while it ends the run, its delayed restarts continue alone, so that the other sessions start.
     async fn decided(self: Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
-        for _ in 0..=REVIVALS {
+        for _ in 0..=MAX_RESTARTS {
             if let Ok(probed) = probe.await {
                 let settled = self.log.journal.wait(probed.lsn).await.is_ok();
-                // Unloaded at once: otherwise all swept sessions would be in memory together until they passivate.
+                // Unloaded at once, since otherwise all swept sessions would be in memory together until they passivate.
                 self.directory.push_if_active(session, InboxItem::Idle);
                 return settled;
             }

@@ -1,4 +1,4 @@
-//! Import into a store whose sessions work: what a start does with runs of an earlier process, for those of the export.
+//! Import into a running store: handles runs in flight of the export as a start handles those of an earlier process.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
@@ -8,12 +8,12 @@ use subtend_journal::{ImportError, Tally};
 use subtend_session::authority::Authority;
 use subtend_session::ids::SessionId;
 
-use super::boot::{Course, StartRecovery, levels};
+use super::boot::{BootSteps, StartRecovery, levels};
 use crate::values::at_boot::{AtBoot, Lost};
 
 impl StartRecovery {
-    /// Imports an export; its runs in flight end as lost, deepest first, and what its sessions owe each other is delivered. Queued inputs
-    /// remain until a person continues: an import starts no work.
+    /// Imports an export. Its runs in flight end as lost, deepest first, and undelivered rows between its sessions are delivered. Queued inputs
+    /// remain until a person continues, since an import does not start work.
     pub(crate) async fn import<R: BufRead + Seek>(
         self: &Arc<Self>,
         file: &mut R,
@@ -22,14 +22,14 @@ impl StartRecovery {
         let _alone = self.imports.lock().await;
         let written = self.log.journal.write_import(file, within, &mut |_| {}).await?;
         let (in_flight, owed) = (written.in_flight(), written.owed());
-        // Before a client sees them: one that is activated without its mark would continue as if it ran here.
+        // Marked before a client sees them: a session that is activated without its mark would resume as if it ran here.
         let lost = |(session, _): &(SessionId, _)| (*session, AtBoot::Lost(Lost { queue_stands: true }));
         self.takeover.mark(in_flight.iter().map(lost));
         let tally = match self.log.journal.publish_import(written).await {
             Ok(tally) => tally,
             Err(error) => {
                 for (session, _) in &in_flight {
-                    self.takeover.reached(*session);
+                    self.takeover.take_mark(*session);
                 }
                 return Err(error);
             }
@@ -39,12 +39,12 @@ impl StartRecovery {
             by_depth.entry(depth).or_default().push(session);
         }
         let mut failed = Vec::new();
-        let mut course = Course { done: 0, total: 0, progress: &|_| {} };
+        let mut course = BootSteps { done: 0, total: 0, progress: &|_| {} };
         for level in by_depth.into_values().rev().chain([owed.into_iter().collect()]) {
             failed.extend(self.visit(level, &mut course).await?);
         }
         for session in failed {
-            tracing::error!(%session, "the run of an imported session could not be ended: `subtend verify` says more");
+            tracing::error!(%session, "cannot end the run of an imported session; `subtend verify` shows why");
         }
         Ok(tally)
     }

@@ -1,4 +1,4 @@
-//! Checkpoints at a start: interrupted restores are finished, and those of deleted sessions are erased.
+//! Checkpoints at a start: completes interrupted restores, and erases the checkpoints of deleted sessions.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use subtend_tools::checkpoint::{Awaited, Checkpoints};
 
 use crate::views::checkpoints::{UnrecordedWrite, unrecorded};
 
-/// The result of finishing interrupted restores at the start of a runtime.
+/// The result of completing interrupted restores at the start of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct FoundCheckpoints {
-    /// Files that interrupted restores were finished for.
+    /// Number of files of completed interrupted restores.
     pub(crate) restored: usize,
-    /// Why restores cannot be finished.
+    /// The reason why restores cannot be completed.
     pub(crate) failed: Option<String>,
 }
 
-/// Finishes the restores that an earlier process left: with the record that each awaits, all of its files; without it, none.
+/// Completes the restores that an earlier process left. If the record that a restore awaits exists, all its files are restored, otherwise none.
 pub(crate) async fn settle(checkpoints: Option<&Checkpoints>, journal: &Journal) -> FoundCheckpoints {
     let Some(checkpoints) = checkpoints.cloned() else { return FoundCheckpoints::default() };
     let journal = journal.clone();
@@ -42,7 +42,7 @@ pub(crate) async fn settle(checkpoints: Option<&Checkpoints>, journal: &Journal)
     }
 }
 
-/// Returns the writes of sessions that were in flight whose results the journal does not have.
+/// Returns the writes of sessions that were in flight whose results are missing in the journal.
 pub(crate) async fn open_writes(
     checkpoints: Option<&Checkpoints>,
     journal: &Journal,
@@ -57,21 +57,21 @@ pub(crate) async fn open_writes(
     found.await.unwrap_or_default()
 }
 
-/// Erases the checkpoints of sessions. What cannot be removed remains: the next start tries it again.
+/// Erases the checkpoints of sessions. The next start retries those that cannot be removed.
 pub(crate) async fn erase(checkpoints: Option<&Checkpoints>, of: Vec<SessionId>) {
     let Some(checkpoints) = checkpoints.cloned().filter(|_| !of.is_empty()) else { return };
     let erased = tokio::task::spawn_blocking(move || {
         for session in of {
             if let Err(error) = checkpoints.erase(session) {
-                tracing::warn!(%session, %error, "the checkpoints of a deleted session remain");
+                tracing::warn!(%session, %error, "cannot remove the checkpoints of a deleted session; the next start retries");
             }
         }
     });
-    // A panic there leaves no more than an error does.
+    // A panic there has the same effect as an error.
     drop(erased.await);
 }
 
-/// Erases checkpoints of deleted sessions that an earlier process left.
+/// Erases checkpoints of deleted sessions that remained from an earlier process.
 pub(crate) async fn erase_deleted(checkpoints: Option<&Checkpoints>, journal: &Journal) {
     let is_gone = |id: &SessionId| journal.head(*id).is_ok_and(|head| head.is_some_and(|head| head.deleted));
     let saved = checkpoints.and_then(|checkpoints| checkpoints.sessions().ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Rows of the outbox as commands, rebuilt from the records that created them.
+//! Commands of outbox rows, rebuilt from the records that created the rows.
 
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::command::{Command, Continue};
@@ -10,7 +10,7 @@ use subtend_session::record::{Notice, Record};
 #[derive(Default)]
 pub(crate) struct DueRows {
     pub(crate) requests: Vec<Command>,
-    /// Ends of owned runs, and of persons' and detached runs of children.
+    /// Undelivered ends of owned runs, and of persons' and detached runs of children.
     pub(crate) owed: Vec<Notice>,
 }
 
@@ -26,10 +26,10 @@ pub(crate) fn rows_to(journal: &Journal, session: SessionId) -> Result<DueRows, 
     Ok(rows)
 }
 
-/// Returns the command that delivers `row` of the frame at `lsn`, if there is anything to deliver.
+/// Returns the command that delivers `row` of the frame at `lsn`, or `None` if there is nothing to deliver.
 pub(crate) fn row_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Command>, ReadError> {
     let RowKey::Call(key) = row.key else {
-        // The end of a run that the receiver does not own: a person's or a detached one.
+        // A notice is the end of a run that the receiver does not own: a person's or a detached one.
         let notice = if row.kind == RowKind::Notice { notice_at(journal, row, lsn)? } else { None };
         return Ok(notice.map(|notice| Command::OwnedEnded(vec![notice])));
     };
@@ -37,7 +37,7 @@ pub(crate) fn row_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Co
         RowKind::Notice => Ok(notice_at(journal, row, lsn)?.map(|notice| Command::OwnedEnded(vec![notice]))),
         RowKind::Continue => Ok(continue_at(journal, row, key, lsn)?.map(|ask| Command::Continue(Box::new(ask)))),
         RowKind::Cancel => cancel_at(journal, row, key, lsn),
-        // The sender handles it itself; approvers find the question by the row.
+        // The sender handles these itself; approvers find the question by the row.
         RowKind::Ask | RowKind::Answer => Ok(None),
     }
 }
@@ -56,7 +56,7 @@ fn notice_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Notice>, R
     if let Some((key, why)) = refused {
         return Ok(Some(index::refusal_from(child, key, why)));
     }
-    // The child's records have its position and the owner of each run; a batch may hold two ends.
+    // The child's records have the run's position and the owner of each run. A batch may hold two ends.
     let all = journal.records(child)?;
     let place = all.iter().find_map(|stored| {
         let Record::SessionCreated(created) = &stored.record else { return None };

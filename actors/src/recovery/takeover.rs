@@ -1,4 +1,4 @@
-//! Runs of an earlier process, until a session of this one has recovered them.
+//! Runs of an earlier process that no session of this process has recovered yet.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,9 +8,9 @@ use subtend_session::ids::SessionId;
 use crate::recovery::unreadable::Unreadable;
 use crate::values::at_boot::{AtBoot, Lost};
 
-/// Runs of an earlier process, by session. A mark goes with the first activation.
+/// Runs of an earlier process, by session. The first activation removes a mark.
 pub(crate) struct Takeover {
-    /// Whether the start resumes them.
+    /// True if the start resumes them.
     pub(crate) resumes: bool,
     pub(crate) unreadable: Unreadable,
     marks: Mutex<Marks>,
@@ -18,9 +18,9 @@ pub(crate) struct Takeover {
 
 #[derive(Default)]
 struct Marks {
-    /// How each run is handled: the next activation ends a lost one first, and leaves a dormant one until an input concerns it.
+    /// How each run is handled: the next activation ends a lost run first, and leaves a dormant one until an input concerns it.
     runs: HashMap<SessionId, AtBoot>,
-    /// Queued inputs behind runs that the start ended.
+    /// Number of queued inputs behind runs that the start ended.
     queues: HashMap<SessionId, usize>,
 }
 
@@ -37,20 +37,20 @@ impl Takeover {
         self.lock().runs.extend(runs);
     }
 
-    /// Returns whether the start has not reached `session`, or leaves it dormant.
+    /// Returns whether the start has not reached `session`, or leaves its run dormant.
     pub(crate) fn awaits(&self, session: SessionId) -> bool {
         self.lock().runs.contains_key(&session)
     }
 
-    pub(crate) fn stays(&self, session: SessionId) -> bool {
-        self.lock().runs.get(&session) == Some(&AtBoot::Stays)
+    pub(crate) fn is_dormant(&self, session: SessionId) -> bool {
+        self.lock().runs.get(&session) == Some(&AtBoot::Dormant)
     }
 
-    /// Removes the mark of `session`; returns how its run is lost, if it is.
-    pub(crate) fn reached(&self, session: SessionId) -> Option<Lost> {
+    /// Removes the mark of `session`; returns the mark of its run if it is lost.
+    pub(crate) fn take_mark(&self, session: SessionId) -> Option<Lost> {
         match self.lock().runs.remove(&session) {
             Some(AtBoot::Lost(lost)) => Some(lost),
-            Some(AtBoot::GoesOn | AtBoot::Stays) | None => None,
+            Some(AtBoot::Resumes | AtBoot::Dormant) | None => None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Unreadable sessions stay as they are (J-8), and their waiting owners are notified (S-6).
+//! Unreadable sessions remain as they are, and their waiting owners are notified (S-6).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use subtend_session::state::State;
 
 /// The unreadable sessions, each with its reason.
 ///
-/// Not recorded, since the next host may find them repaired: each activation of an owner gets the notice until it has handled it.
+/// They are not recorded, since the next host may find them repaired: each activation of an owner gets the notice until it has handled it.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable(Mutex<HashMap<SessionId, Text>>);
 
@@ -23,7 +23,7 @@ impl Unreadable {
         self.lock().insert(session, why.into());
     }
 
-    /// Returns the ends that the session of `state` awaits from unreadable children.
+    /// Returns the ends that the session of `state` expects from unreadable children.
     pub(crate) fn owed(&self, state: &State) -> Vec<Notice> {
         let known = self.lock();
         if known.is_empty() {

@@ -23,7 +23,7 @@ use crate::approvals::Approver;
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::prices::Prices;
-use crate::calls::workplace::forget_deleted;
+use crate::calls::workplace::remove_deleted_worktrees;
 use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
@@ -40,13 +40,13 @@ use crate::spawn::environments::{Environments, Load, LoadHome};
 use crate::values::environment_key::EnvironmentKey;
 use crate::values::options::Options;
 
-/// Loads the environment of a workspace; the error says why it cannot.
+/// Loads the environment of a workspace, or returns the reason why it cannot.
 type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
-/// Loads the runtime's own environment again, if it changed.
+/// Reloads the runtime's own environment if it changed.
 type HomeLoader = dyn Fn() -> Result<Option<Environment>, String> + Send + Sync;
 
-/// The parts of a runtime. All but the model have defaults.
+/// The parts of a runtime. All parts except the model have defaults.
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
     journal: Option<Journal>,
@@ -91,7 +91,7 @@ impl Default for Builder {
 }
 
 impl Runtime {
-    /// Builds a runtime. All but the model have defaults.
+    /// Returns a builder. All parts except the model have defaults.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -104,23 +104,23 @@ impl Builder {
         self
     }
 
-    /// Sets the environment of sessions without a workspace, replacing all earlier settings of it. The builder's own methods change parts of it.
+    /// Sets the environment of sessions without a workspace, replacing earlier settings. The builder's other methods change parts of it.
     pub fn environment(mut self, home: Environment) -> Self {
         self.home = home;
         self
     }
 
-    /// Keeps the tree below this root in the runtime's own environment, whatever its root was opened with.
+    /// Keeps the tree below this root in the runtime's own environment, even if the root was opened with another one.
     pub fn at_home(mut self, root: Option<SessionId>) -> Self {
         self.at_home = root;
         self
     }
 
-    /// Sets the loader for other workspaces: it runs when a session is opened in one ([`OpenOptions::workspace`]), and when such a session is first
-    /// used. Without it every session uses the runtime's own environment.
+    /// Sets the loader for other workspaces. It runs when a session is opened in one ([`OpenOptions::workspace`]), and at the first use of such a
+    /// session. Without a loader every session uses the runtime's own environment.
     ///
     /// `load` reads files and must not call the runtime. If it fails, opening a session there is refused with its error, and so is every input to
-    /// sessions there; the error should name the workspace and the remedy.
+    /// sessions there. The error should name the workspace and the remedy.
     ///
     /// [`OpenOptions::workspace`]: crate::OpenOptions::workspace
     pub fn environments(
@@ -131,11 +131,11 @@ impl Builder {
         self
     }
 
-    /// Sets how the runtime's own environment is loaded again: whenever a session is opened without a workspace, and at
-    /// [`SessionHandle::reload`](crate::SessionHandle::reload). Without it that environment stays as the runtime was started with it.
+    /// Sets the function that reloads the runtime's own environment, whenever a session is opened without a workspace and at
+    /// [`SessionHandle::reload`](crate::SessionHandle::reload). Without it the environment never changes.
     ///
-    /// `load` reads files and must not call the runtime. It returns `None` if nothing changed since its last call: each environment that it
-    /// returns stays in memory for the trees that were opened with it. If it fails, the opening is refused with its error.
+    /// `load` reads files and must not call the runtime. It returns `None` if nothing changed since its last call: each returned environment stays in
+    /// memory for the trees that were opened with it. If it fails, the opening is refused with its error.
     pub fn home_loader(
         mut self,
         load: impl Fn() -> Result<Option<Environment>, String> + Send + Sync + 'static,
@@ -150,7 +150,7 @@ impl Builder {
         self
     }
 
-    /// Sets the agents; the default is the built-in ones.
+    /// Sets the agents; the default is the built-in agents.
     pub fn catalog(mut self, catalog: Catalog) -> Self {
         self.home = self.home.catalog(catalog);
         self
@@ -162,7 +162,7 @@ impl Builder {
         self
     }
 
-    /// Sets the model for every name without its own model.
+    /// Sets the model for every name without a model of its own.
     pub fn model(mut self, model: impl IntoModel) -> Self {
         self.home = self.home.model(model);
         self
@@ -173,20 +173,20 @@ impl Builder {
         self
     }
 
-    /// Sets a provider of models for names without their own, such as `anthropic/…`.
+    /// Sets a source of models for names without a model of their own, such as `anthropic/…`.
     pub fn model_source(mut self, source: impl Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync + 'static) -> Self {
         self.home = self.home.model_source(source);
         self
     }
 
-    /// Adds a pool: `pool:NAME` stands for these models, called in this order. After a failure the next one is called at once, and the failed one is
+    /// Adds a pool: `pool:NAME` means these models, called in this order. After a failure the next one is called at once, and the failed one is
     /// skipped for a while.
     pub fn pool<M: Into<Text>>(mut self, name: &str, models: impl IntoIterator<Item = M>) -> Self {
         self.home = self.home.pool(name, models);
         self
     }
 
-    /// Sets the model or pool (`pool:NAME`) of sessions whose agent names none; the default is [`Builder::model`].
+    /// Sets the model or pool (`pool:NAME`) of sessions whose agent does not name one; the default is [`Builder::model`].
     pub fn default_model(mut self, name: impl Into<Text>) -> Self {
         self.home = self.home.default_model(name);
         self
@@ -204,14 +204,14 @@ impl Builder {
         self
     }
 
-    /// Sets the prices of models. They give answers without a cost one by their tokens, and budgets of money ([`Limits::cost_micro`]) reserve by
-    /// them; by default there are no prices.
+    /// Sets the prices of models. They give a cost to answers that report none, and budgets of money ([`Limits::cost_micro`]) reserve by them. By
+    /// default no price is set.
     pub fn prices(mut self, prices: Prices) -> Self {
         self.prices = prices;
         self
     }
 
-    /// Sets context windows of models, in place of those that they report.
+    /// Sets context windows of models, replacing those that the models report.
     pub fn context_windows(mut self, windows: Windows) -> Self {
         self.home = self.home.context_windows(windows);
         self
@@ -223,7 +223,7 @@ impl Builder {
         self
     }
 
-    /// Sets the limits of every session. One above [`Options::slots`] would not take effect: the start refuses it.
+    /// Sets the limits of every session. The start refuses a limit above [`Options::slots`], which could not take effect.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.home = self.home.limits(limits);
         self
@@ -235,13 +235,13 @@ impl Builder {
         self
     }
 
-    /// Adds rules that no policy widens. All added rules apply.
+    /// Adds rules that no policy can widen. All added rules apply.
     pub fn bounds(mut self, rules: RuleSet) -> Self {
         self.home = self.home.bounds(rules);
         self
     }
 
-    /// Sets the bounds and switches of the runtime.
+    /// Sets the options of the runtime.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
@@ -252,14 +252,13 @@ impl Builder {
         self
     }
 
-    /// Shares the quotas of providers with other runtimes of this process, in place of rates of its own.
+    /// Shares the quotas of providers with other runtimes of this process, instead of using rates of its own.
     pub fn throttles(mut self, throttles: Throttles) -> Self {
         self.throttles = Some(throttles);
         self
     }
 
-    /// Starts model and tool calls only while `lease` runs, and stops the runtime when it ends: for a store that another process takes
-    /// over then.
+    /// Starts model and tool calls only while `lease` is held, and stops the runtime when it ends: another process may take over the store then.
     pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
@@ -270,26 +269,27 @@ impl Builder {
         self
     }
 
-    /// Sets the dialects that models are offered, with profiles and options; the default is `task` alone.
+    /// Sets the dialects that models are offered, with profiles and options; the default is only `task`.
     pub fn dialects(mut self, dialects: Dialects) -> Self {
         self.home = self.home.dialects(dialects);
         self
     }
 
-    /// Sets option values of tools, by the tool's name and the option's id; missing ones get defaults. Options of `minion` belong to its dialect
+    /// Sets option values of tools, by tool name and option id; missing ones get defaults. The options of `minion` are set by its dialect
     /// ([`Builder::dialects`]).
     pub fn tool_options(mut self, options: ToolOptions) -> Self {
         self.home = self.home.tool_options(options);
         self
     }
 
-    /// Saves what sessions replace in files there, so that a rollback or a branch can restore it. The directory belongs to the store.
+    /// Saves the earlier contents of files that sessions replace there, so that a rollback or a branch can restore them. The directory belongs to the
+    /// store.
     pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
         self.checkpoints = Some(checkpoints);
         self
     }
 
-    /// Sets the worktrees of sessions that work in one of their own (`isolation: worktree`); without them, no such session starts.
+    /// Sets the worktrees for sessions with one of their own (`isolation: worktree`). Without them, such a session cannot start.
     pub fn worktrees(mut self, worktrees: Worktrees) -> Self {
         self.worktrees = Some(Arc::new(worktrees));
         self
@@ -303,22 +303,22 @@ impl Builder {
 
     /// Starts the runtime: sweeps the runs in flight of an earlier process, then accepts new work.
     /// # Errors
-    /// [`StartError`]; the journal is closed then, with what the sweep had recorded.
+    /// [`StartError`]; the journal is then closed, including the records of the sweep.
     /// # Durability
-    /// When it returns, every run that an earlier process left in flight has its end, and every owner its notice.
+    /// When this returns, every run that an earlier process left in flight has its end, and every owner its notice.
     pub async fn start(self) -> Result<Runtime, StartError> {
         Ok(self.begin(|_| ()).await?.0)
     }
 
-    /// Starts the runtime as [`Builder::start`] does, with an approver from the start: a resumed run (`on_restart: resume`) asks again during the
-    /// start, before [`Runtime::approver`] can be called, and would be denied.
+    /// Starts the runtime as [`Builder::start`] does, with an approver attached: a resumed run (`on_restart: resume`) asks again during the start,
+    /// before [`Runtime::approver`] can be called, and would be denied without one.
     /// # Errors, durability
     /// As [`Builder::start`].
     pub async fn start_attended(self) -> Result<(Runtime, Approver), StartError> {
         self.begin(Runtime::approver).await
     }
 
-    /// Starts it; `meet` gets the runtime before anything resumes in it.
+    /// Starts the runtime; `meet` gets it before any run resumes.
     async fn begin<A: Send>(self, meet: impl FnOnce(&Runtime) -> A + Send) -> Result<(Runtime, A), StartError> {
         let on_boot = self.on_boot;
         let throttles = match self.throttles {
@@ -363,7 +363,7 @@ impl Builder {
         let ids = IdGenerator::new(self.options.seed, clock);
         let host = HostParts { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };
         let rooms = Rooms::new(host, (life, log), (environments, calls));
-        // Before the sweep: a start that fails or is dropped has actors and tasks to end.
+        // Created before the sweep: a start that fails or is dropped has actors and tasks to end.
         let mut runtime = Runtime::new(Arc::clone(&rooms));
         let met = meet(&runtime);
         let booted = async {
@@ -376,7 +376,7 @@ impl Builder {
             report.unrecorded = restores::open_writes(saved, journal, open).await;
             runtime.complete_deletions().await?;
             restores::erase_deleted(saved, runtime.journal()).await;
-            forget_deleted(rooms.environments.home().worktrees.clone(), runtime.journal()).await;
+            remove_deleted_worktrees(rooms.environments.home().worktrees.clone(), runtime.journal()).await;
             Ok::<_, BootError>(report)
         };
         match booted.await {

@@ -93,7 +93,7 @@ impl Environment {
         self
     }
 
-    /// Sets the agents; the default is the built-in ones.
+    /// Sets the agents; the default is the built-in agents.
     pub fn catalog(mut self, catalog: Catalog) -> Self {
         self.catalog = Some(catalog);
         self
@@ -105,7 +105,7 @@ impl Environment {
         self
     }
 
-    /// Sets the model for every name without its own model.
+    /// Sets the model for every name without a model of its own.
     pub fn model(mut self, model: impl IntoModel) -> Self {
         self.fallback = Some(model.into_model());
         self
@@ -116,32 +116,32 @@ impl Environment {
         self
     }
 
-    /// Sets a provider of models for names without their own, such as `anthropic/…`.
+    /// Sets a source of models for names without a model of their own, such as `anthropic/…`.
     pub fn model_source(mut self, source: impl Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// Adds a pool: `pool:NAME` stands for these models, called in this order. After a failure the next one is called at once, and the failed one is
+    /// Adds a pool: `pool:NAME` means these models, called in this order. After a failure the next one is called at once, and the failed one is
     /// skipped for a while.
     pub fn pool<M: Into<Text>>(mut self, name: &str, models: impl IntoIterator<Item = M>) -> Self {
         self.pools.push((pool_name(name), models.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Sets the model or pool (`pool:NAME`) of sessions whose agent names none; the default is [`Environment::model`].
+    /// Sets the model or pool (`pool:NAME`) of sessions whose agent does not name one; the default is [`Environment::model`].
     pub fn default_model(mut self, name: impl Into<Text>) -> Self {
         self.default_model = Some(name.into());
         self
     }
 
-    /// Sets servers that replace those of the providers, which sessions record.
+    /// Sets the servers that replace those of the providers. Sessions record them.
     pub fn servers(mut self, servers: impl IntoIterator<Item = Text>) -> Self {
         self.servers = servers.into_iter().collect();
         self
     }
 
-    /// Sets context windows of models, in place of those that they report.
+    /// Sets context windows of models, replacing those that the models report.
     pub fn context_windows(mut self, windows: Windows) -> Self {
         self.windows = windows;
         self
@@ -159,37 +159,37 @@ impl Environment {
         self
     }
 
-    /// Sets the policy of root sessions, which bounds that of each session.
+    /// Sets the policy of root sessions, which bounds the policy of each session.
     pub fn policy(mut self, policy: RuleSet) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Adds rules that no policy widens, neither this one nor a session's own. All added rules apply.
+    /// Adds rules that no policy can widen, neither this one nor a session's own. All added rules apply.
     pub fn bounds(mut self, rules: RuleSet) -> Self {
         self.bounds = self.bounds.meet(&Authority::of(rules));
         self
     }
 
-    /// Sets the dialects that models are offered, with profiles and options; the default is `task` alone.
+    /// Sets the dialects that models are offered, with profiles and options; the default is only `task`.
     pub fn dialects(mut self, dialects: Dialects) -> Self {
         self.dialects = dialects;
         self
     }
 
-    /// Sets the instruction files in the prompts of sessions; the default is an empty list. A session records the ones in its prompt.
+    /// Sets the instruction files in the prompts of sessions; by default there are no files. A session records those in its prompt.
     pub fn instructions(mut self, instructions: Instructions) -> Self {
         self.instructions = instructions;
         self
     }
 
-    /// Sets the skills that prompts list, for sessions that are offered the tool `skill`; the default is an empty list.
+    /// Sets the skills that prompts list, for sessions that are offered the tool `skill`; by default there are no skills.
     pub fn skills(mut self, skills: Skills) -> Self {
         self.skills = skills;
         self
     }
 
-    /// Sets option values of tools, by the tool's name and the option's id; missing ones get defaults. Options of `minion` belong to its dialect
+    /// Sets option values of tools, by tool name and option id; missing ones get defaults. The options of `minion` are set by its dialect
     /// ([`Environment::dialects`]).
     pub fn tool_options(mut self, options: ToolOptions) -> Self {
         self.tool_options = options;
@@ -218,7 +218,7 @@ impl Environment {
         self.limits.check()?;
         within(&self.limits, shared.options.slots)?;
         let (models, default_model) = models(self.models, self.source, self.fallback, self.default_model, &self.pools)?;
-        let lacking = self.limits.cost_micro.and_then(|_| prices.lacking(&models, &default_model));
+        let lacking = self.limits.cost_micro.and_then(|_| prices.unpriced_model(&models, &default_model));
         if let Some(model) = lacking {
             return Err(StartError::NoPrice(model));
         }
@@ -263,7 +263,7 @@ impl Environment {
     }
 }
 
-/// Returns the models, and the name for sessions without their own.
+/// Returns the models, and the name for sessions whose agent does not name one.
 fn models(
     mut named: HashMap<Text, Arc<dyn Model>>,
     source: Option<Arc<ModelSource>>,

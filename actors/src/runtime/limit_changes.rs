@@ -8,16 +8,16 @@ use subtend_session::limits::Limits;
 use crate::runtime::OpenSessionError;
 use crate::spawn::agents::Agents;
 
-/// A limit that was set above the slots of its host: it could not take effect.
+/// The error of a limit that was set above the slots of its host, so that it could not take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the limit `{name}` of {value} is above the host's `slots`, {slots}: lower it, or raise `Options::slots`")]
+#[error("the limit `{name}` of {value} is above the host's `slots`, {slots}. Lower it, or raise `Options::slots`")]
 pub struct AboveSlots {
     pub name: &'static str,
     pub value: u32,
     pub slots: usize,
 }
 
-/// Refuses limits above `slots`. One that has its default value bounds nothing there, and was not asked for.
+/// Returns an error for a limit above `slots`. A default value is accepted, since no one asked for it.
 pub(super) fn within(limits: &Limits, slots: usize) -> Result<(), AboveSlots> {
     let default = Limits::default();
     let bounded = [
@@ -31,7 +31,7 @@ pub(super) fn within(limits: &Limits, slots: usize) -> Result<(), AboveSlots> {
     found.map_or(Ok(()), |(name, value, _)| Err(AboveSlots { name, value, slots }))
 }
 
-/// Returns the limits that a session is opened with, where they are not those of its environment.
+/// Returns the limits of a new session, if they differ from those of its environment.
 pub(super) fn opened_with(
     agents: &Agents,
     all: Option<Limits>,
@@ -62,7 +62,7 @@ fn raises(name: &str, from: &Value, to: &Value) -> bool {
     }
 }
 
-/// Returns `base` with `changes`; `slots` bounds how many runs may be live.
+/// Returns `base` with `changes`; `slots` bounds the number of live runs.
 fn changed(
     base: &Limits,
     changes: Map<String, Value>,
@@ -71,7 +71,7 @@ fn changed(
 ) -> Result<Limits, OpenSessionError> {
     let refused = |why: String| Err(OpenSessionError::LimitChange(why));
     let Value::Object(mut fields) = serde_json::to_value(base)? else {
-        return refused("limits have no names".to_owned());
+        return refused("the limits cannot be written as an object".to_owned());
     };
     for (name, value) in changes {
         let Some(field) = fields.get_mut(&name) else {
@@ -88,7 +88,7 @@ fn changed(
                  with more rights"
             ));
         }
-        let refused_value = format!("the limit `{name}` cannot be {value}: give a whole number, or null for none");
+        let refused_value = format!("the limit `{name}` cannot be {value}. Give a whole number, or null for none");
         *field = value;
         if serde_json::from_value::<Limits>(Value::Object(fields.clone())).is_err() {
             return refused(refused_value);

@@ -1,4 +1,4 @@
-//! The services of a runtime, created in the order of their dependencies.
+//! The services of a runtime, created in dependency order.
 
 use std::sync::{Arc, Weak};
 
@@ -18,7 +18,7 @@ use crate::recovery::takeover::Takeover;
 use crate::services::running::{Services, Starter};
 use crate::spawn::environments::Environments;
 
-/// The services of a runtime, which alone has all of them.
+/// All services of a runtime. Other parts hold only those they need.
 pub(crate) struct Rooms {
     pub(crate) host: Arc<HostParts>,
     pub(crate) life: Arc<Lifecycle>,
@@ -35,7 +35,7 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    /// Creates the services over those without dependencies.
+    /// Creates the services on top of those without dependencies.
     pub(crate) fn new(
         host: HostParts,
         (life, log): (Lifecycle, Log),
@@ -108,7 +108,7 @@ impl Rooms {
         self.calls.throttles.close();
     }
 
-    /// Stops the runtime when its journal fails or its lease ends: nothing after the failed append is shown (J-9).
+    /// Stops the runtime when its journal fails or its lease ends, so that nothing is published after the failed append.
     fn watch_poison(self: &Arc<Self>) {
         let (journal, weak) = (self.log.journal.clone(), Arc::downgrade(self));
         let lease = self.life.lease.clone();
@@ -119,9 +119,9 @@ impl Rooms {
             };
             let Some(rooms) = weak.upgrade() else { return };
             match poison {
-                Some(poison) => tracing::error!(%poison, "the journal failed: the runtime stops"),
+                Some(poison) => tracing::error!(%poison, "the journal failed; the runtime stops"),
                 None => tracing::error!(
-                    "the lease of this process has ended: the runtime stops, and another may have its sessions"
+                    "the lease of this process has ended; the runtime stops, since another process may own its sessions"
                 ),
             }
             rooms.life.stop(false);

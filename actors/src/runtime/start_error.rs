@@ -10,10 +10,10 @@ use crate::recovery::boot::BootError;
 use crate::runtime::limit_changes::AboveSlots;
 use crate::spawn::tool_options::BadToolOptions;
 
-/// Why a runtime did not start.
+/// The reason why a runtime did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("a runtime needs a model: give one with `model`, or name one with `default_model`")]
+    #[error("the runtime has no model. Set one with `model`, or name one with `default_model`")]
     NoModel,
     #[error(transparent)]
     Limits(#[from] BadLimit),
@@ -22,18 +22,18 @@ pub enum StartError {
     #[error(transparent)]
     Pool(#[from] BadPool),
     /// The default names an unknown model or pool.
-    #[error("unknown model or pool {0:?}, the default of sessions")]
+    #[error("unknown default model or pool {0:?}")]
     NoSuchDefault(Text),
     #[error("the rates of {0:?} cannot be used: {1}")]
     Rates(Text, #[source] BadRates),
     #[error("the price of {0:?} cannot be used: {1}")]
     Price(Text, #[source] BadPrice),
-    /// Money is limited, and the cost of the default model is unknown.
-    #[error("money is limited (cost_micro), and the model `{0}` has no price: set its price, or limit tokens instead")]
+    /// Money is limited, but the cost of the default model is unknown.
+    #[error("money is limited (cost_micro), and the model `{0}` has no price. Set its price, or limit tokens instead")]
     NoPrice(Text),
-    /// A share of the context window is limited (compact_at), and the window of the default model is unknown.
+    /// A share of the context window is limited (compact_at), but the window of the default model is unknown.
     #[error(
-        "compact_at needs a context window, and that of the model `{0}` is unknown: set it in `llm.context_windows`, or leave the limit out"
+        "compact_at needs a context window, and that of the model `{0}` is unknown. Set it in `llm.context_windows`, or remove the limit"
     )]
     NoWindow(Text),
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Births of service sessions.
+//! Creation records of service sessions.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use subtend_session::place::{BranchKind, OnRestart};
 use subtend_session::record::SessionCreated;
 use subtend_session::state::State;
 
-use crate::services::running::For;
+use crate::services::running::ServiceKind;
 use crate::spawn::agents::Agents;
 use crate::values::error::ControlError;
 
-/// The birth of a service session, without the fields that `decide` sets.
+/// The creation record of a service session, without the fields that `decide` sets.
 pub(crate) struct NewService {
-    pub(crate) what: For,
+    pub(crate) what: ServiceKind,
     pub(crate) created: SessionCreated,
 }
 
 impl NewService {
-    /// Returns the birth of the service `what` for the session of `state`.
-    pub(crate) fn of(agents: &Agents, state: &State, what: For) -> Result<Self, ControlError> {
+    /// Returns the creation record of the service `what` for the session of `state`.
+    pub(crate) fn of(agents: &Agents, state: &State, what: ServiceKind) -> Result<Self, ControlError> {
         let (mut created, _) = agents.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
-        // Nor has a custom agent any tools.
+        // A custom agent gets no tools either.
         (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());
         created.limits = capped(state, &created.limits, what).map_err(unwritten)?;
         created.inspectable = false;
-        // The receiver of its answer would be lost with this process.
+        // After a restart no caller would receive the answer.
         created.on_restart = OnRestart::Fail;
         Ok(Self { what, created })
     }
 }
 
-/// Returns the limits of a service, with a wall-clock cap. It does not wait for the reset of a provider's limit: the run that
-/// it compacts for parks by its own call.
-fn capped(state: &State, limits: &Interned<Limits>, what: For) -> Result<Interned<Limits>, serde_json::Error> {
+/// Returns the limits of a service, with a wall-clock limit. It does not wait for the reset of a provider's limit: the run that waits for the
+/// compaction is parked by its own call.
+fn capped(state: &State, limits: &Interned<Limits>, what: ServiceKind) -> Result<Interned<Limits>, serde_json::Error> {
     let mut limits = limits.body.as_deref().unwrap_or(&state.limits).clone();
     limits.wall_ms = Some(limits.wall_ms.map_or(what.cap_ms(), |ms| ms.min(what.cap_ms())));
     limits.park = Parking::Off;
@@ -42,5 +42,5 @@ fn capped(state: &State, limits: &Interned<Limits>, what: For) -> Result<Interne
 }
 
 fn unwritten(error: serde_json::Error) -> ControlError {
-    ControlError::Refused(format!("the limits of the service cannot be written down: {error}"))
+    ControlError::Refused(format!("the limits of the service cannot be recorded: {error}"))
 }

@@ -16,13 +16,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::life::Lifecycle;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
+pub(crate) enum ServiceKind {
     Title,
     Summary,
     Compaction,
 }
 
-impl For {
+impl ServiceKind {
     pub(crate) fn agent(self) -> &'static str {
         match self {
             Self::Title => "title",
@@ -39,7 +39,7 @@ impl For {
         }
     }
 
-    /// The wall-clock limit of its run; a caller may wait for a summary.
+    /// Returns the wall-clock limit of the service's run. It is short, since a caller may wait for a summary.
     pub(crate) fn cap_ms(self) -> u64 {
         match self {
             Self::Title => 15_000,
@@ -48,65 +48,70 @@ impl For {
     }
 }
 
-/// Starts services for cells. Implemented above them, because it uses handles.
+/// Starts services for cells. A higher layer implements it, because it uses handles.
 pub(crate) trait Starter: Send + Sync {
-    /// Starts a title without waiting.
-    fn name(self: Arc<Self>, first: Text, shift: Shift);
+    /// Starts writing a title, without waiting for it.
+    fn name(self: Arc<Self>, first: Text, guard: ServiceGuard);
 
-    /// Starts a compaction without waiting, and sends its summary. Dropping the receiver ends the service.
-    fn condense(self: Arc<Self>, due: Box<DueCompaction>, shift: Shift, tell: oneshot::Sender<SummaryResult>);
+    /// Starts a compaction without waiting for it, and sends its summary. Dropping the receiver ends the service.
+    fn compact_by_service(
+        self: Arc<Self>,
+        due: Box<DueCompaction>,
+        guard: ServiceGuard,
+        sender: oneshot::Sender<SummaryResult>,
+    );
 }
 
 pub(crate) type SummaryResult = Result<Summary, Unsummarised>;
 
-/// A compaction for which a model call waits.
+/// A compaction that a model call waits for.
 pub(crate) struct DueCompaction {
     pub(crate) root: SessionId,
-    /// The birth of the service session.
+    /// The creation record of the service session.
     pub(crate) created: SessionCreated,
-    /// The history, for the agent.
+    /// The history to summarise.
     pub(crate) text: Text,
 }
 
 pub(crate) struct Services {
-    at_work: Mutex<BTreeMap<SessionId, Vec<AtWork>>>,
+    running_services: Mutex<BTreeMap<SessionId, Vec<RunningService>>>,
     numbers: AtomicU64,
     ended: Notify,
     life: Arc<Lifecycle>,
     starter: Weak<dyn Starter>,
-    /// Whether the host wants titles.
+    /// True if the host's options ask for titles.
     titles: bool,
 }
 
-struct AtWork {
+struct RunningService {
     no: u64,
-    what: For,
+    what: ServiceKind,
     stop: CancellationToken,
 }
 
-/// A running service, which ends when it is dropped.
-pub(crate) struct Shift {
+/// A running service. Dropping it ends the service.
+pub(crate) struct ServiceGuard {
     services: Arc<Services>,
     pub(super) session: SessionId,
     no: u64,
     pub(super) stop: CancellationToken,
 }
 
-impl Drop for Shift {
+impl Drop for ServiceGuard {
     fn drop(&mut self) {
-        let mut at_work = self.services.lock();
-        if let Some(mine) = at_work.get_mut(&self.session) {
-            mine.retain(|other| other.no != self.no);
-            if mine.is_empty() {
-                at_work.remove(&self.session);
+        let mut running_services = self.services.lock();
+        if let Some(of_session) = running_services.get_mut(&self.session) {
+            of_session.retain(|other| other.no != self.no);
+            if of_session.is_empty() {
+                running_services.remove(&self.session);
             }
         }
-        drop(at_work);
+        drop(running_services);
         self.services.ended.notify_waiters();
     }
 }
 
-/// The meaning of a batch for its session's services.
+/// The effect of a batch on the services of its session.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceSignal {
     /// The first message of a person, if the session needs a title.
@@ -115,17 +120,17 @@ pub(crate) struct ServiceSignal {
 }
 
 impl ServiceSignal {
-    /// Returns the meaning of `records`, which led to `state`.
+    /// Returns the effect of `records`, which led to `state`.
     pub(crate) fn of(state: &State, records: &[Record]) -> Self {
         let mut signal = Self::default();
         for record in records {
             if let Record::InputAccepted(input) = record
                 && input.from == From::Person
                 && signal.names.is_none()
-                && is_nameless(state)
+                && needs_title(state)
             {
                 signal.names = Some(Arc::clone(&input.text));
-            } else if is_over(record) {
+            } else if ends_services(record) {
                 signal = Self { names: None, stops: true };
             }
         }
@@ -133,15 +138,15 @@ impl ServiceSignal {
     }
 }
 
-/// Returns whether the session of `state` may be named and no title was requested before: a failed one is not retried.
-fn is_nameless(state: &State) -> bool {
+/// Returns whether the session of `state` may get a title and none was requested before. A failed one is not retried.
+fn needs_title(state: &State) -> bool {
     let is_requested =
         || state.children.values().any(|child| child.kind == BranchKind::Service && *child.agent == *"title");
     state.created.place == Place::Root && !state.is_titled() && !is_requested()
 }
 
-/// Returns whether services end by `record`: of a cancelled run, a close or a deletion.
-fn is_over(record: &Record) -> bool {
+/// Returns whether `record` ends services: a cancelled run, a close or a deletion.
+fn ends_services(record: &Record) -> bool {
     if let Record::RunHeld { why, .. } = record {
         return matches!(&**why, Hold::Closing { outcome: Outcome::Cancelled { .. }, .. });
     }
@@ -153,68 +158,75 @@ fn is_over(record: &Record) -> bool {
 
 impl Services {
     pub(crate) fn new(life: Arc<Lifecycle>, starter: Weak<dyn Starter>, titles: bool) -> Self {
-        Self { at_work: Mutex::default(), numbers: AtomicU64::new(0), ended: Notify::new(), life, starter, titles }
+        Self {
+            running_services: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            ended: Notify::new(),
+            life,
+            starter,
+            titles,
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<AtWork>>> {
-        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<RunningService>>> {
+        self.running_services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts and ends services after the append of a batch of `session`, without waiting.
-    pub(crate) fn hear(self: &Arc<Self>, session: SessionId, signal: ServiceSignal) {
+    pub(crate) fn apply(self: &Arc<Self>, session: SessionId, signal: ServiceSignal) {
         if signal.stops {
             self.stop(Some(session));
         }
         if let Some(first) = signal.names
             && self.titles
             && let Some(starter) = self.starter.upgrade()
-            && let Some(shift) = self.shift(session, For::Title)
+            && let Some(guard) = self.begin(session, ServiceKind::Title)
         {
-            starter.name(first, shift);
+            starter.name(first, guard);
         }
     }
 
     /// Starts a service, unless the same one is running, or the runtime stops.
-    pub(crate) fn shift(self: &Arc<Self>, session: SessionId, what: For) -> Option<Shift> {
+    pub(crate) fn begin(self: &Arc<Self>, session: SessionId, what: ServiceKind) -> Option<ServiceGuard> {
         let (no, stop) = (self.numbers.fetch_add(1, Ordering::Relaxed), CancellationToken::new());
-        let mut at_work = self.lock();
-        // Under the lock: a shutdown that starts now finds it and ends it.
+        let mut running_services = self.lock();
+        // Checked under the lock: a shutdown that starts now finds this service and ends it.
         if self.life.is_stopping() {
             return None;
         }
-        let mine = at_work.entry(session).or_default();
-        if mine.iter().any(|other| other.what == what && !other.stop.is_cancelled()) {
+        let of_session = running_services.entry(session).or_default();
+        if of_session.iter().any(|other| other.what == what && !other.stop.is_cancelled()) {
             return None;
         }
-        mine.push(AtWork { no, what, stop: stop.clone() });
-        drop(at_work);
-        Some(Shift { services: Arc::clone(self), session, no, stop })
+        of_session.push(RunningService { no, what, stop: stop.clone() });
+        drop(running_services);
+        Some(ServiceGuard { services: Arc::clone(self), session, no, stop })
     }
 
-    /// Starts a compaction for which a model call waits. Another one of the session, which a person asked for or an earlier activation left,
-    /// ends. `None` if the runtime stops.
-    pub(crate) fn condense(
+    /// Starts a compaction that a model call waits for. Another compaction of the session, by request or from an earlier activation, ends. `None` if
+    /// the runtime stops.
+    pub(crate) fn compact_by_service(
         self: &Arc<Self>,
         session: SessionId,
         due: Box<DueCompaction>,
     ) -> Option<(oneshot::Receiver<SummaryResult>, DropGuard)> {
-        let other = |one: &&AtWork| one.what == For::Compaction;
+        let other = |one: &&RunningService| one.what == ServiceKind::Compaction;
         self.lock().get(&session).into_iter().flatten().filter(other).for_each(|one| one.stop.cancel());
-        let (starter, shift) = (self.starter.upgrade()?, self.shift(session, For::Compaction)?);
+        let (starter, guard) = (self.starter.upgrade()?, self.begin(session, ServiceKind::Compaction)?);
         let (sender, receiver) = oneshot::channel();
-        let stop = shift.stop.clone().drop_guard();
-        starter.condense(due, shift, sender);
+        let stop = guard.stop.clone().drop_guard();
+        starter.compact_by_service(due, guard, sender);
         Some((receiver, stop))
     }
 
     /// Ends the services of one session, or all.
     pub(crate) fn stop(&self, session: Option<SessionId>) {
-        let at_work = self.lock();
-        let mine = at_work.iter().filter(|(of, _)| session.is_none_or(|session| session == **of));
-        mine.flat_map(|(_, all)| all).for_each(|one| one.stop.cancel());
+        let running_services = self.lock();
+        let of_session = running_services.iter().filter(|(of, _)| session.is_none_or(|session| session == **of));
+        of_session.flat_map(|(_, all)| all).for_each(|one| one.stop.cancel());
     }
 
-    /// Waits until no service of `session` runs, or no service at all.
+    /// Waits until no service of `session` is running, or no service at all.
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn done(&self, session: Option<SessionId>) {

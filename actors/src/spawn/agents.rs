@@ -1,4 +1,4 @@
-//! The agents of one environment: the offers to their sessions, and the specs of their children.
+//! The agents of one environment: the offers for their sessions, and the specs of their children.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,27 +28,27 @@ use crate::calls::workplace::Workplace;
 use crate::faults::Faults;
 use crate::values::options::Options;
 
-/// The parts of sessions from the host, and caches of them. It starts nothing and writes nothing.
+/// The host's configuration of sessions in one environment, with caches. It starts nothing and writes nothing.
 pub(crate) struct Agents {
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
     pub(crate) models: Arc<ModelSet>,
-    /// The model of sessions whose agent names none.
+    /// The model of sessions whose agent does not name one.
     pub(crate) default_model: Text,
     pub(crate) servers: Vec<Text>,
-    /// For sessions without a worktree: see [`Agents::workplace`].
+    /// The workspace of sessions without a worktree; see [`Agents::workplace`].
     pub(crate) workspace: Arc<Workspace>,
     /// The worktrees of the host, if it has a directory for them.
     pub(crate) worktrees: Option<Arc<Worktrees>>,
-    /// Where its tools save the earlier contents of files.
+    /// The store for earlier contents of files that tools replace.
     pub(crate) checkpoints: Option<Checkpoints>,
     pub(crate) workspace_name: Text,
-    /// Why no session may run here: the environment could not be loaded.
+    /// The reason why no session may run here: the environment could not be loaded.
     pub(crate) unusable: Option<Text>,
     pub(crate) limits: Interned<Limits>,
-    /// The maximum authority of every session, whatever its ceiling.
+    /// The maximum authority of every session, in addition to its ceiling.
     pub(crate) policy: Interned<Authority>,
-    /// Rules that no session's policy widens.
+    /// Rules that no session's policy can widen.
     pub(crate) bounds: Authority,
     pub(crate) offers: ToolSets,
     pub(crate) dialects: Dialects,
@@ -66,7 +66,7 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// Returns the agents of a workspace whose environment cannot be loaded: they offer nothing, and report why.
+    /// Returns the agents of a workspace whose environment cannot be loaded: they offer nothing, and report the reason.
     pub(crate) fn unusable(&self, workspace_name: Text, why: &str) -> Self {
         Self {
             catalog: self.catalog.clone(),
@@ -131,17 +131,17 @@ impl Agents {
         }
     }
 
-    /// Returns where the tools of `state`'s session work.
+    /// Returns the directory for the tools of `state`'s session.
     pub(crate) fn workplace(&self, state: &State) -> Workplace {
         let (workspace, worktrees) = (Arc::clone(&self.workspace), self.worktrees.clone());
         Workplace { workspace, worktree: state.created.worktree, worktrees }
     }
 
-    /// Returns the worktree of a new session of an agent with `own` isolation, started with `requested`, if it has one of its own. The heart sets
-    /// what it was made from.
+    /// Returns the worktree of a new session, if it gets one of its own. `own` is the isolation of its agent, `requested` that of the call. The
+    /// decision records what the worktree was created from.
     ///
     /// # Errors
-    /// Why it cannot be started so.
+    /// The reason why the session cannot be started like this.
     pub(crate) fn own(
         &self,
         session: SessionId,
@@ -150,8 +150,7 @@ impl Agents {
     ) -> Result<Option<Worktree>, String> {
         match (own, requested) {
             (Isolation::Worktree, Some(Isolation::None)) => {
-                Err("this agent works in a worktree of its own, and no call changes that: leave `isolation` out"
-                    .to_owned())
+                Err("this agent always works in a worktree of its own. Omit `isolation`".to_owned())
             }
             (Isolation::None, None | Some(Isolation::None)) => Ok(None),
             (Isolation::Worktree, None) | (_, Some(Isolation::Worktree)) => {
@@ -162,7 +161,7 @@ impl Agents {
 
     pub(crate) fn can_isolate(&self) -> Result<(), String> {
         if self.worktrees.is_none() {
-            return Err("no worktree can be made: this host has no directory for them".to_owned());
+            return Err("cannot create a worktree: this host has no directory for worktrees".to_owned());
         }
         Worktrees::check(self.workspace.path()).map_err(|error| error.to_string())
     }

@@ -1,4 +1,4 @@
-//! The ancestors of a session: permissions that they lost since its creation are lost to it too (P-4), and a caller that lost some directs no child
+//! The ancestors of a session: a session loses the permissions that they lost since its creation (P-4), and a caller that lost some directs no child
 //! that has them (P-1).
 
 use std::collections::BTreeSet;
@@ -13,43 +13,43 @@ use subtend_session::state::State;
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::lists_all;
 
-const KEPT: usize = 4_096;
-/// Sessions in one chain: a damaged store may hold a cycle.
-const LONGEST: usize = 256;
-/// Stands for an agent that no catalog has: it has no permissions.
-const NOBODY: &str = "";
+const MAX_CACHED: usize = 4_096;
+/// Maximum length of a chain of ancestors: a damaged store may hold a cycle.
+const MAX_CHAIN: usize = 256;
+/// The name of an agent that no catalog has: it has no permissions.
+const UNKNOWN_AGENT: &str = "";
 
 impl Agents {
     /// Returns the agents of the ancestors of `state`'s session, sorted.
     ///
-    /// None if the parent is not durable yet: then both were created since the host started, and the ceiling has the present permissions of all
-    /// ancestors.
-    pub(crate) fn agents_above(&self, state: &State) -> Arc<[Text]> {
+    /// The result is empty if the parent is not durable yet: then both were created since the host started, and the ceiling has the current
+    /// permissions of all ancestors.
+    pub(crate) fn ancestor_agents(&self, state: &State) -> Arc<[Text]> {
         let Some(parent) = state.created.place.parent() else { return Arc::default() };
         let lines = || self.offers.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = lines().get(&parent) {
-            return Arc::clone(line);
+        if let Some(ancestor_agents_of) = lines().get(&parent) {
+            return Arc::clone(ancestor_agents_of);
         }
-        let line = match self.line(parent) {
+        let ancestor_agents_of = match self.ancestor_agents_of(parent) {
             Ok(None) => return Arc::default(),
-            Ok(Some(line)) => line,
+            Ok(Some(ancestor_agents_of)) => ancestor_agents_of,
             Err(error) => {
-                tracing::error!(session = %state.id, %error, "what the sessions above may do cannot be read: it may do nothing");
-                return Arc::new([NOBODY.into()]);
+                tracing::error!(session = %state.id, %error, "cannot read the permissions of the ancestors; the session gets no permissions");
+                return Arc::new([UNKNOWN_AGENT.into()]);
             }
         };
         let mut lines = lines();
-        if lines.len() >= KEPT {
+        if lines.len() >= MAX_CACHED {
             lines.clear();
         }
-        lines.insert(parent, Arc::clone(&line));
-        line
+        lines.insert(parent, Arc::clone(&ancestor_agents_of));
+        ancestor_agents_of
     }
 
-    fn line(&self, parent: SessionId) -> Result<Option<Arc<[Text]>>, ReadError> {
+    fn ancestor_agents_of(&self, parent: SessionId) -> Result<Option<Arc<[Text]>>, ReadError> {
         let mut agents = BTreeSet::new();
         let mut at = Some(parent);
-        for _ in 0..LONGEST {
+        for _ in 0..MAX_CHAIN {
             let Some(id) = at else { break };
             match self.journal.head(id)? {
                 Some(head) => {
@@ -63,14 +63,14 @@ impl Agents {
         Ok(Some(agents.into_iter().collect()))
     }
 
-    /// Returns the authority of `agent` by its present manifest; none for an unknown agent.
+    /// Returns the authority of `agent` by its current manifest; an empty one for an unknown agent.
     pub(crate) fn present(&self, agent: &Text) -> Authority {
         self.catalog.get(agent).map_or_else(Authority::deny_all, |manifest| manifest.authority())
     }
 
     /// Returns what `child` of `parent` has beyond `authority` and the tools `only`; `None` if nothing.
     ///
-    /// A child keeps what its caller could do when it started it. A stricter agent may answer in the caller's session now.
+    /// A child keeps the permissions that its caller had when it started the child. A stricter agent may answer in the caller's session now.
     pub(crate) fn beyond(
         &self,
         (parent, child): (SessionId, SessionId),
@@ -80,12 +80,12 @@ impl Agents {
         let Some(Record::SessionCreated(created)) = first.map(|stored| stored.record) else {
             return Err(ReadError::NoSuchSession(child));
         };
-        let above = self.line(parent)?.unwrap_or_default();
-        let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
+        let ancestors = self.ancestor_agents_of(parent)?.unwrap_or_default();
+        let ancestors: Vec<Authority> = ancestors.iter().map(|agent| self.present(agent)).collect();
         let ceiling = created.ceiling.body.as_deref().cloned().unwrap_or_else(Authority::allow_all);
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
-        // Another agent may answer in the child too: its own manifest bounds nothing here.
-        let most = ceiling.at_use(&policy, &Authority::allow_all(), &above);
+        // Another agent may answer in the child too, so its own manifest does not bound it here.
+        let most = ceiling.at_use(&policy, &Authority::allow_all(), &ancestors);
         if most.within(authority) {
             let lacks = only.is_some_and(|only| !lists_all(only, created.tools.as_ref()));
             return Ok(lacks.then(|| "has tools that you do not have now".to_owned()));

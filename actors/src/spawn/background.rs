@@ -1,5 +1,4 @@
-//! Background processes: a process is a child session. A model without a network starts its command by `shell`, attends it, and answers
-//! with its last output.
+//! Background processes. A process is a child session: a built-in model starts its command by `shell`, polls it, and answers with its last output.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -23,23 +22,23 @@ use crate::calls::in_flight::Parsed;
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::{Classified, ToolSet};
 
-/// Turns of a process: its limit is time.
-const TURNS: u32 = 1_000_000;
+/// Turn limit of a process, which is effectively none: its limit is time.
+const MAX_TURNS: u32 = 1_000_000;
 
-/// Bytes of output that each turn says, for the owner of a process that is lost or cancelled.
-const SAID: usize = 1 << 10;
+/// Maximum bytes of output in each turn's text, for the owner of a process that is lost or cancelled.
+const MAX_TURN_BYTES: usize = 1 << 10;
 
-/// The longest wait of one call: shorter than any tool may take by default.
-const LONGEST: u64 = 60_000;
+/// Maximum wait of one call in ms, below the default time limit of tools.
+const MAX_WAIT_MS: u64 = 60_000;
 
-/// Adds the agent of processes, if `tools` can start them.
+/// Adds the agent of processes to `catalog`, if `tools` can start them.
 pub(crate) fn add(catalog: &mut Catalog, tools: &Registry) {
     if [SHELL, PROCESS].iter().all(|name| tools.get(name).is_some()) {
         catalog.insert(Manifest {
             description: "Runs one command in the background.".into(),
             model: Some(AGENT.into()),
             tools: Some(vec![SHELL.into(), PROCESS.into()]),
-            turns: Some(TURNS),
+            turns: Some(MAX_TURNS),
             hidden: true,
             instructions: false,
             source: Source::Builtin,
@@ -49,7 +48,7 @@ pub(crate) fn add(catalog: &mut Catalog, tools: &Registry) {
 }
 
 impl Agents {
-    /// Classifies a call that starts a background process; `None` for other calls. The process asks for its permission itself, as `shell`.
+    /// Classifies a call that starts a background process; `None` for other calls. The process itself asks for its permission, as `shell`.
     pub(crate) fn starts_process(&self, offer: &ToolSet, tool: &str, args: &str) -> Option<Classified> {
         if tool != SHELL || *offer.agent == *AGENT || self.catalog.get(AGENT).is_none() {
             return None;
@@ -79,7 +78,7 @@ pub(crate) fn own(state: &State, named: &str, child: Result<SessionId, Text>) ->
     let child = child?;
     match state.children.get(&child) {
         Some(known) if *known.agent == *AGENT => Ok(child),
-        Some(known) => Err(format!("{named} is not a background process: {} works there", known.agent).into()),
+        Some(known) => Err(format!("{named} is not a background process but a task of {}", known.agent).into()),
         None => Err(format!("Unknown process `{named}`.").into()),
     }
 }
@@ -89,7 +88,7 @@ pub(crate) fn is_process(parsed: &Parsed) -> bool {
     matches!(parsed, Parsed::Opens(Opening::Start(start)) if *start.agent == *AGENT)
 }
 
-/// Returns why `state`'s session may start no process besides `more` that are about to start: one slot of its tree stays free for agents.
+/// Returns the reason why `state`'s session may not start another process, with `more` about to start. One slot of its tree stays free for agents.
 pub(crate) fn too_many(state: &State, more: u32) -> Option<Refusal> {
     let most = state.limits.live_runs.saturating_sub(1).max(1);
     let owned = state.run.iter().flat_map(|run| run.owned.values());
@@ -117,7 +116,7 @@ impl Model for ProcessModel {
         false
     }
 
-    /// No limit of a context applies.
+    /// Returns `None`: no context limit applies.
     fn context_window(&self) -> Option<u64> {
         Some(u64::from(u32::MAX))
     }
@@ -140,23 +139,23 @@ fn answer(messages: &[Message], attends: bool) -> Answer {
     let result =
         |message: &Message| if let Message::Result { content, .. } = message { Some(content.clone()) } else { None };
     let mut results = messages.iter().rev().filter_map(result);
-    // Messages of persons change nothing while it runs.
+    // Messages of persons have no effect while the command is running.
     if let Some(written) = results.next().and_then(|last| written(&last)).filter(|_| attends) {
         let wait =
-            u32::try_from(results.count()).ok().and_then(|before| 2_000_u64.checked_shl(before)).unwrap_or(LONGEST);
-        let args = json!({"action": "output", "wait_ms": wait.clamp(2_000, LONGEST)});
+            u32::try_from(results.count()).ok().and_then(|before| 2_000_u64.checked_shl(before)).unwrap_or(MAX_WAIT_MS);
+        let args = json!({"action": "output", "wait_ms": wait.clamp(2_000, MAX_WAIT_MS)});
         return Answer::of_calls(written, vec![call(PROCESS, args)]);
     }
     let last = messages.last().and_then(result);
     Answer::of_text(
-        last.unwrap_or_else(|| "This session runs one command and takes no messages: nothing was done.".into()),
+        last.unwrap_or_else(|| "This session runs one command and does not take messages. Nothing was done.".into()),
     )
 }
 
-/// Returns the end of what a running process wrote since the last call; `None` if it does not run.
+/// Returns the end of the output of a running process since the last call; `None` if it is not running.
 fn written(result: &str) -> Option<Option<Text>> {
     let (output, state) = result.rsplit_once('\n').unwrap_or(("", result));
-    let tail = output.get(output.ceil_char_boundary(output.len().saturating_sub(SAID))..).unwrap_or_default();
+    let tail = output.get(output.ceil_char_boundary(output.len().saturating_sub(MAX_TURN_BYTES))..).unwrap_or_default();
     state.starts_with(RUNNING).then(|| (!tail.is_empty()).then(|| tail.into()))
 }
 
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn r9_a_message_to_a_process_session_runs_nothing() {
+    fn r9_message_to_a_process_session_runs_nothing() {
         let messages = vec![user("make"), result("[exit code 0]"), user("rm -rf .")];
         assert!(answer(&messages, true).calls.is_empty());
         let messages = vec![user("make"), user("rm -rf .")];

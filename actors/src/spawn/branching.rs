@@ -17,7 +17,7 @@ use crate::values::answering::{agent_of, model_of};
 use crate::values::error::ControlError;
 
 impl Agents {
-    /// Returns the spec of a branch of `state`'s session, without the fields that `decide` sets, and its agent's own authority.
+    /// Returns the spec of a branch of `state`'s session, without the fields that `decide` sets, and the authority of its agent.
     pub(crate) fn branched(
         &self,
         state: &State,
@@ -26,9 +26,9 @@ impl Agents {
     ) -> Result<(SessionCreated, Arc<Authority>), ControlError> {
         let own = agent_of(state);
         let name = agent.unwrap_or(own);
-        // The agent that answers in the session answers in the branch.
-        let goes_on = name == own;
-        let (mut created, manifest, turns) = if goes_on && self.catalog.get(own).is_none() {
+        // By default the agent that answers in the session answers in the branch.
+        let is_same_agent = name == own;
+        let (mut created, manifest, turns) = if is_same_agent && self.catalog.get(own).is_none() {
             (recorded(state)?, Arc::new(Authority::allow_all()), state.own_turns)
         } else {
             let template = self.branching(state, name, kind)?;
@@ -36,13 +36,13 @@ impl Agents {
             let tools = self.catalog.get(name).and_then(|manifest| manifest.tools.as_ref());
             let (authority, only) = (state.ceiling.meet(&template.manifest), narrowed(state.tools.as_ref(), tools));
             created.system = self.system_under(&template, &authority, only.as_ref()).map_err(unwritten)?;
-            if goes_on {
+            if is_same_agent {
                 (created.model, created.system) = answering(state)?;
-                // The prompt says how its tools are found.
+                // The prompt describes how to find the tools, so the list must match.
                 created.in_full = state.created.in_full.clone();
             }
-            // A branch with its own task has its manifest's allowance, like a child of a model.
-            let given = agent.is_some() && (!goes_on || kind == BranchKind::Subagent);
+            // A branch with a task of its own has its manifest's turn limit, like a child of a model.
+            let given = agent.is_some() && (!is_same_agent || kind == BranchKind::Subagent);
             let turns = if given { template.turns } else { state.own_turns };
             (created, Arc::clone(&template.manifest), turns)
         };
@@ -52,7 +52,7 @@ impl Agents {
             let isolation = self.catalog.get(name).map(|manifest| manifest.isolation).unwrap_or_default();
             created.worktree = self.own(state.id, isolation, None).map_err(ControlError::Refused)?;
         }
-        // Neither is lost by branching off.
+        // A branch keeps both.
         created.tools = state.tools.clone();
         created.source = state.created.source;
         Ok((created, manifest))
@@ -71,15 +71,18 @@ impl Agents {
         let known = || {
             let names: Vec<&str> =
                 self.catalog.all().filter(|manifest| startable(manifest)).map(|manifest| &*manifest.name).collect();
-            ControlError::Refused(format!("unknown agent `{name}`; agents for a branch: {}", names.join(", ")))
+            ControlError::Refused(format!(
+                "unknown agent `{name}`; agents that can answer in a branch: {}",
+                names.join(", ")
+            ))
         };
         let manifest = self.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
         self.template(&manifest.name, model_of(state), state.created.source).map_err(|_| known())
     }
 }
 
-/// Returns the spec of a branch whose agent this host does not know, as recorded. It has no permissions until a host knows the agent, and then
-/// at most those of the session, whose ceiling it has.
+/// Returns the spec of a branch whose agent this host does not know, as recorded. It has no permissions until a host knows the agent, and then at
+/// most those of the session, whose ceiling it has.
 fn recorded(state: &State) -> Result<SessionCreated, ControlError> {
     let mut created = SessionCreated::clone(&state.created);
     if let Some(other) = &state.agent {
@@ -98,7 +101,7 @@ fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
     Ok((Arc::clone(model_of(state)), system))
 }
 
-/// Returns the limits of the session, with another turn allowance.
+/// Returns the limits of the session, with another turn limit.
 fn within(state: &State, turns: u32) -> Result<Interned<Limits>, ControlError> {
     if state.limits.turns == turns {
         return Ok(Interned { hash: state.created.limits.hash, body: Some(Arc::clone(&state.limits)) });
@@ -108,5 +111,5 @@ fn within(state: &State, turns: u32) -> Result<Interned<Limits>, ControlError> {
 }
 
 fn unwritten(error: serde_json::Error) -> ControlError {
-    ControlError::Refused(format!("the branch's birth cannot be written down: {error}"))
+    ControlError::Refused(format!("the branch cannot be recorded: {error}"))
 }

@@ -15,7 +15,7 @@ use super::tool_set::ToolSet;
 
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct ToolSetKey {
-    /// Changes when tools come and go.
+    /// Changes when tools are added or removed.
     pub(crate) generation: u64,
     pub(crate) agent: Text,
     pub(crate) ceiling: Hash,
@@ -40,7 +40,7 @@ pub(crate) struct ToolSets {
     pub(crate) lines: SpawnableLines,
 }
 
-/// Agents of a parent and its ancestors, sorted: constant for all its children.
+/// The agents of a parent and its ancestors, sorted. They are the same for all its children.
 #[derive(Default)]
 pub(crate) struct SpawnableLines(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>, FixedState>>);
 
@@ -53,12 +53,12 @@ pub(crate) struct Template {
     pub(crate) created: SessionCreated,
     pub(crate) manifest: Arc<Authority>,
     pub(crate) turns: u32,
-    /// Turn allowance set by the manifest itself.
+    /// The turn limit that the manifest itself sets.
     pub(crate) own_turns: Option<u32>,
     pub(crate) detached: bool,
     pub(crate) isolation: Isolation,
-    /// Instruction files of the workspace in its prompt.
+    /// Instruction files of the workspace in the prompt.
     pub(crate) read: Vec<Text>,
-    /// Skills in its prompt.
+    /// Skills in the prompt.
     pub(crate) skills: Vec<Arc<Skill>>,
 }

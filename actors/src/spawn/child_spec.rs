@@ -1,4 +1,4 @@
-//! Specs of new sessions, from a manifest and the call that requests it.
+//! Specs of new sessions, from a manifest and the call that requests the session.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -26,16 +26,16 @@ use crate::spawn::profiles::Caller;
 use crate::spawn::tool_set::{ToolSet, narrowed, whitelist};
 use crate::values::answering::{agent_of, model_of};
 
-/// Bytes of an unknown tool name in records.
-const SHOWN: usize = 64;
+/// Maximum bytes of an unknown tool name in records.
+const MAX_NAME_BYTES: usize = 64;
 
 pub(crate) struct ChildSpec {
-    /// Its first record without the fields that `decide` sets.
+    /// The first record of the child, without the fields that `decide` sets.
     pub(crate) created: SessionCreated,
     pub(crate) first: Text,
-    /// Requested tool schemas that it is not offered.
+    /// Tools whose schemas were requested but that the child is not offered.
     pub(crate) skipped: Vec<Text>,
-    /// Omissions from its prompt, each with its reason.
+    /// Omissions from the prompt, each with its reason.
     pub(crate) warnings: Vec<Text>,
 }
 
@@ -123,8 +123,8 @@ impl Agents {
         Ok(template)
     }
 
-    /// Returns the prompt of a session born from `template` that has `authority` and is offered `only` these tools: without files and skills
-    /// that it may not read.
+    /// Returns the prompt of a session from `template` with `authority` that is offered `only` these tools. It omits files and skills that the
+    /// session may not read.
     pub(crate) fn system_under(
         &self,
         template: &Template,
@@ -140,7 +140,7 @@ impl Agents {
         Interned::new(self.assembled(parts, manifest, caller, (self.dialects.offered(), *source)).system)
     }
 
-    /// Returns the skills that a session may read; none where it is not offered their tool.
+    /// Returns the skills that a session may read; none if it is not offered their tool.
     fn skilled(&self, of: Caller<'_>) -> Vec<Arc<Skill>> {
         if self.skills.all().next().is_none() {
             return Vec::new();
@@ -155,12 +155,12 @@ impl Agents {
         self.source(source) == Source::Internal || !dialect.is_internal_only()
     }
 
-    /// Returns the effective source: the host may lift the restrictions of MCP clients (K24).
+    /// Returns the effective source. The host may lift the restrictions of MCP clients (K24).
     pub(crate) fn source(&self, source: Source) -> Source {
         if self.options.mcp_internal { Source::Internal } else { source }
     }
 
-    /// Returns the hints in the prompt of the session `of` of `manifest` about `dialects`, as far as it may use them.
+    /// Returns the hints about `dialects` in the prompt of the session `of` of `manifest`, as far as it may use them.
     fn assembled(
         &self,
         mut parts: Parts,
@@ -193,7 +193,7 @@ impl Agents {
         let model = &spec.created.model;
         if self.models.lacks_window(&state.limits, model) {
             let message = format!(
-                "the limit compact_at needs a context window, and that of the model `{model}` is unknown: name another model"
+                "the limit compact_at needs a context window, and that of the model `{model}` is unknown. Name another model"
             );
             return Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
         }
@@ -218,7 +218,7 @@ impl Agents {
         created.metadata = request.metadata.clone();
         created.worktree = self.own(state.id, template.isolation, request.isolation).map_err(unisolated)?;
         let dialects: &[Dialect] = if request.dialect.nests() { &offer.opens.dialects } else { &[] };
-        // The parent's are among the host's, which the template names.
+        // The parent's dialects are among the host's, which the template lists.
         created.dialects.retain(|name| dialects.iter().any(|dialect| *dialect.name() == **name));
         created.returns = request.dialect == Dialect::Minion;
         let template_of = request.template.as_ref().and_then(|name| self.dialects.templates.get(name));
@@ -235,7 +235,7 @@ impl Agents {
             created.system = self.system_under(template, &authority, only.as_ref()).map_err(unrecorded)?;
             return Ok(ChildSpec::new(created, &request.prompt));
         }
-        // Its first message may start with files.
+        // Its first message may start with files, so the label is a better title.
         created.title = created.title.or_else(|| request.label.clone());
         created.tools = whitelist(request.tools.as_ref(), offer.only.as_ref());
         self.choose_model(state, request, &mut created);
@@ -291,7 +291,7 @@ impl Agents {
     }
 
     /// Returns the tools whose schemas the call requests in the first message, and those that the child is not offered. A child with many tools is
-    /// shown these in full and discovers the others (B8).
+    /// shown the requested ones in full and discovers the others (B8).
     fn prefetched(
         &self,
         request: &StartRequest,
@@ -310,15 +310,15 @@ impl Agents {
         let many = offered.len() > usize::try_from(self.dialects.subagent.tools_in_full).unwrap_or(usize::MAX);
         created.in_full = many.then(|| found.iter().map(|name| Arc::clone(name)).collect());
         let tools = offered.into_iter().filter(|tool| found.contains(&&tool.name)).collect();
-        // The name comes from a model and may have any length.
-        let shown = |name: &Text| name.get(..name.floor_char_boundary(SHOWN)).unwrap_or_default().into();
+        // A model chose the name, so it may have any length.
+        let shown = |name: &Text| name.get(..name.floor_char_boundary(MAX_NAME_BYTES)).unwrap_or_default().into();
         (tools, lacking.into_iter().map(shown).collect())
     }
 
     fn choose_model(&self, state: &State, request: &StartRequest, created: &mut SessionCreated) {
         let profile = request.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
         if let Some(pool) = profile.and_then(|profile| profile.pool.as_ref()) {
-            let manifest = Manifest { pool: Some(Arc::clone(pool)), ..nobody() };
+            let manifest = Manifest { pool: Some(Arc::clone(pool)), ..agent_without_rights() };
             created.model = self.model_name(&manifest, model_of(state));
         }
         if request.dialect == Dialect::Minion {
@@ -334,14 +334,14 @@ fn unisolated(why: String) -> Refusal {
 }
 
 fn unrecorded(error: serde_json::Error) -> Refusal {
-    Refusal { kind: ToolErrorKind::Failed, message: format!("its prompt cannot be written down: {error}").into() }
+    Refusal { kind: ToolErrorKind::Failed, message: format!("its prompt cannot be recorded: {error}").into() }
 }
 
-fn nobody() -> Manifest {
+fn agent_without_rights() -> Manifest {
     Manifest::new("", subtend_agents::manifest::AgentMode::Subagent, "")
 }
 
-/// Returns `limits` with a cap on output tokens that only falls (B18).
+/// Returns `limits` with the lower of their cap on output tokens and `cap` (B18).
 fn capped(limits: &Limits, cap: u64) -> Result<Interned<Limits>, Refusal> {
     let output_tokens = Some(limits.output_tokens.map_or(cap, |above| above.min(cap)));
     Interned::new(Arc::new(Limits { output_tokens, ..limits.clone() })).map_err(|error| Refusal {

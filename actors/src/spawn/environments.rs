@@ -14,27 +14,27 @@ use subtend_session::state::State;
 use super::agents::Agents;
 use crate::values::environment_key::EnvironmentKey;
 
-/// Roots whose environment is cached; for others it is found by their first record.
-const REMEMBERED: usize = 65_536;
+/// Maximum number of roots whose environment is cached; that of others is found by their first record.
+const MAX_ROOTS: usize = 65_536;
 
-/// Environments that are cached; others are loaded again.
-const KEPT: usize = 256;
+/// Maximum number of cached environments; others are reloaded.
+const MAX_ENVIRONMENTS: usize = 256;
 
-/// Loads the agents of an environment; the error says why it cannot.
+/// Loads the agents of an environment, or returns the reason why it cannot.
 pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send + Sync;
 
-/// Loads the runtime's own environment again, if it changed.
+/// Reloads the runtime's own environment if it changed.
 pub(crate) type LoadHome = dyn Fn() -> Result<Option<Agents>, String> + Send + Sync;
 
 /// The environments of a runtime, each loaded at its first use.
 pub(crate) struct Environments {
-    /// Loads the others. Without it every session uses the runtime's own.
+    /// Loads other environments. Without it every session uses the runtime's own.
     load: Option<Box<Load>>,
-    /// Without it the runtime's own environment changes by registrations only.
+    /// Reloads the runtime's own environment. Without it only registrations change that.
     load_home: Option<Box<LoadHome>>,
     journal: Journal,
     loaded: Mutex<Loaded>,
-    /// Counts reloads: an activation finds its agents again when it changes.
+    /// Counts reloads. When it changes, an activation finds its agents again.
     reloads: AtomicU64,
 }
 
@@ -42,10 +42,10 @@ struct Loaded {
     home: Arc<Agents>,
     by_key: HashMap<EnvironmentKey, Arc<Agents>>,
     by_root: HashMap<SessionId, Arc<Agents>, FixedState>,
-    /// Roots that this process opened in its own environment, or keeps there by an option: its options apply, whatever their first
-    /// records say. Each has the agents of its opening.
+    /// Roots that this process opened in its own environment, or keeps there by an option. Its options apply instead of those in their first records.
+    /// Each has the agents of its opening.
     at_home: HashMap<SessionId, Arc<Agents>, FixedState>,
-    /// Agents that the host registered, and names that it removed: they apply to every environment that is loaded later.
+    /// Agents that the host registered, and names that it removed. They apply to every environment that is loaded later.
     registered: BTreeMap<Text, Option<Arc<Manifest>>>,
 }
 
@@ -77,14 +77,14 @@ impl Environments {
         self.reloads.load(Ordering::Acquire)
     }
 
-    /// Registers an agent, or removes the name, in the runtime's own environment and in each that is loaded later. Returns the agent
-    /// of that name in the runtime's own environment until now. Opened trees keep what they have.
+    /// Registers an agent, or removes the name, in the runtime's own environment and in each that is loaded later. Returns the previous agent of that
+    /// name in the runtime's own environment. Opened trees do not change.
     pub(crate) fn register(&self, name: Text, manifest: Option<Manifest>) -> Option<Arc<Manifest>> {
         let mut loaded = self.loaded();
         let before = loaded.home.catalog.get(&name).cloned();
         loaded.registered.insert(name, manifest.map(Arc::new));
         loaded.home = Arc::new(loaded.home.changed(&loaded.registered));
-        // Loaded again for the next session, with the registration.
+        // Cleared, so that the next session reloads them with the registration.
         loaded.by_key.clear();
         before
     }
@@ -100,11 +100,10 @@ impl Environments {
         Ok(Arc::clone(&loaded.home))
     }
 
-    /// Loads the environment of an opened tree again: its sessions use it from their next turn on. If it cannot be loaded, they keep what they
-    /// have.
+    /// Reloads the environment of an opened tree: its sessions use it from their next turn on. If it cannot be loaded, they keep the current one.
     pub(crate) fn reload(&self, root: SessionId) -> Result<(Arc<Agents>, Arc<Agents>), String> {
         let before = self.of_root(root);
-        let (after, at_home) = match self.key_abroad(root)? {
+        let (after, at_home) = match self.other_key(root)? {
             Some(key) => (self.open(&key)?, false),
             None => (self.open_home()?, true),
         };
@@ -113,12 +112,12 @@ impl Environments {
         Ok((before, after))
     }
 
-    /// Returns the key of a tree that does not work in the runtime's own environment.
-    fn key_abroad(&self, root: SessionId) -> Result<Option<EnvironmentKey>, String> {
+    /// Returns the key of a tree that does not use the runtime's own environment.
+    fn other_key(&self, root: SessionId) -> Result<Option<EnvironmentKey>, String> {
         if self.load.is_none() || self.loaded().at_home.contains_key(&root) {
             return Ok(None);
         }
-        let birth = self.birth(root).ok_or("the birth of its root cannot be read")?;
+        let birth = self.birth(root).ok_or("the first record of its root cannot be read")?;
         Ok(Some(EnvironmentKey::of(&birth)).filter(|key| !self.is_home(key)))
     }
 
@@ -126,10 +125,10 @@ impl Environments {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the environment of a session that is about to be opened, with its files as they are now.
+    /// Loads the environment of a session that is about to be opened, with the current files.
     pub(crate) fn open(&self, key: &EnvironmentKey) -> Result<Arc<Agents>, String> {
         let Some(load) = &self.load else {
-            return Err("this runtime has one workspace: leave `workspace` out".to_owned());
+            return Err("this runtime has only one workspace. Omit `workspace`".to_owned());
         };
         let agents = load(key)?;
         let mut loaded = self.loaded();
@@ -138,12 +137,12 @@ impl Environments {
         Ok(agents)
     }
 
-    /// Notes what a root was opened with. Its tree keeps that, whatever changes later.
+    /// Records the environment of a new root. Its tree keeps it when others change.
     pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>, at_home: bool) {
         let mut loaded = self.loaded();
         if at_home {
-            // Without a loader the runtime's own environment is the only one, so that a forgotten root has the present one.
-            if self.load.is_none() && loaded.at_home.len() >= REMEMBERED {
+            // Without a loader there is only the runtime's own environment, so a root that is not cached gets the current one.
+            if self.load.is_none() && loaded.at_home.len() >= MAX_ROOTS {
                 loaded.at_home.clear();
             }
             loaded.at_home.insert(root, Arc::clone(agents));
@@ -152,7 +151,7 @@ impl Environments {
         }
     }
 
-    /// Returns the environment of a session's root. One that cannot be loaded offers nothing and reports why.
+    /// Returns the environment of a session's root. One that cannot be loaded offers nothing and reports the reason.
     pub(crate) fn of(&self, state: &State) -> Arc<Agents> {
         let root = state.created.place.root(state.id);
         self.found(root, || (root == state.id).then(|| SessionCreated::clone(&state.created)))
@@ -173,7 +172,7 @@ impl Environments {
         }
         drop(loaded);
         let Some(birth) = birth().or_else(|| self.birth(root)) else {
-            return self.unusable("?".into(), "the birth of its root cannot be read".to_owned());
+            return self.unusable("?".into(), "the first record of its root cannot be read".to_owned());
         };
         let key = EnvironmentKey::of(&birth);
         if self.is_home(&key) {
@@ -183,7 +182,7 @@ impl Environments {
             self.loaded().remember(root, &agents);
             return agents;
         }
-        // Concurrent loads are harmless, and the later one applies: no lock is held while files are read.
+        // No lock is held while files are read. Concurrent loads are harmless: the last one applies.
         match load(&key) {
             Ok(agents) => {
                 let mut loaded = self.loaded();
@@ -192,12 +191,12 @@ impl Environments {
                 loaded.remember(root, &agents);
                 agents
             }
-            // Not cached: a directory may reappear.
+            // Not cached, since the directory may reappear.
             Err(why) => self.unusable(key.workspace, why),
         }
     }
 
-    /// Returns whether an earlier process opened the root as this one would in its own environment.
+    /// Returns whether an earlier process opened the root with the same options as this process's own environment.
     fn is_home(&self, key: &EnvironmentKey) -> bool {
         let home = self.home();
         !key.imported
@@ -229,14 +228,14 @@ impl Loaded {
     }
 
     fn keep(&mut self, key: EnvironmentKey, agents: &Arc<Agents>) {
-        if self.by_key.len() >= KEPT {
+        if self.by_key.len() >= MAX_ENVIRONMENTS {
             self.by_key.clear();
         }
         self.by_key.insert(key, Arc::clone(agents));
     }
 
     fn remember(&mut self, root: SessionId, agents: &Arc<Agents>) {
-        if self.by_root.len() >= REMEMBERED {
+        if self.by_root.len() >= MAX_ROOTS {
             self.by_root.clear();
         }
         self.by_root.insert(root, Arc::clone(agents));

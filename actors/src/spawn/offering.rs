@@ -22,7 +22,7 @@ use crate::faults::Sight;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::ToolSetKey;
 use crate::spawn::profiles::{self, Caller};
-use crate::spawn::tool_set::{Classified, Finds, Meant, ToolSet, narrowed, spawning};
+use crate::spawn::tool_set::{CallTarget, Classified, Finds, ToolSet, narrowed, spawning};
 use crate::spawn::tree_call;
 use crate::values::answering::{agent_of, pool_name};
 
@@ -30,7 +30,7 @@ impl Agents {
     pub(crate) fn offer(&self, state: &State) -> Arc<ToolSet> {
         let (agent, only) = (agent_of(state), self.listed(state));
         let attended = self.approvals.attended();
-        let above = self.agents_above(state);
+        let above = self.ancestor_agents(state);
         let generation = self.tools.generation();
         let key = ToolSetKey {
             generation,
@@ -57,8 +57,8 @@ impl Agents {
         offer
     }
 
-    /// Returns the dialects of `state`'s session: the host's for a session that no call started, else those recorded that the host still has
-    /// (K18).
+    /// Returns the dialects of `state`'s session. A session that no call started has the host's; others have the recorded ones that the host still
+    /// has (K18).
     fn dialects_of(&self, state: &State) -> Vec<Dialect> {
         let host = self.dialects.offered().iter().copied();
         match state.created.place {
@@ -69,7 +69,7 @@ impl Agents {
         }
     }
 
-    /// Returns the tools that `state`'s session is offered at most, by its own list and its present manifest's.
+    /// Returns the tools that `state`'s session may be offered, by its own list and its current manifest's; `None` for all.
     pub(crate) fn listed(&self, state: &State) -> Option<Vec<Text>> {
         let manifest = self.catalog.get(agent_of(state));
         narrowed(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
@@ -111,7 +111,7 @@ impl Agents {
             own: Arc::clone(agent),
             profiles: profiles::offered(&self.dialects),
             templates: profiles::offered_templates(&self.dialects),
-            // Independent of an attached approver: a later activation classifies a call in the same way.
+            // Computed as if an approver were attached, so that a later activation classifies a call in the same way.
             tools: self.tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),
             shown_tools,
             nested: *nested,
@@ -128,11 +128,11 @@ impl Agents {
         if *returns {
             specs.push(minion::return_spec());
         }
-        // A host's own tool of that name replaces it.
+        // A tool of the host with that name replaces it.
         let own = specs.iter().any(|spec| *spec.name == *plan_exit::NAME);
         let proposes =
             plans.as_ref().filter(|_| !own).and_then(|model| self.proposed((model, *source), &state.ceiling));
-        // No approver is attached: the plan is the answer.
+        // Without an approver the plan is given as the answer.
         specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
         let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
@@ -148,7 +148,7 @@ impl Agents {
             starts,
             returns,
             finds,
-            error: text,
+            offers: text,
             proposes,
             settings,
             last_prompt: Mutex::default(),
@@ -174,14 +174,13 @@ impl Agents {
         if self.models.models.has_pool(&name) {
             return name;
         }
-        tracing::warn!(agent = %manifest.name, %pool, model = %inherited, "there is no such pool: its caller's model is used");
+        tracing::warn!(agent = %manifest.name, %pool, model = %inherited, "unknown pool; the caller's model is used");
         Arc::clone(inherited)
     }
 }
 
 impl Agents {
-    /// Classifies a call, given the permanent approvals `always`. Deterministic: a later activation gets the same result, with or without an
-    /// approver.
+    /// Classifies a call, given the permanent approvals `always`. The result is the same in a later activation, with or without an approver.
     pub(crate) fn classify(&self, offer: &ToolSet, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
         use subtend_tools::registry::Classified as Found;
         if let Some(started) = self.starts_process(offer, tool, args) {
@@ -195,7 +194,7 @@ impl Agents {
                         let text = format!("{} may not be started here: do the work yourself", start.agent);
                         return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &text)));
                     }
-                    // Allowed access needs no record, as the child has its own.
+                    // Allowed access needs no record here, since the child records its own.
                     let ask = verdict != Verdict::Allow && !always.contains(&access);
                     let access = ask.then(|| Box::new(access));
                     let kind = CallKind::Child(start.mode);
@@ -205,7 +204,7 @@ impl Agents {
                 Ok(again @ Request::Continue(_)) => {
                     Classified::tree(Ok((CallKind::Continue(again.mode()), Some(Parsed::Opens(again)))))
                 }
-                Err(error) => Classified::tree(Err(error.message.into())),
+                Err(offers) => Classified::tree(Err(offers.message.into())),
             };
         }
         if let Some(read) = tree_call::read(offer, self.options.manage_tasks, tool, args) {
@@ -213,10 +212,10 @@ impl Agents {
         }
         let (used, found);
         let (tool, args) = match offer.finds.as_ref().map(|finds| finds.classify(offer, tool, args)) {
-            None | Some(Meant::Plain) => (tool, args),
-            Some(Meant::Other(other)) => return other,
-            // Judged like a direct call of the tool, so that the same rules apply.
-            Some(Meant::Used(tool, args)) => {
+            None | Some(CallTarget::Plain) => (tool, args),
+            Some(CallTarget::Other(other)) => return other,
+            // Classified like a direct call of the tool, so that the same rules apply.
+            Some(CallTarget::Used(tool, args)) => {
                 (used, found) = (tool, args);
                 if let Some(started) = self.starts_process(offer, &used, &found) {
                     return started;
@@ -241,14 +240,14 @@ impl Agents {
         }
     }
 
-    /// Parses a call that opens a run; `None` for other calls. With `classify`, the only place that parses calls.
+    /// Parses a call that opens a run; `None` for other calls. Only this function and `classify` parse calls.
     pub(crate) fn read(&self, offer: &ToolSet, tool: &str, args: &str) -> Option<Result<Request, ToolError>> {
         self.faults.see(Sight::Parsed(args));
         offer.opens.read(tool, args)
     }
 
-    /// Returns the recorded access of a parsed call, and whether it needs an approval given `always`, which the classification of an answer does
-    /// not know.
+    /// Returns the recorded access of a parsed call, and whether it needs an approval given `always`, which is not known when an answer is
+    /// classified.
     pub(crate) fn asks(&self, offer: &ToolSet, always: &BTreeSet<Access>, parsed: &Parsed) -> (Option<Access>, bool) {
         match parsed {
             Parsed::Tool(tool, args) => {

@@ -21,7 +21,7 @@ use crate::spawn::tool_set::{narrowed, whitelist};
 pub struct Caller<'a> {
     pub agent: &'a Text,
     pub authority: &'a Authority,
-    /// The tools that it is offered at most.
+    /// The tools that the session may be offered; `None` for all.
     pub only: Option<&'a Vec<Text>>,
     pub attended: bool,
 }
@@ -46,7 +46,7 @@ fn of_job(profile: &Profile, catalog: &Catalog, tools: &Registry, caller: Caller
     offered.into_iter().map(|spec| spec.name).collect()
 }
 
-/// Returns the tools of a dialect for models, with all startable agents, profiles and templates; and those for its children.
+/// Returns the tools of a dialect for models, with all startable agents, profiles and templates, and the tools for its children.
 pub fn tools_of(dialect: Dialect, catalog: &Catalog, dialects: &Dialects) -> (Vec<ToolSpec>, Vec<ToolSpec>) {
     let shown: Vec<(Text, Text)> =
         catalog.spawnable().map(|agent| (Arc::clone(&agent.name), Arc::clone(&agent.description))).collect();

@@ -1,4 +1,4 @@
-//! `plan_exit`: which sessions may propose that another agent continues, and which agent that is (G12, K14).
+//! `plan_exit`: the sessions that may propose a plan, and the agent that then continues (G12, K14).
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::spawn::tool_set::ToolSet;
 use crate::values::answering::agent_of;
 
 impl Agents {
-    /// Returns the initial model of `state`'s session if it may propose a plan: a root session of a planning agent, with a host that has an
+    /// Returns the initial model of `state`'s session if it may propose a plan. It must be a root session of a planning agent, on a host with an
     /// executing agent and a policy that allows it.
     pub(crate) fn plans(&self, state: &State) -> Option<Text> {
         let plans =
             |manifest: &Manifest| manifest.offers_plan_exit(state.created.place == Place::Root && !state.created.task);
         self.catalog.get(agent_of(state)).filter(|manifest| plans(manifest))?;
-        self.carries_out()?;
+        self.executor()?;
         let access = Access { action: plan_exit::NAME.into(), resource: plan_exit::CARRIES_OUT.into() };
         (state.ceiling.verdict(&access) > Verdict::Deny).then(|| Arc::clone(&state.created.model))
     }
 
-    /// Returns `manifest` for the execution in a session that was opened with `model` and may do what `ceiling` says.
+    /// Returns the override by `manifest` that executes the plan, in a session that was opened with `model` and has the authority `ceiling`.
     pub(crate) fn in_place(
         &self,
         manifest: &Manifest,
         (model, source): (&Text, Source),
         ceiling: &Authority,
     ) -> AgentOverride {
-        // With the hints for agents with spawn tools (R11).
+        // Includes the hints for agents with spawn tools (R11).
         let template = self.template(&manifest.name, model, source).ok();
         let system = |template: Arc<Template>| {
             let authority = ceiling.meet(&template.manifest);
@@ -51,29 +51,29 @@ impl Agents {
         }
     }
 
-    /// Returns the agent after an approved plan, in a session that was opened with `model`.
+    /// Returns the agent that continues after an approved plan, in a session that was opened with `model`.
     pub(crate) fn proposed(&self, of: (&Text, Source), ceiling: &Authority) -> Option<Arc<AgentOverride>> {
-        self.carries_out().map(|manifest| Arc::new(self.in_place(manifest, of, ceiling)))
+        self.executor().map(|manifest| Arc::new(self.in_place(manifest, of, ceiling)))
     }
 
-    /// Returns the maximum authority of a root session of `manifest`: a planner's includes that of the executing agent, and the planner's own
-    /// applies at each use.
+    /// Returns the maximum authority of a root session of `manifest`. A planner's includes that of the executing agent; the planner's own authority
+    /// still applies at each use.
     pub(crate) fn ceiling_of(&self, manifest: &Manifest) -> Authority {
-        self.carries_on(manifest).unwrap_or(manifest).authority()
+        self.successor(manifest).unwrap_or(manifest).authority()
     }
 
     /// Returns the agent whose manifest bounds the descendants of a session that was opened with `agent`.
     pub(crate) fn bounding(&self, agent: Text, is_root: bool) -> Text {
         let manifest = self.catalog.get(&agent).filter(|_| is_root);
-        let other = manifest.and_then(|manifest| self.carries_on(manifest)).map(|other| Arc::clone(&other.name));
+        let other = manifest.and_then(|manifest| self.successor(manifest)).map(|other| Arc::clone(&other.name));
         other.unwrap_or(agent)
     }
 
-    fn carries_on(&self, manifest: &Manifest) -> Option<&Manifest> {
-        self.carries_out().filter(|_| manifest.offers_plan_exit(true))
+    fn successor(&self, manifest: &Manifest) -> Option<&Manifest> {
+        self.executor().filter(|_| manifest.offers_plan_exit(true))
     }
 
-    fn carries_out(&self) -> Option<&Manifest> {
+    fn executor(&self) -> Option<&Manifest> {
         self.catalog.get(plan_exit::CARRIES_OUT).map(Arc::as_ref).filter(|manifest| manifest.pickable())
     }
 }

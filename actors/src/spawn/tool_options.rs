@@ -1,7 +1,7 @@
 //! Tool options: set by persons, checked when the runtime starts, and completed with defaults.
 //!
-//! The default of a model option is the session's initial model. The journal has it, so it is the same in every activation and after every
-//! restart, whichever agent answers.
+//! The default of a model option is the session's initial model. It is in the journal, so the value is the same in every activation and after every
+//! restart, even if another agent answers.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub enum BadToolOptions {
     #[error("the tool `{tool}` has no options; tools with options: {known}")]
     NoSuchTool {
         tool: Text,
-        /// The tools that have options, joined.
+        /// The tools that have options, as one text.
         known: String,
     },
     /// An option has an invalid value.
@@ -46,7 +46,7 @@ pub(crate) fn check(tools: &Registry, given: &ToolOptions, of_minion: &MinionOpt
     option::given(&minion::options(), &option_values(of_minion)).map_err(bad)
 }
 
-/// Returns the values for minions; missing ones are completed like any others.
+/// Returns the option values for minions; missing ones are completed like any others.
 fn option_values(of_minion: &MinionOptions) -> Map<String, Value> {
     let values = serde_json::to_value(of_minion).ok();
     let Some(Value::Object(mut values)) = values else { return Map::new() };
@@ -64,7 +64,7 @@ impl Agents {
         filled(state, options, given)
     }
 
-    /// Returns the set system prompt for minions of `state`'s session, if any, and their model (M7).
+    /// Returns the configured system prompt for minions of `state`'s session, if any, and their model (M7).
     pub(crate) fn minions(&self, state: &State) -> (Option<Text>, Text) {
         let values = filled(state, &minion::options(), option_values(&self.dialects.minion));
         let text = |id: &str| values.get(id).and_then(Value::as_str).filter(|text| !text.trim().is_empty());

@@ -1,4 +1,4 @@
-//! The offer of a session, and the classification of its calls.
+//! The tool offer of a session, and the classification of its calls.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,63 +15,63 @@ use subtend_tools::registry::lists;
 
 use crate::calls::in_flight::Parsed;
 
-/// The offer to sessions of one agent under one ceiling.
+/// The offer for sessions of one agent with the same ceiling.
 pub(crate) struct ToolSet {
-    /// Of tools that come and go.
+    /// The registry's generation, which changes when tools are added or removed.
     pub(crate) generation: u64,
     /// The tools, as the model sees them.
     pub(crate) specs: Arc<[ToolSpec]>,
     pub(crate) agent: Text,
-    /// Whether an approver was attached: otherwise tools that need an approval are hidden from the model.
+    /// True if an approver was attached. Otherwise tools that need an approval are hidden from the model.
     pub(crate) attended: bool,
-    /// The authority at use: the ceiling met with the present policy and manifest, and with the ancestors' (P-4).
+    /// The authority at use: the intersection of the ceiling, the current policy, the manifest and the ancestors' permissions (P-4).
     pub(crate) authority: Arc<Authority>,
     pub(crate) only: Option<Vec<Text>>,
-    /// The runs that it may open, including agents that need an approval.
+    /// The runs that a session may open, including agents that need an approval.
     pub(crate) opens: Offered,
     pub(crate) starts: HashMap<Text, (Access, Verdict)>,
     pub(crate) returns: bool,
     pub(crate) finds: Option<Finds>,
-    /// The part of the system prompt that names the offer: hints and profiles.
-    pub(crate) error: Option<Text>,
+    /// The part of the system prompt that describes the offer: hints and profiles.
+    pub(crate) offers: Option<Text>,
     /// The agent that would continue, if the session may propose a plan.
     pub(crate) proposes: Option<Arc<AgentOverride>>,
-    /// The format of the model's answers, by the present manifest.
+    /// The settings of model calls by the current manifest.
     pub(crate) settings: Settings,
-    /// The last system prompt and its completion: children of one template share theirs.
+    /// The last system prompt and its completion. Children of one template share theirs.
     pub(crate) last_prompt: Mutex<Option<(Text, Text)>>,
 }
 
-/// Tools of a session that is not shown all of them in full (B8).
+/// The tools of a session that is not shown all of them in full (B8).
 pub(crate) struct Finds {
     pub(crate) all: Arc<[ToolSpec]>,
     pub(crate) shown: Vec<Text>,
 }
 
-/// A classified call, with everything that its start needs.
+/// A classified call, with everything needed to start it.
 pub(crate) struct Classified {
     pub(crate) kind: CallKind,
-    /// The error for the model, if it is invalid.
+    /// The error for the model, if the call is invalid.
     pub(crate) note: Option<Text>,
-    /// The access of its tool, for local ones.
+    /// The access of the call, for local tools.
     pub(crate) access: Option<Box<Access>>,
     pub(crate) ask: bool,
     pub(crate) ready: Option<Parsed>,
 }
 
 impl Classified {
-    /// A call of the tree's own tools, or the error in its arguments.
+    /// Returns a call of the tree's own tools, or the error in its arguments.
     pub(crate) fn tree(read: Result<(CallKind, Option<Parsed>), Text>) -> Self {
         let (kind, ready, note) = match read {
             Ok((kind, ready)) => (kind, ready, None),
-            Err(error) => (CallKind::Invalid(Invalid::BadArgs), None, Some(error)),
+            Err(offers) => (CallKind::Invalid(Invalid::BadArgs), None, Some(offers)),
         };
         Self { kind, note, access: None, ask: false, ready }
     }
 }
 
 impl ToolSet {
-    /// Returns `system` with the present offer, whatever the first record says.
+    /// Returns `system` completed with the current offer, which may differ from the first record's.
     pub(crate) fn prompt(&self, system: &Text) -> Text {
         let mut last = self.last_prompt.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, prompt)) = &*last
@@ -79,7 +79,7 @@ impl ToolSet {
         {
             return Arc::clone(prompt);
         }
-        let prompt = prompt::with_offers(system, self.error.as_deref());
+        let prompt = prompt::with_offers(system, self.offers.as_deref());
         *last = Some((Arc::clone(system), Arc::clone(&prompt)));
         prompt
     }
@@ -94,31 +94,31 @@ impl ToolSet {
 }
 
 /// The target of a call in a session with discovery.
-pub(crate) enum Meant {
+pub(crate) enum CallTarget {
     Plain,
     Used(String, String),
     Other(Classified),
 }
 
 impl Finds {
-    pub(crate) fn classify(&self, offer: &ToolSet, tool: &str, args: &str) -> Meant {
+    pub(crate) fn classify(&self, offer: &ToolSet, tool: &str, args: &str) -> CallTarget {
         match tool {
-            discovery::GET => Meant::Other(match discovery::GetTools::asked(args, &self.all, &self.shown) {
+            discovery::GET => CallTarget::Other(match discovery::GetTools::asked(args, &self.all, &self.shown) {
                 Ok((tool, args)) => {
                     Classified::tree(Ok((CallKind::Local(ToolEffect::ReadOnly), Some(Parsed::Tool(tool, args)))))
                 }
-                Err(error) => Classified::tree(Err(error.message.into())),
+                Err(offers) => Classified::tree(Err(offers.message.into())),
             }),
             discovery::USE => match discovery::parse_use(args) {
-                Ok((tool, args)) => Meant::Used(tool, args),
-                Err(error) => {
-                    // A dialect's refusal keeps its shape, also through `use_tool`.
+                Ok((tool, args)) => CallTarget::Used(tool, args),
+                Err(offers) => {
+                    // A refusal keeps the format of its dialect, even through `use_tool`.
                     let used = subtend_session::dialect::discovery::resolve(tool, args);
                     let refused = used.and_then(|(tool, args)| offer.opens.read(&tool, &args)).and_then(Result::err);
-                    Meant::Other(Classified::tree(Err(refused.unwrap_or(error).message.into())))
+                    CallTarget::Other(Classified::tree(Err(refused.unwrap_or(offers).message.into())))
                 }
             },
-            _ => Meant::Plain,
+            _ => CallTarget::Plain,
         }
     }
 }
@@ -127,7 +127,7 @@ pub(crate) fn spawning(agent: &Text) -> Access {
     Access { action: format!("task:{agent}").into(), resource: ".".into() }
 }
 
-/// Returns what two lists hold, each of which may name all tools of a server.
+/// Returns the intersection of two lists, each of which may name all tools of a server.
 fn common(one: &[Text], other: &[Text]) -> Vec<Text> {
     let mut common: Vec<Text> = one.iter().filter(|name| lists(other, name)).map(Arc::clone).collect();
     let more: Vec<Text> =
@@ -149,7 +149,7 @@ pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>
     }
 }
 
-/// Returns the tools of a child: those that its call names, at most those of its caller, without tools that end or start runs (S4, K20).
+/// Returns the tools of a child: those that its call names, within those of its caller, without tools that end or start runs (S4, K20).
 pub(crate) fn whitelist(requested_tools: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (requested_tools, caller) {
         (Some(requested_tools), caller) => {

@@ -13,7 +13,7 @@ use crate::calls::in_flight::Parsed;
 use crate::spawn::proposing::proposal;
 use crate::spawn::tool_set::ToolSet;
 
-/// Parses a call about existing runs, before the session resolves its tasks. `manage`: whether `task` comes with check and cancel.
+/// Parses a call about existing runs, before the session resolves its tasks. `manage` says whether `task` comes with check and cancel.
 pub(crate) fn read(
     offer: &ToolSet,
     manage: bool,

@@ -2,7 +2,7 @@
 
 use serde::de::IgnoredAny;
 
-/// Returns the one JSON value in `text`: the whole text, its one fenced block, or the part from the first brace to the last.
+/// Returns the only JSON value in `text`: the whole text, its only fenced block, or the part from the first brace to the last.
 ///
 /// Only the position is flexible: the value must be valid JSON.
 pub(super) fn json(text: &str) -> Result<&str, String> {
@@ -13,7 +13,7 @@ pub(super) fn json(text: &str) -> Result<&str, String> {
     };
     match fenced(text) {
         Fenced::One(block) => return check(block).map(|()| block),
-        Fenced::Many => return Err("it holds several code blocks, and which one is meant is not clear".to_owned()),
+        Fenced::Many => return Err("it has several code blocks; send only one".to_owned()),
         Fenced::None => {}
     }
     match outermost(text) {
@@ -59,7 +59,7 @@ mod tests {
     use super::json;
 
     #[test]
-    fn a_value_is_found_bare_fenced_or_between_words() {
+    fn value_is_found_bare_fenced_or_within_text() {
         for text in [
             r#"{"a": 1}"#,
             " \n{\"a\": 1}\n",
@@ -72,7 +72,7 @@ mod tests {
         }
         assert_eq!(json("so: [1, {\"b\": 2}]"), Ok(r#"[1, {"b": 2}]"#));
         assert_eq!(json("```{\"a\": 1}```"), Ok(r#"{"a": 1}"#));
-        // A fence within a string of the value does not matter.
+        // A fence inside a string of the value is ignored.
         assert_eq!(json(r#"{"code": "```x```"}"#), Ok(r#"{"code": "```x```"}"#));
     }
 
@@ -82,9 +82,6 @@ mod tests {
         assert_eq!(why("I do not know."), "it is not JSON: expected value at line 1 column 1");
         assert_eq!(why("one {\"a\": 1} two {\"a\": 2}"), "it is not JSON: trailing characters at line 1 column 10");
         assert_eq!(why("{\"a\": 1"), "it is not JSON: EOF while parsing an object at line 1 column 7");
-        assert_eq!(
-            why("```json\n1\n```\nor\n```json\n2\n```"),
-            "it holds several code blocks, and which one is meant is not clear"
-        );
+        assert_eq!(why("```json\n1\n```\nor\n```json\n2\n```"), "it has several code blocks; send only one");
     }
 }

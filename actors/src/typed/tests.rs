@@ -46,7 +46,10 @@ fn object_schemas_are_requested_directly_others_wrapped() {
 fn recursive_schema_refers_to_an_existing_definition() {
     let schema = Form::of::<Nested>().schema;
     let text = schema.to_string();
-    assert!(!text.contains(r##""$ref":"#""##), "the root is the wrapper, not the value: {text}");
+    assert!(
+        !text.contains(r##""$ref":"#""##),
+        "a reference to the root means the wrapper instead of the value: {text}"
+    );
     assert!(schema.pointer("/$defs/Nested").is_some(), "{text}");
 }
 
@@ -61,8 +64,8 @@ fn mismatch_is_reported_with_its_path() {
     assert_eq!(read(r#"{"name": "a"}"#), "missing field `stops` at line 1 column 13");
     let place = form.read("Here: {\"name\": \"a\", \"stops\": []} there.");
     assert_eq!(place, Ok(Station { name: "a".to_owned(), stops: Vec::new() }));
-    // Strict in the requested form.
-    assert_eq!(Form::of::<Vec<u32>>().read::<Vec<u32>>("[1, 2]").unwrap_err(), "it is no JSON object");
-    assert_eq!(read(r#"["a", []]"#), "it is no JSON object");
+    // Values in the requested form are parsed strictly.
+    assert_eq!(Form::of::<Vec<u32>>().read::<Vec<u32>>("[1, 2]").unwrap_err(), "it is not a JSON object");
+    assert_eq!(read(r#"["a", []]"#), "it is not a JSON object");
     assert!(Form::of::<u32>().read::<u32>(r#"{"value": 1, "note": ""}"#).unwrap_err().contains("note"));
 }

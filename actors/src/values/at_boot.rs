@@ -3,14 +3,14 @@
 /// How the start handles a run that was in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtBoot {
-    /// It ends `Lost`, or keeps its position in the queue.
+    /// The run ends as lost, or keeps its position in the queue.
     Lost(Lost),
-    GoesOn,
-    Stays,
+    Resumes,
+    Dormant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// The session's queued inputs remain.
+    /// True if the session's queued inputs remain queued.
     pub(crate) queue_stands: bool,
 }

@@ -6,9 +6,9 @@ use subtend_session::outcome::Outcome;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Done or in progress, for this run.
+    /// The control was applied to this run, or is being applied.
     Done(RunNo),
-    /// The run had ended, or its outcome was decided before.
+    /// The run had ended, or its outcome was already decided.
     AlreadyEnded(Outcome),
     NotFound,
 }

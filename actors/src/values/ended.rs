@@ -11,18 +11,18 @@ use subtend_session::usage::Usage;
 pub struct Ended {
     pub run: RunNo,
     pub outcome: Outcome,
-    /// The whole answer of a completed run; partial output of any other.
+    /// The whole answer of a completed run, or the partial output of any other.
     pub text: Option<Text>,
     pub turns: u32,
-    /// The cost of the run and of all that it owned.
+    /// The usage of the run and of all runs that it owned.
     pub usage: Usage,
 }
 
 impl Ended {
-    /// Returns how a run ended, from the journal; `None` while it is in flight.
+    /// Returns the end of a run from the journal; `None` while it is in flight.
     ///
     /// # Errors
-    /// When the session cannot be read.
+    /// The error of reading the session.
     pub fn read(journal: &Journal, session: SessionId, run: RunNo) -> Result<Option<Self>, ReadError> {
         let stored = journal.records(session)?;
         let ends = stored.iter().enumerate().find_map(|(at, stored)| {
@@ -30,7 +30,7 @@ impl Ended {
             (ended.run == run).then_some((at, ended))
         });
         let Some((at, ended)) = ends else { return Ok(None) };
-        // The record's text is truncated; the fold up to it has the whole.
+        // The record's text is truncated; the fold of the records up to it has the whole text.
         let until = State::fold(session, stored.iter().take(at.saturating_add(1)).map(|stored| &stored.record));
         let whole = until.ok().and_then(|state| state.last).and_then(|last| last.text);
         let mut usage = ended.usage_self;

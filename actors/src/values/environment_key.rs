@@ -10,11 +10,11 @@ pub struct EnvironmentKey {
     pub workspace: Text,
     /// The root's model; `None` for a root that is about to be opened without one.
     pub model: Option<Text>,
-    /// Whether the root is about to be opened: then a person chose the model.
+    /// True if the root is about to be opened: then a person chose the model.
     pub opening: bool,
     /// Servers that replace those of the providers.
     pub servers: Vec<Text>,
-    /// Whether an import brought the tree: then a person chose neither model nor servers.
+    /// True if the tree was imported: then no person chose the model and the servers.
     pub imported: bool,
 }
 

@@ -3,10 +3,10 @@
 use subtend_session::effect::Rejection;
 use subtend_session::ids::{RunNo, SessionId};
 
-/// Why an input was not accepted. Nothing of it is kept.
+/// The reason why an input was not accepted. The input is not kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    #[error("the session is busy: {what} holds {limit}, its limit; try again when it has taken some")]
+    #[error("the session is busy: {what} is full, the limit is {limit}. Try again when it has taken some")]
     Busy { what: &'static str, limit: u64 },
     #[error("{0}")]
     BadInput(String),
@@ -18,7 +18,7 @@ pub enum SendError {
     Refused(String),
 }
 
-/// Why a wait or a control failed.
+/// The reason why a wait or a control failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The runtime is shutting down or its store failed; the run is in the journal.
@@ -30,7 +30,7 @@ pub enum WaitError {
     Refused(String),
 }
 
-/// Why a control failed. Nothing changed unless the message says otherwise.
+/// The reason why a control failed. Nothing has changed unless the message says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// The runtime is shutting down or its store failed.
@@ -40,14 +40,14 @@ pub enum ControlError {
     #[error("{0}")]
     Working(String),
     /// Inputs are queued, and the control needs an empty queue.
-    #[error("inputs are queued: {0}; continue the session so that it takes them, or clear its queue")]
+    #[error("queued inputs: {0}. Continue the session so that it takes them, or clear its queue")]
     Waiting(usize),
     /// The session, message, answer, run or call is unknown; the message names it, and the valid ones.
     #[error("{0}")]
     NotFound(String),
     #[error("the session is deleted")]
     Deleted,
-    /// It is not possible; the message says why.
+    /// The control is not possible; the message says why.
     #[error("{0}")]
     Refused(String),
 }
@@ -79,19 +79,19 @@ impl From<WaitError> for ControlError {
     }
 }
 
-/// Why the runtime does not answer any more.
+/// The reason why the runtime no longer answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stopped {
-    #[error("the runtime is shut down; what was in flight is in the journal")]
+    #[error("the runtime is shut down; runs in flight are in the journal")]
     Shutdown,
-    #[error("the journal failed ({0}); open the store again to recover")]
+    #[error("the journal failed: {0}. Open the store again to recover")]
     Poisoned(String),
-    #[error("the session went away before it answered; what it had acknowledged is in the journal")]
+    #[error("the session stopped before it answered; acknowledged changes are in the journal")]
     Gone,
-    /// The session cannot be read: its journal is damaged, or of a newer version. It stays as it is, and other sessions work.
+    /// The session cannot be read: its journal is damaged, or of a newer version. It remains as it is, and other sessions are not affected.
     #[error("the session cannot be read, and nothing was changed: {0}; `subtend verify` reports what else is wrong")]
     Unreadable(String),
-    /// The store cannot be read now, such as a database that restarts.
-    #[error("the store cannot be read now: {0}; try again")]
+    /// The store cannot be read for now, for example because a database restarts.
+    #[error("the store cannot be read now: {0}. Try again")]
     StoreUnread(String),
 }

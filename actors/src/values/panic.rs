@@ -2,17 +2,17 @@
 
 use subtend_session::ids::Text;
 
-/// Returns the message of a panic, bounded.
+/// Returns the message of a panic, truncated.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> Text {
     let text = panic
         .downcast_ref::<&'static str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("it said nothing");
+        .unwrap_or("no message");
     bounded(text).into()
 }
 
-/// Returns at most 2,000 bytes of a foreign text, cut between characters.
+/// Returns the first 2,000 bytes of a foreign text, truncated between characters.
 pub(crate) fn bounded(text: &str) -> &str {
     let mut end = text.len().min(2_000);
     while !text.is_char_boundary(end) {

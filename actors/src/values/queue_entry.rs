@@ -8,21 +8,21 @@ use subtend_session::state::{Boundary, State, Waiting};
 /// A queued input, or the end of a child's run that the model has not received yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueEntry {
-    /// The id of the receipt; of a completion, that of the child session.
+    /// The id of the receipt; for a completion, that of the child session.
     pub id: InputId,
     #[serde(rename = "type")]
     pub kind: QueueKind,
     #[serde(rename = "content")]
     pub text: Text,
-    /// The sender's metadata as JSON text; of a completion, its run and outcome.
+    /// The sender's metadata as JSON text; for a completion, its run and outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
-    /// When it may be taken.
+    /// The boundary from which it may be taken.
     pub lane: Lane,
-    /// Its record; `None` for a completion that is still queued.
+    /// The entry's record; `None` for a completion that is still queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Seq>,
-    /// When it was sent, or when the run ended, in milliseconds since the epoch; `None` if the id has no time.
+    /// Unix time in ms at which it was sent, or at which the run ended; `None` if the id has no time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_ms: Option<i64>,
     /// The boundary that takes it, in a listing; `None` in events.
@@ -30,7 +30,7 @@ pub struct QueueEntry {
     pub taken_at: Option<Boundary>,
 }
 
-/// The sender of a queue entry. Persons' entries come first, one per turn; the others follow together.
+/// The kind of a queue entry. Persons' entries come first, one per turn; the others follow together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
@@ -70,7 +70,7 @@ impl QueueEntry {
         }
     }
 
-    /// Returns the queue of a session in processing order (B11); `run`: whether its run in flight continues.
+    /// Returns the queue of a session in processing order (B11); `run` says whether its run in flight continues.
     pub(crate) fn all(state: &State, run: bool) -> Vec<Self> {
         let entry = |(waiting, at): (Waiting<'_>, Boundary)| {
             let entry = match waiting {
@@ -83,7 +83,7 @@ impl QueueEntry {
     }
 }
 
-/// Returns when the id of an input was created, if it has a time.
+/// Returns the creation time of an input's id, if the id has a time.
 fn sent_ms(id: InputId) -> Option<i64> {
     let millis = id.0.get_version_num() == 7;
     millis.then(|| i64::try_from(id.0.as_u64_pair().0 >> 16).ok()).flatten()

@@ -1,4 +1,4 @@
-//! The audit of a session: one entry for each decision on its calls.
+//! The audit of a session: one entry for each decision about its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,14 +36,14 @@ pub enum DecidedBy {
     Rules,
     /// An earlier permanent approval in this session.
     Always,
-    /// The approver, or the reason why none answered.
+    /// The approver, or the reason why no approver answered.
     Asked(AskBy),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     tools: BTreeMap<TurnNo, Vec<ToolCall>>,
-    /// Unanswered questions, and answers whose call has neither started nor ended.
+    /// Unanswered questions.
     asked_access: BTreeMap<CallId, Access>,
     answered: BTreeSet<CallId>,
     always: BTreeSet<Access>,
@@ -69,13 +69,13 @@ impl Audit {
         } else if let Record::AskAnswered { call, verdict, by } = record {
             self.answered(seq, *call, *verdict, *by);
         } else if let Record::CallStarted { call, access: Some(access), .. } = record {
-            // For a question the answer is the decision.
+            // For a question, the answer is the decision.
             if !self.answered.contains(call) {
                 let by = if self.always.contains(access) { DecidedBy::Always } else { DecidedBy::Rules };
                 self.decided(seq, *call, Some((**access).clone()), Decided::Allowed, by, None);
             }
         } else if let Record::CallFinished(finished) = record {
-            // The end of the call reports a denial. A started tool that denies an access decides again.
+            // The end of the call reports a denial. A started tool that is denied another access adds a decision.
             let reported = self.answered.remove(&finished.call) && self.was_denied(finished.call);
             if finished.end == CallEnd::Denied && !reported {
                 let why = Some(Arc::clone(&finished.content));

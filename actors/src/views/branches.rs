@@ -19,9 +19,9 @@ pub struct BranchInfo {
     pub short: Short,
     pub parent: SessionId,
     pub kind: BranchKind,
-    /// Whether it has the parent's context up to its message.
+    /// True if it has the parent's context up to its message.
     pub inherits_context: bool,
-    /// The message that it branches from: a record of the parent.
+    /// The message that it branches from, as a record of the parent.
     pub at: Option<Seq>,
     /// The user message that the parent was processing.
     pub parent_message: MsgRef,
@@ -30,26 +30,26 @@ pub struct BranchInfo {
     /// The parent's call that started it; `None` for a branch of a person or the host.
     pub call: Option<CallId>,
     pub agent: Text,
-    /// Its title, or the start of its first input.
+    /// The title, or the start of its first input.
     pub title: Text,
-    /// Its whole task: from the call that started it, else its first input.
+    /// The whole task: that of the call that started it, or its first input.
     pub task: Option<Text>,
-    /// Whether it has its own row in listings.
+    /// True if it has its own row in listings.
     pub inspectable: bool,
     pub phase: Phase,
     pub outcome: Option<OutcomeKind>,
-    /// Answered turns of all its runs.
+    /// Number of answered turns of all its runs.
     pub iterations: u32,
-    /// When it was created, in milliseconds since the epoch.
+    /// Unix time in ms at which it was created.
     pub created_ms: i64,
-    /// When it changed last, in milliseconds since the epoch.
+    /// Unix time in ms of its last change.
     pub updated_ms: i64,
-    /// Its metadata: a JSON object as text.
+    /// The metadata: a JSON object as text.
     pub metadata: Option<Text>,
 }
 
 impl BranchInfo {
-    /// Builds the object of session `id` from its row and its records; `None` for a root. `task` comes from the parent's records
+    /// Builds the branch object of session `id` from its row and its records; `None` for a root. `task` comes from the parent's records
     /// ([`History::tasks`]).
     pub fn of(id: SessionId, head: &Head, history: &History, task: Option<&Text>) -> Option<Self> {
         let Some(Place::Child { parent, kind, user_msg, assistant_msg, call, .. }) = &history.place else {
@@ -82,8 +82,8 @@ impl BranchInfo {
         })
     }
 
-    /// Returns its state as the `subagent` tool reports it: running, complete, cancelled, abandoned (the host restarted), max_iterations or
-    /// error; `None` before its first run.
+    /// Returns the state as the `subagent` tool reports it: running, complete, cancelled, abandoned (the host restarted), max_iterations or error;
+    /// `None` before the first run.
     pub fn state(&self) -> Option<&'static str> {
         branch_state(self.phase, self.outcome)
     }
@@ -95,12 +95,12 @@ impl BranchInfo {
 }
 
 impl SessionHandle {
-    /// Lists the branches of the session in creation order: those of its model, of persons and of the host, including branches that are not
+    /// Lists the branches of the session in creation order: those of its model, of persons and of the host, including those that are not
     /// [inspectable](BranchInfo::inspectable).
     /// # Errors
-    /// When the session or one of its branches cannot be read.
+    /// The error of reading the session or one of its branches.
     pub async fn branches(&self) -> Result<Vec<BranchInfo>, ReadError> {
-        // A failed journal can still be read.
+        // A poisoned journal can still be read.
         drop(self.sessions.log.journal.settled().await);
         let journal = &self.sessions.log.journal;
         let history = History::read(journal, self.id)?;
@@ -113,7 +113,7 @@ impl SessionHandle {
 
     /// Returns the session as a branch of its parent; `None` for a root.
     /// # Errors
-    /// When the session or its parent cannot be read.
+    /// The error of reading the session or its parent.
     pub async fn as_branch(&self) -> Result<Option<BranchInfo>, ReadError> {
         drop(self.sessions.log.journal.settled().await);
         let journal = &self.sessions.log.journal;

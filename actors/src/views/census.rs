@@ -5,7 +5,7 @@ use crate::runtime::Runtime;
 /// Counts of the runtime's live objects. All are zero when it is idle and its sessions have left memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Sessions in memory; an idle root stays for a while.
+    /// Sessions in memory; an idle root stays there for a while.
     pub present: usize,
     pub actors: usize,
     /// Running tasks of models, tools and services.
@@ -13,7 +13,7 @@ pub struct Census {
     pub slots: usize,
     /// Runs that wait for a slot.
     pub queued: usize,
-    /// Cancellation tokens: one per run in flight.
+    /// Cancellation tokens, one per run in flight.
     pub tokens: usize,
     /// Armed timers: deadlines of runs, turns and calls, and one for each idle session.
     pub timers: usize,
@@ -22,7 +22,7 @@ pub struct Census {
 }
 
 impl Runtime {
-    /// Counts the live objects, one kind after the other.
+    /// Counts the live objects, one kind after another.
     pub fn census(&self) -> Census {
         let rooms = &self.rooms;
         Census {

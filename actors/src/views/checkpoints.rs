@@ -1,4 +1,4 @@
-//! Checkpoints of a session against its journal: what a restore would change, and writes without a result.
+//! Comparison of a session's checkpoints with its journal: the changes of a restore, and writes without a result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ use crate::values::error::ControlError;
 /// The extent of a restore: writes of a session and of the runs that it owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestorePoint {
-    /// Those of a run that did not complete; by default the last run.
+    /// Writes of a run that did not complete; by default the last run.
     Run(Option<RunNo>),
-    /// Those whose results come after a message; by default the last record.
+    /// Writes whose results come after a message; by default the last record.
     Message(Option<Seq>),
 }
 
-/// A write whose result the journal does not have, as after a crash.
+/// A write whose result is missing in the journal, for example after a crash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnrecordedWrite {
     pub session: SessionId,
@@ -35,13 +35,13 @@ pub struct UnrecordedWrite {
 /// Runs and calls of a session, read from its journal.
 #[derive(Default)]
 struct KnownCalls {
-    /// The session whose worktree it works in.
+    /// The session whose worktree this one works in.
     worktree: Option<SessionId>,
     /// The owner of each run.
     runs: BTreeMap<RunNo, Owner>,
     completed: BTreeSet<RunNo>,
     results: BTreeMap<(RunNo, CallId), (Seq, CallEnd)>,
-    /// Where a call opened an owned run.
+    /// The record at which each call opened an owned run.
     opened: BTreeMap<(RunNo, CallId), Seq>,
 }
 
@@ -68,10 +68,10 @@ impl KnownCalls {
     }
 }
 
-/// Returns what a restore to `point` changes, and the run that it belongs to. Blocks.
+/// Returns the file changes of a restore to `point`, and the run that it belongs to. Blocks.
 ///
 /// # Errors
-/// [`ControlError::Working`] while a session whose files it would restore has a run in flight.
+/// [`ControlError::Working`] if a session whose files would be restored has a run in flight.
 pub(crate) fn restore_plan(
     journal: &Journal,
     checkpoints: &Checkpoints,
@@ -96,7 +96,7 @@ pub(crate) fn restore_plan(
     for id in sessions {
         if let Some(at) = journal.inflight_of(id).map_err(|error| unread(&error))? {
             return Err(ControlError::Working(format!(
-                "cannot restore files: run {} of session {} is in flight; wait for its end, or cancel it",
+                "cannot restore files: run {} of session {} is in flight. Wait for its end, or cancel it",
                 at.run,
                 id.short().0
             )));
@@ -105,7 +105,7 @@ pub(crate) fn restore_plan(
     Ok((run, checkpoints.plan(&all, &of.into_keys().collect())))
 }
 
-/// Returns whether a restore takes back the call of a checkpoint.
+/// Returns whether a restore undoes the call of a checkpoint.
 fn taken(
     session: SessionId,
     known: &BTreeMap<SessionId, KnownCalls>,
@@ -130,7 +130,7 @@ fn taken(
         RestorePoint::Message(at) => after(at, own.and_then(|calls| calls.opened.get(&(of, call))).copied()),
     };
     let mut runs: BTreeSet<RunKey> = BTreeSet::new();
-    // The tree has as many levels as it has sessions, at most.
+    // Bounded by the number of sessions, which is the maximum depth of the tree.
     for _ in 0..known.len() {
         for (id, calls) in known.iter().filter(|(id, _)| **id != session) {
             for (of, owner) in &calls.runs {
@@ -159,7 +159,7 @@ fn taken(
     }
 }
 
-/// Returns a session and all below it that can be read.
+/// Returns a session and all readable sessions below it.
 fn below(journal: &Journal, session: SessionId) -> Result<Vec<SessionId>, ReadError> {
     let (mut all, mut next) = (BTreeSet::new(), vec![session]);
     while let Some(id) = next.pop() {
@@ -171,10 +171,10 @@ fn below(journal: &Journal, session: SessionId) -> Result<Vec<SessionId>, ReadEr
     Ok(all.into_iter().collect())
 }
 
-/// Returns the writes of a session whose results the journal does not have. With `open` also those of calls without any result. Blocks.
+/// Returns the writes of a session whose results are missing in the journal. With `open`, includes those of calls without any result. Blocks.
 ///
 /// # Errors
-/// If the journal or a checkpoint cannot be read.
+/// The error of reading the journal or a checkpoint.
 pub fn unrecorded(
     journal: &Journal,
     checkpoints: &Checkpoints,

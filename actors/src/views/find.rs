@@ -1,4 +1,4 @@
-//! Finds a session by a person's name for it.
+//! Finds a session by a name that a person gives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// Several sessions match.
-    #[error("{name:?} matches {} sessions: give more of the id, or a path", among.len())]
+    #[error("{name:?} matches {} sessions. Give more of the id, or a path", among.len())]
     Ambiguous {
         name: String,
         /// The matching sessions.
@@ -25,13 +25,13 @@ pub enum FindError {
 
 pub type Heads = BTreeMap<SessionId, Head>;
 
-/// Digits of the shortest valid prefix of an id.
-const PREFIX: usize = 4;
+/// Minimum number of digits in a prefix of an id.
+const MIN_PREFIX_DIGITS: usize = 4;
 
 impl Runtime {
     /// Returns the session with the name `name`, by the rules of [`named`]; `None` if no session matches.
     pub async fn find(&self, name: &str) -> Result<Option<SessionHandle>, FindError> {
-        // A failed journal can still be read.
+        // A poisoned journal can still be read.
         drop(self.rooms.log.journal.settled().await);
         let name = name.trim();
         if let Ok(id) = name.parse::<SessionId>() {
@@ -49,8 +49,8 @@ impl Runtime {
     }
 }
 
-/// Returns the sessions of `heads` that match `name`: a whole id, the `task_…` id of a task, a prefix of at least four digits, a short name,
-/// or a path of short names such as `root/a3f9c1`, where `root` stands for any root.
+/// Returns the sessions of `heads` that match `name`: a whole id, the `task_…` id of a task, a prefix of at least four digits, a short name, or a
+/// path of short names such as `root/a3f9c1`, in which `root` means any root.
 pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
     let name = name.trim();
     // A task's id is its session's id with a prefix.
@@ -59,25 +59,25 @@ pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
         _ if name.is_empty() => BTreeSet::new(),
         Some((first, rest)) => by_path(heads, first, rest),
         None if name == "root" => by_path(heads, name, ""),
-        None => by_word(heads, name, heads.keys().copied().collect()),
+        None => by_name_or_prefix(heads, name, heads.keys().copied().collect()),
     }
 }
 
-/// A path: a root (any, for the word `root`), then names downwards.
+/// Resolves a path: a root (any, for the word `root`), then names downwards.
 fn by_path(heads: &Heads, first: &str, rest: &str) -> BTreeSet<SessionId> {
     let roots: BTreeSet<_> = heads.iter().filter(|(_, head)| head.parent.is_none()).map(|(id, _)| *id).collect();
     let start = match first {
         "root" | "" => roots,
-        word => by_word(heads, word, roots),
+        word => by_name_or_prefix(heads, word, roots),
     };
     rest.split('/').filter(|part| !part.is_empty()).fold(start, |above, part| {
         let below = heads.iter().filter(|(_, head)| head.parent.is_some_and(|parent| above.contains(&parent)));
-        by_word(heads, part, below.map(|(id, _)| *id).collect())
+        by_name_or_prefix(heads, part, below.map(|(id, _)| *id).collect())
     })
 }
 
-/// Returns the sessions of `among` with that short name, else those whose id starts with the word.
-fn by_word(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> BTreeSet<SessionId> {
+/// Returns the sessions of `among` with that short name; otherwise those whose id starts with the word.
+fn by_name_or_prefix(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> BTreeSet<SessionId> {
     let word = word.to_ascii_lowercase();
     let short = |id: &SessionId| heads.get(id).is_some_and(|head| *head.short.0 == *word);
     let named: BTreeSet<_> = among.iter().copied().filter(short).collect();
@@ -86,5 +86,5 @@ fn by_word(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> BTreeSet<Se
     }
     let prefix: String = word.chars().filter(|c| *c != '-').collect();
     let begins = |id: &SessionId| id.0.simple().to_string().starts_with(&prefix);
-    among.into_iter().filter(|id| prefix.len() >= PREFIX && begins(id)).collect()
+    among.into_iter().filter(|id| prefix.len() >= MIN_PREFIX_DIGITS && begins(id)).collect()
 }

@@ -12,44 +12,44 @@ use subtend_session::usage::Usage;
 
 use crate::views::worked::{WorkClock, Worked};
 
-/// Records read from the journal at a time.
-const PAGE: usize = 256;
+/// Number of records read from the journal at a time.
+const PAGE_SIZE: usize = 256;
 
 /// A summary of a session's journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Its last run; 0 before the first.
+    /// The last run; 0 before the first.
     pub run: RunNo,
-    /// How its last run ended; `None` while a run is in flight and before the first.
+    /// Outcome of the last run; `None` while a run is in flight and before the first.
     pub outcome: Option<Outcome>,
-    /// Whether its last run's owner did not wait for it.
+    /// True if the owner of the last run did not wait for it.
     pub background: bool,
-    /// Answered turns, of all runs.
+    /// Number of answered turns, over all runs.
     pub turns: u32,
-    /// The own cost of all runs, without owned runs.
+    /// The usage of all runs of this session, without owned runs.
     pub usage: Usage,
     /// Children in creation order.
     pub born: Vec<SessionId>,
-    /// Working time of its ended runs.
+    /// Working time of the ended runs.
     pub worked: Worked,
     /// The working time of the run in flight.
     pub clock: WorkClock,
-    /// The reset of the provider's limit at which the run in flight is parked, in milliseconds since the epoch.
+    /// Unix time in ms of the reset of the provider's limit at which the run in flight is parked.
     pub limited_until: Option<i64>,
-    /// When it was created, in milliseconds since the epoch.
+    /// Unix time in ms at which the session was created.
     pub born_ms: Option<i64>,
-    /// The result of its last run, up to an owner's share; `None` without an outcome.
+    /// The result of the last run, truncated to what an owner receives; `None` without an outcome.
     pub result: Option<Text>,
-    /// Bytes of the whole result.
+    /// Length of the whole result in bytes.
     pub result_len: u64,
-    /// When its last run ended; `None` without an outcome.
+    /// Unix time in ms at which the last run ended; `None` without an outcome.
     pub ended_ms: Option<i64>,
-    /// Its parent and the message that it branches from.
+    /// The parent, and the message that it branches from.
     pub place: Option<Place>,
-    /// Its metadata after the last merge; JSON text.
+    /// The metadata after the last merge, as JSON text.
     pub metadata: Option<Text>,
     pub prompt: Option<Text>,
-    /// The whole tasks of its children, from the calls that started them.
+    /// The whole tasks of the children, from the calls that started them.
     pub tasks: BTreeMap<SessionId, Text>,
     /// The calls of the last answered turn.
     pub calls: Arc<[ToolCall]>,
@@ -148,7 +148,7 @@ pub(crate) fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&
     walk(journal, session, &mut Seq(1), took).map(drop)
 }
 
-/// Calls `take` with the records from `next` on, page by page, until it returns something or there are no more.
+/// Calls `take` with the records from `next` on, page by page, until it returns a value or there are no more.
 pub(crate) fn walk<T>(
     journal: &Journal,
     session: SessionId,
@@ -156,7 +156,7 @@ pub(crate) fn walk<T>(
     mut take: impl FnMut(&Stored) -> Option<T>,
 ) -> Result<Option<T>, ReadError> {
     loop {
-        let page = journal.records_from(session, *next, PAGE)?;
+        let page = journal.records_from(session, *next, PAGE_SIZE)?;
         if page.is_empty() {
             return Ok(None);
         }
@@ -169,7 +169,7 @@ pub(crate) fn walk<T>(
     }
 }
 
-/// Returns the task in the arguments of a call: the required argument of its tool.
+/// Returns the task in the arguments of a call, which is the required argument of its tool.
 fn task_of(call: &ToolCall) -> Option<Text> {
     let args: serde_json::Value = serde_json::from_str(&call.args).ok()?;
     let task = ["task", "prompt", "message"].iter().find_map(|key| args.get(*key)?.as_str());

@@ -10,10 +10,10 @@ use crate::values::queue_entry::{QueueEntry, QueueKind};
 use crate::views::tasks::damaged;
 
 impl QueueEntry {
-    /// Lists the queue as [`SessionHandle::queue`](crate::SessionHandle::queue) does, without a change. `goes_on`: whether the next start
-    /// resumes its run in flight ([`boot::at_next_boot`](crate::boot::at_next_boot)); if not, the next run takes the entries.
+    /// Lists the queue as [`SessionHandle::queue`](crate::SessionHandle::queue) does, without changing it. `goes_on` says whether the next start
+    /// resumes the run in flight ([`boot::at_next_boot`](crate::boot::at_next_boot)); if not, the next run takes the entries.
     /// # Errors
-    /// When the session or its pending completions cannot be read.
+    /// The error of reading the session or its pending completions.
     pub fn list(journal: &Journal, session: SessionId, goes_on: bool) -> Result<Vec<Self>, ReadError> {
         let stored = journal.records(session)?;
         let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
@@ -27,7 +27,7 @@ impl QueueEntry {
     }
 }
 
-/// A completion has the time of the frame that obliges to it.
+/// Sets the time of completions: that of the frame with the undelivered end.
 pub(crate) fn time(journal: &Journal, session: SessionId, entries: &mut [QueueEntry]) {
     let mut ends = entries.iter_mut().filter(|entry| entry.kind == QueueKind::Completion).peekable();
     if ends.peek().is_none() {

@@ -16,14 +16,14 @@ use crate::views::history::{self, History};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum TaskStatus {
-    /// Its run waits for its first slot, or it has no run yet.
+    /// The run waits for its first slot, or there is no run yet.
     Pending,
-    /// Its run is in flight: working, waiting or held.
+    /// The run is in flight: working, waiting or held.
     Running,
     Completed,
-    /// Its last run failed, timed out, exhausted turns or budget, was lost, or was given up.
+    /// The last run failed, timed out, exhausted its turns or budget, was lost, or crashed its actor repeatedly.
     Failed,
-    /// Its last run was cancelled or interrupted.
+    /// The last run was cancelled or interrupted.
     Cancelled,
 }
 
@@ -64,15 +64,15 @@ impl TaskStatus {
 /// Filters a task list; the default lists all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
-    /// Only tasks with this status.
+    /// Lists only tasks with this status.
     pub status: Option<TaskStatus>,
-    /// Only tasks started by this session.
+    /// Lists only tasks started by this session.
     pub parent: Option<SessionId>,
-    /// At most this many, the newest.
+    /// Maximum number of tasks; the newest are listed.
     pub limit: Option<usize>,
 }
 
-/// A subagent's session as a task: its runs are those that a model or the host opened. Later messages of persons change none of it.
+/// A subagent's session as a task. Its runs are those that a model or the host opened; later messages of persons do not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub session: SessionId,
@@ -82,25 +82,25 @@ pub struct Task {
     pub parent: Option<SessionId>,
     pub root: SessionId,
     pub agent: Text,
-    /// Its title, or the start of its prompt.
+    /// The title, or the start of its prompt.
     pub title: Text,
     pub status: TaskStatus,
-    /// How its last run ended; `None` while one is in flight and before the first end.
+    /// Outcome of the last run; `None` while one is in flight and before the first end.
     pub outcome: Option<OutcomeKind>,
-    /// The same with its cause, from its records.
+    /// The outcome with its cause, from the records.
     pub cause: Option<Outcome>,
     pub prompt: Option<Text>,
-    /// The whole result of its last run: the answer, or partial output. `None` without an outcome.
+    /// The whole result of the last run: the answer, or partial output. `None` without an outcome.
     pub result: Option<Text>,
-    /// Its metadata after the last merge: JSON text.
+    /// The metadata after the last merge, as JSON text.
     pub metadata: Option<Text>,
-    /// When it was created.
+    /// Unix time in ms at which it was created.
     pub created_ms: i64,
-    /// When its last record was written.
+    /// Unix time in ms of its last record.
     pub updated_ms: i64,
-    /// When its last run ended; `None` without an outcome.
+    /// Unix time in ms at which the last run ended; `None` without an outcome.
     pub ended_ms: Option<i64>,
-    /// Why its records, or its whole result, cannot be read; their fields are empty then.
+    /// The reason why the records, or the whole result, cannot be read; their fields are empty then.
     pub unread: Option<String>,
 }
 
@@ -108,12 +108,12 @@ impl Task {
     /// Lists the tasks of a journal without a runtime, newest first. Blocks while it reads the rows of all sessions and the records of each
     /// listed task. Unreadable parts are omitted, with the reason in [`Task::unread`].
     /// # Errors
-    /// When the journal cannot be read as a whole.
+    /// The error of reading the journal as a whole.
     pub fn list(journal: &Journal, filter: TaskFilter) -> Result<Vec<Self>, ReadError> {
         let tasks = journal.heads()?.into_iter().filter_map(|(session, head)| Self::of(session, head));
         let mut found: Vec<Self> =
             tasks.filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent))).collect();
-        // Tasks of the same time are ordered by id, so that listings agree.
+        // Tasks of the same time are ordered by id, so that listings are stable.
         found.sort_unstable_by_key(|task| std::cmp::Reverse((task.created_ms, task.session)));
         // Read one by one, until the limit is reached.
         let mut listed = Vec::new();
@@ -137,7 +137,7 @@ impl Task {
         Ok(listed)
     }
 
-    /// Adds the facts from records; of a task that the filter excludes, only its status.
+    /// Adds the facts from the records. For a task that the filter excludes, only its status is set.
     fn add_of(&mut self, assigned: Assigned, filter: TaskFilter, journal: &Journal) -> Result<(), ReadError> {
         if assigned.is_followed {
             self.outcome = assigned.history.outcome.as_ref().map(Outcome::kind);
@@ -159,7 +159,7 @@ impl Task {
         let subagent = match head.kind {
             Some(BranchKind::Subagent) => true,
             Some(BranchKind::Human | BranchKind::Alternative | BranchKind::Service) => false,
-            // Rows of an earlier version lack the kind: other branches did not exist then.
+            // Rows of an earlier version lack the kind. At that time only subagents had parents.
             None => head.parent.is_some(),
         };
         let status = TaskStatus::of(head.state, head.last_outcome);
@@ -185,12 +185,12 @@ impl Task {
     }
 }
 
-/// The runs that belong to a task: those of a model or the host, else those of persons.
+/// The runs that belong to a task: those of a model or the host, or those of persons if there are no others.
 #[derive(Default)]
 struct Assigned {
     history: History,
     is_owned: bool,
-    /// Whether the last run is a person's, after the task.
+    /// True if the last run is a person's, after the task.
     is_followed: bool,
     end: Seq,
 }
@@ -216,7 +216,7 @@ impl Assigned {
         self.history.add(stored);
     }
 
-    /// Returns the whole text of the last end: its record may be truncated.
+    /// Returns the whole text of the last end, which its record may truncate.
     fn whole(&self, journal: &Journal, session: SessionId) -> Result<Option<Text>, ReadError> {
         let Some(start) = self.history.result.clone() else { return Ok(None) };
         if start.len() as u64 >= self.history.result_len {
@@ -230,10 +230,10 @@ impl Assigned {
     }
 }
 
-/// Key of the prompt of a task with a caller's id.
-const FIRST: &str = "prompt";
+/// Key of the prompt of a task whose id the caller chose.
+const PROMPT_KEY: &str = "prompt";
 
-/// The records of a session do not follow each other.
+/// Returns the error for a session whose records cannot be folded.
 pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
     let seq = match error {
         FoldError::Illegal { seq, .. } => *seq,
@@ -243,11 +243,11 @@ pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
 }
 
 impl Runtime {
-    /// Starts a task of the host without an owner. `options` sets its agent, which may be one that only agents start, its description
-    /// (`title`) and its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
+    /// Starts a task of the host without an owner. `options` sets its agent, which may be one that only agents start, its description (`title`) and
+    /// its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
     ///
-    /// With an [id](OpenOptions::id) of the caller's choice, a repetition starts nothing. The task waits for a slot; its time limit (`run_ms`)
-    /// counts from its start.
+    /// With an [id](OpenOptions::id) chosen by the caller, a repetition starts nothing. The task waits for a slot; its time limit (`run_ms`) counts
+    /// from its start.
     ///
     /// ```
     /// # async fn example(runtime: &subtend_actors::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -262,7 +262,7 @@ impl Runtime {
     /// # Errors
     /// [`PromptError::Open`] and [`PromptError::Send`]; then no task is listed.
     /// # Cancel safety
-    /// Dropping the future leaves open whether the task is started.
+    /// If the future is dropped, the task may or may not have been started.
     pub async fn spawn_task(
         &self,
         options: impl Into<OpenOptions>,
@@ -272,10 +272,10 @@ impl Runtime {
         let given = options.id;
         let session = self.open_root(options, true)?;
         let input = session.input(prompt).by(From::Host, Owner::Detached { by_host: true });
-        // A caller that missed the receipt may repeat the start.
-        let sent = if given.is_some() { input.key(FIRST).send().await } else { input.send().await };
+        // The key makes the start repeatable, for a caller that missed the receipt.
+        let sent = if given.is_some() { input.key(PROMPT_KEY).send().await } else { input.send().await };
         if sent.is_err() && given.is_none() {
-            // Without its prompt it would stay pending.
+            // Deleted, since without its prompt it would stay pending.
             drop(session.delete(false).await);
         }
         Ok(sent?)
@@ -283,9 +283,9 @@ impl Runtime {
 
     /// Lists subagents as tasks, newest first.
     /// # Errors
-    /// When the journal cannot be read.
+    /// The error of reading the journal.
     pub async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>, ReadError> {
-        // A failed journal can still be read.
+        // A poisoned journal can still be read.
         drop(self.rooms.log.journal.settled().await);
         Task::list(&self.rooms.log.journal, filter)
     }

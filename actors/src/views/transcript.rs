@@ -1,4 +1,4 @@
-//! Transcripts of sessions for people, also as of an earlier record.
+//! Transcripts of sessions for people, up to the last record or an earlier one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,36 +51,36 @@ pub struct Header {
     /// Its name among its siblings.
     pub short: Short,
     pub agent: Text,
-    /// Which version of the agent.
+    /// The version of the agent.
     pub agent_hash: Option<Hash>,
     pub model: Option<Text>,
     pub parent: Option<SessionId>,
     pub root: SessionId,
-    /// Subagent edges from the root.
+    /// Number of subagent edges from the root.
     pub depth: u32,
     pub state: Phase,
-    /// Until when its run is parked at a provider's limit, milliseconds since 1970.
+    /// Unix time in ms until which the run is parked at a provider's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_until: Option<i64>,
-    /// How its last run ended.
+    /// Outcome of the last run.
     #[serde(skip)]
     pub outcome: Option<OutcomeKind>,
-    /// Its title, or the start of its first input.
+    /// The title, or the start of the first input.
     pub title: Text,
-    /// The directory that it works in.
+    /// The directory in which the session works.
     pub workspace: Option<Text>,
-    /// Servers that its models are called at instead of the providers' own.
+    /// Servers at which its models are called instead of the providers' own.
     #[serde(default, skip_serializing_if = "<[Text]>::is_empty")]
     pub servers: Vec<Text>,
-    /// Whether an import brought it, and bounded its rights.
+    /// True if the session was imported, which bounds its rights.
     pub imported: bool,
-    /// The highest verdict of each action, by its ceiling.
+    /// The highest verdict of each action under the ceiling.
     pub rights: BTreeMap<Text, Verdict>,
-    /// Its birth, milliseconds since 1970.
+    /// Unix time in ms at which the session was created.
     pub created_ms: i64,
     /// Metadata of the client.
     pub metadata: Value,
-    /// Its branch object, if it is a branch.
+    /// The branch object, if the session is a branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
     pub system: Option<String>,
@@ -90,13 +90,13 @@ pub struct Header {
 /// The part of a session to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TranscriptReading {
-    /// Whether calls include the work of children without a row of their own.
+    /// Includes the work of children without a row of their own in the calls that started them.
     pub nests: bool,
-    /// The last record to read: the transcript is as of then.
+    /// The last record to read: the transcript shows the session at that time.
     pub at: Option<Seq>,
-    /// Only entries that start after this record.
+    /// Returns only entries that start after this record.
     pub after: Seq,
-    /// At most this many entries, completed to the end of the last record.
+    /// Maximum number of entries; the entries of the last record are complete.
     pub limit: Option<usize>,
 }
 
@@ -109,14 +109,14 @@ fn verify(error: &ReadError) -> &'static str {
     }
 }
 
-/// Why a transcript cannot be read.
+/// The reason why a transcript cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TranscriptError {
     #[error("{0}{verify}", verify = verify(.0))]
     Read(#[from] ReadError),
-    #[error("the text {0} is not in the store{VERIFY}")]
+    #[error("the text {0} is missing in the store{VERIFY}")]
     NoText(Hash),
-    #[error("the text {hash} in the store is no JSON text: {error}")]
+    #[error("the text {hash} in the store is not a JSON text: {error}")]
     BadText { hash: Hash, error: serde_json::Error },
     #[error("session {session} cannot be replayed up to record {at}")]
     NoReplay { session: SessionId, at: Seq },
@@ -140,15 +140,15 @@ impl SessionHandle {
     /// # Errors
     /// [`TranscriptError`].
     pub async fn transcript(&self, how: TranscriptReading) -> Result<Transcript, TranscriptError> {
-        // A failed journal can still be read.
+        // A poisoned journal can still be read.
         drop(self.sessions.log.journal.settled().await);
         Transcript::read(&self.sessions.log.journal, self.id, how)
     }
 }
 
-/// Returns the head of a session that is not deleted. Where its row is damaged, it is made from the records.
+/// Returns the head of a session that is not deleted. If its row is damaged, the head is built from the records.
 /// # Errors
-/// Why neither can be read.
+/// The reason why neither can be read.
 pub fn head(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadError> {
     let head = match journal.head(session) {
         Ok(head) => head,
@@ -159,7 +159,7 @@ pub fn head(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadE
 
 /// Returns the head that the records of a session with a damaged row imply; `None` if they cannot be read either.
 /// # Errors
-/// When the store as a whole cannot be read.
+/// The error of reading the store as a whole.
 pub fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadError> {
     match journal.salvage(session) {
         Ok(stored) => Ok(folded(session, &stored)),
@@ -168,7 +168,7 @@ pub fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, R
     }
 }
 
-/// Returns the records of a session; where its row is damaged, those that are left.
+/// Returns the records of a session; if its row is damaged, those that can be salvaged.
 /// # Errors
 /// As [`Journal::records`] and [`Journal::salvage`].
 pub fn records(journal: &Journal, session: SessionId) -> Result<Vec<Stored>, ReadError> {
@@ -178,14 +178,14 @@ pub fn records(journal: &Journal, session: SessionId) -> Result<Vec<Stored>, Rea
     }
 }
 
-/// Returns the head of the folded records; `None` if they do not fold.
+/// Returns the head of the folded records; `None` if they cannot be folded.
 fn folded(session: SessionId, stored: &[Stored]) -> Option<Head> {
     let (first, last) = (stored.first()?, stored.last()?);
     let state = State::fold(session, stored.iter().map(|stored| &stored.record)).ok()?;
     Some(index::head(&state, last.epoch, first.at_ms, last.at_ms))
 }
 
-/// Marks the entries that a compaction hides. Records that do not fold hide nothing.
+/// Marks the entries that a compaction hides. Records that cannot be folded hide nothing.
 fn mark_compacted(session: SessionId, stored: &[Stored], entries: &mut [ShownEntry]) {
     if !stored.iter().any(|stored| matches!(stored.record, Record::Compacted(_))) {
         return;
@@ -202,8 +202,8 @@ struct TranscriptReader<'a> {
 }
 
 impl TranscriptReader<'_> {
-    /// Reads a session. The transcripts of opaque children are within the calls that started them (G9), those not in `seen`: a
-    /// damaged store may hold a ring.
+    /// Reads a session. The transcripts of opaque children are included in the calls that started them (G9), except those in `seen`: a damaged store
+    /// may hold a cycle.
     fn read(
         &self,
         id: SessionId,
@@ -254,12 +254,12 @@ impl TranscriptReader<'_> {
         Ok(Transcript { header, entries, last_seq, next })
     }
 
-    /// Fills in the ends whose text only the child's journal has (K26).
+    /// Fills in the ends whose text is only in the child's journal (K26).
     fn complete(&self, entries: &mut [ShownEntry]) {
         let ends = entries.iter_mut().flat_map(|shown| shown.entry.ends_mut());
         for end in ends.filter(|end| end.text.is_empty() && end.len > 0) {
             end.deleted = self.opt_head(end.child).is_none();
-            // A child that cannot be read is named with the command that says why.
+            // For an unreadable child the text names the command that shows the reason.
             if !end.deleted
                 && let Ok(records) = records(self.journal, end.child)
             {
@@ -306,7 +306,7 @@ impl TranscriptReader<'_> {
     }
 }
 
-/// Returns the wanted page of the entries, and the record after which the next one begins.
+/// Returns the requested page of the entries, and the record after which the next page begins.
 fn page(mut entries: Vec<ShownEntry>, how: TranscriptReading) -> (Vec<ShownEntry>, Option<Seq>) {
     entries.retain(|shown| shown.record > how.after);
     let last = how.limit.and_then(|limit| entries.get(limit.saturating_sub(1))).map(|shown| shown.record);

@@ -1,4 +1,4 @@
-//! Trees: a session and all below it, read from the journal.
+//! Trees: a session and all sessions below it, read from the journal.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,56 +14,56 @@ use crate::faults::Flaw;
 use crate::handle::SessionHandle;
 use crate::views::history::History;
 
-/// Characters of a title in a drawn tree.
-const TITLE: usize = 60;
+/// Maximum characters of a title in a drawn tree.
+const MAX_TITLE_CHARS: usize = 60;
 
-/// A session and all below it, for people.
+/// A session and all sessions below it, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
     pub id: SessionId,
     /// Its short name, unique among its siblings.
     pub short: Short,
     pub agent: Text,
-    /// Its title, or the start of its first input.
+    /// The title, or the start of the first input.
     pub title: Text,
     pub depth: u32,
-    /// The phase of its run: idle, queued, working, waiting or held.
+    /// The phase of the run: idle, queued, working, waiting or held.
     pub phase: Phase,
     /// The run in flight, or the last one; 0 before the first.
     pub run: RunNo,
-    /// How the last run ended; `None` while one is in flight and before the first.
+    /// Outcome of the last run; `None` while one is in flight and before the first.
     pub outcome: Option<Outcome>,
-    /// Whether the last run's owner did not wait for it.
+    /// True if the owner of the last run did not wait for it.
     pub background: bool,
-    /// Answered turns, of all runs.
+    /// Number of answered turns, over all runs.
     pub turns: u32,
-    /// The own cost of all its runs, without the sessions below.
+    /// The usage of its own runs, without the sessions below.
     pub usage: Usage,
-    /// Working time of its ended runs in milliseconds, without waits for children, slots and approvals. For a killed run, what its records show
+    /// Working time of the ended runs in ms, without waits for children, slots and approvals. For a killed run, the time that its records show
     /// ([`Worked`](crate::worked::Worked)).
     pub worked_ms: u64,
-    /// Until when the run is parked at a provider's limit, in milliseconds since the epoch.
+    /// Unix time in ms until which the run is parked at a provider's limit.
     pub limited_until: Option<i64>,
-    /// Why the session's journal cannot be read; fields from records are empty then.
+    /// The reason why the session's journal cannot be read; the fields from records are empty then.
     pub unread: Option<String>,
-    /// Its children in creation order.
+    /// The children in creation order.
     pub children: Vec<Tree>,
 }
 
-/// Why there is no tree.
+/// The reason why a tree cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     #[error("the tree cannot be read: {0}")]
     Read(#[from] ReadError),
-    #[error("the journal failed ({0}); open the store again to recover")]
+    #[error("the journal failed: {0}. Open the store again to recover")]
     Poisoned(#[from] Poisoned),
 }
 
 impl SessionHandle {
-    /// Returns the session and all below it from the journal, without waking a session.
+    /// Returns the session and all sessions below it from the journal, without activating a session.
     ///
-    /// Each session is read at a different moment: a child may have ended although its parent still waits for it. For people, not for
-    /// decisions.
+    /// Each session is read at a different moment: a child may have ended although its parent is shown waiting for it. The result is for people, not
+    /// for decisions.
     pub async fn tree(&self) -> Result<Tree, TreeError> {
         self.sessions.log.journal.settled().await?;
         let mut tree = Tree::read(&self.sessions.log.journal, self.id)?;
@@ -77,7 +77,7 @@ impl SessionHandle {
 impl Tree {
     /// Reads a tree from a journal without a runtime. Blocks while it reads every record of the tree once.
     /// # Errors
-    /// When the top is unknown or its index row cannot be read.
+    /// The error if the top is unknown or its index row cannot be read.
     pub fn read(journal: &Journal, top: SessionId) -> Result<Self, ReadError> {
         let mut seen = HashSet::from([top]);
         let head = journal.head(top)?.ok_or(ReadError::NoSuchSession(top))?;
@@ -89,18 +89,18 @@ impl Tree {
             Ok(history) => (history, None),
             Err(error) => (History::default(), Some(error.to_string())),
         };
-        // The parent's records have the creation order; the index knows the children even if those are damaged.
-        let kids = journal.kids(id)?;
-        let mut children = Vec::with_capacity(kids.len());
-        for kid in history.born.iter().chain(&kids) {
-            // Each once: a damaged store may hold a cycle.
-            if !seen.insert(*kid) {
+        // The parent's records have the creation order. The index knows the children even if those records are damaged.
+        let indexed = journal.kids(id)?;
+        let mut children = Vec::with_capacity(indexed.len());
+        for child in history.born.iter().chain(&indexed) {
+            // Visits each once: a damaged store may hold a cycle.
+            if !seen.insert(*child) {
                 continue;
             }
-            match journal.head(*kid) {
-                Ok(Some(head)) if !head.deleted => children.push(Self::grow(journal, *kid, &head, seen)?),
+            match journal.head(*child) {
+                Ok(Some(head)) if !head.deleted => children.push(Self::grow(journal, *child, &head, seen)?),
                 Ok(Some(_) | None) => {}
-                Err(error) => children.push(Self::unread(*kid, head.depth, error.to_string())),
+                Err(error) => children.push(Self::unread(*child, head.depth, error.to_string())),
             }
         }
         Ok(Self {
@@ -122,7 +122,7 @@ impl Tree {
         })
     }
 
-    /// A session without a readable index row: only its id is known.
+    /// Returns the entry of a session without a readable index row, of which only the id is known.
     fn unread(id: SessionId, above: u32, why: String) -> Self {
         Self {
             id,
@@ -154,9 +154,9 @@ impl Tree {
         };
         let turns = if self.turns == 1 { "turn" } else { "turns" };
         write!(f, "{before}{} {}  {word}, {} {turns}", self.agent, self.short, self.turns)?;
-        // One line, whatever the title holds.
+        // Joined, since a title may have several lines.
         let title: String = self.title.split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut shown: String = title.chars().filter(|c| !c.is_control()).take(TITLE).collect();
+        let mut shown: String = title.chars().filter(|c| !c.is_control()).take(MAX_TITLE_CHARS).collect();
         if shown.len() < title.len() {
             shown.push('…');
         }

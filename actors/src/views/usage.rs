@@ -1,4 +1,4 @@
-//! The cost of sessions: their own model calls, those of owned runs, and those of the whole tree.
+//! The usage of sessions: their own model calls, those of owned runs, and those of the whole tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,28 +9,28 @@ use subtend_session::usage::Usage;
 
 use crate::views::history;
 
-/// The cost of a session so far. Each attempt of a model call counts once in each sum that it belongs to.
+/// The usage of a session so far. Each attempt of a model call counts once in each sum that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageView {
     /// The session's own model calls, of all its runs.
     pub own: Usage,
     /// Model calls of the runs that its runs own, at any depth.
     pub owned: Usage,
-    /// Model calls of the session and of all sessions below it, whichever run owns them.
+    /// Model calls of the session and of all sessions below it, regardless of their owners.
     pub tree: Usage,
     /// The parent; `None` for a root.
     pub parent: Option<SessionId>,
-    /// Its children, oldest first, each with its own cost.
+    /// The children, oldest first, each with its own usage.
     pub children: Vec<ChildUsage>,
     /// The used part of the model's context at the last answer; `None` before the first.
     pub context: Option<ContextShare>,
-    /// Bytes of its journal, as its store encodes them; 0 in memory.
+    /// Size of the journal in bytes, as the store encodes it; 0 in memory.
     pub recorded: u64,
-    /// Bytes of its journal and of those of all sessions below it.
+    /// Size in bytes of the journals of the session and of all sessions below it.
     pub recorded_below: u64,
-    /// When it was created, in milliseconds since the epoch.
+    /// Unix time in ms at which the session was created.
     pub created_ms: i64,
-    /// When its last record was written.
+    /// Unix time in ms of the last record.
     pub updated_ms: i64,
 }
 
@@ -39,38 +39,38 @@ pub struct UsageView {
 pub struct ContextShare {
     /// Tokens of the last answer and its request.
     pub used: u64,
-    /// Tokens that the model accepts, if known.
+    /// Maximum number of tokens that the model accepts, if known.
     pub window: Option<u64>,
 }
 
-/// The own cost of a child.
+/// The usage of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildUsage {
     pub session: SessionId,
     pub short: Short,
     pub agent: Text,
-    /// Its own model calls; unreliable if its records cannot be read.
+    /// The child's own model calls; unreliable if its records cannot be read.
     pub own: Usage,
     /// The used part of its model's context at its last answer; `None` before the first.
     pub context: Option<ContextShare>,
-    /// Bytes of its journal, as its store encodes them.
+    /// Size of the journal in bytes, as the store encodes it.
     pub recorded: u64,
 }
 
 impl ContextShare {
-    /// Returns the used part of the window in hundredths, if the window is known; above 100 where a provider counts otherwise.
+    /// Returns the used part of the window in percent, if the window is known. It may exceed 100, since providers count differently.
     pub fn percent(&self) -> Option<u64> {
         self.used.saturating_mul(100).checked_div(self.window?)
     }
 }
 
 impl UsageView {
-    /// Reads the cost of `session` from a journal without a runtime. Blocks while it reads every record of the tree once. An unreadable session
-    /// below is left out, and makes the sums unreliable.
+    /// Reads the usage of `session` from a journal without a runtime. Blocks while it reads every record of the tree once. Unreadable sessions below
+    /// it are omitted, and make the sums unreliable.
     ///
-    /// `window` returns how many tokens a model accepts, if known.
+    /// `window` returns the context window of a model, if known.
     /// # Errors
-    /// When the session is unknown or cannot be read.
+    /// The error if the session is unknown or cannot be read.
     pub fn read(
         journal: &Journal,
         session: SessionId,
@@ -89,7 +89,7 @@ impl UsageView {
     }
 }
 
-/// Adds `part`. Calls from before a price was set have tokens and no cost: the sum of money is incomplete, and must be marked.
+/// Adds `part`. Calls before a price was set have tokens but no cost: the sum of money is then incomplete, and marked so.
 fn add(sum: &mut Usage, part: &Usage) {
     let unpriced = |usage: &Usage| usage.cost_micro.is_none() && usage.tokens() > 0;
     let leaves_out = (unpriced(sum) && part.cost_micro.is_some()) || (unpriced(part) && sum.cost_micro.is_some());
@@ -97,7 +97,7 @@ fn add(sum: &mut Usage, part: &Usage) {
     sum.unreliable |= leaves_out;
 }
 
-/// The own cost of one run, and its owner.
+/// The usage of one run, and its owner.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     owner: Option<RunKey>,
@@ -156,7 +156,7 @@ impl Sum {
     fn below(&mut self, journal: &Journal, top: SessionId) -> Result<(), ReadError> {
         let mut todo = journal.kids(top)?;
         while let Some(session) = todo.pop() {
-            // Each once: a damaged store may hold a cycle.
+            // Visits each once: a damaged store may hold a cycle.
             if self.seen.contains(&session) {
                 continue;
             }
@@ -173,7 +173,7 @@ impl Sum {
         Some(ContextShare { used: *used, window: names.iter().find_map(window) })
     }
 
-    /// Returns the cost of `top`, of its owned runs, and of all runs.
+    /// Returns the usage of `top`, of its owned runs, and of all runs.
     fn views(&self, top: SessionId) -> (Usage, Usage, Usage) {
         let nothing = Usage { unreliable: !self.holes.is_empty(), ..Usage::default() };
         let (mut own, mut owned, mut tree) = (Usage::default(), nothing, nothing);
@@ -188,7 +188,7 @@ impl Sum {
         (own, owned, tree)
     }
 
-    /// Returns the children of `top`, oldest first. One with a damaged row has no name to list.
+    /// Returns the children of `top`, oldest first. A child with a damaged row is omitted, since its name is unknown.
     fn children(
         &self,
         journal: &Journal,
@@ -210,7 +210,7 @@ impl Sum {
     }
 
     fn is_owned(&self, mut owner: Option<RunKey>, top: SessionId) -> bool {
-        // No chain of owners is longer than the number of sessions.
+        // Bounded by the number of sessions, which is the maximum length of a chain of owners.
         for _ in 0..=self.seen.len() {
             match owner {
                 None => return false,

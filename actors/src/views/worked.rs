@@ -8,9 +8,9 @@ use subtend_session::record::Record;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Worked {
-    /// Milliseconds, without waits for children, slots and approvals.
+    /// Time in ms, without waits for children, slots and approvals.
     pub ms: u64,
-    /// Whether it may be more: a process ended while the run worked, and its clock was lost.
+    /// True if it may be longer: a process ended while the run was working, and its clock was lost.
     pub at_least: bool,
 }
 
@@ -21,24 +21,24 @@ impl Worked {
     }
 }
 
-/// Adds up the working time over runs. For a killed run, the time up to its last answer and of later finished tools is known.
+/// Adds up the working time over runs. For a killed run, this is the time up to its last answer and of tools that finished later.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkClock {
-    /// The activation in which the run works, while it does.
+    /// The activation in which the run is working, if it is.
     working: Option<Epoch>,
     /// The run's clock at its last answer or stop.
     known_ms: u64,
-    /// The longest tool since then: tools of one turn run concurrently.
+    /// The longest tool since then, since tools of one turn run concurrently.
     tool_ms: u64,
     /// Calls that wait for an approval.
     asked_calls: BTreeSet<CallId>,
-    /// Calls that run in this process.
+    /// Calls that are running in this process.
     local: BTreeSet<CallId>,
     is_interrupted: bool,
 }
 
 impl WorkClock {
-    /// Takes the next record; returns the working time of the run that it ends.
+    /// Adds the next record; returns the working time of a run that it ends.
     pub fn add(&mut self, stored: &Stored) -> Option<Worked> {
         if self.working.is_some_and(|epoch| epoch != stored.epoch) {
             // A session that only waits for approvals is unloaded without a record.
@@ -138,7 +138,7 @@ mod tests {
         }))
     }
 
-    /// The time of a run with these records, each with its millisecond and activation.
+    /// Returns the working time of a run with these records, each with its millisecond and activation.
     fn of(records: Vec<(i64, u32, Record)>) -> Option<Worked> {
         let mut clock = WorkClock::default();
         let stored = (1..).zip(records).map(|(seq, (at_ms, epoch, record))| Stored {
@@ -186,12 +186,12 @@ mod tests {
         let work = || vec![started(), (0, 1, turn()), (700, 1, answer(700))];
         let tools = [(800, 1, tool(40)), (900, 1, tool(60)), (950, 1, turn())];
         assert_eq!(of(work().into_iter().chain(tools).chain([(9_000, 2, ended(0))]).collect()), known(760));
-        // For a run that no kill interrupted, or that was waiting at the kill, the recorded time is exact.
+        // If no kill interrupted the run, or it was waiting at the kill, the recorded time is exact.
         let whole = |ms| Some(Worked { ms, at_least: false });
         assert_eq!(of(work().into_iter().chain([(900, 1, ended(900))]).collect()), whole(900));
         let parked = (800, 1, Record::RunParked { run: RunNo(1), why: Park::AtRest, worked_ms: 800 });
         assert_eq!(of(work().into_iter().chain([parked.clone(), (9_000, 2, ended(800))]).collect()), whole(800));
-        // One that continued after a wait has the time of both.
+        // A run that continued after a wait has the time of both parts.
         let again =
             [(2_000, 1, Record::RunResumed { run: RunNo(1), why: Park::AtRest, slot: false }), (2_000, 1, turn())];
         let after =

@@ -16,7 +16,7 @@ async fn b1_branch_objects_carry_task_state_and_iterations() {
             _ => Ok(text("done")),
         }
     });
-    let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
     settle().await;
@@ -38,12 +38,12 @@ async fn b1_branch_objects_carry_task_state_and_iterations() {
     let call = CallId { turn: TurnNo(1), ix: 0 };
     assert_eq!(places, (session.id(), message(user), Some(message(answer)), Some(call)));
     assert_eq!((fresh.as_branch().await.expect("read"), listed[1].id), (Some(listed[1].clone()), fresh.id()));
-    assert_eq!(session.as_branch().await.expect("read"), None, "a root");
+    assert_eq!(session.as_branch().await.expect("read"), None, "a root is not a branch");
 
-    session.run_ended(receipt.run).await.expect("an end");
+    session.run_ended(receipt.run).await.expect("the run ends");
     let child = runtime.session(spawned.id).expect("readable").expect("it exists");
     child.send("more").await.expect("accepted").answer().await.expect("an answer");
-    child.run_ended(RunNo(2)).await.expect("an end");
+    child.run_ended(RunNo(2)).await.expect("the run ends");
     let later = child.as_branch().await.expect("read").expect("a branch");
     assert_eq!(facts(&later), (Some("survey".to_owned()), false, Some("complete"), 2));
     assert!(later.updated_ms > spawned.updated_ms, "{later:?}");
@@ -56,7 +56,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     use serde_json::json;
     let memory = Memory::new();
     let journal = stored(&memory);
-    let runtime = builder(&journal).model(echo(&RequestTexts::default())).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let attached = BranchOptions { metadata: Some(r#"{"view":"left"}"#.into()), ..BranchOptions::default() };
     say(&session, "one").await;
@@ -70,7 +70,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     assert_eq!(json!(merged), json!({"pane": [1]}));
     let count = kinds(&journal, branch.id()).await.len();
     assert_eq!(branch.merge_metadata(json!({"view": null})).await.expect("merged"), merged);
-    assert_eq!(kinds(&journal, branch.id()).await.len(), count, "a merge that changes nothing writes no record");
+    assert_eq!(kinds(&journal, branch.id()).await.len(), count, "a merge without a change wrote a record");
     let refused = branch.merge_metadata(json!(["view"])).await;
     let why = "metadata not merged: the changes are not a JSON object".to_owned();
     assert_eq!(refused, Err(ControlError::Refused(why)));
@@ -82,7 +82,8 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     let id = session.id();
     shut(runtime).await;
 
-    let runtime = builder(&stored(&memory)).model(echo(&RequestTexts::default())).start().await.expect("it starts");
+    let runtime =
+        builder(&stored(&memory)).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");
     let session = runtime.session(id).expect("readable").expect("it exists");
     assert_eq!(json!(session.metadata().await.expect("read")), json!({"ticket": 7, "owner": {"name": "kim"}}));
     session.delete(false).await.expect("deleted");
@@ -91,9 +92,9 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b3_an_unknown_message_is_not_found() {
+async fn b3_unknown_message_is_not_found() {
     let journal = journal();
-    let runtime = builder(&journal).model(echo(&RequestTexts::default())).start().await.expect("it starts");
+    let runtime = builder(&journal).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     let unknown = [
@@ -128,7 +129,7 @@ async fn b1_task_of_a_branch_is_whole() {
         async move { Ok(answer) }
     });
     let dialects = Dialects { offered: Dialect::ALL.to_vec(), ..Dialects::default() };
-    let runtime = builder(&journal).dialects(dialects).model(answering).start().await.expect("it starts");
+    let runtime = builder(&journal).dialects(dialects).model(answering).start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let tasks: Vec<_> = session.branches().await.expect("a list").into_iter().map(|branch| branch.task).collect();
     assert_eq!(tasks, vec![Some(long.into()); 5]);

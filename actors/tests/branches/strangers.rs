@@ -31,26 +31,30 @@ async fn session_of_an_unknown_agent_is_branched_without_permissions() {
     let made = |name| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
     let needs = |_: Option<&serde_json::Value>| vec![Access { action: "lookup".into(), resource: ".".into() }];
     let lookup = || tools([made("lookup").access(needs), made("free")]);
-    let known =
-        builder(&stored(&memory)).tools(lookup()).model(Arc::clone(&answering)).start().await.expect("it starts");
+    let known = builder(&stored(&memory))
+        .tools(lookup())
+        .model(Arc::clone(&answering))
+        .start()
+        .await
+        .expect("the runtime starts");
     let (session, _) = ask(&known, "one").await;
     assert_eq!(known.shutdown(Duration::from_secs(1)).await.actors, 0);
     let journal = stored(&memory);
     let next = next_host(&journal).catalog(Catalog::builtin()).tools(lookup()).model(answering);
-    let runtime = next.start().await.expect("it starts");
-    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let runtime = next.start().await.expect("the runtime starts");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     let before: Vec<_> = offered.lock().unwrap().drain(..).collect();
     assert!(before.len() == 1 && before[0].iter().any(|name| &**name == "lookup"), "{before:?}");
     let of_session = birth(&journal, &session).await;
     let branch = session.branch(BranchOptions::default()).await.expect("a branch");
     let made = birth(&journal, &branch).await;
     assert_eq!((made.place.root(branch.id()), made.inherited.len()), (session.id(), 2));
-    assert_eq!(made, goes_on(of_session, &made, &branch), "prompt, model and ceiling are the session's");
+    assert_eq!(made, goes_on(of_session, &made, &branch), "expected the session's prompt, model and ceiling");
     say(&branch, "two").await;
     let (anew, run) = session.regenerate(None).await.expect("an alternative");
-    anew.run_ended(run).await.expect("an end");
+    anew.run_ended(run).await.expect("the run ends");
     let free: [Text; 1] = ["free".into()];
-    assert_eq!(*offered.lock().unwrap(), [&free, &free], "an unknown agent has no permissions");
+    assert_eq!(*offered.lock().unwrap(), [&free, &free], "an unknown agent was offered tools");
     shut(runtime).await;
 }
 
@@ -59,14 +63,14 @@ async fn override_by_a_removed_agent_continues_in_a_branch() {
     let (memory, seen) = (Memory::new(), RequestTexts::default());
     let guest = Manifest { model: Some("other".into()), ..Manifest::new("guest", AgentMode::All, "You visit.") };
     let known = builder(&stored(&memory)).catalog(workers_and(guest.clone())).model(echo(&seen));
-    let known = known.start().await.expect("it starts");
+    let known = known.start().await.expect("the runtime starts");
     let session = open(&known);
     let receipt = session.input("one").agent("guest").send().await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("an end");
+    session.run_ended(receipt.run).await.expect("the run ends");
     assert_eq!(known.shutdown(Duration::from_secs(1)).await.actors, 0);
     let journal = stored(&memory);
-    let runtime = next_host(&journal).model(echo(&seen)).start().await.expect("it starts");
-    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let runtime = next_host(&journal).model(echo(&seen)).start().await.expect("the runtime starts");
+    let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     let branch = session.branch(BranchOptions::default()).await.expect("a branch");
     let (of_session, made) = (birth(&journal, &session).await, birth(&journal, &branch).await);
     let (agent, agent_hash, model) = ("guest".into(), guest.hash(), "other".into());

@@ -32,7 +32,7 @@ async fn b7_link_does_not_evade_a_rule_for_context_files() {
         .model(answering)
         .start()
         .await
-        .expect("it starts");
+        .expect("the runtime starts");
     ask(&runtime, "go").await;
     let first = seen.lock().unwrap().clone();
     assert!(!first.contains("the key itself") && first.contains("the open text"), "{first}");
@@ -52,7 +52,7 @@ async fn s2_await_takes_full_ids_and_bounds_the_text_for_many() {
             (true, 0) => calls([("spawn", json!({"task": "a"}))]),
             (true, 1) => {
                 let root = own.lock().unwrap().expect("a root");
-                let id = kids.kids(root).expect("kids")[0].to_string();
+                let id = kids.kids(root).expect("children")[0].to_string();
                 calls([("spawn_await", json!({"job_ids": id}))])
             }
             (true, 2) => {
@@ -67,12 +67,12 @@ async fn s2_await_takes_full_ids_and_bounds_the_text_for_many() {
         }
         async move { Ok(answer) }
     });
-    let runtime = offering(&journal, &[Dialect::Spawn]).model(answering).start().await.expect("it starts");
+    let runtime = offering(&journal, &[Dialect::Spawn]).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     *root.lock().unwrap() = Some(session.id());
     let receipt = session.send("go").await.expect("accepted");
-    session.run_ended(receipt.run).await.expect("it ends");
-    let last = last.lock().unwrap().take().expect("asked");
+    session.run_ended(receipt.run).await.expect("the run ends");
+    let last = last.lock().unwrap().take().expect("a model call");
     let received = results(&last);
     let block = format!("[{}: OK]\na found", received[0]);
     assert_eq!(received[1], block);
@@ -84,7 +84,7 @@ async fn s2_await_takes_full_ids_and_bounds_the_text_for_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s7_the_result_of_a_job_is_all_text_that_it_sent() {
+async fn s7_result_of_a_job_is_all_text_it_sent() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([("spawn", json!({"task": "x"}))]),
         1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
@@ -101,7 +101,7 @@ async fn s7_the_result_of_a_job_is_all_text_that_it_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m5_a_response_of_control_characters_stays_a_bounded_object() {
+async fn m5_response_of_control_characters_is_a_bounded_object() {
     let root = |_: &Request, at: usize| match at {
         0 => calls([("minion", json!({"message": "m", "enableWeb": false, "enabledTools": []}))]),
         _ => text("done"),
@@ -163,7 +163,7 @@ async fn s4_tool_list_of_a_session_binds_its_tasks() {
         .model(answering)
         .start()
         .await
-        .expect("it starts");
+        .expect("the runtime starts");
     ask(&runtime, "go").await;
     assert!(!shown.lock().unwrap().iter().any(|tool| tool == "write"));
     let below = grandchild.lock().unwrap().clone();
@@ -171,7 +171,7 @@ async fn s4_tool_list_of_a_session_binds_its_tasks() {
     shut(runtime).await;
 }
 
-/// A tree without ids and times: for each session its agent, depth, ceiling and outcome.
+/// Returns a tree without ids and times: for each session its agent, depth, ceiling and outcome.
 async fn normalised(journal: &Journal, session: &SessionHandle) -> Vec<(String, u32, Hash, Option<Outcome>)> {
     let mut nodes = Vec::new();
     let tree = session.tree().await.expect("a tree");

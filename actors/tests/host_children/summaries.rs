@@ -1,4 +1,4 @@
-//! Summaries of sessions, at a close and on request.
+//! Summaries of sessions, at a close and by request.
 
 use super::*;
 
@@ -26,11 +26,11 @@ async fn close_summarises_new_messages_without_waiting() {
     let [set] = &summaries[..] else { panic!("{summaries:?}") };
     assert_eq!((&*set.text, set.of, notices), (SUMMARY, service.id(), 0));
     assert_eq!(session.summary().await.expect("readable").as_deref(), Some(set));
-    let head = journal.head(session.id()).expect("readable").expect("there");
-    assert!(head.closed, "a summary opens no session again");
+    let head = journal.head(session.id()).expect("readable").expect("the session exists");
+    assert!(head.closed, "the summary reopened the session");
     session.close().await.expect("closed");
     session.services_done().await;
-    assert_eq!(asked_of(&requests, "summary").len(), 1, "nothing was said since");
+    assert_eq!(asked_of(&requests, "summary").len(), 1, "summarised again without new messages");
     say(&session, "one thing more").await;
     session.close().await.expect("closed");
     session.services_done().await;
@@ -38,30 +38,30 @@ async fn close_summarises_new_messages_without_waiting() {
     assert_eq!(
         (asked_of(&requests, "summary").len(), summaries.len()),
         (2, 2),
-        "an input opened it, and it was closed again"
+        "the session was not summarised after it was reopened and closed"
     );
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn summary_is_made_on_request_also_during_a_run() {
+async fn summary_is_written_on_request_even_during_a_run() {
     let (journal, requests) = (journal(), ServicePrompts::default());
     let options = Options { seed: Some(7), ..Options::default() };
     let runtime = serving(&journal, &requests, good).options(options).start().await.expect("a runtime");
     let session = open(&runtime);
-    let nothing = "the session is not summed up: nothing was said in it yet";
+    let nothing = "cannot summarise the session: it has no messages yet";
     assert_eq!(session.summarise().await, Err(ControlError::Refused(nothing.into())));
     say(&session, "hello").await;
-    assert_eq!(asked_of(&requests, "title"), Vec::<String>::new(), "off, unless the host says otherwise");
+    assert_eq!(asked_of(&requests, "title"), Vec::<String>::new(), "titles must be off by default");
     assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY));
-    assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY), "asked for is asked for");
+    assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY), "a requested summary was not written");
     session.close().await.expect("closed");
     session.services_done().await;
     assert_eq!(asked_of(&requests, "summary").len(), 2);
     let two = async { tokio::join!(session.summarise(), session.summarise()) };
     let (first, second) = two.await;
     assert_eq!((first.as_deref(), second.as_deref()), (Ok(SUMMARY), Ok(SUMMARY)));
-    assert_eq!(asked_of(&requests, "summary").len(), 3, "two who ask at once are given one");
+    assert_eq!(asked_of(&requests, "summary").len(), 3, "two concurrent requests did not share one summary");
     shut(runtime).await;
 }
 
@@ -77,7 +77,7 @@ async fn failed_summary_is_reported_and_keeps_the_previous_one() {
     say(&session, "hello").await;
     session.summarise().await.expect("a summary");
     say(&session, "more").await;
-    let failed = "the session is not summed up: its run failed: the model's key is missing or refused (no key)";
+    let failed = "cannot summarise the session: its run failed: the model's key is missing or refused (no key)";
     assert_eq!(session.summarise().await, Err(ControlError::Refused(failed.into())));
     let there = session.summary().await.expect("readable").expect("the one before");
     assert_eq!((&*there.text, there.upto < Seq(20)), (SUMMARY, true));
@@ -104,10 +104,10 @@ async fn manifest_of_the_same_name_replaces_the_built_in_one() {
     assert_eq!(
         (&*seen.lock().unwrap(), title(&runtime, &session)),
         (&vec![(true, Vec::new())], "Fix the login test".to_owned()),
-        "its prompt, and no tools: a service never has tools"
+        "expected its own prompt and no tools"
     );
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
-    let head = journal.head(service.id()).expect("readable").expect("there");
+    let head = journal.head(service.id()).expect("readable").expect("the session exists");
     assert_eq!((head.inspectable, head.last_outcome), (false, Some(OutcomeKind::Completed)));
     assert_eq!(service.run_ended(RunNo(1)).await.expect("ended").outcome, Outcome::Completed);
     shut(runtime).await;
@@ -129,7 +129,7 @@ async fn untitled_session_is_named_by_its_first_message() {
 
     let journal = on();
     let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
-    let session = runtime.session(id).expect("readable").expect("there");
+    let session = runtime.session(id).expect("readable").expect("the session exists");
     say(&session, "yes, continue").await;
     session.services_done().await;
     let titles: Vec<String> =

@@ -1,15 +1,15 @@
-//! Dormant runs, which stay as they are until an input concerns them.
+//! Dormant runs, which do not change until an input concerns them.
 
 use super::*;
 
-/// Listing or changing a queue and creating a branch do not wake a dormant run. A cancel ends it and leaves its queued inputs.
+/// Listing or changing a queue and creating a branch do not wake a dormant run. A cancel ends it and keeps its queued inputs.
 #[tokio::test(start_paused = true)]
-async fn dormant_run_is_woken_by_its_own_inputs_only() {
+async fn dormant_run_is_resumed_only_by_its_own_inputs() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
     let id = opened(&runtime, OnRestart::Resume, "alone").await;
-    let session = runtime.session(id).expect("readable").expect("there");
+    let session = runtime.session(id).expect("readable").expect("the session exists");
     session.send("later").await.expect("accepted");
     let gone = session.send("gone").await.expect("accepted");
     drop((session, runtime, journal));
@@ -20,11 +20,11 @@ async fn dormant_run_is_woken_by_its_own_inputs_only() {
     let runtime = workers(&journal, OnRestart::Resume, 8).options(options.clone()).model(model(tree)).start().await;
     let runtime = runtime.expect("a runtime");
     assert_eq!(runtime.boot().staying, 1);
-    let session = runtime.session(id).expect("readable").expect("there");
+    let session = runtime.session(id).expect("readable").expect("the session exists");
     assert_eq!(session.queue().await.expect("listed").len(), 2);
     assert_eq!(session.queue_remove(gone.input).await, Ok(true));
     session.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
-    assert!(session.close().await.is_err(), "it is running");
+    assert!(session.close().await.is_err(), "a dormant run was closed");
     tokio::time::sleep(slow() * 2).await;
     let after: Vec<&str> = records(&journal, id).await[before.len()..].iter().map(Record::kind).collect();
     assert_eq!(after, ["queue_changed", "branch_created"]);
@@ -35,23 +35,23 @@ async fn dormant_run_is_woken_by_its_own_inputs_only() {
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 9).options(options).model(model(tree)).start().await;
     let runtime = runtime.expect("a runtime");
-    let session = runtime.session(id).expect("readable").expect("there");
+    let session = runtime.session(id).expect("readable").expect("the session exists");
     session.cancel().await.expect("answered");
-    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Cancelled { by: By::Person });
     tokio::time::sleep(slow() * 2).await;
-    assert_eq!(session.queue().await.expect("listed").len(), 1, "queued inputs stay");
+    assert_eq!(session.queue().await.expect("listed").len(), 1, "a queued input is missing");
     assert_eq!(journal.inflight().expect("readable"), []);
     shut(runtime).await;
 }
 
-/// An orderly shutdown of an idle host.
+/// Shuts an idle host down in order.
 async fn leave_quiet(runtime: Runtime) {
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.drained, report.actors, report.tasks), (true, 0, 0), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn inputs_behind_a_dormant_run_are_not_reported_as_left() {
+async fn inputs_behind_a_dormant_run_are_not_in_the_report() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let limits = Limits { live_person_runs: 1, ..Limits::default() };
@@ -61,7 +61,7 @@ async fn inputs_behind_a_dormant_run_are_not_reported_as_left() {
     };
     let runtime = start(&journal, 7, true).await.expect("a runtime");
     let root = opened(&runtime, OnRestart::Fail, "alone").await;
-    let root = runtime.session(root).expect("readable").expect("there");
+    let root = runtime.session(root).expect("readable").expect("the session exists");
     let one = root.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
     let two = root.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
     one.send("alone").await.expect("accepted");

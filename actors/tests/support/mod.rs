@@ -1,4 +1,4 @@
-//! A runtime for tests: journal in memory, virtual time, models by closure.
+//! A runtime for tests, with the journal in memory, virtual time, and models by closure.
 
 pub mod talk;
 
@@ -27,7 +27,7 @@ pub fn journal() -> Journal {
     Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal in memory")
 }
 
-/// A builder with the agent `worker` (all), everything allowed, and a fixed seed.
+/// Returns a builder with the agent `worker` (all), everything allowed, and a fixed seed.
 pub fn builder(journal: &Journal) -> Builder {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
@@ -77,7 +77,7 @@ pub fn text(text: &str) -> Answer {
     }
 }
 
-/// An answer that asks for calls.
+/// Returns an answer with tool calls.
 pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>) -> Answer {
     let calls = calls
         .into_iter()
@@ -90,12 +90,12 @@ pub fn task(prompt: &str, background: bool) -> (&'static str, serde_json::Value)
     ("task", serde_json::json!({"subagent_type": "worker", "prompt": prompt, "background": background}))
 }
 
-/// Answers so far in the request's transcript.
+/// Returns the number of answers in the request's transcript.
 pub fn answers(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count()
 }
 
-/// The first user message.
+/// Returns the first user message.
 pub fn prompt(request: &Request) -> String {
     let first = request.messages.iter().find_map(|message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -109,7 +109,7 @@ pub async fn ask(runtime: &Runtime, text: &str) -> (SessionHandle, Ended) {
     let session = open(runtime);
     let receipt = session.send(text).await.expect("accepted");
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(receipt.run)).await;
-    (session, ended.expect("the run ends").expect("the runtime lives"))
+    (session, ended.expect("the run ends").expect("the runtime is running"))
 }
 
 pub fn open(runtime: &Runtime) -> SessionHandle {
@@ -117,7 +117,7 @@ pub fn open(runtime: &Runtime) -> SessionHandle {
 }
 
 pub async fn records(journal: &Journal, session: SessionId) -> Vec<Record> {
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     journal.records(session).expect("records").into_iter().map(|stored| stored.record).collect()
 }
 
@@ -125,16 +125,16 @@ pub async fn kinds(journal: &Journal, session: SessionId) -> Vec<&'static str> {
     records(journal, session).await.iter().map(Record::kind).collect()
 }
 
-/// Shuts down, and checks that no task remains alive and that the journal keeps every invariant.
+/// Shuts down, and checks that no task remains alive and that the journal satisfies every invariant.
 pub async fn shut(runtime: Runtime) {
     let journal = runtime.journal().clone();
-    journal.settled().await.expect("the journal lives");
+    journal.settled().await.expect("the journal is open");
     subtend_journal::audit(&journal, true).expect("every invariant holds");
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }
 
-/// The results of all calls in the request, in order.
+/// Returns the results of all calls in the request, in order.
 pub fn results(request: &Request) -> Vec<String> {
     let result = |message: &Message| match message {
         Message::Result { content, .. } => Some(content.to_string()),

@@ -1,4 +1,4 @@
-//! Conversations by a dialect: the requests of a root's model.
+//! Conversations in a dialect, with the requests of the root's model.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use subtend_tools::tool::ToolOutput;
 
 use super::{answers, ask, builder, journal, model, prompt, text, tool, tools};
 
-/// A runtime whose sessions are offered `offered`, with the tools `lookup` and `write`.
+/// Returns a builder whose sessions are offered `offered`, with the tools `lookup` and `write`.
 pub fn offering(journal: &Journal, offered: &[Dialect]) -> Builder {
     let dialects = Dialects { offered: offered.to_vec(), ..Dialects::default() };
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
     builder(journal).dialects(dialects).tools(tools([noop("lookup"), noop("write")]))
 }
 
-/// The results of all calls in the request, in order.
+/// Returns the results of all calls in the request, in order.
 pub fn received(request: &Request) -> Vec<String> {
     let result = |message: &Message| match message {
         Message::Result { content, .. } => Some(content.to_string()),
@@ -32,7 +32,7 @@ pub fn received(request: &Request) -> Vec<String> {
     request.messages.iter().filter_map(result).collect()
 }
 
-/// The synthetic completions in the request.
+/// Returns the synthetic completions in the request.
 pub fn notices(request: &Request) -> Vec<String> {
     let notice = |message: &Message| match message {
         Message::Notice { text, .. } => Some(text.to_string()),
@@ -45,11 +45,11 @@ pub fn parsed(text: &str) -> Value {
     serde_json::from_str(text).expect("an object")
 }
 
-/// How long a child takes whose prompt begins with `slow`.
+/// Time that a child takes if its prompt starts with `slow`.
 pub const SLOW: Duration = Duration::from_secs(45);
 
-/// Runs one conversation in a runtime that offers `offers`: `root` answers the person's session, `child` all others. Returns the
-/// last request of the root.
+/// Runs one conversation in a runtime that offers `offers`: `root` answers the person's session, `child` all others. Returns the last request of the
+/// root.
 pub async fn converse<R, C>(offers: &[Dialect], root: R, child: C) -> (Journal, Runtime, SessionHandle, Request)
 where
     R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
@@ -84,14 +84,14 @@ where
             answer
         }
     });
-    let runtime = builder.model(answering).start().await.expect("it starts");
+    let runtime = builder.model(answering).start().await.expect("the runtime starts");
     let (session, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, Outcome::Completed);
-    let last = last.lock().unwrap().take().expect("the root was asked");
+    let last = last.lock().unwrap().take().expect("a model call of the root");
     (runtime, session, last)
 }
 
-/// `bad` fails, all else is found.
+/// Fails for `bad`, and answers everything else with `found`.
 pub fn found(request: &Request, _: usize) -> Result<Answer, ModelError> {
     match &*prompt(request) {
         "bad" => Err(ModelError::new(ModelFail::InvalidRequest, "no")),

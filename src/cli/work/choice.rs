@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(chosen_model("offline", &["opnai=http://127.0.0.1:1"], 16), no_provider);
         assert_eq!(
             chosen_model("offline", &["anthropic=nowhere"], 16),
-            "`nowhere` cannot be used as a base URL: it is not an address: write http://HOST:PORT or https://HOST \
+            "`nowhere` is not a valid base URL: it is not an address: write http://HOST:PORT or https://HOST \
              (--base-url or SUBTEND_BASE_URL)"
         );
         assert_eq!(chosen_model("offline", &["anthropic=http://127.0.0.1:1"], 16), "");

@@ -127,7 +127,7 @@ fn built_in(config: &Config, more: Vec<Arc<dyn Tool>>, workers: &Workers) -> Res
         .and_then(|tools| tools.tools(message))
         .and_then(|tools| tools.tools(more))
         .and_then(|tools| tools.tools(workers.tools()))
-        .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))
+        .map_err(|error| Fail::Other(format!("the tools are inconsistent: {error}")))
 }
 
 /// Returns the keys of providers.

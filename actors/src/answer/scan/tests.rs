@@ -95,7 +95,7 @@ fn answer_by_return_applies_when_the_run_ends_with_it() {
 }
 
 #[test]
-fn the_end_of_another_run_is_not_the_end_of_the_wait() {
+fn wait_ignores_the_end_of_another_run() {
     let mut records = vec![opened(1, OTHER), accepted(INPUT), ended(1, "lost", &json!({}))];
     assert!(scan(&records).is_none());
     records.extend([opened(2, INPUT), answered("Half", "length", &[], &json!([])), ended(2, "lost", &json!({}))]);
@@ -104,7 +104,7 @@ fn the_end_of_another_run_is_not_the_end_of_the_wait() {
 }
 
 #[test]
-fn an_input_that_waits_can_be_removed_and_a_taken_one_cannot() {
+fn only_untaken_input_can_be_removed() {
     let cleared = json!({"queue_changed": {"change": "cleared", "by": "person"}});
     let removed = json!({"queue_changed": {"change": {"removed": [INPUT]}, "by": "host"}});
     let other = json!({"queue_changed": {"change": {"removed": [OTHER]}, "by": "host"}});

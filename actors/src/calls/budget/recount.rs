@@ -1,4 +1,4 @@
-//! Recounts what a root run has used, from the records of all that it owns.
+//! Recounts the usage of a root run from the records of all runs it owns.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::calls::reservation::{failure, spend, tokens_of};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recount {
     pub(crate) spawns: u32,
-    /// The cost of its model calls: as settled, or in full if unsettled, each once.
+    /// The cost of its model calls: the settled amount, or the whole reservation if unsettled.
     pub(crate) spend: Spend,
 }
 
@@ -26,10 +26,10 @@ struct UnsettledAttempt {
 }
 
 impl ModelCalls {
-    /// Recounts what `root` has used, from every record of the sessions with runs that it owns.
+    /// Recounts the usage of `root` from the records of every session with runs that it owns.
     ///
-    /// Never less than the account at the crash: an unreliable cost counts at least its reservation. An unreadable session counts for nothing, so
-    /// that it does not stop the others (J-8).
+    /// The result is never below the account at the crash: an unreliable cost counts at least its reservation. Unreadable sessions are skipped, so
+    /// that one does not block the others.
     pub(crate) fn recount(&self, models: &Models, root: RunKey) -> Result<Recount, ReadError> {
         let mut count = Recount::default();
         let (mut seen, mut todo) = (BTreeSet::from([root]), vec![root]);
@@ -37,28 +37,28 @@ impl ModelCalls {
             let Some(stored) = self.readable(key.session, root.session)? else { continue };
             for child in self.recount_run(models, key.run, &stored, &mut count) {
                 let Some(owned) = self.readable(child, root.session)? else { continue };
-                // Each once: a damaged store may hold a cycle.
+                // Visits each run once: a damaged store may hold a cycle.
                 todo.extend(owned_by(key, child, &owned).filter(|owned| seen.insert(*owned)));
             }
         }
         Ok(count)
     }
 
-    /// Returns the records of a session below `root`; none if they are damaged, of a newer format, or erased.
+    /// Returns the records of a session below `root`, or `None` if they are damaged, of a newer format, or erased.
     fn readable(&self, session: SessionId, root: SessionId) -> Result<Option<Vec<Stored>>, ReadError> {
         match self.journal.records(session) {
             Ok(stored) => Ok(Some(stored)),
             Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::NoSuchSession(_)))
                 if session != root =>
             {
-                tracing::warn!(%session, %error, "what it used is not counted: it cannot be read");
+                tracing::warn!(%session, %error, "the usage of an unreadable session is not counted");
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Adds what one run used; returns the sessions with runs that it owns.
+    /// Adds the usage of one run, and returns the sessions with runs that it owns.
     fn recount_run(&self, models: &Models, no: RunNo, stored: &[Stored], count: &mut Recount) -> BTreeSet<SessionId> {
         let (mut within, mut open, mut children) = (false, None::<UnsettledAttempt>, BTreeSet::new());
         let mut add = |spent: Spend| count.spend = count.spend.plus(spent);
@@ -71,7 +71,7 @@ impl ModelCalls {
             }
             if let Record::TurnStarted { reserved, model, .. } = record {
                 let next = UnsettledAttempt { reserved: reserved.as_deref().copied(), model: model.clone() };
-                // An attempt replaced without a record: its activation crashed.
+                // An attempt that was replaced without a record: its activation crashed.
                 add(open.replace(next).map_or(Spend::NOTHING, |before| self.in_full(models, &before)));
             } else if let Record::TurnAnswered(answered) = record
                 && let Some(open) = open.take()
@@ -103,15 +103,15 @@ impl ModelCalls {
 
     fn in_full(&self, models: &Models, open: &UnsettledAttempt) -> Spend {
         let Some(reserved) = &open.reserved else { return Spend::NOTHING };
-        let most = |name: &str, model: &dyn subtend_models::model::Model| {
-            let own = self.prices.of_model(name, model).map(|price| price.most(reserved));
-            own.or_else(|| model.leaves_process().then(|| self.prices.dearest(reserved))?).unwrap_or(0)
+        let max_cost = |name: &str, model: &dyn subtend_models::model::Model| {
+            let own = self.prices.of_model(name, model).map(|price| price.max_cost(reserved));
+            own.or_else(|| model.leaves_process().then(|| self.prices.highest_cost(reserved))?).unwrap_or(0)
         };
         let cost_micro = match models.route(&open.model) {
-            Route::One(member) => most(&member.name, &*member.model),
-            // Before the answer the pool's member is not recorded.
+            Route::One(member) => max_cost(&member.name, &*member.model),
+            // The pool's member is recorded only with the answer.
             Route::Pool(members) => {
-                members.iter().map(|member| most(&member.name, &*member.model)).max().unwrap_or_default()
+                members.iter().map(|member| max_cost(&member.name, &*member.model)).max().unwrap_or_default()
             }
         };
         Spend { tokens: tokens_of(reserved), cost_micro }

@@ -85,7 +85,7 @@ async fn both(runtime: &Runtime, root: RunKey) -> (Spend, Spend) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
+async fn recount_matches_the_accounts_in_every_state() {
     let failures = Arc::new(AtomicUsize::new(0));
     let answer = move |request: Request| {
         let failures = Arc::clone(&failures);
@@ -113,21 +113,25 @@ async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
     let (records, accounts) = both(&runtime, root).await;
     assert_eq!(records, accounts);
     assert!(accounts.tokens > 6 * 4_096 && accounts.cost_micro > 0, "{accounts:?}");
-    for kid in runtime.journal().kids(session.id()).unwrap() {
-        let kid = runtime.session(kid).unwrap().unwrap();
-        if kid.tree().await.unwrap().title.contains("cancelled") {
-            kid.cancel().await.unwrap();
+    for child in runtime.journal().kids(session.id()).unwrap() {
+        let child = runtime.session(child).unwrap().unwrap();
+        if child.tree().await.unwrap().title.contains("cancelled") {
+            child.cancel().await.unwrap();
         }
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (records, now) = both(&runtime, root).await;
-    assert_eq!((records, now), (accounts, accounts), "what was dropped counts as it was reserved");
-    // As in another process: pending calls belong to the previous account.
+    assert_eq!((records, now), (accounts, accounts), "a dropped call counts its reservation");
+    // Simulates another process: pending calls belong to the previous account.
     runtime.rooms.cells.runs().restore_accounts(&runtime.rooms.environments.home().models.models, root).unwrap();
     assert_eq!(runtime.rooms.calls.budgets.settled(root), accounts);
     let owned = RunKey { session: runtime.journal().kids(session.id()).unwrap()[5], run: RunNo(1) };
     runtime.rooms.cells.runs().restore_accounts(&runtime.rooms.environments.home().models.models, owned).unwrap();
-    assert_eq!(runtime.rooms.calls.budgets.settled(owned), Spend::NOTHING, "what an owned run spends is its root's");
+    assert_eq!(
+        runtime.rooms.calls.budgets.settled(owned),
+        Spend::NOTHING,
+        "an owned run spends from its root's account"
+    );
     session.cancel().await.unwrap();
     session.run_ended(root.run).await.unwrap();
     assert!(runtime.rooms.calls.budgets.is_empty() && runtime.rooms.calls.ledger.is_empty());
@@ -135,12 +139,12 @@ async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_a_crash_left_open_counts_in_full_once() {
+async fn open_reservation_counts_in_full_once_after_a_crash() {
     let armed = Arc::new(AtomicBool::new(false));
     let strikes = Arc::clone(&armed);
     let faults = Faults::new(move |point, detail| {
         let second = point == Point::Handler && detail == "submit";
-        assert!(!second || !strikes.swap(false, Ordering::SeqCst), "the session's actor dies of its second input");
+        assert!(!second || !strikes.swap(false, Ordering::SeqCst), "the session's actor panics at its second input");
     });
     let answer = |_| async {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -158,7 +162,7 @@ async fn a_reservation_that_a_crash_left_open_counts_in_full_once() {
     assert_eq!(
         (rooms.calls.budgets.settled(root), rooms.calls.budgets.outstanding(root)),
         (one, one),
-        "the attempt is made again"
+        "the attempt was not retried"
     );
     let (records, accounts) = both(&runtime, root).await;
     assert_eq!(records, accounts);

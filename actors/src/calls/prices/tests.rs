@@ -19,7 +19,7 @@ fn exact_price_precedes_the_longest_prefix() {
     assert_eq!(input_price(&["lab/big-8"]), Some(5.0));
     assert_eq!(input_price(&["lab/small"]), Some(3.0));
     assert_eq!(input_price(&["other/small", "fa"]), None);
-    assert_eq!(input_price(&["lab/small", "fast"]), Some(1.0), "exact, by whichever name");
+    assert_eq!(input_price(&["lab/small", "fast"]), Some(1.0), "an exact match by a later name precedes a prefix");
     assert_eq!(Prices::new().with("*", Price::new(9.0, 9.0)).of(["anything"]), Some(&Price::new(9.0, 9.0)));
 }
 
@@ -59,9 +59,9 @@ fn reservation_is_the_highest_possible_cost() {
     let reserved = Reserved { input: 1_000, output: 100 };
     let plain = Price::new(3.0, 15.0);
     let dear = Price { cache_new: Some(3.75), reasoning: Some(20.0), ..plain };
-    assert_eq!((plain.most(&reserved), dear.most(&reserved)), (4_500, 5_750));
+    assert_eq!((plain.max_cost(&reserved), dear.max_cost(&reserved)), (4_500, 5_750));
     let prices = Prices::new().with("a", plain).with("b", dear);
-    assert_eq!((prices.dearest(&reserved), Prices::new().dearest(&reserved)), (Some(5_750), None));
+    assert_eq!((prices.highest_cost(&reserved), Prices::new().highest_cost(&reserved)), (Some(5_750), None));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn invalid_price_is_refused_by_name() {
 }
 
 #[test]
-fn a_table_is_read_as_it_is_written_in_a_configuration() {
+fn price_table_round_trips_through_json() {
     let text = r#"{"lab/*":{"input":3.0,"output":15.0,"cache_read":0.3}}"#;
     let read: Prices = serde_json::from_str(text).unwrap();
     assert_eq!(read, Prices::new().with("lab/*", Price { cache_read: Some(0.3), ..Price::new(3.0, 15.0) }));

@@ -14,11 +14,11 @@ use crate::values::queue_entry::{QueueEntry, QueueKind};
 pub enum QueueEvent {
     /// An input is held because the session is running.
     Queued {
-        /// The queue's length, with this input.
+        /// The queue's length, including this input.
         count: u32,
         message: QueueEntry,
     },
-    /// An input is taken, whether it was held or not.
+    /// An input is taken, even if it was never held.
     Processing {
         message: QueueEntry,
     },
@@ -39,7 +39,7 @@ pub enum QueueEvent {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct QueueEvents {
-    /// Accepted inputs that no run has taken, including one that the next records take.
+    /// Accepted inputs that no run has taken, including those that the next records take.
     waiting: Vec<QueueEntry>,
     held: u32,
     passing: Option<InputId>,
@@ -50,11 +50,11 @@ pub struct QueueEvents {
 #[derive(Clone, Debug, Default)]
 struct QueueMoment {
     run: bool,
-    /// A model's call opened the run: only steering inputs enter it.
+    /// True if a model's call opened the run: only steering inputs enter it.
     of_a_model: bool,
     started: bool,
     streaming: bool,
-    /// The last answer had no calls.
+    /// True if the last answer had no calls.
     rest: bool,
     open: BTreeSet<CallId>,
     held: bool,
@@ -139,7 +139,7 @@ impl QueueEvents {
     }
 
     fn accepted(&mut self, message: QueueEntry) -> Vec<QueueEvent> {
-        // Inputs that a cancel of the tree left queued may precede it.
+        // Inputs that a cancel of the tree left queued may precede this one.
         let first = message.lane == Lane::Steer || self.goes_first(&message);
         self.waiting.push(message.clone());
         if self.at.takes(message.lane) && first {

@@ -1,4 +1,4 @@
-//! Subscriptions: a bounded, live view of events.
+//! Subscriptions: bounded, live views of events.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -49,7 +49,7 @@ impl Drop for ListenerCount {
 
 /// A bounded view of the events of one tree (or of all); also a [`Stream`] of them.
 ///
-/// It starts with the text so far of every running stream. A slow reader never slows a session: it learns how many events it missed.
+/// It starts with the text so far of every running stream. A slow reader never slows a session: it receives the number of missed events.
 pub struct Subscription {
     view: Polled<ScopedView, Option<Next>>,
 }

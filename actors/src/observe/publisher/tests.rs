@@ -43,7 +43,7 @@ fn describe(next: Next) -> String {
     }
 }
 
-/// The events of an attempt that fails and is retried while the disk is slow.
+/// Returns the events of an attempt that fails and is retried while the disk is slow.
 async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
@@ -57,7 +57,7 @@ async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
     piece(&publisher, 1, "I am");
     let held = faults.hold();
     show(&publisher, append(&journal, 2, vec![discarded(1, 1), started(1, 2)]));
-    // The model is in-process: it does not wait for a durable intent.
+    // The model is in-process, so it does not wait for a durable intent.
     piece(&publisher, 2, "You ");
     piece(&publisher, 2, "are");
     piece(&publisher, 1, " unseen");
@@ -86,13 +86,13 @@ async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
 #[tokio::test]
 async fn retry_piece_never_precedes_the_end_of_the_earlier_attempt() {
     let seen = a_retry_on_a_slow_disk(false).await;
-    // The first piece may arrive before or after the record of its attempt, which is not waited for.
+    // Nothing orders the first piece and the record of its attempt, so either may come first.
     let mut first = seen[..2].to_vec();
     first.sort();
     assert_eq!(first, ["1 turn_started", "1@0 I am"]);
     let rest = ["2 attempt_discarded", "3 turn_started", "2@0 You are", "2@7 !", "4 turn_answered"];
     assert_eq!(seen[2..], rest);
-    // The control: without the rule, pieces overtake.
+    // The control: without the rule, pieces overtake records.
     let careless = a_retry_on_a_slow_disk(true).await;
     let place = |word: &str| careless.iter().position(|seen| seen == word).expect("seen");
     assert!(place("2@0 You ") < place("2 attempt_discarded"), "{careless:?}");
@@ -103,7 +103,7 @@ async fn subscriber_between_a_batch_and_its_append_sees_it() {
     let journal =
         Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default()).unwrap();
     let publisher = Publisher::start(journal.clone(), 64);
-    assert!(!publisher.any(), "the batch has no subscriber: its records are not kept for the publisher");
+    assert!(!publisher.any(), "a batch without a subscriber keeps its records");
     let mut events = publisher.subscribe(SubscriptionScope::All);
     let (at, ends, _) = append(&journal, 1, vec![started(1, 1), answered(1, 1)]);
     publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
@@ -123,7 +123,7 @@ async fn abandoned_answer_is_not_shown() {
     piece(&publisher, 1, "x");
     assert_eq!(describe(events.next().await.unwrap()), "1@0 x");
     publisher.streamed(&at(1));
-    assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0, "nothing is kept of a call that is over");
+    assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0, "the publisher keeps state of an ended call");
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
         );
         let mut late = publisher.subscribe(SubscriptionScope::All);
         publisher.delta(&at, &Delta::Text("am".into()), || true);
-        assert!(late.try_next().is_none(), "nothing names it before its birth is durable");
+        assert!(late.try_next().is_none(), "an event precedes the durable creation of its session");
         drop(held);
         assert_eq!(describe(late.next().await.unwrap()), if listens { "1 turn_started" } else { "1@0 I am" });
         if let Some(early) = &mut early {

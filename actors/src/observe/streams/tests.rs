@@ -67,7 +67,7 @@ fn all(events: Vec<Event>) -> Vec<(u64, Delta)> {
 }
 
 #[test]
-fn offsets_count_by_kind_and_late_readers_get_the_text() {
+fn offsets_count_per_kind_and_late_readers_get_the_text() {
     let mut streams = Streams::default();
     let call = |ix| Delta::Call { call: CallId { turn: TurnNo(1), ix }, tool: "read".into() };
     let mut push = |delta| seen(streams.push(&at(1, 1), &delta)).map(|(offset, _)| offset);
@@ -82,7 +82,7 @@ fn offsets_count_by_kind_and_late_readers_get_the_text() {
 }
 
 #[test]
-fn long_text_is_kept_to_its_bound_and_continues_by_offset() {
+fn long_text_is_kept_up_to_its_limit_and_continues_by_offset() {
     let mut streams = Streams::default();
     let piece = "x".repeat(400 << 10);
     for _ in 0..3 {
@@ -90,25 +90,25 @@ fn long_text_is_kept_to_its_bound_and_continues_by_offset() {
     }
     assert_eq!(seen(streams.push(&at(1, 1), &text("end"))), Some((3 * (400 << 10), text("end"))));
     let late = all(streams.so_far(|_, _| true));
-    assert_eq!(late, vec![(0, text(&"x".repeat(800 << 10)))], "no hole in what is kept");
+    assert_eq!(late, vec![(0, text(&"x".repeat(800 << 10)))], "the kept text has a gap");
 }
 
 #[test]
-fn a_retry_waits_until_its_beginning_was_shown() {
+fn retry_pieces_wait_until_its_start_was_published() {
     let mut streams = Streams::default();
     assert!(streams.push(&at(1, 1), &text("one")).is_some());
     // The in-process model is called before the batch of the retry is appended.
     assert!(streams.push(&at(1, 2), &text("tw")).is_none());
-    assert!(streams.push(&at(1, 1), &text(" more")).is_none(), "the attempt before it is over");
-    assert_eq!(all(streams.so_far(|_, _| true)), vec![], "nor does one who comes late see it");
+    assert!(streams.push(&at(1, 1), &text(" more")).is_none(), "the previous attempt is over");
+    assert_eq!(all(streams.so_far(|_, _| true)), vec![], "a late subscriber gets the held piece");
     let ends = Ends::of(&[discarded(1, 1), started(1, 2)]);
     assert!(ends.failed());
     assert_eq!(all(streams.shown(SESSION, ends)), vec![(0, text("tw"))]);
     assert_eq!(seen(streams.push(&at(1, 2), &text("o"))), Some((2, text("o"))));
     assert_eq!(all(streams.shown(SESSION, Ends::of(&[answered(1, 2)]))), vec![]);
-    assert!(streams.push(&at(1, 2), &text("late")).is_none(), "nothing after the answer");
+    assert!(streams.push(&at(1, 2), &text("late")).is_none(), "a piece after the answer is published");
     streams.done(SESSION, (TurnNo(1), AttemptNo(2)));
-    assert_eq!(streams.len(), 0, "nothing is kept");
+    assert_eq!(streams.len(), 0, "an ended stream is kept");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn retry_streams_at_once_after_its_start_was_shown() {
     let mut streams = Streams::default();
     streams.shown(SESSION, Ends::of(&[discarded(1, 1), started(1, 2)]));
     assert!(streams.push(&at(1, 2), &text("two")).is_some());
-    // A new activation leaves no trace of the lost attempt except the start of the next.
+    // An attempt of a crashed activation ends without a record: only the start of the next attempt shows it.
     streams.shown(SESSION, Ends::of(&[started(1, 3)]));
     assert!(streams.push(&at(1, 2), &text("late")).is_none());
     assert!(streams.push(&at(1, 3), &text("three")).is_some());

@@ -1,4 +1,4 @@
-//! Sessions of a tree that was being cancelled when the host died: their queued inputs remain.
+//! Sessions of a tree that was being cancelled when the host died. Their queued inputs remain.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,9 +13,12 @@ use super::StartRecovery;
 impl StartRecovery {
     /// Returns the sessions with a run in flight below a run that closes with its whole tree.
     ///
-    /// That run had handled the cancel, but what it owns may not have received it. The journal of the closing run shows it, and the sweep ends
-    /// what it owns first.
-    pub(super) fn standing(&self, inflight: &[(SessionId, Inflight)]) -> Result<HashSet<SessionId>, ReadError> {
+    /// That run had handled the cancel, but the runs it owns may not have received it. The journal of the closing run shows it, and the sweep ends
+    /// the owned runs first.
+    pub(super) fn in_cancelled_trees(
+        &self,
+        inflight: &[(SessionId, Inflight)],
+    ) -> Result<HashSet<SessionId>, ReadError> {
         let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
         let owners: HashSet<RunKey> = inflight.iter().filter_map(|(_, row)| row.owner.run()).collect();
         let mut closing = HashSet::new();
@@ -25,19 +28,19 @@ impl StartRecovery {
                 closing.insert(key);
             }
         }
-        let below = |row: &Inflight| {
-            let above = std::iter::successors(row.owner.run(), |key| {
+        let is_below_closing = |row: &Inflight| {
+            let owners_of = std::iter::successors(row.owner.run(), |key| {
                 let row = rows.get(&key.session).filter(|row| row.run == key.run)?;
                 row.owner.run()
             });
-            // At most as many owners as rows: a damaged store may hold a cycle.
-            above.take(rows.len()).any(|key| closing.contains(&key))
+            // Bounded by the number of rows: a damaged store may hold a cycle.
+            owners_of.take(rows.len()).any(|key| closing.contains(&key))
         };
-        let standing = inflight.iter().filter(|(_, row)| !closing.is_empty() && below(row));
-        Ok(standing.map(|(session, _)| *session).collect())
+        let in_cancelled_trees = inflight.iter().filter(|(_, row)| !closing.is_empty() && is_below_closing(row));
+        Ok(in_cancelled_trees.map(|(session, _)| *session).collect())
     }
 
-    /// Returns whether the run in flight closes with its whole tree. The sweep reports an unreadable one.
+    /// Returns whether the run in flight closes with its whole tree. An unreadable session is reported by the sweep.
     fn closes_the_tree(&self, key: RunKey) -> Result<bool, ReadError> {
         let stored = match self.log.journal.records(key.session) {
             Ok(stored) => stored,

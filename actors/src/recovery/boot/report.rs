@@ -12,24 +12,24 @@ use crate::views::checkpoints::UnrecordedWrite;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootReport {
-    /// Runs that were in flight and have ended.
+    /// Number of runs that were in flight and have ended.
     pub swept: usize,
-    /// Runs that never started, and stay queued.
+    /// Number of runs that never started and remain queued.
     pub waiting: usize,
-    /// Runs that were in flight and resumed (`on_restart: resume`).
+    /// Number of runs that were in flight and resumed (`on_restart: resume`).
     pub resumed: usize,
-    /// Resumable runs that were left dormant ([`crate::Options::resumes`]).
+    /// Number of resumable runs that remain dormant ([`crate::Options::resumes`]).
     pub staying: usize,
-    /// Queued inputs behind ended runs, which stay until the next input of their session: another host recovers them
+    /// Number of queued inputs behind ended runs that remain until the next input of their session: another host recovers them
     /// ([`crate::Options::resumes`]), or their whole tree was being cancelled.
     pub inputs: usize,
-    /// Delivered notices and rows between sessions, also to swept ones.
+    /// Number of delivered notices and rows between sessions, including those to swept sessions.
     pub notices: usize,
-    /// Files that interrupted restores were finished for.
+    /// Number of files of completed interrupted restores.
     pub restored: usize,
-    /// Writes of runs that were in flight, whose results the journal does not have.
+    /// Writes of runs that were in flight whose results are missing in the journal.
     pub unrecorded: Vec<UnrecordedWrite>,
-    /// Failures, whose sessions stay as they are. `verify` explains damage.
+    /// Failures; their sessions remain as they are. `verify` explains damage.
     pub undone: Vec<Undone>,
     /// Duration in milliseconds.
     pub took_ms: u64,
@@ -38,17 +38,17 @@ pub struct BootReport {
 /// A failure of the boot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Undone {
-    /// Its session, if known.
+    /// The affected session, if known.
     pub session: Option<SessionId>,
     pub why: String,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Aims {
+pub(super) struct RecoveryTargets {
     pub(super) lost: BTreeMap<SessionId, RunNo>,
-    pub(super) going: Vec<SessionId>,
+    pub(super) resuming_runs: Vec<SessionId>,
     pub(super) staying: Vec<SessionId>,
-    /// All rows between sessions, at any time of the boot.
+    /// All rows between sessions that existed at any time of the boot.
     pub(super) owed: BTreeSet<Row>,
     /// Sessions that could not be activated.
     pub(super) failed: BTreeSet<SessionId>,
@@ -57,7 +57,7 @@ pub(super) struct Aims {
 impl StartRecovery {
     pub(super) fn build_report(
         &self,
-        aims: &Aims,
+        targets: &RecoveryTargets,
         damaged: Vec<(Option<SessionId>, ReadError)>,
     ) -> Result<BootReport, ReadError> {
         let mut report = BootReport::default();
@@ -68,35 +68,35 @@ impl StartRecovery {
                 None => report.undone.push(Undone { session, why: error.to_string() }),
             }
         }
-        for session in &aims.failed {
+        for session in &targets.failed {
             left.entry(*session).or_insert_with(|| self.why_not(*session));
         }
         let inflight = self.log.journal.inflight()?;
         let still: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
-        for (session, run) in &aims.lost {
+        for (session, run) in &targets.lost {
             match still.get(session).filter(|row| row.run == *run) {
                 None => report.swept = report.swept.saturating_add(1),
                 Some(row) if row.state == Phase::Queued => report.waiting = report.waiting.saturating_add(1),
                 Some(_) => _ = left.entry(*session).or_insert_with(|| format!("its run {run} is still in flight")),
             }
         }
-        report.resumed = aims.going.iter().filter(|session| !aims.failed.contains(session)).count();
-        report.staying = aims.staying.len();
+        report.resumed = targets.resuming_runs.iter().filter(|session| !targets.failed.contains(session)).count();
+        report.staying = targets.staying.len();
         report.inputs = self.takeover.kept_inputs();
         let owed: BTreeSet<Row> = self.log.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
-        report.notices = aims.owed.difference(&owed).count();
+        report.notices = targets.owed.difference(&owed).count();
         report.undone.extend(left.into_iter().map(|(session, why)| Undone { session: Some(session), why }));
         Ok(report)
     }
 
-    /// Why a session could not be activated.
+    /// Returns the reason why a session could not be activated.
     fn why_not(&self, session: SessionId) -> String {
         let stored = match self.log.journal.records(session) {
             Ok(stored) => stored,
             Err(error) => return error.to_string(),
         };
         match State::fold(session, stored.iter().map(|stored| &stored.record)) {
-            Ok(_) => "its actor ended each time it was started: the log says why".to_owned(),
+            Ok(_) => "its actor crashed at each start; see the log".to_owned(),
             Err(error) => error.to_string(),
         }
     }

@@ -1,5 +1,5 @@
-//! Runs that resume after a restart of the host: they and all their owners have `on_restart: resume`, or are parked at a provider's limit
-//! and wait for nothing else.
+//! Runs that resume after a restart of the host: each of them and all their owners have `on_restart: resume`, or are parked at a provider's limit and
+//! wait for nothing else.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,19 +10,19 @@ use subtend_session::place::{OnRestart, Owner};
 use subtend_session::state::{Phase, State};
 use subtend_supervision::slots::Class;
 
-use super::{Course, StartRecovery};
+use super::{BootSteps, StartRecovery};
 use crate::cell::slots::pool;
 use crate::values::at_boot::{AtBoot, Lost};
 
-/// Starts of a running run without a new record, after which it fails: what it does first crashes its host (V-3).
-const STARTS: u32 = 2;
+/// Maximum number of starts of a running run without a new record. After that the run fails, since its first step crashes its host.
+const MAX_STARTS: u32 = 2;
 
-/// Returns the owner depth of each run: an owned run is deeper than its owner, also where a branch of the same depth was continued.
+/// Returns the owner depth of each run. An owned run is deeper than its owner, even if its session is a branch of the same depth.
 pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u32> {
     let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
     let level = |(session, row): &(SessionId, Inflight)| {
         let mut chain = vec![row];
-        // At most as many owners as rows: a damaged store may hold a cycle.
+        // Bounded by the number of rows: a damaged store may hold a cycle.
         while let Some(Owner::Run { session: owner, .. }) = chain.last().map(|row| &row.owner)
             && let Some(above) = rows.get(owner).filter(|_| chain.len() < rows.len())
         {
@@ -36,21 +36,21 @@ pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap
     inflight.iter().map(level).collect()
 }
 
-/// Returns how the next process handles the runs in flight: resumed, queued, or lost. From rows alone: a run without a slot, or an unreadable
-/// one, does not resume.
+/// Returns the runs in flight that the next process resumes, and those that remain queued; it ends the others as lost. Computed from rows alone: a
+/// run without a slot, or an unreadable one, does not resume.
 pub fn at_next_boot(inflight: &[(SessionId, Inflight)]) -> (BTreeSet<SessionId>, BTreeSet<SessionId>) {
-    let admitted = going(inflight, &levels(inflight), |_, _| Ok::<_, std::convert::Infallible>(true));
-    let goes: BTreeSet<SessionId> = admitted.unwrap_or_default().into_keys().collect();
-    let keeps = inflight.iter().filter(|(session, row)| {
+    let admitted = resuming_runs(inflight, &levels(inflight), |_, _| Ok::<_, std::convert::Infallible>(true));
+    let resumes: BTreeSet<SessionId> = admitted.unwrap_or_default().into_keys().collect();
+    let queued = inflight.iter().filter(|(session, row)| {
         let owned = matches!(row.owner, Owner::Run { .. });
-        row.state == Phase::Queued && !owned && !goes.contains(session)
+        row.state == Phase::Queued && !owned && !resumes.contains(session)
     });
-    let keeps = keeps.map(|(session, _)| *session).collect();
-    (goes, keeps)
+    let queued = queued.map(|(session, _)| *session).collect();
+    (resumes, queued)
 }
 
-/// The resumed runs, owners first, as far as `admit` has room for them.
-fn going<E>(
+/// Returns the resumed runs, owners first, as far as `admit` accepts them.
+fn resuming_runs<E>(
     inflight: &[(SessionId, Inflight)],
     levels: &HashMap<SessionId, u32>,
     mut admit: impl FnMut(SessionId, &Inflight) -> Result<bool, E>,
@@ -59,48 +59,48 @@ fn going<E>(
     for row in inflight {
         by_level.entry(levels.get(&row.0).copied().unwrap_or_default()).or_default().push(row);
     }
-    let mut going = HashMap::new();
+    let mut resuming_runs = HashMap::new();
     let kept = kept(inflight);
     for (session, row) in by_level.into_values().flatten() {
-        if may_go_on(row, &going, kept.contains(session)) && admit(*session, row)? {
-            going.insert(*session, row.run);
+        if may_resume(row, &resuming_runs, kept.contains(session)) && admit(*session, row)? {
+            resuming_runs.insert(*session, row.run);
         }
     }
-    Ok(going)
+    Ok(resuming_runs)
 }
 
 impl StartRecovery {
     /// Decides how each run in flight is handled.
     ///
-    /// A resumed run gets its token, account and slot before any work starts, owners first: a run with an unknown owner would start cancelled,
-    /// and new work must not take a resumed run's slot (T-3).
+    /// A resumed run gets its token, account and slot before any work starts, owners first: a run with an unknown owner would start cancelled, and
+    /// new work must not take the slot of a resumed run.
     pub(super) fn at_boot(
         &self,
         inflight: &[(SessionId, Inflight)],
         levels: &HashMap<SessionId, u32>,
-        at: &mut Course<'_>,
+        at: &mut BootSteps<'_>,
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
-        let going = going(inflight, levels, |session, row| {
+        let resuming_runs = resuming_runs(inflight, levels, |session, row| {
             let readmitted = self.readmit(session, row)?;
-            // Each is folded, so many take long. A dormant one needs nothing else.
+            // Each session is folded, which takes long for many. A dormant run needs nothing else.
             if self.takeover.resumes {
-                at.tell()
+                at.report()
             } else {
                 at.step()
             }
             Ok::<_, ReadError>(readmitted)
         })?;
-        let standing = self.standing(inflight)?;
-        let of = |session: &SessionId| match going.contains_key(session) {
-            true if self.takeover.resumes => AtBoot::GoesOn,
-            true => AtBoot::Stays,
-            false => AtBoot::Lost(Lost { queue_stands: standing.contains(session) }),
+        let in_cancelled_trees = self.in_cancelled_trees(inflight)?;
+        let decision = |session: &SessionId| match resuming_runs.contains_key(session) {
+            true if self.takeover.resumes => AtBoot::Resumes,
+            true => AtBoot::Dormant,
+            false => AtBoot::Lost(Lost { queue_stands: in_cancelled_trees.contains(session) }),
         };
-        Ok(inflight.iter().map(|(session, _)| (*session, of(session))).collect())
+        Ok(inflight.iter().map(|(session, _)| (*session, decision(session))).collect())
     }
 
-    /// Restores what a run held; returns whether it could. Lower limits may leave no slot, so it cannot resume; an unreadable one is reported by
-    /// the sweep.
+    /// Restores the resources of a run; returns whether that succeeded. With lower limits there may be no slot, so the run cannot resume. The sweep
+    /// reports an unreadable one.
     fn readmit(&self, session: SessionId, row: &Inflight) -> Result<bool, ReadError> {
         let Ok(stored) = self.log.journal.records(session) else { return Ok(false) };
         let Ok(state) = State::fold(session, stored.iter().map(|stored| &stored.record)) else { return Ok(false) };
@@ -115,8 +115,8 @@ impl StartRecovery {
             };
             self.directory.inbox(session).hold_slot(slot);
         }
-        // A waiting run causes no crash: it survives any number of hosts.
-        if row.starts >= STARTS && row.state == Phase::Working {
+        // A waiting run cannot have caused the crash: it survives any number of hosts.
+        if row.starts >= MAX_STARTS && row.state == Phase::Working {
             self.directory.inbox(session).exhaust(None);
         }
         self.cells.runs().tokens.open(key, run.opened.owner.run());
@@ -125,11 +125,11 @@ impl StartRecovery {
     }
 }
 
-/// Returns whether a run resumes, and its owner too. One that never started, or is parked at a limit, has nothing to lose.
-fn may_go_on(row: &Inflight, going: &HashMap<SessionId, RunNo>, kept: bool) -> bool {
+/// Returns whether a run resumes, which requires that its owner does. A run that never started, or is parked at a limit, has no work to lose.
+fn may_resume(row: &Inflight, resuming_runs: &HashMap<SessionId, RunNo>, kept: bool) -> bool {
     let owned = match &row.owner {
         Owner::Run { session, run, .. } => {
-            if going.get(session) != Some(run) {
+            if resuming_runs.get(session) != Some(run) {
                 return false;
             }
             true
@@ -137,7 +137,7 @@ fn may_go_on(row: &Inflight, going: &HashMap<SessionId, RunNo>, kept: bool) -> b
         Owner::Person | Owner::Host(_) | Owner::Detached { .. } => false,
     };
     match row.state {
-        // A closing run ends as decided.
+        // A closing run ends with its decided outcome.
         Phase::Closing | Phase::Quiet => false,
         Phase::Queued => owned || row.on_restart == OnRestart::Resume,
         Phase::WaitingMidTurn | Phase::WaitingAtRest if kept => true,

@@ -1,4 +1,4 @@
-//! Reading the records of a session into entries.
+//! Converts the records of a session into entries.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) fn birth(records: &[Stored]) -> Option<&SessionCreated> {
     })
 }
 
-/// Its last summary.
+/// Returns the last summary.
 pub(super) fn summary(records: &[Stored]) -> Option<Text> {
     records.iter().rev().find_map(|stored| {
         let Record::SummarySet(set) = &stored.record else { return None };
@@ -30,7 +30,7 @@ pub(super) fn summary(records: &[Stored]) -> Option<Text> {
     })
 }
 
-/// Everything that was said and done, in order.
+/// Returns all entries, in order.
 pub(super) fn entries(records: &[Stored]) -> Vec<ShownEntry> {
     let mut book = Book::default();
     records.iter().for_each(|stored| book.add(stored));
@@ -50,19 +50,19 @@ pub(super) fn entries(records: &[Stored]) -> Vec<ShownEntry> {
 struct Book<'a> {
     entries: Vec<ShownEntry>,
     record: Seq,
-    /// Accepted inputs that no run took yet, with the time of their record.
+    /// Accepted inputs that no run has taken yet, each with the time of its record.
     inputs: BTreeMap<InputId, (&'a InputAccepted, i64)>,
     order: Vec<InputId>,
     /// The index of each turn's answer, for late results of its calls.
     answers: BTreeMap<TurnNo, usize>,
     spans: BTreeMap<RunNo, Range<usize>>,
     rolled_back: Vec<RunNo>,
-    /// The agent that answers: the session's own, until an input names another one.
+    /// The agent that answers: the session's own, until an input names another.
     agent: Option<Text>,
-    /// Agents that a call proposes to continue.
+    /// The agents that `plan_exit` calls propose.
     proposed: BTreeMap<CallId, Text>,
     model: Option<Text>,
-    /// The birth of the run in flight, or of the last one.
+    /// The opening record of the run in flight, or of the last one.
     opened: Option<&'a RunOpened>,
     clock: WorkClock,
 }
@@ -170,7 +170,7 @@ impl<'a> Book<'a> {
             Record::SessionDeleted { by } => self.push(Entry::Deleted { by: by.clone() }),
             Record::SessionClosed { by } => self.push(Entry::Closed { closed: true, by: by.clone() }),
             Record::SessionReopened { by } => self.push(Entry::Closed { closed: false, by: by.clone() }),
-            // Both stand where the session is described, not where they were said.
+            // The header shows both.
             _ => {}
         }
     }
@@ -190,7 +190,7 @@ impl<'a> Book<'a> {
         self.push(Entry::Input { id, seq, from, run, text, at_ms });
     }
 
-    /// Takes what a model's call asked of a run that ended before it began: later runs know it.
+    /// Adds the task of a model's call whose run ended before it started: later runs see it.
     fn keep_task(&mut self, seq: Seq) {
         if let Some(opened) = self.opened.take().filter(|opened| opened.owner.answers_a_model()) {
             opened.inputs.iter().for_each(|id| self.take(*id, opened.run, seq));
@@ -262,7 +262,7 @@ impl<'a> Book<'a> {
     }
 }
 
-/// The name of the model that answered, which was asked for as `requested`: older records lack the provider.
+/// Returns the name of the model that answered, which was requested as `requested`. Older records lack the provider.
 fn model_name(answered: Option<&Text>, requested: Option<&Text>) -> Option<Text> {
     let is_same = |requested: &&Text| {
         answered.is_some_and(|name| requested.strip_suffix(&**name).is_some_and(|rest| rest.ends_with('/')))

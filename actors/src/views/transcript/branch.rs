@@ -1,4 +1,4 @@
-//! A branch as JSON tells it: the same object in a tree and in a transcript.
+//! A branch as JSON, the same object in a tree and in a transcript.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,33 +9,33 @@ use subtend_session::place::BranchKind;
 use crate::views::branches::BranchInfo;
 use crate::views::history::History;
 
-/// A branch, with the messages and the call of its parent that it hangs on.
+/// A branch, with the messages and the call of its parent that it belongs to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Branch {
     pub r#type: BranchKind,
-    /// Whether its model sees what was said in the parent before.
+    /// True if its model sees the parent's messages before the branch.
     pub inherit_context: bool,
-    /// The user message of the parent that was being worked on.
+    /// The user message that the parent was processing.
     pub parent_message: MsgRef,
-    /// The answer of the parent that it hangs on.
+    /// The answer of the parent that it branches from.
     pub assistant_message: Option<MsgRef>,
     /// The parent's call that started it.
     pub call: Option<CallId>,
     /// The task of the child.
     pub task: Option<Text>,
-    /// Its state, in the words of the `subagent` tool.
+    /// The state, in the words of the `subagent` tool.
     pub state: Option<Text>,
-    /// Answered turns of all its runs.
+    /// Number of answered turns of all its runs.
     pub iterations: u32,
-    /// Milliseconds since 1970, as all times.
+    /// Unix time in ms at which it was created.
     pub created: i64,
     pub updated: i64,
-    /// Data that a client attached.
+    /// Metadata that a client attached.
     pub metadata: Value,
 }
 
 impl Branch {
-    /// Returns session `id` as a branch, if it is one; `task` comes from the call that started it.
+    /// Returns session `id` as a branch, or `None` for a root; `task` comes from the call that started it.
     pub fn of(id: SessionId, head: &Head, history: &History, task: Option<&Text>) -> Option<Self> {
         let info = BranchInfo::of(id, head, history, task)?;
         Some(Self {
@@ -54,7 +54,7 @@ impl Branch {
     }
 }
 
-/// Returns metadata as JSON: `{}` by default. A host may have attached text that is not JSON, which is returned as it is.
+/// Returns metadata as JSON: `{}` by default. Text of a host that is not JSON is returned as a string.
 pub fn object(metadata: Option<&str>) -> Value {
     metadata.map_or_else(
         || Value::Object(Map::new()),

@@ -11,14 +11,14 @@ use subtend_session::record::{Notice, Record};
 pub struct OwnedEnd {
     /// The child.
     pub child: SessionId,
-    /// Its run; absent when it refused to continue.
+    /// The run; absent if the child refused to continue.
     #[serde(skip)]
     pub run: Option<RunNo>,
     pub outcome: Outcome,
     pub text: Text,
-    /// Bytes of the whole text.
+    /// Length of the whole text in bytes.
     pub len: u64,
-    /// Whether the text was deleted with the child's session.
+    /// True if the text was deleted with the child's session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
 }
@@ -29,7 +29,7 @@ impl OwnedEnd {
         Self { child: notice.child, run: notice.run, outcome, text, len: notice.len, deleted: false }
     }
 
-    /// Fills in the text that only the child's own journal has.
+    /// Fills in the text that is only in the child's journal.
     pub(super) fn complete(&mut self, records: &[Stored]) {
         let ended = records.iter().find_map(|stored| {
             let Record::RunEnded(ended) = &stored.record else { return None };

@@ -19,12 +19,12 @@ pub enum Entry {
     /// An input that a run took.
     Input {
         id: InputId,
-        /// Its record, from which a branch may start.
+        /// The record, from which a branch may start.
         seq: Seq,
         from: From,
         run: RunNo,
         text: Text,
-        /// When it was accepted.
+        /// Unix time in ms at which it was accepted.
         at_ms: i64,
     },
     /// An input that no run has taken.
@@ -32,16 +32,16 @@ pub enum Entry {
         id: InputId,
         text: Text,
     },
-    /// An answer with the calls that it asks for.
+    /// An answer, with its tool calls.
     Answer {
         turn: TurnNo,
-        /// Its record, from which a branch may start, and which can be regenerated.
+        /// The record, from which a branch may start, and which can be regenerated.
         seq: Seq,
         text: Option<Text>,
         calls: Vec<CallEntry>,
         /// The agent that answered.
         agent: Option<Text>,
-        /// The model that answered, with its provider: the server's name for it, else the session's.
+        /// The model that answered, with its provider: the server's name for it, or the session's.
         model: Option<Text>,
         usage: Usage,
         at_ms: i64,
@@ -71,10 +71,10 @@ pub enum Entry {
         run: RunNo,
         outcome: Outcome,
         turns: u32,
-        /// The cost of the run and of all that it owned.
+        /// The usage of the run and of all runs it owned.
         usage: Usage,
         worked_ms: u64,
-        /// Whether it may be more: a process ended while the run worked.
+        /// True if the working time may be longer: a process ended while the run was working.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         worked_at_least: bool,
         at_ms: i64,
@@ -89,7 +89,7 @@ pub enum Entry {
     /// Another alternative of an answer is active from here on.
     Switched {
         of: Seq,
-        /// Its index; 0 is the original.
+        /// The index of the alternative; 0 is the original.
         to: u32,
     },
     /// The messages of a run are hidden from here on.
@@ -97,11 +97,11 @@ pub enum Entry {
         run: RunNo,
         by: By,
     },
-    /// Old messages are replaced by a summary from here on.
+    /// Older messages are replaced by a summary from here on.
     Compacted {
         cause: CompactionCause,
         by: By,
-        /// The hidden messages, as many from the first.
+        /// Number of hidden messages, counted from the first.
         messages: u64,
         /// Estimated input tokens of the next model call, before and after.
         before: u64,
@@ -111,7 +111,7 @@ pub enum Entry {
         /// The service session that wrote the summary.
         service: SessionId,
     },
-    /// A compaction hid nothing.
+    /// A compaction failed and hid nothing.
     NotCompacted {
         turn: TurnNo,
         cause: CompactionCause,
@@ -119,7 +119,7 @@ pub enum Entry {
         message: Text,
         service: Option<SessionId>,
     },
-    /// From here on, models see the messages that the last compaction hid.
+    /// From here on, models see the messages again that the last compaction hid.
     CompactionUndone {
         by: By,
     },
@@ -137,7 +137,7 @@ pub enum Entry {
     Deleted {
         by: By,
     },
-    /// The session was closed or opened again.
+    /// The session was closed or reopened.
     Closed {
         closed: bool,
         by: By,
@@ -175,15 +175,15 @@ impl Entry {
 /// An entry, its record, and whether models see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShownEntry {
-    /// Its first record; later records complete the calls of an answer.
+    /// The first record of the entry; later records complete the calls of an answer.
     #[serde(skip)]
     pub record: Seq,
     #[serde(flatten)]
     pub entry: Entry,
-    /// Whether it was rolled back with its run, so that no model gets it any more.
+    /// True if the entry was rolled back with its run, so that models no longer see it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rolled_back: bool,
-    /// Whether a summary replaces it in what models see.
+    /// True if models see a summary instead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compacted: bool,
 }
@@ -203,10 +203,10 @@ pub struct CallEntry {
     pub asks: bool,
     /// The result; `None` while the call is open.
     pub result: Option<CallOutcome>,
-    /// The work of a minion for the call, if everything is shown.
+    /// The work of a minion for the call, if the whole transcript is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minion: Option<Minion>,
-    /// The child, if it has no row of its own and everything is shown.
+    /// The child, if it has no row of its own and the whole transcript is requested.
     #[serde(flatten)]
     pub nested: Option<NestedTranscript>,
 }
@@ -215,9 +215,9 @@ pub struct CallEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NestedTranscript {
-    /// Its entries.
+    /// The child's transcript.
     Transcript(Box<Transcript>),
-    /// Why it cannot be read.
+    /// The reason why it cannot be read.
     Unreadable(String),
 }
 
@@ -229,9 +229,9 @@ pub enum CallOutcome {
     Result {
         end: CallEnd,
         content: Text,
-        /// Bytes before the truncation.
+        /// Length before the truncation, in bytes.
         truncated_from: Option<u64>,
     },
-    /// The ends of the runs that it awaited.
+    /// The ends of the runs that the call awaited.
     Ends(Vec<OwnedEnd>),
 }

@@ -7,15 +7,15 @@ use subtend_session::ids::{CallId, RunNo, SessionId, Short, Text};
 use subtend_session::place::Owner;
 use subtend_session::record::{Record, RunEnded, TurnAnswered};
 
-/// A call of `minion`: its result, and what was done for it.
+/// A call of `minion`: its result, and the work for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Minion {
-    /// The minion, by its short name.
+    /// The short name of the minion.
     pub minion_chat_id: Short,
     /// The response; absent before the end.
     pub minion_response: Option<Text>,
-    /// Whether it called `return`: otherwise its last answer is the response.
+    /// True if it called `return`. Otherwise its last answer is the response.
     pub minion_used_return_tool: bool,
     /// The messages and tool calls of the run.
     pub activity: Activity,
@@ -25,7 +25,7 @@ pub struct Minion {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     pub turns: u32,
-    /// Blocks in their order, those of one category together.
+    /// Blocks in order, grouped by category.
     pub groups: Vec<Group>,
 }
 
@@ -33,11 +33,11 @@ pub struct Activity {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     pub category: Category,
-    /// Its blocks, in their order.
+    /// The blocks of the group, in order.
     pub blocks: Vec<Block>,
 }
 
-/// Whether a block is for the reader or from behind the scenes.
+/// The category of a block: for the reader, or internal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
@@ -47,7 +47,7 @@ pub enum Category {
     Backstage,
 }
 
-/// One thing that a minion said or did.
+/// One text, call or result of a minion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block {
@@ -68,8 +68,8 @@ pub enum Block {
 }
 
 impl Minion {
-    /// Returns what the run that `call` of `owner` opened did, by the `records` of the minion's session, which its caller knows as
-    /// `chat`; `None` where that call opened none.
+    /// Returns the work of the run that `call` of `owner` opened, from the `records` of the minion's session, whose short name is `chat`; `None` if
+    /// that call did not open a run.
     pub(super) fn of(records: &[Stored], (owner, call): (SessionId, CallId), chat: Short) -> Option<Self> {
         let opened = |stored: &Stored| {
             let Record::RunOpened(opened) = &stored.record else { return None };
@@ -91,7 +91,7 @@ impl Minion {
         Some(minion)
     }
 
-    /// Takes one record; tells whether it is the end of the run.
+    /// Adds one record; returns whether it ends the run.
     fn take(&mut self, record: &Record, of: RunNo) -> bool {
         if let Record::TurnAnswered(answered) = record {
             self.activity.answered(answered);

@@ -106,7 +106,7 @@ fn ended(run: u32, stands: bool) -> Record {
     }))
 }
 
-/// One word per event: `queued 2: b` as `2+b`, `processing b` as `b`, `empty` as `-`.
+/// Encodes each event: `queued 2: b` as `2+b`, `processing b` as `b`, `empty` as `-`.
 fn events(records: &[Record]) -> Vec<String> {
     let mut queue = QueueEvents::default();
     let word = |event| match event {
@@ -151,8 +151,8 @@ fn input_during_a_model_or_tool_call_is_held_until_taken() {
 #[test]
 fn input_is_taken_at_once_at_rest_and_not_while_closing() {
     let at_rest = [send(1), opened(1, &[1]), started(1), took(&[1]), turn(1), answered(1, 0)];
-    let goes_on = [send(2), took(&[2]), turn(2)];
-    assert_eq!(events(&[&at_rest[..], &goes_on].concat()), ["1", "2"]);
+    let continues = [send(2), took(&[2]), turn(2)];
+    assert_eq!(events(&[&at_rest[..], &continues].concat()), ["1", "2"]);
     let outcome = Outcome::Cancelled { by: By::Person };
     let closing = Record::RunHeld { run: RunNo(1), why: Box::new(Hold::Closing { outcome, queue_stands: false }) };
     let closes = [closing, send(2), ended(1, false), opened(2, &[2])];

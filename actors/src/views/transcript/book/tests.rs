@@ -171,9 +171,9 @@ fn inputs_are_listed_where_taken_and_queued_ones_last() {
     assert_eq!(entries, [took(1, 4, "first"), answer(1, 5, Some("done"), vec![]), took(2, 6, "second"), waiting]);
 }
 
-/// A task that no run took is known to the next one; a message that its sender dropped is not.
+/// The next run gets a task that no run took, but not a message that its sender dropped.
 #[test]
-fn b6_task_that_never_began_precedes_its_end() {
+fn b6_task_that_never_started_precedes_its_end() {
     let by = |owner| {
         let opened = RunOpened {
             run: RunNo(1),
@@ -236,7 +236,7 @@ fn u2_asking_call_is_marked_until_it_is_answered() {
 }
 
 #[test]
-fn results_go_to_their_calls_however_late_they_come() {
+fn late_results_go_to_their_calls() {
     let failed = CallEnd::ToolError { kind: ToolErrorKind::NotFound, retryable: false };
     let entries = shown(vec![
         answered(1, None, &["read", "task", "list"]),
@@ -255,7 +255,7 @@ fn results_go_to_their_calls_however_late_they_come() {
 }
 
 #[test]
-fn ends_of_background_children_are_notices_of_their_own() {
+fn ends_of_background_children_are_separate_notices() {
     let entries = shown(vec![answered(1, Some(""), &["await"]), notice(call(9, 0), Carrier::Message)]);
     let waits = called(call(1, 0), "await", false, None);
     assert_eq!(entries, [answer(1, 1, None, vec![waits]), Entry::Notice { ends: vec![end_of_child()] }]);
