@@ -16,8 +16,8 @@
 //! * **Network**, unless all of `net.fetch` is allowed: no socket of any kind can be created; Landlock also denies TCP. Unix sockets are
 //!   always denied: a service behind one (a container engine, a key agent) could act for the command.
 //! * **Open descriptors**: a command inherits no file, pipe or socket that the caller of the runtime left open.
-//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, change owners or extended attributes, create setuid
-//!   programs, use key rings or memory, queues and semaphores shared between processes (System V, POSIX), or change limits, priorities
+//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, change owners, extended attributes or flags
+//!   of files, create setuid programs, use key rings or memory, queues and semaphores shared between processes (System V, POSIX), or change limits, priorities
 //!   or scheduling of other processes.
 //!
 //! # What is not enforced

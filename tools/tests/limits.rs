@@ -103,6 +103,43 @@ fn a_held_command_makes_no_namespace_and_gives_no_file_away() {
     assert!(free.contains("granted: unshare") || free.contains("granted: python3"), "{free}");
 }
 
+/// Attempts to change flags, project and version of a file by a descriptor that only reads, and by its path. The last request reads the
+/// flags, which is permitted.
+const FLAGS: &str = "python3 -c 'import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+fd, room = os.open(\"a.txt\", os.O_RDONLY), ctypes.create_string_buffer(64)
+def said(name, result):
+    missing = result < 0 and ctypes.get_errno() in (25, 38, 95)
+    print(\"missing:\" if missing else \"granted:\" if result >= 0 else \"denied:\", name)
+def ioctl(request): return c.ioctl(fd, ctypes.c_ulong(request), room)
+said(\"flags\", ioctl(0x40086602))
+said(\"flags of 32 bits\", ioctl(0x40046602))
+said(\"attributes\", ioctl(0x401c5820))
+said(\"version\", ioctl(0x40087602))
+said(\"path\", c.syscall(469, -100, b\"a.txt\", room, 24, 0))
+said(\"newer\", c.syscall(100000))
+print(\"read\" if ioctl(0x80086601) == 0 else \"unread\")'";
+
+#[test]
+fn held_command_changes_no_flags_of_a_file_that_it_reads() {
+    if sandbox::probe() != Ok(Strength::FilesAndNetwork) || Command::new("python3").arg("-V").output().is_err() {
+        println!("not tried: this system has no sandbox, or no python3");
+        return;
+    }
+    for ordinary in [false, true] {
+        let held = output_of(FLAGS, true, CommandLimits::default(), ordinary);
+        let free = output_of(FLAGS, false, CommandLimits::default(), ordinary);
+        assert!(held.contains("[exit code 0]") && !held.contains("granted"), "ordinary {ordinary}: {held}");
+        assert_eq!(held.matches("denied").count(), 5, "ordinary {ordinary}: {held}");
+        assert!(held.contains("missing: newer"), "ordinary {ordinary}: {held}");
+        assert_eq!(held.contains("\nread"), free.contains("\nread"), "ordinary {ordinary}: {held} {free}");
+        // The control, where the file system has flags.
+        let has_flags = !free.contains("missing: flags\n");
+        assert_eq!(free.contains("granted: flags\n"), has_flags, "the control, ordinary {ordinary}: {free}");
+        println!("{free}");
+    }
+}
+
 /// Attempts to create a setuid program. The last line is the control: another mode.
 const MODES: &str = "d=$(mktemp -d); cd $d; echo > b.txt; for ask in 'chmod u+s b.txt' 'chmod 4711 b.txt' 'python3 open' 'python3 openat2' 'chmod 755 b.txt'; do
     case $ask in

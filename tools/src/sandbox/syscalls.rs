@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter,
+    SeccompRule, TargetArch, apply_filter, sock_filter,
 };
 
 /// System call numbers that differ between architectures.
 #[cfg(target_arch = "x86_64")]
 mod number {
+    pub(super) const IOCTL: i64 = 16;
     pub(super) const SOCKET: i64 = 41;
     pub(super) const SOCKETPAIR: i64 = 53;
     pub(super) const CLONE: i64 = 56;
@@ -35,6 +36,7 @@ mod number {
 }
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
+    pub(super) const IOCTL: i64 = 29;
     pub(super) const SOCKET: i64 = 198;
     pub(super) const SOCKETPAIR: i64 = 199;
     pub(super) const CLONE: i64 = 220;
@@ -59,10 +61,24 @@ const CLONE3: i64 = 435;
 const OPENAT2: i64 = 437;
 /// With the index of its mode argument.
 const FCHMODAT2: (i64, u8) = (452, 2);
-/// `setxattrat`, `removexattrat`.
-const ATTRIBUTES_AT: [i64; 2] = [463, 466];
-/// The same calls by their other numbers, on x86-64.
-const X32: i64 = 0x4000_0000;
+/// `setxattrat`, `removexattrat`, `file_setattr`.
+const ATTRIBUTES_AT: [i64; 3] = [463, 466, 469];
+/// The newest call that was inspected. Later ones, and those of x86-64 by their other numbers (x32), are missing in the sandbox.
+const NEWEST: u32 = 469;
+
+/// The type of an `ioctl` request, and with the bits for a request that only gives a value.
+const REQUEST_TYPE: u64 = 0xff00;
+const REQUEST_GIVES: u64 = 0xc000_ff00;
+/// Types of which each request that gives a value changes a file, also by a descriptor that only reads: flags, projects and versions
+/// (`FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`, `FS_IOC_SETVERSION`), `FS_IOC_ENABLE_VERITY`, attributes of FAT.
+const SETTERS: [u64; 4] = [0x4000_6600, 0x4000_5800, 0x4000_7600, 0x4000_7200];
+/// `EXT4_IOC_MIGRATE`, `EXT4_IOC_ALLOC_DA_BLKS`, `FS_IOC_SET_ENCRYPTION_POLICY`, `FS_IOC_ADD_ENCRYPTION_KEY` and its removal.
+const SINGLE_SETTERS: [u64; 5] = [0x6609, 0x660c, 0x800c_6613, 0xc050_6617, 0xc040_6618];
+/// Requests of F2FS and bcachefs; those of Btrfs, which make and remove directories, but for the ones that all file systems have: copies
+/// of a range into an open file, and their comparison.
+const OF_FILE_SYSTEMS: [u64; 2] = [0xf500, 0xbc00];
+const OF_BTRFS: u64 = 0x9400;
+const COPIES: [u64; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
 
 /// The flag of `clone` and `unshare` for a user namespace, in which a command would have all capabilities.
 const NEW_USER: u64 = 0x1000_0000;
@@ -97,14 +113,31 @@ pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let denied = denied(network).map_err(failed)?;
     // Calls of another architecture end the process: their numbers mean something else.
     let program = |denied: Vec<Denied>, errno| {
-        let twice = |(call, rules): Denied| [(call, rules.clone()), (call | X32, rules)];
-        let rules: BTreeMap<_, _> = denied.into_iter().flat_map(twice).collect();
+        let rules: BTreeMap<_, _> = denied.into_iter().collect();
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), target);
         filter.and_then(BpfProgram::try_from).map_err(failed)
     };
     let missing = [CLONE3, OPENAT2].map(|call| (call, Vec::new()));
-    Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?])
+    Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?, without_newer(NEWEST)])
 }
+
+/// Returns a filter to which no call above `newest` exists. What such a call does is unknown.
+fn without_newer(newest: u32) -> BpfProgram {
+    let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
+    vec![
+        // The number is the first word of what the filter reads.
+        instruction(BPF_LD_W_ABS, 0, 0),
+        instruction(BPF_JGT, 1, newest),
+        instruction(BPF_RET, 0, SECCOMP_RET_ERRNO | ENOSYS),
+        instruction(BPF_RET, 0, SECCOMP_RET_ALLOW),
+    ]
+}
+
+const BPF_LD_W_ABS: u16 = 0x20;
+const BPF_JGT: u16 = 0x25;
+const BPF_RET: u16 = 0x06;
+const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
+const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
 
 /// A call and the conditions under which it is denied; always, if there are no conditions.
 type Denied = (i64, Vec<SeccompRule>);
@@ -123,6 +156,7 @@ fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
     let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, UNIX);
     let leaving = |kind| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(KIND), kind);
     let pairs = LEAVING.map(leaving).into_iter().chain([other]).map(|condition| SeccompRule::new(vec![condition?]));
+    denied.push((number::IOCTL, setters()?));
     denied.push((number::SOCKETPAIR, pairs.collect::<Result<_, _>>()?));
     let none = [&[number::SETNS, IO_URING_SETUP], number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS];
     denied.extend(none.into_iter().chain([number::SHARED]).flatten().map(|call| (*call, Vec::new())));
@@ -146,6 +180,21 @@ fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
     Ok(denied)
 }
 
+/// Returns the requests of `ioctl` that change a file without a right to write it: Landlock sees those of devices alone.
+fn setters() -> Result<Vec<SeccompRule>, BackendError> {
+    let request = |op, value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, op, value);
+    let masked = |mask, value| request(SeccompCmpOp::MaskedEq(mask), value);
+    let mut of_btrfs = vec![masked(REQUEST_TYPE, OF_BTRFS)?];
+    for copy in COPIES {
+        of_btrfs.push(request(SeccompCmpOp::Ne, copy)?);
+    }
+    let all = SETTERS.map(|setter| masked(REQUEST_GIVES, setter)).into_iter();
+    let all = all.chain(SINGLE_SETTERS.map(|setter| request(SeccompCmpOp::Eq, setter)));
+    let all = all.chain(OF_FILE_SYSTEMS.map(|of| masked(REQUEST_TYPE, of)));
+    let rules = all.map(|condition| SeccompRule::new(vec![condition?]));
+    rules.chain([SeccompRule::new(of_btrfs)]).collect()
+}
+
 /// Restricts this thread and all that it starts.
 pub(super) fn apply(filters: &[BpfProgram]) -> Result<(), String> {
     filters.iter().try_for_each(|filter| {
@@ -156,6 +205,23 @@ pub(super) fn apply(filters: &[BpfProgram]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The first call of two is the control.
+    #[test]
+    fn calls_above_the_newest_known_one_are_missing() {
+        use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+        use rustix::io::Errno;
+
+        const STATX: u32 = if cfg!(target_arch = "x86_64") { 332 } else { 291 };
+        let call = || statx(CWD, ".", AtFlags::empty(), StatxFlags::BASIC_STATS).map(drop);
+        let calls = std::thread::spawn(move || {
+            apply(&[without_newer(STATX)]).unwrap();
+            let first = call();
+            apply(&[without_newer(STATX - 1)]).unwrap();
+            (first, call())
+        });
+        assert_eq!(calls.join().unwrap(), (Ok(()), Err(Errno::NOSYS)));
+    }
 
     #[test]
     fn this_machine_has_a_syscall_filter() {
