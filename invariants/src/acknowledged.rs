@@ -1,11 +1,11 @@
-//! Acknowledgements, which must stay durable.
+//! Acknowledged facts, which the journal must keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId};
 use subtend_session::record::{Hold, Record};
 
-/// Facts that callers received.
+/// Facts that were acknowledged to callers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     pub inputs: BTreeSet<(SessionId, InputId)>,
@@ -13,9 +13,9 @@ pub struct Acknowledged {
     pub cancels: BTreeSet<(SessionId, RunNo)>,
     pub interrupts: BTreeSet<(SessionId, RunNo)>,
     pub branches: BTreeSet<SessionId>,
-    /// Approvals that were given or refused.
-    pub approvals: BTreeSet<(SessionId, CallId)>,
-    /// The last record that was shown of each session.
+    /// Verdicts of approvers.
+    pub verdicts: BTreeSet<(SessionId, CallId)>,
+    /// The last shown record of each session.
     pub shown: BTreeMap<SessionId, Seq>,
 }
 
@@ -26,7 +26,7 @@ impl Acknowledged {
         self.cancels.extend(other.cancels);
         self.interrupts.extend(other.interrupts);
         self.branches.extend(other.branches);
-        self.approvals.extend(other.approvals);
+        self.verdicts.extend(other.verdicts);
         for (session, seq) in other.shown {
             self.shows(session, seq);
         }
@@ -37,18 +37,18 @@ impl Acknowledged {
         *last = (*last).max(seq);
     }
 
-    /// Keeps the facts of sessions that `holds` accepts: those of an erased session went with its records.
+    /// Keeps the facts of sessions that `holds` accepts. Facts of an erased session are deleted with its records.
     pub fn retain(&mut self, holds: impl Fn(&SessionId) -> bool) {
         self.inputs.retain(|(session, _)| holds(session));
         self.ends.retain(|(session, _)| holds(session));
         self.cancels.retain(|(session, _)| holds(session));
         self.interrupts.retain(|(session, _)| holds(session));
         self.branches.retain(&holds);
-        self.approvals.retain(|(session, _)| holds(session));
+        self.verdicts.retain(|(session, _)| holds(session));
         self.shown.retain(|session, _| holds(session));
     }
 
-    /// Returns the facts that the records of `sessions` lack, as texts.
+    /// Describes the facts that are missing in the records of `sessions`.
     pub fn lost(&self, sessions: &BTreeMap<SessionId, &[Record]>) -> Vec<String> {
         let mut kept = Kept::default();
         for (session, records) in sessions {
@@ -56,24 +56,22 @@ impl Acknowledged {
         }
         let mut lost = Vec::new();
         let inputs = self.inputs.iter().filter(|input| !kept.inputs.contains(input));
-        lost.extend(inputs.map(|(session, input)| format!("the accepted input {input} of {session} is gone")));
+        lost.extend(inputs.map(|(session, input)| format!("the accepted input {input} of {session} is missing")));
         let ends = self.ends.iter().filter(|end| !kept.ends.contains(end));
-        lost.extend(
-            ends.map(|(session, run)| format!("the end of run {run} of {session}, which was reported, is gone")),
-        );
+        lost.extend(ends.map(|(session, run)| format!("the reported end of run {run} of {session} is missing")));
         let cancels = self.cancels.iter().filter(|run| !kept.ends.contains(run) && !kept.closing.contains(run));
-        lost.extend(cancels.map(|(session, run)| format!("the cancel of run {run} of {session} is gone")));
+        lost.extend(cancels.map(|(session, run)| format!("the cancel of run {run} of {session} is missing")));
         let interrupts =
             self.interrupts.iter().filter(|run| !kept.ends.contains(run) && !kept.interrupted.contains(run));
-        lost.extend(interrupts.map(|(session, run)| format!("the interrupt of run {run} of {session} is gone")));
+        lost.extend(interrupts.map(|(session, run)| format!("the interrupt of run {run} of {session} is missing")));
         let branches = self.branches.iter().filter(|branch| !sessions.contains_key(branch));
-        lost.extend(branches.map(|branch| format!("the branch {branch} is gone")));
-        let approvals = self.approvals.iter().filter(|word| !kept.approvals.contains(word));
-        lost.extend(approvals.map(|(session, call)| format!("the approval of call {call} of {session} is gone")));
+        lost.extend(branches.map(|branch| format!("the branch {branch} is missing")));
+        let verdicts = self.verdicts.iter().filter(|word| !kept.verdicts.contains(word));
+        lost.extend(verdicts.map(|(session, call)| format!("the verdict on call {call} of {session} is missing")));
         for (session, seq) in &self.shown {
             let last = Seq(sessions.get(session).map_or(0, |records| records.len() as u64));
             if last < *seq {
-                lost.push(format!("record {seq} of {session}, which was shown, is gone: the last is {last}"));
+                lost.push(format!("the shown record {seq} of {session} is missing: the last is {last}"));
             }
         }
         lost
@@ -86,7 +84,7 @@ struct Kept {
     ends: BTreeSet<(SessionId, RunNo)>,
     closing: BTreeSet<(SessionId, RunNo)>,
     interrupted: BTreeSet<(SessionId, RunNo)>,
-    approvals: BTreeSet<(SessionId, CallId)>,
+    verdicts: BTreeSet<(SessionId, CallId)>,
 }
 
 impl Kept {
@@ -96,7 +94,7 @@ impl Kept {
         } else if let Record::RunEnded(ended) = record {
             self.ends.insert((session, ended.run));
         } else if let Record::AskAnswered { call, .. } = record {
-            self.approvals.insert((session, *call));
+            self.verdicts.insert((session, *call));
         } else if let Record::RunHeld { run, why } = record {
             match **why {
                 Hold::Closing { .. } => _ = self.closing.insert((session, *run)),

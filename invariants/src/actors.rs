@@ -8,7 +8,7 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, Seq, SessionId};
 use subtend_session::outcome::Outcome;
 
-/// Restarts stay within their session's own budget; one is refused only if the budget is spent, or in a storm.
+/// Restarts stay within their session's budget. A restart is refused only if the budget is spent, or in a restart storm.
 pub(super) fn within_budget(world: &World<'_>) -> Verdict {
     let Some((observed, budget)) = world.observed.and_then(|observed| Some((observed, observed.budget?))) else {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) fn within_budget(world: &World<'_>) -> Verdict {
 
 fn describe(restart: &Restart, own: u32, budget: &RestartBudget) -> String {
     let word = if restart.admitted { "restarted" } else { "given up" };
-    format!("it is {word} after {own} restarts within {} ms, where {} are allowed", budget.within_ms, budget.max)
+    format!("it is {word} after {own} restarts within {} ms, and {} are allowed", budget.within_ms, budget.max)
 }
 
 /// Counts the restarts admitted before `restart`, within its window.
@@ -39,7 +39,7 @@ fn admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts: impl
     u32::try_from(window.count()).unwrap_or(u32::MAX)
 }
 
-/// A run whose actor was given up has ended for that reason, unless its outcome was fixed before.
+/// A run whose actor is not restarted any more ends for that reason, unless its outcome was fixed before.
 pub(super) fn given_up_ended(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let shown = |restart: &&Restart| !restart.admitted && world.sessions.contains_key(&restart.session);
@@ -58,8 +58,8 @@ pub(super) fn given_up_ended(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// One command crashes a session at most twice and is then named; a third activation without a new record is the last.
-pub(super) fn killers_set_aside(world: &World<'_>) -> Verdict {
+/// A command crashes a session at most twice and is then named. A third activation without a new record is the last.
+pub(super) fn crashing_commands_are_set_aside(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut killed: BTreeMap<(SessionId, u64), u32> = BTreeMap::new();
     for death in &observed.deaths {
@@ -104,12 +104,12 @@ fn without_progress(world: &World<'_>, observed: &Observed) -> Verdict {
     Ok(())
 }
 
-/// A dying actor takes no other actor with it.
+/// The death of an actor ends no other actor.
 pub(super) fn others_live(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.deaths.iter().try_for_each(|death| {
         ensure(death.took.is_empty(), InvariantId::T8, death.session, || {
-            format!("its death took {:?} with it", death.took)
+            format!("its death also ended {:?}", death.took)
         })
     })
 }
@@ -144,7 +144,7 @@ fn takes_nothing(observed: &Observed, shutdown: &Shutdown) -> Verdict {
     use crate::observed::QueueAnswer;
     observed.queues.iter().filter(|put| put.at > shutdown.asked).try_for_each(|put| {
         ensure(!matches!(put.answer, QueueAnswer::Taken(_)), InvariantId::V5, put.session, || {
-            format!("{put:?} after the shutdown was asked for")
+            format!("{put:?} after the shutdown was requested")
         })
     })?;
     let Some(returned) = shutdown.returned else { return Ok(()) };

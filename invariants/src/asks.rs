@@ -13,10 +13,10 @@ pub(super) fn paired(world: &World<'_>) -> Verdict {
         for (call, ask) in &seen.asks {
             let (put, answered) = ask.counts;
             ensure(put == 1 && answered <= 1, InvariantId::P5, *session, || {
-                format!("call {call} was asked for {put} times and answered {answered} times")
+                format!("the ask for call {call} was opened {put} times and answered {answered} times")
             })?;
             ensure(root.is_none_or(|root| root == ask.root), InvariantId::P5, *session, || {
-                format!("call {call} was asked for at {}, which is not its root", ask.root)
+                format!("the ask for call {call} is at {}, which is not its root", ask.root)
             })?;
             let by_person = ask.answered.is_none_or(|(_, verdict, by)| match verdict {
                 AskVerdict::Allow | AskVerdict::Always => by == AskBy::Person,
@@ -29,7 +29,7 @@ pub(super) fn paired(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Nothing starts while denied or still open, and nothing closes over an open ask.
+/// No call starts while its ask is denied or open, and no run closes with an open ask.
 fn in_order(session: SessionId, seen: &Seen<'_>) -> Verdict {
     for (at, record) in seen.view.records.iter().enumerate() {
         let (call, starts) = if let Record::CallStarted { call, .. } = record {
@@ -46,17 +46,17 @@ fn in_order(session: SessionId, seen: &Seen<'_>) -> Verdict {
             Some(AskVerdict::Deny) => !starts || refused_after(seen, at, call),
             Some(AskVerdict::Allow | AskVerdict::Always) => true,
         };
-        ensure(fits, InvariantId::P5, session, || format!("{record:?} while the ask for it says {answer:?}"))?;
+        ensure(fits, InvariantId::P5, session, || format!("{record:?} while its ask has the answer {answer:?}"))?;
     }
     Ok(())
 }
 
-/// Returns whether a call that starts here is closed at once as refused.
+/// Returns whether the call that starts here is immediately closed as refused.
 fn refused_after(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
     matches!(seen.view.records.get(at.saturating_add(1)), Some(Record::CallFinished(finished)) if finished.call == call)
 }
 
-/// Without an approver an ask is denied at once; with one it waits until its deadline and no longer.
+/// Without an approver an ask is denied at once. With one it waits no longer than its deadline.
 pub(super) fn answered_rightly(world: &World<'_>) -> Verdict {
     let Some((observed, approvers)) = world.observed.and_then(|it| Some((it, it.approvers.as_deref()?))) else {
         return Ok(());
@@ -74,26 +74,26 @@ fn judge(observed: &Observed, approvers: &[Approver], ask: &AskSeen) -> Result<(
     let until = ask.answered.map_or(observed.now, |(at, _)| at);
     let deadline = observed.ask_ms.map(|ms| ask.opened.ms.saturating_add(ms));
     let latest = deadline.map(|deadline| deadline.saturating_add(observed.late_ms));
-    need(latest.is_none_or(|latest| until.ms <= latest), "it stood beyond its deadline")?;
+    need(latest.is_none_or(|latest| until.ms <= latest), "it was open beyond its deadline")?;
     let there = |at: When| approvers.iter().any(|it| it.from <= at && it.until.is_none_or(|until| at < until));
     match ask.answered {
         None => Ok(()),
         Some((at, AskBy::NoApprover)) => {
             need(!there(ask.opened), "an approver was attached")?;
-            need(at.ms == ask.opened.ms, "no approver was attached, and it waited")
+            need(at.ms == ask.opened.ms, "it waited although no approver was attached")
         }
         Some((at, AskBy::Deadline)) => {
             need(deadline.is_none_or(|deadline| at.ms >= deadline), "its deadline had not passed")
         }
         Some((_, AskBy::Person)) => {
-            let ever = approvers.iter().any(|it| it.from <= until && it.until.is_none_or(|gone| gone > ask.opened));
+            let ever = approvers.iter().any(|it| it.from <= until && it.until.is_none_or(|until| until > ask.opened));
             need(ever, "no approver was ever attached")
         }
         Some((_, AskBy::Closed)) => Ok(()),
     }
 }
 
-/// An "always" has no effect in other sessions.
+/// An "always" applies only in its own session.
 pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };
@@ -102,7 +102,7 @@ pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
             answers.any(|ask| matches!(ask.answered, Some((_, AskVerdict::Always, AskBy::Person))))
         });
         ensure_if(!state.always.is_empty(), own, InvariantId::P5, *session, || {
-            format!("it holds an \"always\" that was not given here: {:?}", state.always)
+            format!("it has an \"always\" that was not given here: {:?}", state.always)
         })?;
     }
     Ok(())

@@ -17,7 +17,7 @@ fn each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verd
     observed.probes.iter().try_for_each(|probe| judge(observed, probe))
 }
 
-/// Returns the observed present verdict of `session` on `access`.
+/// Returns the observed current verdict of `session` on `access`.
 fn present(observed: &Observed, session: SessionId, access: &Access) -> Option<Answer> {
     let mut probes = observed.probes.iter();
     let same = |probe: &&Probe| probe.under == Under::Present && probe.session == session && probe.access == *access;
@@ -33,12 +33,12 @@ pub(super) fn below_parents(world: &World<'_>) -> Verdict {
             .find(|above| present(observed, *above, &probe.access).is_some_and(|most| probe.verdict > most));
         let judged = matches!(probe.under, Under::Present | Under::After(_));
         ensure_if(judged, exceeds.is_none(), InvariantId::P1, probe.session, || {
-            format!("{:?} is {:?}, which is more than {exceeds:?} above it may", probe.access, probe.verdict)
+            format!("{:?} is {:?}, which exceeds its ancestor {exceeds:?}", probe.access, probe.verdict)
         })
     })
 }
 
-/// An added deny enlarges nothing; an added allow exceeds nothing above it.
+/// An added deny raises no verdict. An added allow raises none above those of ancestors.
 pub(super) fn monotone(world: &World<'_>) -> Verdict {
     each(world, |observed, probe| {
         let Under::Added { at, rule } = &probe.under else { return Ok(()) };
@@ -109,7 +109,7 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
         for record in seen.view.records {
             let Record::InputAccepted(input) = record else { continue };
             ensure(input_is_plain(input), InvariantId::P6, *session, || {
-                format!("{:?} names an agent, an allowance or an owner that it may not: {input:?}", input.from)
+                format!("{:?} names an agent, an allowance or an owner without the right to: {input:?}", input.from)
             })?;
         }
         let unasked = handed_over(seen).find(|(at, call)| !approved(seen, *at, *call));
@@ -118,8 +118,8 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
         })?;
         for (at, request) in &seen.continued {
             let child = |id: SessionId| id == request.child;
-            let mine = seen.spawned.iter().any(|(born, spawned)| born < at && child(spawned.child))
-                || seen.branches.iter().any(|(born, branch)| born < at && child(branch.child));
+            let mine = seen.spawned.iter().any(|(created_at, spawned)| created_at < at && child(spawned.child))
+                || seen.branches.iter().any(|(created_at, branch)| created_at < at && child(branch.child));
             ensure(mine, InvariantId::P6, *session, || {
                 format!("call {} continues {}, which is not its child", request.call, request.child)
             })?;
@@ -127,10 +127,10 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
         for (child, key) in &seen.cancel_asked {
             let mine = seen.keys().any(|(_, call, of)| (call, of) == (*key, *child));
             ensure(mine, InvariantId::P6, *session, || {
-                format!("it cancels {child} by key {key}, which it never made")
+                format!("it cancels {child} by key {key}, which it never created")
             })?;
         }
-        born_below(world, *session, seen)?;
+        child_within_parent(world, *session, seen)?;
     }
     Ok(())
 }
@@ -163,23 +163,23 @@ fn input_is_plain(input: &InputAccepted) -> bool {
 }
 
 /// A child has its parent's workspace, and no call creates a child of an agent that the ceilings deny.
-fn born_below(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn child_within_parent(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     for (_, spawned) in &seen.spawned {
         let access = Access { action: format!("task:{}", spawned.agent).into(), resource: ".".into() };
         let most = ceiling(world, session, &access);
         ensure(most != Answer::Deny, InvariantId::P6, session, || {
-            format!("call {} made a child of {}, which the ceilings deny", spawned.call, spawned.agent)
+            format!("call {} created a child of {}, which the ceilings deny", spawned.call, spawned.agent)
         })?;
-        let Some(born) = world.sessions.get(&spawned.child).and_then(|child| child.created) else { continue };
-        let place = seen.created.is_none_or(|created| created.workspace == born.workspace);
+        let Some(child) = world.sessions.get(&spawned.child).and_then(|child| child.created) else { continue };
+        let place = seen.created.is_none_or(|created| created.workspace == child.workspace);
         ensure(place, InvariantId::P6, spawned.child, || {
-            format!("it works in {}, and its parent does not", born.workspace)
+            format!("it works in {}, and its parent does not", child.workspace)
         })?;
     }
     Ok(())
 }
 
-/// A tool is offered iff it may be allowed. A tool that was not offered does not run unless it was approved meanwhile.
+/// A tool is offered if and only if it may be allowed. A tool that was not offered runs only after an approval.
 /// Each call is checked again at its start.
 pub(super) fn offered(world: &World<'_>) -> Verdict {
     let contexts = world.observed.map_or(&[][..], |observed| &observed.contexts);
@@ -193,8 +193,8 @@ pub(super) fn offered(world: &World<'_>) -> Verdict {
         let names: BTreeSet<&str> =
             given.tools.iter().filter(|offer| offer.offered).map(|offer| &*offer.tool).collect();
         for (call, tool) in started(seen, given.turn) {
-            ensure(names.contains(tool) || had_word(seen, call), InvariantId::P7, session, || {
-                format!("call {call} of {tool} started, and it was not offered")
+            ensure(names.contains(tool) || was_approved(seen, call), InvariantId::P7, session, || {
+                format!("call {call} of {tool} started although it was not offered")
             })?;
         }
     }
@@ -202,7 +202,7 @@ pub(super) fn offered(world: &World<'_>) -> Verdict {
 }
 
 /// Returns whether a person approved the call, or always allows its access.
-fn had_word(seen: &Seen<'_>, call: CallId) -> bool {
+fn was_approved(seen: &Seen<'_>, call: CallId) -> bool {
     let access = seen.view.records.iter().find_map(|record| {
         let Record::CallStarted { call: started, access, .. } = record else { return None };
         access.as_deref().filter(|_| *started == call)
@@ -243,7 +243,7 @@ fn started<'a>(seen: &Seen<'a>, turn: TurnNo) -> Vec<(CallId, &'a str)> {
     calls.collect()
 }
 
-/// A call that the session's ceiling puts to an approver was approved, or is covered by an earlier "always" of this
+/// A call that needs an approval by the session's ceiling was approved, or is covered by an earlier "always" of this
 /// session.
 fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
     let mut always: BTreeSet<Access> = BTreeSet::new();
@@ -266,12 +266,12 @@ fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
 }
 
 /// A branch is created by a person or the host, and a child's first run belongs to its call.
-pub(super) fn made_by_whom(world: &World<'_>) -> Verdict {
+pub(super) fn creators_are_legal(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let model = |branch: &BranchCreated| matches!(branch.by, By::Model { .. } | By::Owner { .. } | By::Sweep);
         let wrong = seen.branches.iter().find(|(_, branch)| model(branch));
         ensure_if(!seen.branches.is_empty(), wrong.is_none(), InvariantId::P6, *session, || {
-            format!("{wrong:?} is neither a person's nor the host's")
+            format!("{wrong:?} comes neither from a person nor from the host")
         })?;
         let Some(Place::Child { parent, call: Some(call), .. }) = seen.place() else { continue };
         let first = seen.runs.values().next().and_then(|run| run.opened);

@@ -8,7 +8,7 @@ use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
 use subtend_session::record::{Record, Reserved};
 use subtend_session::usage::Usage;
 
-/// The end of a run reports the cost of its attempts and its noticed owned runs, each once.
+/// The end of a run reports the cost of its attempts and of owned runs whose notice it took, each once.
 pub(super) fn counted_once(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((opened, _)), Some((at, ended))) = (run.opened, run.ended) else { continue };
@@ -31,7 +31,7 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
         }
         let recorded = (ended.usage_self, ended.usage_owned, ended.turns);
         ensure(recorded == (own, owned, turns), InvariantId::E3, key.session, || {
-            format!("run {} says that it cost {recorded:?}, and cost {:?}", key.run, (own, owned, turns))
+            format!("run {} reports the cost {recorded:?}, and its cost is {:?}", key.run, (own, owned, turns))
         })?;
     }
     Ok(())
@@ -53,13 +53,13 @@ pub(super) fn within_limits(world: &World<'_>) -> Verdict {
         let limits = world.sessions.get(&root.session).and_then(Seen::limits);
         let Some(limit) = limits.and_then(|limits| limits.tokens) else { continue };
         ensure(sum <= limit, InvariantId::E3, root.session, || {
-            format!("run {} and what it owns used {sum} of {limit} tokens that were reserved for them", root.run)
+            format!("run {} and its owned runs used {sum} reserved tokens, the limit is {limit}", root.run)
         })?;
     }
     Ok(())
 }
 
-/// Returns the unowned run above `key`, or itself.
+/// Returns the run without an owner above `key`, or `key` itself.
 fn root_run(world: &World<'_>, key: RunKey) -> RunKey {
     let mut root = key;
     let mut steps = world.sessions.len();
@@ -101,7 +101,7 @@ pub(super) fn caps_bind(world: &World<'_>) -> Verdict {
         let cap = world.run(owner).and_then(|above| above.opened).and_then(|(_, above)| above.wall_cap_at);
         let Some(cap) = cap else { continue };
         ensure(opened.wall_cap_at.is_some_and(|own| own <= cap), InvariantId::E4, key.session, || {
-            format!("run {} may last until {:?}, and its owner {owner:?} until {cap}", key.run, opened.wall_cap_at)
+            format!("the cap of run {} is {:?}, that of its owner {owner:?} is {cap}", key.run, opened.wall_cap_at)
         })?;
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! Seeded bugs: single rules of sessions broken from outside, to show that the checks notice.
+//! Seeded bugs: single rules of sessions are broken from outside, to show that the checks detect it.
 //!
-//! Sessions decide as always. A broken rule changes the command, its state, or the decided records and effects. A
+//! Sessions decide as usual. A broken rule changes the command, its state, or the decided records and effects. A
 //! record that does not fit is counted and changes nothing else.
 
 use subtend_session::command::{Clock, Command};
@@ -28,7 +28,7 @@ pub enum Bug {
     UnstartedForgotten,
     /// Rule 5: a row that was taken is taken again.
     RowTakenTwice,
-    /// Rule 7: admission does not ask whether the owner is over.
+    /// Rule 7: admission does not check whether the owner has ended.
     OwnerNotChecked,
     /// Rule 8: a slot is requested without taking inputs and notices.
     SlotWithoutTaking,
@@ -62,7 +62,7 @@ pub enum Bug {
     AskLeftOpen,
     /// A run that waits for an approval keeps its slot.
     SlotKeptWhileAsking,
-    /// An alternative that is seen replaces the message of the original (B13).
+    /// A selected alternative replaces the message of the original (B13).
     AlternativeOverwrites,
     /// A branch inherits messages after its branch point (B2).
     BranchSeesLater,
@@ -137,7 +137,7 @@ impl Bug {
     ];
 }
 
-/// The rules of sessions: all, or all but one.
+/// The rules of sessions: all, or all except one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rules {
     broken: Option<Bug>,

@@ -1,6 +1,6 @@
 //! True causes: S-8.
 //!
-//! Each outcome leaves traces of its cause in the journals of the run and its owner. External causes are compared where
+//! Each outcome leaves traces of its cause in the journals of the run and its owner. External causes are compared if
 //! observed.
 
 use crate::observed::Causes;
@@ -15,7 +15,7 @@ pub(super) fn true_causes(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some(outcome), Some(seen)) = (run.fixed(), world.sessions.get(&key.session)) else { continue };
         let traces = Traces::of(seen, run);
-        let verdict = traces.tell(world, key, run, outcome);
+        let verdict = traces.check(world, key, run, outcome);
         ensure(verdict.is_ok(), InvariantId::S8, key.session, || {
             format!("run {} is {outcome:?}, and {}", key.run, verdict.err().unwrap_or_default())
         })?;
@@ -27,9 +27,9 @@ pub(super) fn true_causes(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-type Told = Result<(), &'static str>;
+type Check = Result<(), &'static str>;
 
-fn need(holds: bool, why: &'static str) -> Told {
+fn need(holds: bool, why: &'static str) -> Check {
     if holds { Ok(()) } else { Err(why) }
 }
 
@@ -46,7 +46,7 @@ struct Traces<'a> {
     allowance: Option<u32>,
     interrupted: Option<&'a By>,
     out_of_turns: bool,
-    /// True if it is parked at a provider's limit: nothing of it is in flight.
+    /// True if it is parked at a provider's limit and nothing of it is in flight.
     limited: bool,
     /// Bytes of text in its records.
     recorded: u64,
@@ -90,7 +90,7 @@ impl<'a> Traces<'a> {
             }
             self.allowance = taken.iter().filter_map(|input| input.turns).chain(self.allowance).min();
         } else if let Record::RunHeld { why, .. } = record {
-            // The call is given up, and the run no longer waits for its provider.
+            // The call is abandoned, and the run no longer waits for its provider.
             self.limited = false;
             match &**why {
                 Hold::Interrupted { by } => self.interrupted = Some(by),
@@ -100,47 +100,49 @@ impl<'a> Traces<'a> {
         }
     }
 
-    fn tell(&self, world: &World<'_>, key: RunKey, run: &SeenRun<'_>, outcome: &Outcome) -> Told {
+    fn check(&self, world: &World<'_>, key: RunKey, run: &SeenRun<'_>, outcome: &Outcome) -> Check {
         let held = self.interrupted.is_some() || self.out_of_turns;
         match outcome {
             Outcome::Completed => {
-                need(self.started && !held && !self.streams, "it did not stand at a rest point")?;
+                need(self.started && !held && !self.streams, "it was not at a rest point")?;
                 self.answered(run.ended.map(|(_, ended)| ended))
             }
             Outcome::Failed { kind } => self.fails(kind, held),
             Outcome::Cancelled { by } => cancelled(world, key, run, by, self.started),
-            Outcome::Interrupted { by } => need(!self.started || self.interrupted == Some(by), "it was not held so"),
+            Outcome::Interrupted { by } => {
+                need(!self.started || self.interrupted == Some(by), "it was not interrupted by that cause")
+            }
             Outcome::TimedOut { what } => self.timed_out(run, *what),
             Outcome::OutOfTurns => {
                 need(self.interrupted.is_none(), "it was held interrupted")?;
                 let spent = self.allowance.is_none_or(|allowance| self.spent >= allowance);
-                need(spent, "its allowance was not spent")
+                need(spent, "its turns were not spent")
             }
             Outcome::OutOfBudget { which } => {
                 let limits = world.sessions.get(&key.session).and_then(Seen::limits);
-                need(limits.is_none_or(|limits| limited(limits, *which)), "there is no such budget")?;
+                need(limits.is_none_or(|limits| limited(limits, *which)), "it has no such budget")?;
                 let most = limits.and_then(|limits| limits.recorded_bytes).filter(|_| *which == Budget::Recorded);
-                need(most.is_none_or(|most| self.recorded > most), "it recorded no more than its limit")
+                need(most.is_none_or(|most| self.recorded > most), "its records did not exceed its limit")
             }
             Outcome::Lost => {
-                need(self.started && !held, "it was held, or not started, when the host died")?;
+                need(self.started && !held, "it was held or not started when the host died")?;
                 let owned = run.opened.is_some_and(|(_, opened)| opened.owner.run().is_some());
-                need(owned || !self.limited, "it was parked at a limit, and nothing of it was in flight")
+                need(owned || !self.limited, "it was parked at a limit with nothing in flight")
             }
             Outcome::RestartsExhausted { .. } => Ok(()),
         }
     }
 
-    fn answered(&self, ended: Option<&RunEnded>) -> Told {
+    fn answered(&self, ended: Option<&RunEnded>) -> Check {
         let Some(answer) = self.answer else { return Err("it never answered") };
         let returned = ended.and_then(|ended| ended.returned);
         need(
             answer.calls.is_empty() || returned.is_some_and(|call| call.turn == answer.turn),
-            "its last answer asks for calls and returns nothing",
+            "its last answer requests calls and returns nothing",
         )
     }
 
-    fn fails(&self, kind: &FailKind, held: bool) -> Told {
+    fn fails(&self, kind: &FailKind, held: bool) -> Check {
         let text = |answer: &TurnAnswered| answer.text.as_ref().is_some_and(|text| !text.trim().is_empty());
         let ended = |stop: Option<Stop>| match (self.answer, stop) {
             (Some(answer), Some(stop)) => answer.stop == stop,
@@ -152,18 +154,20 @@ impl<'a> Traces<'a> {
             FailKind::Truncated => need(ended(Some(Stop::Length)), "its last answer was not truncated"),
             FailKind::Empty => need(ended(None), "its last answer was not empty"),
             FailKind::Refused => need(ended(Some(Stop::Refused)), "the model did not refuse"),
-            FailKind::Model { error, .. } => need(self.failed == Some(*error), "its last attempt did not fail so"),
+            FailKind::Model { error, .. } => {
+                need(self.failed == Some(*error), "its last attempt did not fail with that error")
+            }
             FailKind::Panic { .. } => need(self.failed.is_some(), "its last attempt did not fail"),
-            FailKind::Unreadable { .. } => Err("a session that tells its own end can be read"),
+            FailKind::Unreadable { .. } => Err("a session that records its own end can be read"),
             FailKind::NotContinued { .. } => Err("only a run that was never opened is refused"),
         };
-        own.and(need(!held, "it was held, and called no model"))
+        own.and(need(!held, "it was held and called no model"))
     }
 
-    fn timed_out(&self, run: &SeenRun<'_>, what: TimeLimit) -> Told {
+    fn timed_out(&self, run: &SeenRun<'_>, what: TimeLimit) -> Check {
         let Some((_, opened)) = run.opened else { return Ok(()) };
         match what {
-            TimeLimit::Run => need(self.started && opened.deadline_ms.is_some(), "it had no working time to spend"),
+            TimeLimit::Run => need(self.started && opened.deadline_ms.is_some(), "it had no limit of working time"),
             TimeLimit::Queue => need(!self.started, "it was started"),
             TimeLimit::Turn => need(self.streams || self.failed.is_some(), "no model call was due"),
             TimeLimit::WallCap => need(opened.wall_cap_at.is_some(), "it has no cap"),
@@ -179,7 +183,7 @@ fn limited(limits: &subtend_session::limits::Limits, which: Budget) -> bool {
     }
 }
 
-fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started: bool) -> Told {
+fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started: bool) -> Check {
     let Some((_, opened)) = run.opened else { return Ok(()) };
     let owner = match &opened.owner {
         Owner::Run { session, call, .. } => Some((*session, *call)),
@@ -197,7 +201,7 @@ fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started
     }
 }
 
-fn happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Told {
+fn happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Check {
     let session = key.session;
     match outcome {
         Outcome::Cancelled { by: by @ (By::Person | By::Host) } => {

@@ -21,7 +21,7 @@ fn received_once(world: &World<'_>, log: &ClientLog) -> Verdict {
         })?;
         let expected = next.get(session).copied().unwrap_or(Seq(1));
         ensure(*seq == expected, InvariantId::H1, *session, || {
-            format!("{} received record {seq} where {expected} is next", log.name)
+            format!("{} received record {seq}, but {expected} was expected", log.name)
         })?;
         last = *place;
         next.insert(*session, seq.next());
@@ -33,12 +33,12 @@ fn received_once(world: &World<'_>, log: &ClientLog) -> Verdict {
         let received = next.get(session).map_or(0, |next| next.0.saturating_sub(1));
         let there = seen.view.records.len();
         ensure(usize::try_from(received) == Ok(there), InvariantId::H1, *session, || {
-            format!("{} received {received} records of {there}", log.name)
+            format!("{} received {received} of {there} records", log.name)
         })
     })
 }
 
-/// A keyed command made one input at most, one where it was answered, and every reply names that.
+/// A keyed command created at most one input, exactly one if it was answered, and every reply names it.
 pub(super) fn one_effect_per_key(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed.filter(|observed| !observed.keyed.is_empty()) else { return Ok(()) };
     let mut made = BTreeMap::<&Text, Vec<(SessionId, InputId)>>::new();
@@ -57,7 +57,7 @@ pub(super) fn one_effect_per_key(world: &World<'_>) -> Verdict {
         };
         let answered = command.replies.iter().all(|reply| made.first() == Some(reply));
         ensure(made.len() <= 1 && answered, InvariantId::H2, session, || {
-            format!("the command {:?} made {made:?}, and its replies say {:?}", command.text, command.replies)
+            format!("the command {:?} created {made:?}, and its replies name {:?}", command.text, command.replies)
         })
     })
 }

@@ -9,12 +9,12 @@ use subtend_session::message::Message;
 use subtend_session::record::{Carrier, Compacted, Record};
 use subtend_session::state::State;
 
-/// Messages and owned runs that a compaction after some of a session's records must not hide.
+/// Messages and owned runs that a compaction must not hide, after some of a session's records.
 #[derive(Default)]
 struct Owed {
     /// Inputs of the run in flight without a final answer, by the records that took them.
     inputs: BTreeMap<InputId, Seq>,
-    /// Completions that no answer follows.
+    /// Completions without a later answer.
     completions: BTreeSet<Seq>,
     /// The last answer, if its calls are open or their results have no answer yet.
     answer: Option<(Seq, TurnNo)>,
@@ -58,7 +58,7 @@ impl Owed {
     }
 }
 
-/// A compaction hides nothing that is owed, and names each live child.
+/// A compaction hides nothing that is owed to the model, and names each live child.
 pub(super) fn nothing_owed_is_hidden(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state.or(seen.view.folded) else { continue };
@@ -91,6 +91,6 @@ fn kept(session: SessionId, state: &State, compacted: &Compacted, owed: &Owed) -
     });
     let premise = !owed.inputs.is_empty() || !owed.completions.is_empty() || owed.answer.is_some();
     ensure_if(premise, lost.is_none(), InvariantId::N8, session, || {
-        format!("a compaction hides {lost:?}, which is owed")
+        format!("a compaction hides {lost:?}, which is still owed to the model")
     })
 }

@@ -6,8 +6,8 @@ use crate::world::{Seen, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
 
-/// An owned run was requested once, by the owner that it names, while that was active.
-pub(super) fn asked_for_once(world: &World<'_>) -> Verdict {
+/// An owned run was requested once, by the owner that it names, while that owner was active.
+pub(super) fn requested_once(world: &World<'_>) -> Verdict {
     let mut met: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
     for (key, run) in world.runs() {
         let Some((owner, call)) = run.owner() else { continue };
@@ -20,22 +20,22 @@ pub(super) fn asked_for_once(world: &World<'_>) -> Verdict {
             keys.into_iter().any(|(session, by, _)| (*session, *by) == (owner.session, call))
         });
         ensure(!refused, InvariantId::S9, key.session, || {
-            format!("call {call} of {} was refused, and opened run {} all the same", owner.session, key.run)
+            format!("call {call} of {} was refused, but opened run {}", owner.session, key.run)
         })?;
         let at = if key.run == RunNo(1) {
-            born(above, key.session, call)
+            creation_position(above, key.session, call)
         } else {
             request_position(above, key.session, call)
         };
         let at_work = at.and_then(|at| above.in_flight_at(at));
         ensure(at_work == Some((owner.run, false)), InvariantId::S9, key.session, || {
-            format!("run {} names {owner:?} as its owner, whose call {call} did not ask for it", key.run)
+            format!("run {} names {owner:?} as its owner, whose call {call} did not request it", key.run)
         })?;
     }
     Ok(())
 }
 
-fn born(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
+fn creation_position(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
     let mut spawned = above.spawned.iter().filter(|(_, spawned)| !spawned.detached);
     spawned.find(|(_, spawned)| (spawned.child, spawned.call) == (child, call)).map(|(at, _)| *at)
 }
@@ -64,7 +64,7 @@ pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
 
 /// Late messages are ignored: a record with a run's number lies within that run, and one with a call's id within the
 /// run of that call.
-pub(super) fn late_words_are_lost(world: &World<'_>) -> Verdict {
+pub(super) fn late_messages_are_ignored(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some(seen) = world.sessions.get(&key.session) else { continue };
         let Some((from, _)) = run.opened else { continue };
@@ -75,7 +75,7 @@ pub(super) fn late_words_are_lost(world: &World<'_>) -> Verdict {
         for (_, call, child) in asks {
             let known = turns.contains(&call.turn);
             ensure(known, InvariantId::S9, key.session, || {
-                format!("run {} opened a run of {child} by call {call}, which another run asked for", key.run)
+                format!("run {} opened a run of {child} by call {call}, which another run requested", key.run)
             })?;
         }
     }

@@ -17,7 +17,7 @@ fn each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) -> Ver
     observed.effects.iter().try_for_each(|effect| judge(observed, effect))
 }
 
-/// The intent of an external effect is durable before the effect, and so is the basis of every reply.
+/// The record of an external effect's intent is durable before the effect, and the basis of a reply before the reply.
 pub(super) fn intended(world: &World<'_>) -> Verdict {
     each(world, |_, effect| {
         let (Some(durable), Some(seen)) = (effect.durable, world.sessions.get(&effect.run.session)) else {
@@ -31,14 +31,14 @@ pub(super) fn intended(world: &World<'_>) -> Verdict {
         let at = (1_u64..).map(Seq).zip(seen.view.records).find(|(_, record)| intends(record)).map(|(seq, _)| seq);
         let held = matches!(effect.work, Work::Held(_)) || at.is_some_and(|at| at <= durable);
         ensure(held, InvariantId::J5, effect.run.session, || {
-            format!("{:?} left with {durable} durable, and its intent is record {at:?}", effect.work)
+            format!("{:?} left with {durable} as the last durable record, and its intent is record {at:?}", effect.work)
         })
     })?;
     let Some(observed) = world.observed else { return Ok(()) };
     observed.acked.iter().try_for_each(|acked| {
         let durable = acked.durable.is_none_or(|durable| acked.seq <= durable);
         ensure(durable, InvariantId::J5, acked.session, || {
-            format!("a word was given that rests on record {}, and {:?} was durable", acked.seq, acked.durable)
+            format!("a reply relied on record {}, and {:?} was the last durable one", acked.seq, acked.durable)
         })
     })
 }
@@ -71,19 +71,19 @@ pub(super) fn none_after_token(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A tool that must not be repeated starts once, whatever happens to its session.
+/// A call of a tool that must not be repeated starts once, whatever happens to its session.
 pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut met: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
     observed.effects.iter().try_for_each(|effect| {
         let Work::Tool { call, repeatable: false } = effect.work else { return Ok(()) };
         ensure(met.insert((effect.run.session, call)), InvariantId::E1, effect.run.session, || {
-            format!("call {call} was started a second time, and may not be repeated")
+            format!("call {call} was started a second time although it may not be repeated")
         })
     })
 }
 
-/// No model attempt is made twice: a restart makes the next one.
+/// No model attempt is made twice. A restart makes the next one.
 pub(super) fn nothing_redone(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut met: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();
@@ -106,7 +106,7 @@ pub(super) fn no_revival(world: &World<'_>) -> Verdict {
         let before = usize::try_from(by.last.0).unwrap_or(usize::MAX);
         let over = seen.runs.get(&effect.run.run).and_then(|run| run.fixed_at()).is_some_and(|at| at < before);
         ensure(!over, InvariantId::V4, effect.run.session, || {
-            format!("{:?} was started by activation {}, when run {} was over", effect.work, by.epoch, effect.run.run)
+            format!("{:?} was started by activation {}, after run {} had ended", effect.work, by.epoch, effect.run.run)
         })
     })
 }
@@ -194,7 +194,7 @@ pub(super) fn contexts_are_clean(world: &World<'_>) -> Verdict {
         let inherited = seen.created.map_or(0, |created| created.inherited.len());
         let stray = messages.iter().skip(inherited).find(|message| is_stray(seen, message));
         ensure(stray.is_none(), InvariantId::E2, given.run.session, || {
-            format!("turn {} is given {stray:?}, which no record answers", given.turn)
+            format!("turn {} receives {stray:?}, which is in no record", given.turn)
         })?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Journal: J-2, J-3, J-4, J-6.
+//! The journal: J-2, J-3, J-4, J-6.
 
 use crate::world::{Seen, World};
 use crate::{InvariantId, Verdict, ensure};
@@ -13,7 +13,7 @@ pub(super) fn gap_free(world: &World<'_>) -> Verdict {
         let births = seen.view.records.iter().filter(|record| matches!(record, Record::SessionCreated(_))).count();
         let born_first = matches!(seen.view.records.first(), None | Some(Record::SessionCreated(_)));
         ensure(births <= 1 && born_first, InvariantId::J2, *session, || {
-            format!("{births} births, first {born_first}")
+            format!("{births} creation records, first {born_first}")
         })?;
         if seen.view.frames.is_empty() {
             continue;
@@ -21,12 +21,12 @@ pub(super) fn gap_free(world: &World<'_>) -> Verdict {
         let mut next = Seq(1);
         for frame in seen.view.frames {
             let fits = frame.first_seq == next && frame.count > 0;
-            ensure(fits, InvariantId::J2, *session, || format!("{frame:?} where {next} is next"))?;
+            ensure(fits, InvariantId::J2, *session, || format!("{frame:?}, but {next} was expected"))?;
             next = Seq(next.0.saturating_add(u64::from(frame.count)));
         }
         let records = u64::try_from(seen.view.records.len()).unwrap_or(u64::MAX);
         ensure(next.0.saturating_sub(1) == records, InvariantId::J2, *session, || {
-            format!("{records} records in frames up to {next}")
+            format!("{records} records, but frames up to {next}")
         })?;
     }
     Ok(())
@@ -50,15 +50,15 @@ pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
         return Ok(());
     }
     for (session, seen) in &world.sessions {
-        born(world, *session, seen)?;
+        check_creation(world, *session, seen)?;
         ends_are_owed(world, *session, seen)?;
         check_request(world, *session, seen)?;
-        put_to_persons(world, *session, seen)?;
+        check_asks(world, *session, seen)?;
     }
-    world.rows.iter().try_for_each(|row| obliged(world, row))
+    world.rows.iter().try_for_each(|row| check_row(world, row))
 }
 
-fn born(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn check_creation(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     let kept = |child: SessionId| !world.lacks(child);
     seen.spawned.iter().filter(|(_, spawned)| kept(spawned.child)).try_for_each(|(_, spawned)| {
         let whole = world
@@ -66,12 +66,12 @@ fn born(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
             .get(&spawned.child)
             .is_some_and(|child| child.created.is_some() && child.runs.values().any(|run| run.opened.is_some()));
         ensure(whole, InvariantId::J3, session, || {
-            format!("call {} made {}, which is not there", spawned.call, spawned.child)
+            format!("call {} created {}, which does not exist", spawned.call, spawned.child)
         })
     })?;
     seen.branches.iter().filter(|(_, branch)| kept(branch.child)).try_for_each(|(_, branch)| {
         let there = world.sessions.get(&branch.child).is_some_and(|child| child.created.is_some());
-        ensure(there, InvariantId::J3, session, || format!("branch {} is not there", branch.child))
+        ensure(there, InvariantId::J3, session, || format!("branch {} does not exist", branch.child))
     })
 }
 
@@ -93,20 +93,20 @@ fn check_completion(world: &World<'_>, from: SessionId, to: SessionId, key: RowK
     if world.lacks(to) {
         return Ok(());
     }
-    let standing = world.rows.contains(&Row { to, from, kind: RowKind::Notice, key });
+    let is_open = world.rows.contains(&Row { to, from, kind: RowKind::Notice, key });
     let taken = world
         .sessions
         .get(&to)
         .is_some_and(|to| to.taken.iter().any(|(_, item)| item.child == from && item.row_key() == Some(key)));
-    ensure(standing != taken, InvariantId::J3, from, || {
-        format!("the end by {key:?}: row to {to} standing {standing}, taken {taken}")
+    ensure(is_open != taken, InvariantId::J3, from, || {
+        format!("the end by {key:?}: row to {to} open {is_open}, taken {taken}")
     })
 }
 
 fn check_request(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     for (_, request) in seen.continued.iter().filter(|(_, request)| !world.lacks(request.child)) {
         let row = Row { to: request.child, from: session, kind: RowKind::Continue, key: RowKey::Call(request.call) };
-        let standing = world.rows.contains(&row);
+        let is_open = world.rows.contains(&row);
         let answered = world.sessions.get(&request.child).is_some_and(|child| {
             let opened = |owner: (subtend_session::ids::RunKey, subtend_session::ids::CallId)| {
                 owner.0.session == session && owner.1 == request.call
@@ -114,38 +114,38 @@ fn check_request(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
             child.refused.iter().any(|(owner, key, _)| (*owner, *key) == (session, request.call))
                 || child.runs.values().filter_map(|run| run.owner()).any(opened)
         });
-        ensure(standing != answered, InvariantId::J3, session, || {
-            format!("continue {}: row standing {standing}, answered {answered}", request.call)
+        ensure(is_open != answered, InvariantId::J3, session, || {
+            format!("continue {}: row open {is_open}, answered {answered}", request.call)
         })?;
     }
     for (child, key) in seen.cancel_asked.iter().filter(|(child, _)| !world.lacks(*child)) {
         let row = Row { to: *child, from: session, kind: RowKind::Cancel, key: RowKey::Call(*key) };
-        let standing = world.rows.contains(&row);
+        let is_open = world.rows.contains(&row);
         let noticed = seen.taken_by_key(*child, *key).next().is_some();
-        ensure(standing != noticed, InvariantId::J3, session, || {
-            format!("cancel of {child} by key {key}: row standing {standing}, its notice taken {noticed}")
+        ensure(is_open != noticed, InvariantId::J3, session, || {
+            format!("cancel of {child} by key {key}: row open {is_open}, its notice taken {noticed}")
         })?;
     }
     Ok(())
 }
 
 /// Checks that an ask is a row at the root until it is answered.
-fn put_to_persons(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn check_asks(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     seen.asks.iter().try_for_each(|(call, ask)| {
         let row = Row { to: ask.root, from: session, kind: RowKind::Ask, key: RowKey::Call(*call) };
-        let standing = world.rows.contains(&row);
-        ensure(standing != ask.answered.is_some(), InvariantId::J3, session, || {
-            format!("ask for {call}: row standing {standing}, answered {}", ask.answered.is_some())
+        let is_open = world.rows.contains(&row);
+        ensure(is_open != ask.answered.is_some(), InvariantId::J3, session, || {
+            format!("ask for {call}: row open {is_open}, answered {}", ask.answered.is_some())
         })
     })
 }
 
-/// A row exists only where a record of its sender obliges to it.
-fn obliged(world: &World<'_>, row: &Row) -> Verdict {
+/// A row exists only if a record of its sender requires it.
+fn check_row(world: &World<'_>, row: &Row) -> Verdict {
     let Some(from) = world.sessions.get(&row.from) else {
-        return ensure(false, InvariantId::J3, row.from, || format!("{row:?} of a session that is not there"));
+        return ensure(false, InvariantId::J3, row.from, || format!("{row:?} of a session that does not exist"));
     };
-    let obliging = match (row.kind, row.key) {
+    let required = match (row.kind, row.key) {
         (RowKind::Notice, RowKey::Call(call)) => {
             let owes = |(owner, key): (subtend_session::ids::RunKey, subtend_session::ids::CallId)| {
                 owner.session == row.to && key == call
@@ -162,7 +162,7 @@ fn obliged(world: &World<'_>, row: &Row) -> Verdict {
         (RowKind::Ask, RowKey::Call(call)) => from.asks.get(&call).is_some_and(|ask| ask.root == row.to),
         (RowKind::Ask, RowKey::Run(_)) | (RowKind::Answer, _) => false,
     };
-    ensure(obliging, InvariantId::J3, row.from, || format!("no record obliges to {row:?}"))
+    ensure(required, InvariantId::J3, row.from, || format!("no record requires {row:?}"))
 }
 
 pub(super) fn fold_is_state(world: &World<'_>) -> Verdict {
@@ -270,7 +270,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
     })
 }
 
-/// The whole text of an ended run is known until the next fold, which has the bounded prefix.
+/// The state may have the whole text of an ended run, the fold only its bounded prefix.
 fn same_last(a: Option<&Ended>, b: Option<&Ended>) -> bool {
     let facts = |ended: &Ended| (ended.run, ended.turns, ended.max_turns, ended.usage_self, ended.usage_owned);
     a.map(facts) == b.map(facts)

@@ -1,4 +1,4 @@
-//! Messages between relatives (X16): who sends them, and what they may not do to the run that takes them.
+//! Messages between relatives (X16): who may send them, and how they must not affect the run that takes them.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(super) fn of_relatives(world: &World<'_>) -> Verdict {
         for message in &sent {
             let From::Model { session: sender, .. } = message.from else { continue };
             ensure(related(world, *session, sender), InvariantId::P6, *session, || {
-                format!("{sender} sent it a message, and is neither its parent, its child nor its sibling")
+                format!("{sender} sent it a message but is neither its parent, its child nor its sibling")
             })?;
         }
         if !sent.is_empty() {
@@ -30,7 +30,7 @@ fn message(record: &Record) -> Option<&InputAccepted> {
     Some(&**input).filter(|input| input.is_from_relative())
 }
 
-/// Returns whether `other` is the parent, a child or a sibling of `one`. A relative may be erased meanwhile: the record of its birth
+/// Returns whether `other` is the parent, a child or a sibling of `one`. A relative may have been erased: the record of its creation
 /// in its parent remains, unless that is erased too.
 fn related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
     let seen = |of: SessionId| world.sessions.get(&of);
@@ -48,7 +48,7 @@ struct Turns {
     allowance: u32,
     /// Proposals that were started: an approved one renews the turns.
     proposals: BTreeSet<CallId>,
-    /// True if messages alone were taken since.
+    /// True if only messages were taken since.
     by_messages: bool,
 }
 
@@ -77,7 +77,7 @@ impl Turns {
     }
 }
 
-/// Returns the allowance that the last of the taken inputs brings, if any.
+/// Returns the allowance of the last of the taken inputs, if any.
 fn turns(seen: &Seen<'_>, ids: &[InputId]) -> Option<u32> {
     let of = |record: &Record| {
         let Record::InputAccepted(input) = record else { return None };

@@ -22,7 +22,7 @@ pub(super) fn never_two(world: &World<'_>) -> Verdict {
             })?;
             let wakes_rightly = item.key.is_some() || !item.waking;
             ensure(wakes_rightly, InvariantId::N1, *session, || {
-                format!("run {:?} of {} is not owned here, and its notice wakes", item.run, item.child)
+                format!("run {:?} of {} is not owned here, but its notice wakes", item.run, item.child)
             })?;
         }
     }
@@ -48,7 +48,7 @@ pub(super) fn check_notices(world: &World<'_>) -> Verdict {
         let notices = seen.taken_by_key(child, call).count();
         let at_work = seen.view.state.is_some_and(at_work);
         ensure(notices == 1 || (at_work && notices == 0), InvariantId::N1, owner, || {
-            format!("{notices} notices of {child} by key {call}, which is over")
+            format!("{notices} notices of {child} by key {call}, whose run has ended")
         })?;
     }
     let left = world.rows.iter().find(|row| {
@@ -73,7 +73,7 @@ pub(super) fn unchanged(world: &World<'_>) -> Verdict {
             let same = match (item.run, item.key) {
                 (Some(run), _) => {
                     let Some((_, ended)) = child.runs.get(&run).and_then(|run| run.ended) else { continue };
-                    as_ended(item, ended)
+                    matches_end(item, ended)
                 }
                 (None, Some(key)) => {
                     let mut refusals = child.refused.iter().filter(|(owner, by, _)| (owner, *by) == (session, key));
@@ -84,13 +84,15 @@ pub(super) fn unchanged(world: &World<'_>) -> Verdict {
                 }
                 (None, None) => false,
             };
-            ensure(same, InvariantId::N2, *session, || format!("the notice {item:?} is not what its session says"))?;
+            ensure(same, InvariantId::N2, *session, || {
+                format!("the notice {item:?} differs from the record of its session")
+            })?;
         }
     }
     Ok(())
 }
 
-fn as_ended(item: &Notice, ended: &RunEnded) -> bool {
+fn matches_end(item: &Notice, ended: &RunEnded) -> bool {
     let text = ended.text.as_deref().unwrap_or_default();
     let mut usage = ended.usage_self;
     usage.add(&ended.usage_owned);
@@ -115,7 +117,7 @@ pub(super) fn after_its_end(world: &World<'_>) -> Verdict {
                 })?;
             } else {
                 ensure(world.lacks(item.child), InvariantId::N3, *session, || {
-                    format!("a notice of {}, which is not there", item.child)
+                    format!("a notice of {}, which does not exist", item.child)
                 })?;
             }
             let before = last.insert((item.child, item.key.is_some()), run);
@@ -158,6 +160,6 @@ pub(super) fn one_result(world: &World<'_>) -> Verdict {
 fn closes(open: &mut BTreeSet<CallId>, call: CallId, session: SessionId, seen: &Seen<'_>) -> Verdict {
     let was_open = open.remove(&call);
     ensure(was_open, InvariantId::N4, session, || {
-        format!("call {call} gets a result and is not open; results in all: {:?}", seen.results.get(&call))
+        format!("call {call} gets a result but is not open; all results: {:?}", seen.results.get(&call))
     })
 }

@@ -1,4 +1,4 @@
-//! External observations of a world: what no journal holds.
+//! External observations of a world that are in no journal.
 //!
 //! Everything is optional: a predicate skips an empty list or an absent value. A filled list must be complete for the
 //! sessions in it: a missing entry counts as not having happened.
@@ -26,7 +26,7 @@ use subtend_session::ids::{RunKey, SessionId};
 
 /// When something was observed: its sequence number and the virtual time.
 ///
-/// Several events share a millisecond, so the number decides the order; times are for deadlines and graces.
+/// Several events may share a millisecond, so the number decides the order. Times are for deadlines and grace periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct When {
     pub order: u64,
@@ -37,9 +37,9 @@ pub struct When {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     pub now: When,
-    /// Grace of a closing run, milliseconds.
+    /// Grace period of a closing run, milliseconds.
     pub grace_ms: Option<u64>,
-    /// True if faults have stopped for longer than any deadline lasts.
+    /// True if faults stopped longer ago than any deadline lasts.
     pub healed: bool,
     /// When the end of a run became durable.
     pub ended: BTreeMap<RunKey, When>,

@@ -30,7 +30,7 @@ impl<'a> Order<'a> {
         self.queue.get(&id).is_some_and(|input| input.from == From::Person)
     }
 
-    /// Returns whether a message is queued that a rest point takes.
+    /// Returns whether a message is queued that the next rest point takes.
     fn message_waits(&self) -> bool {
         self.queue.values().any(|input| input.from == From::Person && input.lane == Lane::Send)
     }
@@ -42,7 +42,7 @@ impl<'a> Order<'a> {
             0 => owned || !self.queue.values().any(|input| input.from == From::Person),
             _ => opened.inputs.len() == 1,
         };
-        // They stay queued until the run takes them: its first turn may take steering inputs with them.
+        // They stay queued until the run takes them. Its first turn may take steering inputs with them.
         self.opened_with.clone_from(&opened.inputs);
         (self.of_a_model, self.turning, self.message) = (opened.owner.answers_a_model(), false, false);
         if fits { Ok(()) } else { Err(format!("run {} is opened by {:?}", opened.run, opened.inputs)) }
@@ -57,11 +57,11 @@ impl<'a> Order<'a> {
         let last = ids.last().is_some_and(|id| self.is_message(*id));
         let any = ids.iter().any(|id| self.is_message(*id));
         let wrong = if self.of_a_model && !sent.is_empty() {
-            Some("a queued input extends a run of a model")
+            Some("a queued input extends a run that a model opened")
         } else if messages > 1 || (messages == 1 && sent.len() > 1) {
-            Some("a message does not have a turn of its own")
+            Some("a message shares its turn")
         } else if messages == 0 && !sent.is_empty() && self.message_waits() {
-            Some("a system entry goes before a message")
+            Some("a system entry precedes a message")
         } else if any && !last {
             Some("a system entry is between a message and its answer")
         } else {
@@ -81,7 +81,7 @@ impl<'a> Order<'a> {
         if !self.message && !waits {
             return Ok(());
         }
-        Err(format!("completions go before a message or its answer: {:?}", taken.items))
+        Err(format!("completions precede a message or its answer: {:?}", taken.items))
     }
 
     fn follow(&mut self, record: &'a Record, rest: &[Record]) -> Result<(), String> {
@@ -126,7 +126,7 @@ pub(super) fn messages_first(world: &World<'_>) -> Verdict {
 }
 
 /// Ends of runs that persons opened are in no transcript, model call or call result.
-pub(super) fn persons_runs_stay_out(world: &World<'_>) -> Verdict {
+pub(super) fn persons_runs_are_not_in_context(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut persons = BTreeSet::new();
         for (seq, record) in (1_u64..).map(Seq).zip(seen.view.records) {
@@ -168,7 +168,7 @@ fn stays_out(session: SessionId, seen: &Seen<'_>, persons: &BTreeSet<Seq>, messa
         Message::User { .. } | Message::Assistant { .. } | Message::Result { .. } | Message::Prompt { .. } => None,
     });
     ensure(shown.is_none(), InvariantId::N7, session, || {
-        format!("the model is given record {shown:?}, which holds only ends of runs that persons opened")
+        format!("the model receives record {shown:?}, which holds only ends of runs that persons opened")
     })
 }
 

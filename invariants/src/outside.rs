@@ -17,12 +17,12 @@ pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
         let records = world.sessions.get(&acked.session).map_or(0, |seen| seen.view.records.len());
         let there = usize::try_from(acked.seq.0).is_ok_and(|seq| seq <= records);
         ensure(there, InvariantId::J1, acked.session, || {
-            format!("record {} was acknowledged, and there are {records}", acked.seq)
+            format!("record {} was acknowledged, but only {records} exist", acked.seq)
         })
     })
 }
 
-/// Every reported end equals the recorded one, and an acknowledged cancel is what ended the run.
+/// Every reported end equals the recorded one, and an acknowledged cancel ended the run.
 pub(super) fn one_winner(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
@@ -37,19 +37,19 @@ pub(super) fn one_winner(world: &World<'_>) -> Verdict {
             ) => None,
         };
         ensure_if(same.is_some(), same == Some(true), InvariantId::S2, seen.run.session, || {
-            format!("run {} is {fixed:?}, and someone was answered {:?} to {:?}", seen.run.run, seen.answer, seen.given)
+            format!("run {} is {fixed:?}, but the reply was {:?} to {:?}", seen.run.run, seen.answer, seen.given)
         })
     })
 }
 
-/// Controls of ended runs name the end, those of others do not; late completions are counted and change nothing.
+/// Replies to controls of ended runs name the end, other replies do not. Late completions are counted and change nothing.
 pub(super) fn answers_fit(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
         let fits = answer_fits(world, seen);
         ensure(fits.is_ok(), InvariantId::S3, seen.run.session, || {
             let why = fits.err().unwrap_or_default();
-            format!("run {} was answered {:?} to {:?}, and {why}", seen.run.run, seen.answer, seen.given)
+            format!("the reply for run {} was {:?} to {:?}, but {why}", seen.run.run, seen.answer, seen.given)
         })
     })
 }
@@ -59,14 +59,14 @@ fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str>
     let run = world.run(seen.run).filter(|run| run.opened.is_some());
     let known = run.is_some() || world.lacks(seen.run.session);
     match (&seen.answer, &seen.given) {
-        (ControlAnswer::Done, Given::Cancel(_) | Given::Interrupt(_)) => need(known, "there is no such run"),
+        (ControlAnswer::Done, Given::Cancel(_) | Given::Interrupt(_)) => need(known, "the run does not exist"),
         (ControlAnswer::Done, Given::End | Given::Late) => Ok(()),
         (ControlAnswer::Ended(_), _) => need(!known || run.is_none_or(|run| run.fixed().is_some()), "it has not ended"),
         (ControlAnswer::NotFound, _) => {
             // A control may precede the run: then a later one exists, or none was needed.
-            need(run.is_none_or(|run| run.ended.is_none()), "it exists, and has ended")
+            need(run.is_none_or(|run| run.ended.is_none()), "it has ended")
         }
-        (ControlAnswer::Stale(records), _) => need(*records == 0, "records were written all the same"),
+        (ControlAnswer::Stale(records), _) => need(*records == 0, "records were written nevertheless"),
     }
 }
 
@@ -80,11 +80,11 @@ pub(super) fn listed(world: &World<'_>) -> Verdict {
 
 fn found(listing: &Listing, session: SessionId) -> Verdict {
     ensure(listing.listed.contains(&session), InvariantId::T9, session, || {
-        format!("it is alive, and not in the listing of {}", listing.root)
+        format!("it is alive, but not in the listing of {}", listing.root)
     })?;
     let Some(reached) = &listing.reached else { return Ok(()) };
     ensure(reached.contains(&session), InvariantId::T9, session, || {
-        format!("it is alive, and not reached from {}", listing.root)
+        format!("it is alive, but not reached from {}", listing.root)
     })
 }
 
@@ -97,7 +97,7 @@ fn live_below(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
 }
 
 /// Each event arrives once and in order; gaps are reported exactly.
-pub(super) fn heard_in_order(world: &World<'_>) -> Verdict {
+pub(super) fn received_in_order(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.subscribers.iter().try_for_each(|log| check_received(world, log))
 }
@@ -116,12 +116,12 @@ fn check_received(world: &World<'_>, log: &SubscriberLog) -> Verdict {
         };
         let expected = next.get(&session).copied().unwrap_or(first);
         ensure(first >= expected && last >= first, InvariantId::N6, session, || {
-            format!("{} received record {first} where {expected} is next", log.name)
+            format!("{} received record {first}, but {expected} was expected", log.name)
         })?;
         gaps = gaps.saturating_add(first.0.saturating_sub(expected.0));
         ensure(gaps <= missed, InvariantId::N6, session, || {
             format!(
-                "{} received record {first} where {expected} is next, and was notified of {missed} missed",
+                "{} received record {first}, but {expected} was expected, and was notified of {missed} missed",
                 log.name
             )
         })?;
@@ -131,10 +131,10 @@ fn check_received(world: &World<'_>, log: &SubscriberLog) -> Verdict {
     let there = world.sessions.get(&session).map_or(0, |seen| seen.view.records.len());
     let known = next.get(&session).map_or(0, |next| next.0.saturating_sub(1));
     let all = usize::try_from(known).is_ok_and(|known| known >= there) || missed > gaps;
-    ensure(all, InvariantId::N6, session, || format!("{} received {known} records of {there}", log.name))
+    ensure(all, InvariantId::N6, session, || format!("{} received {known} of {there} records", log.name))
 }
 
-/// Queues keep their bound, refuse only at it, and drop nothing accepted.
+/// Queues stay within their bound, refuse only at it, and drop nothing that they accepted.
 pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.queues.iter().try_for_each(|put| {
@@ -150,7 +150,7 @@ pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Returns whether a receipt was given for an input that is in no journal.
+/// Returns whether an input in no journal has a receipt.
 fn dropped(world: &World<'_>, put: &QueueSeen) -> bool {
     let (QueueAnswer::Taken(Some(id)), Some(seen)) = (put.answer, world.sessions.get(&put.session)) else {
         return false;
@@ -158,8 +158,8 @@ fn dropped(world: &World<'_>, put: &QueueSeen) -> bool {
     !seen.view.records.iter().any(|record| matches!(record, Record::InputAccepted(input) if input.id == id))
 }
 
-/// A control waits for one handler at most.
-pub(super) fn own_lane(world: &World<'_>) -> Verdict {
+/// A control waits for at most one handler.
+pub(super) fn controls_have_their_own_lane(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.controls.iter().try_for_each(|control| {
         ensure(control.waited_for <= 1, InvariantId::B2, control.session, || {
@@ -170,14 +170,14 @@ pub(super) fn own_lane(world: &World<'_>) -> Verdict {
 }
 
 /// An acknowledged cancel has ended the run at rest.
-pub(super) fn done_is_done(world: &World<'_>) -> Verdict {
+pub(super) fn acknowledged_cancels_end(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
         let kept = !world.erased.contains(&seen.run.session);
         let cancelled = kept && matches!((&seen.answer, &seen.given), (ControlAnswer::Done, Given::Cancel(_)));
         let fixed = fixed(world, seen.run);
         ensure_if(cancelled, fixed.is_some(), InvariantId::S2, seen.run.session, || {
-            format!("run {} was cancelled, and continues", seen.run.run)
+            format!("run {} was cancelled, but continues", seen.run.run)
         })
     })
 }

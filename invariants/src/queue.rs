@@ -18,27 +18,27 @@ struct Inputs {
 
 impl Inputs {
     /// Applies one record; fails if it names a missing input.
-    fn go(&mut self, record: &Record) -> Result<(), &'static str> {
+    fn apply(&mut self, record: &Record) -> Result<(), &'static str> {
         if let Record::InputAccepted(input) = record {
             self.queue.push_back(input.id);
             return if self.accepted.insert(input.id) { Ok(()) } else { Err("it was accepted before") };
         }
         if let Record::RunOpened(opened) = record {
             self.waiting.clone_from(&opened.inputs);
-            return if opened.inputs.iter().all(|id| self.unqueue(*id)) { Ok(()) } else { Err("it does not wait") };
+            return if opened.inputs.iter().all(|id| self.unqueue(*id)) { Ok(()) } else { Err("it is not queued") };
         }
         if let Record::InputsTaken { ids, .. } = record {
             for id in ids {
                 let waiting = self.waiting.len();
                 self.waiting.retain(|other| other != id);
                 if self.waiting.len() == waiting && !self.unqueue(*id) {
-                    return Err("it does not wait");
+                    return Err("it is not queued");
                 }
             }
         } else if let Record::QueueChanged { change, .. } = record {
             match change {
                 QueueChange::Removed(ids) => {
-                    return if ids.iter().all(|id| self.unqueue(*id)) { Ok(()) } else { Err("it does not wait") };
+                    return if ids.iter().all(|id| self.unqueue(*id)) { Ok(()) } else { Err("it is not queued") };
                 }
                 QueueChange::Cleared => self.queue.clear(),
             }
@@ -55,59 +55,59 @@ impl Inputs {
 }
 
 /// Each accepted input is taken, removed or consumed once, and is in the state until then.
-pub(super) fn inputs_kept(world: &World<'_>) -> Verdict {
+pub(super) fn accepted_inputs_are_kept(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
         for record in seen.view.records {
-            let gone = inputs.go(record);
-            ensure(gone.is_ok(), InvariantId::V2, *session, || {
-                format!("an input of {record:?}: {}", gone.err().unwrap_or_default())
+            let applied = inputs.apply(record);
+            ensure(applied.is_ok(), InvariantId::V2, *session, || {
+                format!("an input of {record:?}: {}", applied.err().unwrap_or_default())
             })?;
         }
         let Some(state) = seen.view.state else { continue };
         let queued: BTreeSet<InputId> = state.queue.iter().map(|queued| queued.input.id).collect();
         let expected: BTreeSet<InputId> = inputs.queue.iter().copied().collect();
         ensure(queued == expected, InvariantId::V2, *session, || {
-            format!("{queued:?} wait in the state, {expected:?} were accepted and never taken")
+            format!("the state queues {queued:?}, but {expected:?} were accepted and never taken")
         })?;
         let waiting = state.run.iter().flat_map(|run| &run.waiting).map(|queued| queued.input.id);
         ensure(waiting.eq(inputs.waiting.iter().copied()), InvariantId::V2, *session, || {
-            format!("the run in flight was opened with {:?}, and has forgotten some", inputs.waiting)
+            format!("the run in flight was opened with {:?}, but lacks some", inputs.waiting)
         })?;
     }
     Ok(())
 }
 
-/// The queue never exceeds its bound; an input that opens a run at once is not queued.
+/// The queue never exceeds its bound. An input that opens a run immediately is not queued.
 pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(bound) = seen.limits().and_then(|limits| usize::try_from(limits.queue).ok()) else { continue };
         let mut inputs = Inputs::default();
         let mut records = seen.view.records.iter().peekable();
         while let Some(record) = records.next() {
-            let gone = inputs.go(record);
+            let applied = inputs.apply(record);
             let opens = matches!(records.peek(), Some(Record::RunOpened(_)));
             let len = inputs.queue.len().saturating_sub(usize::from(opens));
-            ensure(gone.is_err() || len <= bound, InvariantId::B1, *session, || {
-                format!("{len} inputs wait where {bound} is the bound")
+            ensure(applied.is_err() || len <= bound, InvariantId::B1, *session, || {
+                format!("{len} inputs are queued, but the bound is {bound}")
             })?;
         }
     }
     Ok(())
 }
 
-/// Rule 9: a queue that should stay queued does, and any other opens the next run with the end of the last.
+/// Rule 9: at the end of a run the queue opens the next run, unless it should stay queued.
 pub(super) fn queue_stands(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
         let mut must_stay = false;
         let mut records = seen.view.records.iter().peekable();
         while let Some(record) = records.next() {
-            if inputs.go(record).is_err() {
+            if inputs.apply(record).is_err() {
                 break;
             }
             if matches!(record, Record::InputAccepted(_)) {
-                // An input after the cancel of the tree lifts it.
+                // An input after the cancel of the tree ends that state.
                 must_stay = false;
             } else if let Record::RunHeld { why, .. } = record {
                 must_stay |= matches!(**why, Hold::Closing { queue_stands: true, .. });
@@ -128,7 +128,7 @@ fn after_end(
     next: Option<&Record>,
 ) -> Verdict {
     ensure_if(must_stay, stays, InvariantId::S12, session, || {
-        "the queue was to stay queued when the run closed, and not when it ended".to_owned()
+        "the queue should stay queued at the close of the run, but not at its end".to_owned()
     })?;
     let opens = matches!(next, Some(Record::RunOpened(_)));
     let waits = !inputs.queue.is_empty();

@@ -15,7 +15,7 @@ struct Hidden {
 }
 
 impl Hidden {
-    /// Returns them after the first `records` of the journal.
+    /// Returns the hidden messages after the first `records` of the journal.
     fn before(seen: &Seen<'_>, records: usize) -> Self {
         let mut hidden = Self::default();
         for record in seen.view.records.iter().take(records) {
@@ -50,7 +50,7 @@ impl Hidden {
 }
 
 /// No model call contains a run that was rolled back before its turn.
-pub(super) fn no_model_is_given_it(world: &World<'_>) -> Verdict {
+pub(super) fn no_model_receives_rolled_back_runs(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {
         let (Some(messages), Some(seen)) = (&given.messages, world.sessions.get(&given.run.session)) else { continue };
@@ -60,20 +60,20 @@ pub(super) fn no_model_is_given_it(world: &World<'_>) -> Verdict {
         let inherited = seen.created.map_or(0, |created| created.inherited.len());
         let trace = messages.iter().skip(inherited).find(|message| hidden.holds(message));
         ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, given.run.session, || {
-            format!("turn {} is given {trace:?} of a run that was rolled back", given.turn)
+            format!("turn {} receives {trace:?} of a run that was rolled back", given.turn)
         })?;
     }
     Ok(())
 }
 
-/// No branch inherits a run that was rolled back before its birth.
-pub(super) fn no_branch_inherits_it(world: &World<'_>) -> Verdict {
+/// No branch inherits a run that was rolled back before its creation.
+pub(super) fn no_branch_inherits_rolled_back_runs(world: &World<'_>) -> Verdict {
     for seen in world.sessions.values() {
         let inherited = seen.created.map_or(0, |created| created.inherited.len());
         for (at, branch) in &seen.branches {
-            let Some(born) = world.sessions.get(&branch.child).and_then(|child| child.created) else { continue };
+            let Some(created) = world.sessions.get(&branch.child).and_then(|child| child.created) else { continue };
             let hidden = Hidden::before(seen, *at);
-            let trace = born.inherited.iter().skip(inherited).find(|message| hidden.holds(message));
+            let trace = created.inherited.iter().skip(inherited).find(|message| hidden.holds(message));
             ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, branch.child, || {
                 format!("it inherits {trace:?} of a run that was rolled back")
             })?;

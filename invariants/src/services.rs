@@ -22,7 +22,9 @@ pub(super) fn answers_of_completed_runs(world: &World<'_>) -> Verdict {
                 let hosts = run.opened.is_some_and(|(_, opened)| matches!(opened.owner, Owner::Host(_)));
                 hosts && run.ended.is_some_and(|(_, ended)| ended.outcome == Outcome::Completed)
             });
-            ensure(completed, InvariantId::N3, *session, || format!("{record:?} of a service that did not complete"))?;
+            ensure(completed, InvariantId::N3, *session, || {
+                format!("{record:?} of a service session that did not complete")
+            })?;
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ pub(super) fn one_end(world: &World<'_>) -> Verdict {
     })
 }
 
-/// When no external event is awaited, every run has ended.
+/// If no external event is awaited, every run has ended.
 pub(super) fn all_ended(world: &World<'_>) -> Verdict {
     let waits = |activation: &Activation| {
         !(activation.models.is_empty()
@@ -46,12 +46,14 @@ fn has_asked(turn: &Turn) -> bool {
     turn.calls.iter().any(|call| matches!(call.phase, CallPhase::Asked(_)))
 }
 
-pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
+pub(super) fn ends_never_change(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (no, run) in &seen.runs {
             let Some((at, ended)) = run.ended else { continue };
             let later = seen.view.records.iter().skip(at.saturating_add(1)).find(|record| run_of(record) == Some(*no));
-            ensure(later.is_none(), InvariantId::S2, *session, || format!("run {no} has ended, and then {later:?}"))?;
+            ensure(later.is_none(), InvariantId::S2, *session, || {
+                format!("run {no} has ended, but {later:?} follows")
+            })?;
             if let Some((_, fixed, _)) = run.closing {
                 ensure(*fixed == ended.outcome, InvariantId::S2, *session, || {
                     format!("run {no} was closing as {fixed:?} and ended as {:?}", ended.outcome)
@@ -59,7 +61,7 @@ pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
             }
             if let Some(last) = seen.view.state.and_then(|state| state.last.as_ref()).filter(|last| last.run == *no) {
                 ensure(last.outcome == ended.outcome, InvariantId::S2, *session, || {
-                    format!("run {no} ended as {:?}, and its state says {:?}", ended.outcome, last.outcome)
+                    format!("run {no} ended as {:?}, but its state has {:?}", ended.outcome, last.outcome)
                 })?;
             }
         }
@@ -68,7 +70,7 @@ pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
             let key = RunKey { session: item.child, run };
             let Some((_, ended)) = world.run(key).and_then(|run| run.ended) else { continue };
             ensure(item.has_outcome(&ended.outcome), InvariantId::S2, *session, || {
-                format!("{key:?} ended as {:?}, and its notice says {:?}", ended.outcome, item.outcome)
+                format!("{key:?} ended as {:?}, but its notice has {:?}", ended.outcome, item.outcome)
             })?;
         }
     }
@@ -127,7 +129,7 @@ pub(super) fn runs_in_order(world: &World<'_>) -> Verdict {
         for record in seen.view.records {
             if let Record::RunOpened(opened) = record {
                 ensure(opened.run == next, InvariantId::S9, *session, || {
-                    format!("run {} where {next} is next", opened.run)
+                    format!("run {}, but {next} was expected", opened.run)
                 })?;
                 next = next.next();
             }
@@ -189,7 +191,7 @@ pub(super) fn open_is_counted(world: &World<'_>) -> Verdict {
             .count();
         let open = usize::try_from(turn.open).unwrap_or(usize::MAX);
         ensure(open == without_result && turn.calls.len() == call_count, InvariantId::S11, *session, || {
-            format!("turn {}: {open} calls said to be open, {without_result} of {call_count} have no result", turn.no)
+            format!("turn {}: {open} calls count as open, {without_result} of {call_count} have no result", turn.no)
         })?;
     }
     Ok(())
@@ -218,7 +220,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
                 reason = Some(found);
             }
             ensure(!needed || backed, InvariantId::S4, *session, || {
-                format!("run {} waits for {found:?}, and no ask is open", run.no)
+                format!("run {} waits for {found:?}, but no ask is open", run.no)
             })
         };
         if let Some(turn) = &run.turn {
@@ -226,7 +228,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
             needs(turn.streaming, stream, Reason::Model)?;
             needs(turn.local > 0, !awaits.tools.is_empty(), Reason::Tools)?;
             let put = (0_u32..).zip(&turn.calls).filter(|(_, call)| matches!(call.phase, CallPhase::Asked(_)));
-            let standing = put.into_iter().all(|(ix, _)| stands(world, *session, CallId { turn: turn.no, ix }));
+            let standing = put.into_iter().all(|(ix, _)| ask_is_open(world, *session, CallId { turn: turn.no, ix }));
             needs(has_asked(turn), standing || !world.complete, Reason::Ask)?;
             // An unstarted call waits for an earlier one of its answer, the ledger, or a slot.
             let ahead =
@@ -243,7 +245,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
 }
 
 /// Returns whether the ask for `call` is open at its root.
-fn stands(world: &World<'_>, session: SessionId, call: CallId) -> bool {
+fn ask_is_open(world: &World<'_>, session: SessionId, call: CallId) -> bool {
     world.rows.iter().any(|row| row.from == session && row.kind == RowKind::Ask && row.key == RowKey::Call(call))
 }
 
@@ -269,7 +271,7 @@ pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
                         | Record::AskAnswered { verdict: AskVerdict::Allow | AskVerdict::Always, .. }
                 );
             ensure(due, InvariantId::S12, *session, || {
-                format!("a slot is asked for, and nothing was taken: {before:?}")
+                format!("a slot is requested, but nothing was taken: {before:?}")
             })?;
         }
     }
@@ -280,12 +282,15 @@ pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };
         match state.run.as_deref() {
-            Some(run) => waits_rightly(*session, seen, state, run)?,
+            Some(run) => check_queue_of_run(*session, seen, state, run)?,
             None => {
                 let last = seen.runs.values().last().and_then(|run| run.ended);
-                let stands = last.is_some_and(|(_, ended)| ended.queue_stands);
-                ensure(state.queue.is_empty() || stands, InvariantId::S12, *session, || {
-                    format!("{} inputs wait in a quiet session whose queue was not to stay queued", state.queue.len())
+                let ask_is_open = last.is_some_and(|(_, ended)| ended.queue_stands);
+                ensure(state.queue.is_empty() || ask_is_open, InvariantId::S12, *session, || {
+                    format!(
+                        "{} inputs are queued in a quiet session whose queue should not stay queued",
+                        state.queue.len()
+                    )
                 })?;
             }
         }
@@ -293,14 +298,14 @@ pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn waits_rightly(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) -> Verdict {
+fn check_queue_of_run(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) -> Verdict {
     let turn = run.turn.as_ref();
     let local = turn.is_some_and(|turn| turn.streaming || turn.local > 0);
     let open = turn.is_some_and(|turn| turn.open > 0);
     match &run.hold {
         Some(Hold::Closing { outcome, .. }) => {
             ensure(local || !run.owned.is_empty(), InvariantId::S12, session, || {
-                format!("run {} is closing as {outcome:?} and waits for nothing of its own", run.no)
+                format!("run {} is closing as {outcome:?}, but waits for nothing of its own", run.no)
             })
         }
         hold => {
@@ -313,7 +318,7 @@ fn waits_rightly(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) 
             let mut queue = state.queue.iter().filter(|queued| !waits(queued));
             let takeable = queue.any(|queued| !model || queued.lane() == Lane::Steer);
             ensure(local || open || slot || parked || !takeable, InvariantId::S12, session, || {
-                format!("{} inputs wait in run {} at rest or held", state.queue.len(), run.no)
+                format!("{} inputs are queued in run {} at rest or held", state.queue.len(), run.no)
             })?;
             match hold {
                 Some(Hold::Interrupted { .. }) => interrupt_reached(session, seen, run),
@@ -335,7 +340,7 @@ fn interrupt_reached(session: SessionId, seen: &Seen<'_>, run: &Run) -> Verdict 
         let request =
             run.owned.get(&id).is_none_or(|owned| owned.cancel_asked || seen.cancel_asked.contains(&(owned.child, id)));
         ensure(request, InvariantId::S12, session, || {
-            format!("run {} is interrupted, and blocking call {id} continues", run.no)
+            format!("run {} is interrupted, but blocking call {id} continues", run.no)
         })?;
     }
     Ok(())

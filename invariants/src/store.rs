@@ -6,24 +6,24 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::outcome::Outcome;
 
-/// A start where nothing was left to do does nothing.
-pub(super) fn rest_is_left(world: &World<'_>) -> Verdict {
+/// A start without pending work changes nothing.
+pub(super) fn start_at_rest_changes_nothing(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.boots.iter().try_for_each(|boot| {
-        ensure_if(boot.at_rest, boot.wrote == 0, InvariantId::J7, somewhere(world), || {
+        ensure_if(boot.at_rest, boot.wrote == 0, InvariantId::J7, any_session(world), || {
             format!("a start at rest, at {:?}, wrote {} frames", boot.at, boot.wrote)
         })
     })
 }
 
-/// Whatever cut recoveries short before it, the one that gets through comes to what one alone comes to.
+/// A completed recovery has the same result, however many recoveries were cut short before it.
 pub(super) fn same_recovery(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let clean = |crash| observed.recoveries.iter().find(|other| other.crash == crash && other.cut == 0);
     observed.recoveries.iter().try_for_each(|recovery| {
         let Some(clean) = clean(recovery.crash.clone()) else { return Ok(()) };
         let other = difference(clean, recovery);
-        ensure(other.is_none(), InvariantId::J7, other.map_or_else(|| somewhere(world), |(at, ..)| at), || {
+        ensure(other.is_none(), InvariantId::J7, other.map_or_else(|| any_session(world), |(at, ..)| at), || {
             let (cut, crash) = (recovery.cut, &recovery.crash);
             format!("{crash}: (session, at once, after {cut} that were cut) {other:?}")
         })
@@ -46,20 +46,24 @@ pub(super) fn set_aside(world: &World<'_>) -> Verdict {
     let describe = |session: &SessionId, is: &str| format!("session {session} is {is}");
     damaged.iter().try_for_each(|session| {
         ensure(!served.contains(session), InvariantId::J8, *session, || {
-            describe(session, "damaged, and answers as ever")
+            describe(session, "damaged, but answers as usual")
         })?;
         ensure(refused.contains(session), InvariantId::J8, *session, || {
-            describe(session, "damaged, and does not say so")
+            describe(session, "damaged, but does not report it")
         })
     })?;
     let others = world.sessions.keys().chain(refused).filter(|session| !damaged.contains(session));
     others.into_iter().try_for_each(|session| {
-        ensure(!refused.contains(session), InvariantId::J8, *session, || describe(session, "sound, and is refused"))?;
-        ensure(served.contains(session), InvariantId::J8, *session, || describe(session, "sound, and does not answer"))
+        ensure(!refused.contains(session), InvariantId::J8, *session, || {
+            describe(session, "undamaged, but is refused")
+        })?;
+        ensure(served.contains(session), InvariantId::J8, *session, || {
+            describe(session, "undamaged, but does not answer")
+        })
     })
 }
 
-/// From a failure until the store is opened again no word rests on what was not durable before it.
+/// After a failure and until the store is reopened, no acknowledgement relies on records that were not durable before it.
 pub(super) fn poisoned(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.failures.iter().try_for_each(|Failure { at, reopened, durable }| {
@@ -77,15 +81,15 @@ pub(super) fn poisoned(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An erased session has no record left.
+/// An erased session has no records.
 pub(super) fn erased(world: &World<'_>) -> Verdict {
     world.erased.iter().try_for_each(|session| {
         let left = world.sessions.get(session).map_or(0, |seen| seen.view.records.len());
-        ensure(left == 0, InvariantId::J10, *session, || format!("it is erased, and {left} of its records are left"))
+        ensure(left == 0, InvariantId::J10, *session, || format!("it is erased, but {left} of its records remain"))
     })
 }
 
-/// For what concerns no session more than another.
-fn somewhere(world: &World<'_>) -> SessionId {
+/// Returns a session for violations that concern no particular one.
+fn any_session(world: &World<'_>) -> SessionId {
     world.sessions.keys().next().copied().unwrap_or(SessionId(uuid::Uuid::nil()))
 }

@@ -1,6 +1,6 @@
 //! The decision table, checked from the records: S-3.
 //!
-//! `state::legal` says what the fold needs; this says what a decision may write in each column.
+//! `state::legal` has the conditions of the fold. These predicates have the records that a decision may write in each column.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +18,9 @@ pub(super) fn transitions(world: &World<'_>) -> Verdict {
             let allowed = walk.allows(record);
             ensure(allowed.is_ok(), InvariantId::S3, *session, || {
                 let why = allowed.err().unwrap_or_default();
-                format!("record {} is {} where {why}: {record:?}", at.saturating_add(1), record.kind())
+                format!("record {} is {}, but {why}: {record:?}", at.saturating_add(1), record.kind())
             })?;
-            walk.go(record);
+            walk.apply(record);
         }
     }
     Ok(())
@@ -52,7 +52,7 @@ struct Walk {
     closed: bool,
     deleted: bool,
     titled: bool,
-    /// Service sessions whose answer was not taken.
+    /// Service sessions whose answer was not taken yet.
     services: BTreeSet<SessionId>,
 }
 
@@ -69,8 +69,8 @@ impl Walk {
         let dead = !matches!(record, Record::NoticeTaken(_) | Record::ContinueRefused { .. });
         need(!(self.deleted && dead), "the session is deleted")?;
         match record {
-            Record::SessionCreated(_) => Err("the session was born before"),
-            // Rows that others wrote may still arrive: an end, or an owner that does not know yet.
+            Record::SessionCreated(_) => Err("the session was created before"),
+            // Rows of other sessions may still arrive: an end, or a request of an owner that was not notified yet.
             Record::NoticeTaken(taken) => match taken.carrier {
                 Carrier::Message => Ok(()),
                 Carrier::Result | Carrier::Await { .. } => within(&[Started, Held, Closing], "no call can be open"),
@@ -82,7 +82,7 @@ impl Walk {
             },
             Record::InputAccepted(_) => need(!self.closed, "the session is closed"),
             Record::QueueChanged { change: QueueChange::Removed(ids), .. } => {
-                need(!ids.is_empty(), "nothing is removed")
+                need(!ids.is_empty(), "no input is removed")
             }
             Record::QueueChanged { change: QueueChange::Cleared, .. } | Record::BranchCreated(_) => Ok(()),
             Record::RunOpened(_) => {
@@ -102,8 +102,8 @@ impl Walk {
                 within(&[Started, Held, Closing], "no call can be open")?;
                 self.is_open(finished.call)
             }
-            Record::ChildSpawned(_) | Record::ContinueAsked(_) => within(&[Started], "nothing is spawned"),
-            Record::CancelAsked { .. } => within(&[Started, Held, Closing], "no run owns any"),
+            Record::ChildSpawned(_) | Record::ContinueAsked(_) => within(&[Started], "no child can be started"),
+            Record::CancelAsked { .. } => within(&[Started, Held, Closing], "no run can own others"),
             Record::RunParked { .. } => {
                 within(&[Started], "no run works")?;
                 need(self.stream.is_none(), "a stream is in flight")
@@ -149,7 +149,7 @@ impl Walk {
             Record::SessionReopened { .. } => need(self.closed, "the session is open"),
             Record::SessionDeleted { .. } => within(&[Quiet], "a run is in flight"),
             Record::TitleSet(set) => {
-                need(set.by == By::Person || !self.titled, "there is a title")?;
+                need(set.by == By::Person || !self.titled, "a title exists")?;
                 need(set.of.is_none_or(|of| self.services.contains(&of)), "no service session answers")
             }
             Record::SummarySet(set) => need(self.services.contains(&set.of), "no service session answers"),
@@ -167,25 +167,25 @@ impl Walk {
 
     fn compacts(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
         self.streams(turn, attempt)?;
-        need(self.compacts, "it waits for no compaction")
+        need(self.compacts, "the attempt waits for no compaction")
     }
 
     fn streams(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
-        need(self.stream == Some((turn, attempt)), "it is not awaited")
+        need(self.stream == Some((turn, attempt)), "the attempt is not awaited")
     }
 
     fn is_open(&self, call: CallId) -> Allowed {
         need(self.open.contains(&call), "the call is not open")
     }
 
-    /// Returns the fields that the birth and the end of a run leave unchanged; the others are reset.
+    /// Returns the fields that the opening and the end of a run leave unchanged. The others are reset.
     fn between_runs(&mut self) -> Self {
         let services = std::mem::take(&mut self.services);
         let compactions = self.compactions;
         Self { closed: self.closed, titled: self.titled, services, compactions, ..Self::default() }
     }
 
-    fn go(&mut self, record: &Record) {
+    fn apply(&mut self, record: &Record) {
         match record {
             Record::RunOpened(_) => {
                 *self = Self { column: Column::Queued, ..self.between_runs() };

@@ -1,4 +1,4 @@
-//! Each predicate holds in one good world, and fails with one thing changed.
+//! Each predicate holds in a good world, and fails after one change of it.
 
 mod clients;
 mod compactions;
@@ -28,7 +28,7 @@ use subtend_session::state::{Ended, Queued};
 use subtend_session::usage::Usage;
 
 #[test]
-fn there_are_sixty_one_and_each_has_its_own_id() {
+fn there_are_sixty_one_invariants_with_distinct_ids() {
     let ids: BTreeSet<&str> = InvariantId::ALL.iter().map(|id| id.id()).collect();
     assert_eq!((InvariantId::ALL.len(), ids.len()), (61, 61));
     assert_eq!(InvariantId::S12.to_string(), "S-12");
@@ -36,7 +36,7 @@ fn there_are_sixty_one_and_each_has_its_own_id() {
 }
 
 #[test]
-fn good_worlds_hold() {
+fn good_worlds_violate_nothing() {
     for scene in [Scene::good(), Scene::child_at_work(), Scene::continued(), Scene::allowed(), Scene::asking()] {
         assert_eq!(scene.with(always), Ok(()));
         assert_eq!(scene.with(quiescent), Ok(()));
@@ -45,7 +45,7 @@ fn good_worlds_hold() {
 }
 
 #[test]
-fn partial_world_is_judged_by_what_it_shows() {
+fn partial_world_is_judged_only_by_its_contents() {
     let scene = Scene::good();
     let rows = BTreeSet::new();
     let alone = View { records: &scene.child, ..View::default() };
@@ -54,12 +54,12 @@ fn partial_world_is_judged_by_what_it_shows() {
 }
 
 #[test]
-fn j10_an_erased_child_is_not_missed() {
+fn j10_erased_child_is_not_required_in_the_world() {
     for scene in [Scene::good(), Scene::continued(), Scene::allowed()] {
         let root = View { records: &scene.root, state: Some(&scene.root_state), ..View::default() };
         let rows = BTreeSet::new();
         let missed = World::new([(ROOT, root.clone())], &rows, None, true);
-        assert!(always(&missed).is_err(), "a child that is not there is missed");
+        assert!(always(&missed).is_err(), "an absent child is required");
         let erased = World::new([(ROOT, root)], &rows, None, true).without([CHILD]);
         assert_eq!((always(&erased), quiescent(&erased)), (Ok(()), Ok(())));
     }
@@ -73,7 +73,7 @@ const JOURNAL: &[Case] = &[
     ("the tail is missing", Scene::good, |s| s.root.truncate(END), &[InvariantId::J2]),
     ("two births", Scene::good, |s| s.root.push(created(Place::Root)), &[InvariantId::J2]),
     ("an older activation writes", Scene::good, |s| s.frames[1].epoch = Epoch(0), &[InvariantId::J6]),
-    ("a fenced activation lives", Scene::good, |s| s.activation = Some(Activation::default()), &[InvariantId::J6]),
+    ("a fenced activation is alive", Scene::good, |s| s.activation = Some(Activation::default()), &[InvariantId::J6]),
     ("an end without its row", Scene::child_at_work, |s| s.child = Scene::good().child, &[InvariantId::J3]),
     (
         "a row taken and not deleted",
@@ -81,8 +81,8 @@ const JOURNAL: &[Case] = &[
         |s| _ = s.rows.insert(NOTICE_ROW),
         &[InvariantId::J3, InvariantId::N1],
     ),
-    ("a row of no end", Scene::child_at_work, |s| _ = s.rows.insert(NOTICE_ROW), &[InvariantId::J3]),
-    ("a call without the birth", Scene::child_at_work, |s| s.child.clear(), &[InvariantId::J3]),
+    ("a row without an end", Scene::child_at_work, |s| _ = s.rows.insert(NOTICE_ROW), &[InvariantId::J3]),
+    ("a call without the child's creation", Scene::child_at_work, |s| s.child.clear(), &[InvariantId::J3]),
     ("an erased session has records", Scene::good, |s| s.erased.push(CHILD), &[InvariantId::J10]),
     (
         "the fold has another title",
@@ -157,7 +157,7 @@ const SESSION: &[Case] = &[
     ),
     ("a run number is left out", Scene::good, |s| s.root.push(opened(3, Owner::Person)), &[InvariantId::S9]),
     (
-        "a run next to a run",
+        "two runs in flight",
         Scene::at_work,
         |s| s.root.push(opened(2, Owner::Person)),
         &[InvariantId::S9, InvariantId::S10],
@@ -170,13 +170,13 @@ const SESSION: &[Case] = &[
         &[InvariantId::S11],
     ),
     (
-        "closing, and waiting for nothing",
+        "a closing run waits for nothing",
         Scene::at_work,
         |s| s.root_run().hold = Some(Hold::Closing { outcome: Outcome::Lost, queue_stands: false }),
         &[InvariantId::S12, InvariantId::S4],
     ),
     (
-        "a slot for no reason",
+        "a slot request without a reason",
         Scene::at_work,
         |s| s.root.push(Record::RunParked { run: RunNo(1), why: Park::Slot, worked_ms: 0 }),
         &[InvariantId::S12],
@@ -214,7 +214,7 @@ const TREE: &[Case] = &[
         |s| s.child_state.limits = Arc::new(Limits { max_depth: 0, ..Limits::default() }),
         &[InvariantId::T2],
     ),
-    ("a slot held and not counted", Scene::child_at_work, |s| s.ledger.owned.used.clear(), &[InvariantId::T3]),
+    ("a held slot is not counted", Scene::child_at_work, |s| s.ledger.owned.used.clear(), &[InvariantId::T3]),
     (
         "more slots than there are",
         Scene::child_at_work,
@@ -231,7 +231,7 @@ const TREE: &[Case] = &[
         &[InvariantId::T3],
     ),
     (
-        "a slot held by who only waits",
+        "a waiting run holds a slot",
         Scene::child_at_work,
         |s| {
             let run = s.child_state.run.as_mut().expect("the child works");
@@ -250,13 +250,13 @@ const TREE: &[Case] = &[
         &[InvariantId::T4],
     ),
     (
-        "cancelled by a person who did not",
+        "cancelled by a person without a cancel",
         Scene::good,
         |s| s.root[END] = ended(1, Outcome::Cancelled { by: By::Person }),
         &[InvariantId::T5],
     ),
     (
-        "cancelled by an owner that is not over",
+        "cancelled by an owner that has not ended",
         Scene::child_at_work,
         |s| {
             let by = By::Owner { outcome: OutcomeKind::Lost };
@@ -301,7 +301,12 @@ const TREE: &[Case] = &[
         },
         &[InvariantId::T6],
     ),
-    ("completed over a child", Scene::child_at_work, |s| s.root.push(ended(1, Outcome::Completed)), &[InvariantId::T7]),
+    (
+        "completed with a running child",
+        Scene::child_at_work,
+        |s| s.root.push(ended(1, Outcome::Completed)),
+        &[InvariantId::T7],
+    ),
     (
         "a ceiling above the parent's",
         Scene::good,
@@ -381,7 +386,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn each_predicate_sees_what_it_is_for() {
+fn each_predicate_detects_its_violations() {
     for (what, scene, change, seen_by) in cases() {
         let mut scene = scene();
         change(&mut scene);
@@ -394,7 +399,7 @@ fn each_predicate_sees_what_it_is_for() {
 
 /// Each part of an invariant, not only each id.
 #[test]
-fn every_predicate_is_seen_to_fail() {
+fn every_predicate_fails_in_some_case() {
     let worlds: Vec<Scene> = cases()
         .into_iter()
         .map(|(_, scene, change, _)| {
@@ -411,7 +416,7 @@ fn every_predicate_is_seen_to_fail() {
 }
 
 #[test]
-fn a_world_tells_only_where_a_claim_is_examined() {
+fn world_counts_as_telling_only_if_a_claim_is_examined() {
     let (coverage, rows) = (Coverage::default(), BTreeSet::new());
     assert_eq!(coverage.judge(&World::new([], &rows, None, true), true), Ok(()));
     let of_nothing: Vec<_> = coverage.counts().filter(|(_, count)| *count != Count { judged: 1, telling: 0 }).collect();
@@ -424,7 +429,7 @@ fn a_world_tells_only_where_a_claim_is_examined() {
 }
 
 #[test]
-fn a_refusal_after_the_shutdown_is_right() {
+fn refusal_after_the_shutdown_is_legal() {
     let mut scene = Scene::good();
     scene.observed.shutdown = Some(observed::Shutdown { asked: When::default(), returned: None, grace_ms: 0 });
     let (at, queue, answer) = (When { order: 1, ms: 0 }, "inbox".into(), observed::QueueAnswer::Stopped);
@@ -434,14 +439,14 @@ fn a_refusal_after_the_shutdown_is_right() {
 }
 
 #[test]
-fn every_id_has_a_predicate() {
+fn every_invariant_has_a_predicate() {
     let judged: BTreeSet<InvariantId> = ALWAYS.iter().chain(QUIESCENT).map(|predicate| predicate.id).collect();
     let not: Vec<InvariantId> = InvariantId::ALL.iter().copied().filter(|id| !judged.contains(id)).collect();
     assert_eq!(not, Vec::new());
 }
 
 #[test]
-fn a_violation_says_which_where_and_what() {
+fn violation_names_invariant_session_and_fact() {
     let mut scene = Scene::good();
     scene.ledger.owned.used.insert(ROOT, 1);
     let violation = scene.with(quiescent).expect_err("a slot is not returned");

@@ -11,11 +11,11 @@ use subtend_session::place::{BranchKind, Owner, Place, Worktree};
 use subtend_session::record::BranchCreated;
 
 /// The parent has the record of the call or branch that created a child.
-pub(super) fn parents_know(world: &World<'_>) -> Verdict {
+pub(super) fn parents_record_children(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(Place::Child { parent, call, kind, .. }) = seen.place() else { continue };
         let Some(parent) = world.sessions.get(parent) else {
-            ensure(world.lacks(*parent), InvariantId::T1, *session, || format!("its parent {parent} is not there"))?;
+            ensure(world.lacks(*parent), InvariantId::T1, *session, || format!("its parent {parent} does not exist"))?;
             continue;
         };
         let known = match call {
@@ -23,7 +23,7 @@ pub(super) fn parents_know(world: &World<'_>) -> Verdict {
             None => parent.branches.iter().any(|(_, branch)| branch.child == *session && branch.kind == *kind),
         };
         ensure(known, InvariantId::T1, *session, || match call {
-            Some(call) => format!("its parent has no record of call {call} making it"),
+            Some(call) => format!("its parent has no record of its creation by call {call}"),
             None => format!("its parent has no record of a {kind:?} branch"),
         })?;
     }
@@ -35,14 +35,18 @@ pub(super) fn places(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (_, spawned) in &seen.spawned {
             let other = mothers.insert(spawned.child, *session);
-            ensure(other.is_none(), InvariantId::T2, spawned.child, || format!("made by {session} and by {other:?}"))?;
+            ensure(other.is_none(), InvariantId::T2, spawned.child, || {
+                format!("created by {session} and by {other:?}")
+            })?;
         }
         for (at, branch) in &seen.branches {
             let other = mothers.insert(branch.child, *session);
-            ensure(other.is_none(), InvariantId::T2, branch.child, || format!("made by {session} and by {other:?}"))?;
+            ensure(other.is_none(), InvariantId::T2, branch.child, || {
+                format!("created by {session} and by {other:?}")
+            })?;
             let there = usize::try_from(branch.at.0).is_ok_and(|seq| (1..=*at).contains(&seq));
             ensure(there, InvariantId::T2, branch.child, || {
-                format!("it hangs on record {} of {session}, which is not before it", branch.at)
+                format!("it branches at record {} of {session}, which is not before it", branch.at)
             })?;
             inherits(world, *session, seen, branch)?;
         }
@@ -60,7 +64,7 @@ fn inherits(world: &World<'_>, parent: SessionId, seen: &Seen<'_>, branch: &Bran
         Message::Result { .. } | Message::Prompt { .. } => false,
     });
     ensure(later.is_none(), InvariantId::T2, branch.child, || {
-        format!("it hangs on record {} of {parent}, and inherits {later:?}", branch.at)
+        format!("it branches at record {} of {parent}, but inherits {later:?}", branch.at)
     })
 }
 
@@ -68,7 +72,7 @@ fn place(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     let Some(Place::Child { parent, root, kind, depth, .. }) = seen.place() else { return Ok(()) };
     if let Some(state) = seen.view.state {
         let max = state.limits.max_depth;
-        ensure(*depth <= max, InvariantId::T2, session, || format!("depth {depth} where {max} is the limit"))?;
+        ensure(*depth <= max, InvariantId::T2, session, || format!("depth {depth}, but the limit is {max}"))?;
     }
     let parents = world.sessions.get(parent).and_then(|parent| parent.created);
     if let (Some(created), Some(parents)) = (seen.created, parents) {
@@ -81,12 +85,14 @@ fn place(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
         BranchKind::Human | BranchKind::Alternative | BranchKind::Service => 0,
     };
     let expected = above.depth().saturating_add(step);
-    ensure(*depth == expected, InvariantId::T2, session, || format!("depth {depth} where {expected} is right"))?;
-    ensure(*root == above.root(*parent), InvariantId::T2, session, || format!("root {root} is not its parent's"))?;
+    ensure(*depth == expected, InvariantId::T2, session, || format!("depth {depth}, but {expected} was expected"))?;
+    ensure(*root == above.root(*parent), InvariantId::T2, session, || {
+        format!("root {root} differs from that of its parent")
+    })?;
     let mut passed = BTreeSet::from([session]);
     let mut at = Some(*parent);
     while let Some(id) = at {
-        ensure(passed.insert(id), InvariantId::T2, session, || format!("{id} is above itself"))?;
+        ensure(passed.insert(id), InvariantId::T2, session, || format!("{id} is its own ancestor"))?;
         at = world.sessions.get(&id).and_then(|seen| seen.place()).and_then(Place::parent);
     }
     Ok(())
@@ -119,10 +125,12 @@ pub(super) fn slots(world: &World<'_>) -> Verdict {
             all = all.saturating_add(used);
             let held = ledger.lagging || holding <= used;
             ensure(held && used <= pool.per_root, InvariantId::T3, *root, || {
-                format!("{holding} hold a slot, {used} are in use, {} exist", pool.per_root)
+                format!("{holding} runs hold a slot, {used} are in use, the limit is {}", pool.per_root)
             })?;
             let within = ledger.global.is_none_or(|global| all <= global);
-            ensure(within, InvariantId::T3, *root, || format!("{all} slots are in use of all {:?}", ledger.global))?;
+            ensure(within, InvariantId::T3, *root, || {
+                format!("{all} slots are in use, the limit of the host is {:?}", ledger.global)
+            })?;
         }
     }
     Ok(())
@@ -140,11 +148,11 @@ pub(super) fn slots_recounted(world: &World<'_>) -> Verdict {
 }
 
 /// A waiting run has released its slot.
-pub(super) fn idle_hold_none(world: &World<'_>) -> Verdict {
+pub(super) fn waiting_runs_hold_no_slot(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(run) = seen.view.state.and_then(|state| state.run.as_ref()).filter(|run| run.slot) else { continue };
         let works = run.turn.as_ref().is_some_and(|turn| turn.streaming || turn.local > 0);
-        ensure(works, InvariantId::T3, *session, || format!("run {} holds a slot, and only waits", run.no))?;
+        ensure(works, InvariantId::T3, *session, || format!("run {} holds a slot, but only waits", run.no))?;
     }
     Ok(())
 }
@@ -164,16 +172,19 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
         if let Some(kind) = by_owner(outcome) {
             let Some((owner, _)) = run.owner() else {
                 return ensure(false, InvariantId::T5, key.session, || {
-                    format!("run {} has no owning run, and {outcome:?}", key.run)
+                    format!("run {} has no owner, but is {outcome:?}", key.run)
                 });
             };
-            ensure(is_over(world, owner, kind) || is_left(world, owner, kind), InvariantId::T5, key.session, || {
-                format!("run {} is {outcome:?}, and its owner is not over so", key.run)
-            })?;
+            ensure(
+                has_ended_as(world, owner, kind) || ended_by_host_death(world, owner, kind),
+                InvariantId::T5,
+                key.session,
+                || format!("run {} is {outcome:?}, but its owner has no such end", key.run),
+            )?;
         }
         if let (Outcome::Cancelled { by: By::Person }, Some(ledger)) = (outcome, world.ledger) {
             ensure(ledger.cancelled.contains(&key), InvariantId::T5, key.session, || {
-                format!("run {} is cancelled by a person, and no such cancel happened", key.run)
+                format!("run {} is cancelled by a person, but no such cancel happened", key.run)
             })?;
         }
         if let (Outcome::Cancelled { by: By::Model { .. } }, Some((owner, call))) = (outcome, run.owner()) {
@@ -182,24 +193,24 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
                 .get(&owner.session)
                 .is_none_or(|owner| owner.cancel_asked.contains(&(key.session, call)));
             ensure(is_requested, InvariantId::T5, key.session, || {
-                format!("run {} is cancelled by a model, and none asked", key.run)
+                format!("run {} is cancelled by a model, but none requested it", key.run)
             })?;
         }
     }
     Ok(())
 }
 
-/// An interrupt ends only runs that its own run waits for, each of which it cancelled by record.
-pub(super) fn interrupts_spare(world: &World<'_>) -> Verdict {
+/// An interrupt ends only runs that the interrupted run waits for, and only by a recorded cancel.
+pub(super) fn interrupts_end_only_awaited_runs(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         if run.fixed().and_then(by_owner) != Some(OutcomeKind::Interrupted) {
             continue;
         }
         let Some((owner, call)) = run.owner() else { continue };
         let Some(above) = world.sessions.get(&owner.session) else { continue };
-        // Continued by an owner that was held when the host died: it has ended, and nothing started.
-        let left =
-            is_left(world, owner, OutcomeKind::Interrupted) || world.run(owner).is_some_and(|it| it.ended.is_some());
+        // The run was requested by an owner that was held when the host died. It ended without a start.
+        let left = ended_by_host_death(world, owner, OutcomeKind::Interrupted)
+            || world.run(owner).is_some_and(|it| it.ended.is_some());
         if !run.started && left && world.causes().is_none_or(|causes| causes.boots > 0) {
             continue;
         }
@@ -212,34 +223,34 @@ pub(super) fn interrupts_spare(world: &World<'_>) -> Verdict {
 }
 
 /// A detached run has its own cap, outlives owners, and is cancelled only by name or with its whole tree.
-pub(super) fn detached_stand(world: &World<'_>) -> Verdict {
+pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some((_, opened)) = run.opened.filter(|(_, opened)| matches!(opened.owner, Owner::Detached { .. })) else {
             continue;
         };
         ensure(opened.wall_cap_at.is_some() && opened.slot, InvariantId::T6, key.session, || {
-            format!("run {} is detached, and has no cap or no slot of its own", key.run)
+            format!("run {} is detached, but has no cap or no slot of its own", key.run)
         })?;
         let Some(outcome) = run.fixed() else { continue };
         ensure(by_owner(outcome).is_none(), InvariantId::T6, key.session, || {
-            format!("run {} is detached, and ended with an owner: {outcome:?}", key.run)
+            format!("run {} is detached, but ended with an owner: {outcome:?}", key.run)
         })?;
         if let (Outcome::Cancelled { by }, Some(causes)) = (outcome, world.causes()) {
             let root = world.sessions.get(&key.session).and_then(Seen::place).map(|place| place.root(key.session));
             let is_target = causes.cancels.iter().any(|(run, word)| *run == key && word == by)
                 || root.is_some_and(|root| causes.trees.contains(&root));
             ensure(is_target || *by == By::Sweep, InvariantId::T6, key.session, || {
-                format!("run {} is detached and {outcome:?}, and no control named it or its tree", key.run)
+                format!("run {} is detached and {outcome:?}, but no control named it or its tree", key.run)
             })?;
         }
     }
     Ok(())
 }
 
-/// Returns whether `owner` has ended as `kind` says, or is about to be cancelled through an ancestor.
+/// Returns whether `owner` has an end of this `kind`, or is about to be cancelled through an ancestor.
 ///
 /// One token fires for all descendants at once: others may have ended below a run that was not notified yet.
-fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
+fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let Some(run) = world.run(owner) else { return world.lacks(owner.session) };
     let itself =
         run.fixed().is_some_and(|fixed| fixed.kind() == kind) || (kind == OutcomeKind::Interrupted && run.interrupted);
@@ -261,7 +272,7 @@ fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
 /// Returns whether the host died with `owner` in flight and the sweep has not reached it. Its requests are answered
 /// before. If the recovery crashed its actor repeatedly, the actor was given up after its owned runs were notified of
 /// the loss.
-fn is_left(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
+fn ended_by_host_death(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
     if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.fixed().is_some_and(given_up)) {
         return true;
@@ -272,13 +283,13 @@ fn is_left(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
 }
 
 /// A run that ended with its owner has an ended owner, and a run that its owner cancelled alone has ended.
-pub(super) fn words_are_kept(world: &World<'_>) -> Verdict {
+pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((owner, call)), Some(fixed)) = (run.owner(), run.fixed()) else { continue };
         let above = world.run(owner).is_none_or(|above| above.fixed().is_some());
         let alone = by_owner(fixed) == Some(OutcomeKind::Interrupted);
         ensure_if(by_owner(fixed).is_some(), above || alone, InvariantId::T5, key.session, || {
-            format!("run {} is {fixed:?}, and its owner {owner:?} (call {call}) continues", key.run)
+            format!("run {} is {fixed:?}, but its owner {owner:?} (call {call}) continues", key.run)
         })?;
     }
     for seen in world.sessions.values() {
@@ -286,7 +297,7 @@ pub(super) fn words_are_kept(world: &World<'_>) -> Verdict {
             let mut runs = world.sessions.get(child).into_iter().flat_map(|child| child.runs.values());
             let goes_on = runs.find(|run| run.owner().is_some_and(|(_, call)| call == *key) && run.fixed().is_none());
             ensure(goes_on.is_none(), InvariantId::T5, *child, || {
-                format!("the run by key {key} was cancelled by its owner, and continues")
+                format!("the run by key {key} was cancelled by its owner, but continues")
             })?;
         }
     }
@@ -298,7 +309,7 @@ pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {
         let Some((owner, _)) = run.owner() else { continue };
         let Some(outcome) = world.run(owner).and_then(SeenRun::fixed) else { continue };
         let cancelled = matches!(outcome, Outcome::Cancelled { .. });
-        ensure_if(cancelled, run.ended.is_some() || running_down(world, key), InvariantId::T5, key.session, || {
+        ensure_if(cancelled, run.ended.is_some() || is_closing(world, key), InvariantId::T5, key.session, || {
             format!("run {} continues while its owner {owner:?} is {outcome:?}", key.run)
         })?;
     }
@@ -306,7 +317,7 @@ pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {
 }
 
 /// Returns whether a run is closing and waits for owned runs or local work.
-fn running_down(world: &World<'_>, key: RunKey) -> bool {
+fn is_closing(world: &World<'_>, key: RunKey) -> bool {
     world.run(key).is_some_and(|run| run.closing.is_some())
 }
 
@@ -328,7 +339,7 @@ pub(super) fn ends_after_owned(world: &World<'_>) -> Verdict {
             for (at, key, child) in seen.keys().filter(|(at, _, _)| (opened..ended).contains(at)) {
                 let noticed = seen.taken_by_key(child, key).any(|(taken, _)| (at..ended).contains(&taken));
                 ensure(noticed, InvariantId::T7, *session, || {
-                    format!("run {no} ended as {:?} before the end of what call {key} opened", end.outcome)
+                    format!("run {no} ended as {:?} before the end of the run that call {key} opened", end.outcome)
                 })?;
             }
         }
@@ -341,7 +352,7 @@ pub(super) fn owned_ended(world: &World<'_>) -> Verdict {
         let Some((owner, _)) = run.owner() else { return Ok(()) };
         let owner_ended = world.run(owner).is_some_and(|owner| owner.ended.is_some());
         ensure_if(owner_ended, run.ended.is_some(), InvariantId::T7, key.session, || {
-            format!("run {} continues, and its owner {owner:?} has ended", key.run)
+            format!("run {} continues, but its owner {owner:?} has ended", key.run)
         })
     })
 }
@@ -357,10 +368,7 @@ pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
             let at = observed.ended.get(&key).map_or(observed.now.ms, |ended| ended.ms);
             let known = run.ended.is_none() || observed.ended.contains_key(&key);
             ensure_if(known, at <= latest, InvariantId::T5, key.session, || {
-                format!(
-                    "run {} was to end by {latest} ms, as {cancelled:?} was cancelled, and {at} ms is past",
-                    key.run
-                )
+                format!("run {} must end by {latest} ms after the cancel of {cancelled:?}, but it is {at} ms", key.run)
             })?;
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
         for run in seen.runs.values() {
             let Some((_, opened)) = run.opened else { continue };
             ensure(!opened.inputs.is_empty(), InvariantId::N5, *session, || {
-                format!("run {} was opened, and by no input", opened.run)
+                format!("run {} was opened by no input", opened.run)
             })?;
             at_boundaries(*session, seen, run)?;
         }
@@ -98,9 +98,9 @@ pub(super) fn stops(records: &[Record]) -> bool {
 }
 
 /// A run at rest whose owned run has ended continues.
-pub(super) fn the_idle_wake(world: &World<'_>) -> Verdict {
+pub(super) fn idle_runs_wake(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
-        let Some(run) = seen.view.state.filter(|state| idles(state)).and_then(|state| state.run.as_ref()) else {
+        let Some(run) = seen.view.state.filter(|state| is_idle(state)).and_then(|state| state.run.as_ref()) else {
             continue;
         };
         let Some(known) = seen.runs.get(&run.no) else { continue };
@@ -112,14 +112,14 @@ pub(super) fn the_idle_wake(world: &World<'_>) -> Verdict {
             taken.carrier == Carrier::Message && wakes(taken, &mine)
         });
         ensure(!woken || run.is_spent(), InvariantId::N5, *session, || {
-            format!("run {} received the end of a run that it waits for, and sleeps on", run.no)
+            format!("run {} received the end of an awaited run, but stays idle", run.no)
         })?;
     }
     Ok(())
 }
 
 /// Returns whether a run is at rest, neither held nor awaiting a slot.
-fn idles(state: &State) -> bool {
+fn is_idle(state: &State) -> bool {
     state.run.as_ref().is_some_and(|run| {
         let turn = run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0);
         let held = matches!(run.hold, Some(Hold::Closing { .. } | Hold::Interrupted { .. } | Hold::OutOfTurns));
@@ -129,7 +129,7 @@ fn idles(state: &State) -> bool {
 }
 
 /// Every notice stored before a turn is in the input of its model call.
-pub(super) fn the_model_hears(world: &World<'_>) -> Verdict {
+pub(super) fn model_receives_notices(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {
         let (Some(messages), Some(seen)) = (&given.messages, world.sessions.get(&given.run.session)) else { continue };

@@ -106,7 +106,7 @@ pub(super) struct Seen<'a> {
     pub(super) cancel_asked: Vec<(SessionId, CallId)>,
     /// Cancels by models: the call, and what it cancelled.
     pub(super) model_cancels: Vec<(CallId, SessionId, CallId)>,
-    /// Calls that were put to approvers.
+    /// Asks to approvers, by call.
     pub(super) asks: BTreeMap<CallId, SeenAsk<'a>>,
     pub(super) backgrounded: BTreeSet<CallId>,
     pub(super) results: BTreeMap<CallId, u32>,

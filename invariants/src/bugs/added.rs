@@ -25,20 +25,20 @@ use super::{Bug, Case};
 #[expect(clippy::wildcard_enum_match_arm, reason = "each bug has a control, which fails if it does nothing")]
 pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
     match case.bug {
-        Bug::RowTakenTwice => more(state, decision, taken_again(case)),
-        Bug::EndTwice => more(state, decision, ended_again(case, &decision.reply.clone())),
+        Bug::RowTakenTwice => more(state, decision, take_again(case)),
+        Bug::EndTwice => more(state, decision, end_again(case, &decision.reply.clone())),
         Bug::OpenCallsFromLiveSet => start_early(case, state, decision),
-        Bug::InterruptEndsAll => reach(case, state, decision, |_| true),
+        Bug::InterruptEndsAll => cancel_owned(case, state, decision, |_| true),
         Bug::BackgroundStaysBlocking => {
             stay_blocking(state, &decision.records);
-            reach(case, state, decision, |owned| owned.mode == Mode::Blocking);
+            cancel_owned(case, state, decision, |owned| owned.mode == Mode::Blocking);
         }
-        Bug::MessageRenewsTurns => renew(case, state, &decision.records),
+        Bug::MessageRenewsTurns => renew_turns(case, state, &decision.records),
         Bug::CompletionsJoinMessages => join(case, state, decision),
         Bug::AlternativeOverwrites => overwrite(state, &decision.records),
         Bug::PersonsRunShown => {
             keep_text(case, state, &mut decision.records);
-            show(case, state, &decision.records);
+            show_ends(case, state, &decision.records);
         }
         Bug::UnreadTextKept => keep_text(case, state, &mut decision.records),
         Bug::BranchSeesLater => see_later(case, decision),
@@ -50,13 +50,13 @@ pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
 pub(super) fn in_place_of(case: &Case, state: &mut State, rejection: &Rejection) -> Option<Decision> {
     let Rejection::Stale(_) = rejection else { return None };
     let records = if case.bug == Bug::StaleAccepted {
-        stale(case).into_iter().collect()
+        stale_completion(case).into_iter().collect()
     } else if case.bug == Bug::RowTakenTwice {
-        taken_again(case)
+        take_again(case)
     } else if case.bug == Bug::ContinueTwice {
-        accepted_again(case).into_iter().collect()
+        accept_again(case).into_iter().collect()
     } else if case.bug == Bug::ResetTwice {
-        resumed_again(case).into_iter().collect()
+        resume_again(case).into_iter().collect()
     } else {
         Vec::new()
     };
@@ -74,7 +74,7 @@ fn more(state: &mut State, decision: &mut Decision, records: Vec<Record>) {
 }
 
 /// Records a completion that nothing awaits.
-fn stale(case: &Case) -> Option<Record> {
+fn stale_completion(case: &Case) -> Option<Record> {
     let run = case.before.run.as_ref()?;
     run.turn.as_ref()?;
     if let Command::ModelAnswered(answer) = &case.command {
@@ -115,7 +115,7 @@ fn stale(case: &Case) -> Option<Record> {
     }
 }
 
-fn taken_again(case: &Case) -> Vec<Record> {
+fn take_again(case: &Case) -> Vec<Record> {
     let Command::OwnedEnded(notices) = &case.command else { return Vec::new() };
     let is_owed = |notice: &Notice| match (notice.key, notice.run) {
         (Some(key), _) => case.before.owes(key),
@@ -128,7 +128,7 @@ fn taken_again(case: &Case) -> Vec<Record> {
 }
 
 /// Accepts the input of an answered row again.
-fn accepted_again(case: &Case) -> Option<Record> {
+fn accept_again(case: &Case) -> Option<Record> {
     let Command::Continue(ask) = &case.command else { return None };
     let owner = Owner::Run { session: ask.owner, run: ask.run, call: ask.key };
     Some(Record::InputAccepted(Box::new(InputAccepted {
@@ -147,7 +147,7 @@ fn accepted_again(case: &Case) -> Option<Record> {
 }
 
 /// Repeats the model call of a turn whose limit has reset before.
-fn resumed_again(case: &Case) -> Option<Record> {
+fn resume_again(case: &Case) -> Option<Record> {
     let Command::Deadline(Deadline::Limit(of)) = case.command else { return None };
     let run = case.before.run.as_ref()?;
     let turn = run.turn.as_ref().filter(|turn| turn.no == of && turn.streaming)?;
@@ -155,7 +155,7 @@ fn resumed_again(case: &Case) -> Option<Record> {
     Some(Record::TurnStarted { run: run.no, turn, attempt, prompt, reserved: None, model, compacts: None })
 }
 
-fn ended_again(case: &Case, reply: &Reply) -> Vec<Record> {
+fn end_again(case: &Case, reply: &Reply) -> Vec<Record> {
     let (Command::Cancel { by, .. }, Reply::AlreadyEnded(key, _)) = (&case.command, reply) else { return Vec::new() };
     let last = case.before.last.as_ref().filter(|last| last.run == key.run);
     let ended = last.map(|last| RunEnded {
@@ -194,7 +194,7 @@ fn start_early(case: &Case, state: &mut State, decision: &mut Decision) {
 }
 
 /// Cancels further owned runs on an interrupt, as `reaches` selects.
-fn reach(case: &Case, state: &mut State, decision: &mut Decision, reaches: impl Fn(&Owned) -> bool) {
+fn cancel_owned(case: &Case, state: &mut State, decision: &mut Decision, reaches: impl Fn(&Owned) -> bool) {
     let (Command::Interrupt { .. } | Command::Reactivated { .. }) = case.command else { return };
     let is_interrupted = |hold: &Hold| matches!(hold, Hold::Interrupted { .. });
     let Some(run) = state.run.as_ref().filter(|run| run.hold.as_ref().is_some_and(is_interrupted)) else { return };
@@ -225,8 +225,8 @@ fn stay_blocking(state: &mut State, records: &[Record]) {
     }
 }
 
-/// Renews the turns of a run that takes messages of relatives alone.
-fn renew(case: &Case, state: &mut State, records: &[Record]) {
+/// Renews the turns of a run that takes only messages of relatives.
+fn renew_turns(case: &Case, state: &mut State, records: &[Record]) {
     let queued = case.before.queue.iter().filter(|queued| queued.input.is_from_relative());
     let messages: Vec<InputId> = queued.map(|queued| queued.input.id).collect();
     let takes = |record: &Record| matches!(record, Record::InputsTaken { ids, .. } if ids.iter().all(|id| messages.contains(id)));
@@ -270,7 +270,7 @@ fn overwrite(state: &mut State, records: &[Record]) {
 }
 
 /// Gives the ends of persons' runs to the model.
-fn show(case: &Case, state: &mut State, records: &[Record]) {
+fn show_ends(case: &Case, state: &mut State, records: &[Record]) {
     for (record, seq) in records.iter().zip(case.before.next_seq.0..) {
         let Record::NoticeTaken(taken) = record else { continue };
         let kept_out = taken.items.iter().filter(|item| !state.reaches_model(item));

@@ -32,7 +32,7 @@ fn plain(case: &Case, state: &mut State, command: Command) -> Result<Decision, R
     decide::decide(state, command, case.clock)
 }
 
-/// Returns the command without what the rule would check.
+/// Returns the command without the field that the rule checks.
 fn changed(case: &Case) -> Command {
     let mut command = case.command.clone();
     match (case.bug, &mut command) {
@@ -107,7 +107,7 @@ fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     Ok(opened)
 }
 
-/// Treats a run that answers a model as a person's, which takes a message.
+/// Treats a run that answers a model as a person's run, so that it takes a message.
 fn extended(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = plain(case, state, case.command.clone())?;
     let mut other = case.before.clone();

@@ -1,4 +1,4 @@
-//! Broken rules that drop records and effects, or change what they name.
+//! Broken rules that drop records and effects, or change their fields.
 
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::{Command, Deadline};
@@ -11,7 +11,7 @@ use subtend_session::state::{CallPhase, Due, State};
 use super::refold::{force, refold, takes_message};
 use super::{Bug, Case, rows};
 
-/// Drops what the broken rule requires; `state` becomes the fold of the remaining records.
+/// Drops what the broken rule requires. `state` becomes the fold of the remaining records.
 #[expect(clippy::wildcard_enum_match_arm, reason = "each bug has a control, which fails if it does nothing")]
 pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision) {
     rows::mute(case.bug, &decision.records, &mut decision.effects);
@@ -20,10 +20,10 @@ pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision)
     match case.bug {
         Bug::RowsLeftPending => records.retain(|record| !takes_message(record)),
         Bug::SlotWithoutTaking => take_nothing_for_a_slot(case, records),
-        Bug::NoCheckAfterLast => stop_behind_the_tool(case, state, decision),
+        Bug::NoCheckAfterLast => stop_after_the_tool(case, state, decision),
         Bug::CallsLeftOpen => leave_calls_open(case, records),
         Bug::UnstartedForgotten => forget_unstarted(case, state, decision),
-        Bug::OpenCallsFromLiveSet => wait_for_the_living(case, decision),
+        Bug::OpenCallsFromLiveSet => wait_for_live_children(case, decision),
         Bug::InterruptStopsHere => {
             records.retain(|record| !matches!(record, Record::CancelAsked { call: None, .. }));
             effects.retain(|effect| !matches!(effect, Effect::CancelChild { .. }) || !interrupts(case));
@@ -51,7 +51,7 @@ pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision)
             }
         }
         Bug::OwnersEndNamesPerson => name_a_person(decision),
-        Bug::OwedCompacted => keep_nothing(records),
+        Bug::OwedCompacted => hide_all_before(records),
         _ => {}
     }
     if decision.records != decided {
@@ -60,7 +60,7 @@ pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision)
 }
 
 /// Hides every message before the cut.
-fn keep_nothing(records: &mut [Record]) {
+fn hide_all_before(records: &mut [Record]) {
     for record in records {
         if let Record::Compacted(compacted) = record {
             compacted.verbatim.clear();
@@ -76,7 +76,7 @@ fn closes_ask(record: &Record) -> bool {
     matches!(record, Record::AskAnswered { by: AskBy::Closed, .. })
 }
 
-/// Drops what is taken before a slot request, except in a held run, whose input lifts the hold.
+/// Drops records of taken items before a slot request, except in a held run, whose input lifts the hold.
 fn take_nothing_for_a_slot(case: &Case, records: &mut Vec<Record>) {
     let held = case.before.run.as_ref().is_some_and(|run| run.hold.is_some());
     let asks = |record: &Record| matches!(record, Record::RunParked { why: Park::Slot, .. });
@@ -86,7 +86,7 @@ fn take_nothing_for_a_slot(case: &Case, records: &mut Vec<Record>) {
 }
 
 /// Drops everything after the result of the last local call.
-fn stop_behind_the_tool(case: &Case, state: &mut State, decision: &mut Decision) {
+fn stop_after_the_tool(case: &Case, state: &mut State, decision: &mut Decision) {
     let Command::ToolFinished { call: of, .. } = &case.command else { return };
     let finishes = |record: &Record| matches!(record, Record::CallFinished(finished) if finished.call == *of);
     let Some(at) = decision.records.iter().position(finishes) else { return };
@@ -100,7 +100,7 @@ fn stop_behind_the_tool(case: &Case, state: &mut State, decision: &mut Decision)
     state.due = case.before.due.clone();
 }
 
-/// Drops the results of calls at a hold or an end, except of started local ones.
+/// Drops the results of calls at a hold or an end, except those of started local calls.
 fn leave_calls_open(case: &Case, records: &mut Vec<Record>) {
     let held = case.before.run.as_ref().is_some_and(|run| run.hold.is_some());
     if !held && !records.iter().any(|record| matches!(record, Record::RunHeld { .. } | Record::RunEnded(_))) {
@@ -120,9 +120,9 @@ fn leave_calls_open(case: &Case, records: &mut Vec<Record>) {
 fn forget_unstarted(case: &Case, state: &mut State, decision: &mut Decision) {
     let Command::Reactivated { owner_ended: None, .. } = case.command else { return };
     let is_unstarted = |call: CallId| case.before.call(call).is_some_and(|call| call.phase == CallPhase::Unstarted);
-    let goes_on = case.before.run.as_ref().is_some_and(|run| run.hold.is_none());
+    let starts_next_turn = case.before.run.as_ref().is_some_and(|run| run.hold.is_none());
     let some = case.before.turn().is_some_and(|turn| turn.unstarted > 0);
-    if !goes_on || !some {
+    if !starts_next_turn || !some {
         return;
     }
     let about = |record: &Record| {
@@ -151,8 +151,8 @@ fn forget_unstarted(case: &Case, state: &mut State, decision: &mut Decision) {
     state.due = Due { asked: requests, ..Due::default() };
 }
 
-/// Counts calls as open while an owned run lives, background runs included.
-fn wait_for_the_living(case: &Case, decision: &mut Decision) {
+/// Counts calls as open while an owned run has_live_owned_run, background runs included.
+fn wait_for_live_children(case: &Case, decision: &mut Decision) {
     let over =
         |record: &Record| matches!(record, Record::RunHeld { .. } | Record::RunEnded(_) | Record::RunStarted { .. });
     if decision.records.iter().any(over) {
@@ -160,8 +160,8 @@ fn wait_for_the_living(case: &Case, decision: &mut Decision) {
     }
     let (mut state, mut kept, mut waits) = (case.before.clone(), Vec::new(), false);
     for record in std::mem::take(&mut decision.records) {
-        waits |= goes_on(&record) && lives(&state);
-        if !(waits && goes_on(&record)) {
+        waits |= starts_next_turn(&record) && has_live_owned_run(&state);
+        if !(waits && starts_next_turn(&record)) {
             force(&mut state, &record);
             kept.push(record);
         }
@@ -180,13 +180,13 @@ fn wait_for_the_living(case: &Case, decision: &mut Decision) {
 }
 
 /// Returns whether a record belongs to the start of the next turn.
-fn goes_on(record: &Record) -> bool {
+fn starts_next_turn(record: &Record) -> bool {
     let starts = matches!(record, Record::TurnStarted { attempt: AttemptNo(1), .. } | Record::InputsTaken { .. });
     starts || takes_message(record) || matches!(record, Record::RunParked { .. } | Record::RunResumed { .. })
 }
 
-/// Returns whether all calls of the turn have results and an owned run lives.
-fn lives(state: &State) -> bool {
+/// Returns whether all calls of the turn have results and an owned run has_live_owned_run.
+fn has_live_owned_run(state: &State) -> bool {
     let Some(run) = state.run.as_ref().filter(|run| run.hold.is_none() && !run.owned.is_empty()) else { return false };
     run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0 && !turn.calls.is_empty())
 }

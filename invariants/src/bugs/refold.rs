@@ -5,7 +5,7 @@ use subtend_session::state::State;
 
 use super::Case;
 
-/// Folds a record that may not fit, counting it in any case.
+/// Folds a record that may be invalid, and counts it in any case.
 pub(super) fn force(state: &mut State, record: &Record) {
     let next = state.next_seq;
     state.apply(record);
@@ -14,7 +14,7 @@ pub(super) fn force(state: &mut State, record: &Record) {
     }
 }
 
-/// Sets `state` to the fold of `records` over the state before; `decided` are the records that led to it until now.
+/// Sets `state` to the fold of `records` over the earlier state. `decided` are the records that led to the current one.
 pub(super) fn refold(case: &Case, state: &mut State, decided: &[Record], records: &[Record]) {
     let mut folded = case.before.clone();
     records.iter().for_each(|record| force(&mut folded, record));

@@ -1,4 +1,4 @@
-//! Dropped obligations: rows and notifications.
+//! Broken rules that drop rows and notifications.
 
 use std::collections::BTreeSet;
 

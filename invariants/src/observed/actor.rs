@@ -1,4 +1,4 @@
-//! Life of actors.
+//! Starts, deaths and stops of actors.
 
 use std::collections::BTreeSet;
 

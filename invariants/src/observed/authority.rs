@@ -5,7 +5,7 @@ use subtend_session::authority::{Access, Rule, Verdict};
 use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::record::AskBy;
 
-/// A query to a session's authority, as the check of a call makes it.
+/// A query to a session's authority, like that of a call's check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     pub session: SessionId,
@@ -25,7 +25,7 @@ pub enum Under {
     },
     /// With the same rules in another order.
     Reordered,
-    /// After a crash, restart, continue, resume, agent override or compaction, as named.
+    /// After the named event: a crash, restart, continue, resume, agent override or compaction.
     After(Text),
 }
 

@@ -18,7 +18,7 @@ pub struct ClientLog {
 /// A command with an idempotency key, which its client may have sent several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyedCommand {
-    /// The text of the input that it makes; no other command has it.
+    /// The text of the input that it creates, which no other command has.
     pub text: Text,
     /// The session and the input in each reply.
     pub replies: Vec<(SessionId, InputId)>,

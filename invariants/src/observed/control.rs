@@ -6,7 +6,7 @@ use super::When;
 use subtend_session::ids::{InputId, RunKey, SessionId, Text};
 use subtend_session::outcome::{Budget, By, Outcome, TimeLimit};
 
-/// All external causes of ends. A cause that is missing here did not happen.
+/// All external causes of ends. A cause that is missing here did not occur.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
     /// Cancels by persons and the host, of a run or its tree: every notified run.
@@ -48,7 +48,7 @@ pub enum Given {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlAnswer {
     Done,
-    /// The run has ended, or will, with this outcome.
+    /// The run has ended or will end with this outcome.
     Ended(Outcome),
     NotFound,
     /// No longer awaited, with the number of records that were written nevertheless.

@@ -3,7 +3,7 @@
 use super::When;
 use subtend_session::ids::{Seq, SessionId, Text};
 
-/// A record that a caller relies on: a receipt, a reply, a shown event.
+/// A record that a caller relies on, by a receipt, a reply or a shown event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
     pub session: SessionId,

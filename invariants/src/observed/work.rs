@@ -26,7 +26,7 @@ pub struct Effect {
     pub work: Work,
     /// When it started: for a model or a tool, its first poll.
     pub started: When,
-    /// The last durable record at its start; absent if unknown, or if it stays in the process and waits for none.
+    /// The last durable record at its start; absent if unknown, or for an effect inside the process, which needs none.
     pub durable: Option<Seq>,
     /// When it ended; absent while active.
     pub gone: Option<When>,

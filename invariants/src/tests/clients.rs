@@ -1,4 +1,4 @@
-//! Clients of a host with one thing changed.
+//! Violations by clients of a host: a good world with one change.
 
 use super::scene::{CHILD, ROOT, Scene, id};
 use crate::observed::{ClientLog, KeyedCommand, Observed};
@@ -6,7 +6,7 @@ use crate::{InvariantId, always};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::{InputAccepted, Record};
 
-/// A client that received everything, the root's records first.
+/// Returns the scene with a client that received everything, the root's records first.
 fn received(scene: &Scene) -> Scene {
     let lens = [(ROOT, scene.root.len()), (CHILD, scene.child.len())];
     let records = lens.into_iter().flat_map(|(session, len)| (1..=len as u64).map(move |seq| (session, Seq(seq))));

@@ -10,7 +10,7 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::{Carrier, Compacted, CompactionCause, Record};
 
-/// The good scene with a run in flight, and a compaction that hides the first `upto` messages but for `verbatim`.
+/// The good scene with a run in flight, and a compaction that hides the first `upto` messages except `verbatim`.
 fn compacts(upto: u64, verbatim: &[u64], text: &str) -> Scene {
     let mut scene = Scene::good();
     scene.root.truncate(11);
@@ -41,7 +41,7 @@ pub(super) const STORIES: &[Case] = &[(
 )];
 
 #[test]
-fn n8_hidden_input_answer_or_result_is_noticed() {
+fn n8_hidden_input_answer_or_result_is_detected() {
     // The transcript: the input, an answer with a call, and its result.
     assert_eq!(judged(&compacts(1, &[0], "summary")), Ok(()));
     assert_eq!(judged(&compacts(1, &[], "summary")), Err(InvariantId::N8), "the input");
@@ -50,7 +50,7 @@ fn n8_hidden_input_answer_or_result_is_noticed() {
 }
 
 #[test]
-fn n8_live_child_that_is_not_named_is_noticed() {
+fn n8_live_child_that_is_not_named_is_detected() {
     let scene = |text: &str| {
         let mut scene = compacts(1, &[0], text);
         let notice = scene.root.iter().position(|record| matches!(record, Record::NoticeTaken(_))).expect("a notice");

@@ -1,4 +1,4 @@
-//! Journals with one thing changed, judged without an observer.
+//! Violations in journals: a good world with one change, without observations.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use subtend_session::place::{BranchKind, Owner, Worktree};
 use subtend_session::record::*;
 use subtend_session::usage::Usage;
 
-/// Ends the root's active run in its second turn this way.
+/// Ends the root's active run in its second turn with this outcome.
 fn ends(scene: &mut Scene, outcome: Outcome) {
     scene.root.push(ended_after(1, outcome, 1));
 }
@@ -28,8 +28,8 @@ fn spawned(scene: &mut Scene) -> &mut ChildSpawned {
     spawned
 }
 
-fn born(scene: &mut Scene) -> &mut SessionCreated {
-    let Some(Record::SessionCreated(created)) = scene.child.first_mut() else { panic!("the child is born") };
+fn created_child(scene: &mut Scene) -> &mut SessionCreated {
+    let Some(Record::SessionCreated(created)) = scene.child.first_mut() else { panic!("the child was created") };
     created
 }
 
@@ -73,7 +73,7 @@ fn asks(row: Row) -> Row {
 
 pub(super) const STORIES: &[Case] = &[
     (
-        "a call starts where nothing may",
+        "a call starts where none may",
         Scene::good,
         |s| s.root.insert(END + 1, started(CALL, CallKind::Return)),
         &[InvariantId::S3],
@@ -91,7 +91,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S3],
     ),
     (
-        "a refusal that the session gives no reason for",
+        "a refusal without a reason in the session",
         Scene::good,
         |s| s.child.push(Record::ContinueRefused { owner: ROOT, key: AGAIN, why: ContinueRefusal::Closed }),
         &[InvariantId::S3, InvariantId::J3],
@@ -99,7 +99,7 @@ pub(super) const STORIES: &[Case] = &[
     ("an ask row without an ask", Scene::good, |s| _ = s.rows.insert(asks(super::NOTICE_ROW)), &[InvariantId::J3]),
     ("an answered ask whose row remains", Scene::asking, |s| s.rows.clear(), &[InvariantId::J3, InvariantId::S4]),
     (
-        "a branch that was not born",
+        "a branch that was not created",
         Scene::good,
         |s| {
             s.root.push(branch(2, By::Person));
@@ -110,7 +110,7 @@ pub(super) const STORIES: &[Case] = &[
     ),
     ("out of turns with turns left", Scene::at_work, |s| ends(s, Outcome::OutOfTurns), &[InvariantId::S8]),
     (
-        "truncated, and the answer was whole",
+        "truncated, but the answer was whole",
         Scene::good,
         |s| {
             s.root[END] = ended_after(1, Outcome::Failed { kind: FailKind::Truncated }, 2);
@@ -118,7 +118,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
-        "empty, and there was text",
+        "empty, but the answer has text",
         Scene::good,
         |s| {
             s.root[END] = ended_after(1, Outcome::Failed { kind: FailKind::Empty }, 2);
@@ -135,31 +135,31 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
-        "interrupted, and never held",
+        "interrupted, but never held",
         Scene::at_work,
         |s| ends(s, Outcome::Interrupted { by: By::Person }),
         &[InvariantId::S8],
     ),
     (
-        "a cap that there is not",
+        "a cap that does not exist",
         Scene::at_work,
         |s| ends(s, Outcome::TimedOut { what: TimeLimit::WallCap }),
         &[InvariantId::S8],
     ),
     (
-        "queued for too long, and started",
+        "queued for too long, but started",
         Scene::at_work,
         |s| ends(s, Outcome::TimedOut { what: TimeLimit::Queue }),
         &[InvariantId::S8],
     ),
     (
-        "a budget that there is not",
+        "a budget that does not exist",
         Scene::at_work,
         |s| ends(s, Outcome::OutOfBudget { which: Budget::Tokens }),
         &[InvariantId::S8],
     ),
     (
-        "swept away while it worked",
+        "ended by the sweep while it worked",
         Scene::child_at_work,
         |s| {
             s.child.push(ended(1, Outcome::Cancelled { by: By::Sweep }));
@@ -167,7 +167,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
-        "completed on an answer that asks for calls",
+        "completed on an answer that requests calls",
         Scene::at_work,
         |s| {
             s.root.push(answered(2, 1, 1));
@@ -220,7 +220,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S9],
     ),
     (
-        "a queue that should stay queued, and opens the next run",
+        "a queue that should stay queued, but opens the next run",
         Scene::good,
         |s| {
             let hold = Hold::Closing { outcome: Outcome::Completed, queue_stands: true };
@@ -235,7 +235,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::S12, InvariantId::V2],
     ),
     (
-        "a branch that its parent does not know",
+        "a branch without a record in its parent",
         Scene::good,
         |s| {
             let place = subtend_session::place::Place::Child {
@@ -252,12 +252,17 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::T1],
     ),
     (
-        "a child in the worktree of a session that is not above it",
+        "a child in the worktree of a session that is not its ancestor",
         Scene::good,
-        |s| born(s).worktree = Some(Worktree { of: CHILD, from: Some(CHILD) }),
+        |s| created_child(s).worktree = Some(Worktree { of: CHILD, from: Some(CHILD) }),
         &[InvariantId::T2],
     ),
-    ("a branch that hangs on nothing", Scene::good, |s| s.root.push(branch(99, By::Person)), &[InvariantId::T2]),
+    (
+        "a branch at a record that does not exist",
+        Scene::good,
+        |s| s.root.push(branch(99, By::Person)),
+        &[InvariantId::T2],
+    ),
     (
         "a person's run on an owned slot",
         Scene::child_at_work,
@@ -310,7 +315,7 @@ pub(super) const STORIES: &[Case] = &[
     ),
     ("a turn for nothing at a rest point", Scene::good, |s| s.root.insert(END, turn(3, 1)), &[InvariantId::N5]),
     (
-        "woken, and asleep",
+        "woken, but idle",
         Scene::at_work,
         |s| {
             s.root.truncate(TAKEN);
@@ -322,7 +327,7 @@ pub(super) const STORIES: &[Case] = &[
     ("usage that nothing used", Scene::good, |s| end_of_root(s).usage_self.input = 1, &[InvariantId::E3]),
     ("an answer that is not counted", Scene::good, |s| end_of_root(s).turns = 1, &[InvariantId::E3]),
     (
-        "more tokens than there are",
+        "more tokens than the limit",
         Scene::good,
         |s| {
             limited(s, Limits { tokens: Some(100), ..Limits::default() });
@@ -332,7 +337,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::E3],
     ),
     (
-        "a cap that does not bind",
+        "a cap without effect",
         Scene::good,
         |s| {
             let Some(Record::RunOpened(opened)) = s.root.get_mut(2) else { panic!("the root has a run") };
@@ -380,7 +385,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::P5],
     ),
     (
-        "started over a deny",
+        "started despite a deny",
         Scene::allowed,
         |s| {
             s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Deny, by: AskBy::Person };
@@ -388,7 +393,7 @@ pub(super) const STORIES: &[Case] = &[
         },
         &[InvariantId::P5],
     ),
-    ("closed over an open ask", Scene::asking, |s| s.root.push(finished(AGAIN)), &[InvariantId::P5]),
+    ("closed with an open ask", Scene::asking, |s| s.root.push(finished(AGAIN)), &[InvariantId::P5]),
     (
         "an \"always\" of another session",
         Scene::good,
@@ -412,7 +417,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::P6],
     ),
     (
-        "a model that hands the session over",
+        "a model that hands over the session",
         Scene::good,
         |s| {
             let other = AgentOverride {
@@ -428,7 +433,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::P6],
     ),
     (
-        "a person who gives a run to a run",
+        "a person's input that names an owner",
         Scene::good,
         |s| {
             let as_owner = owned_by_root();
@@ -456,7 +461,7 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::P6],
     ),
     (
-        "a branch that a model made",
+        "a branch that a model created",
         Scene::good,
         |s| s.root.push(branch(2, By::Model { call: CALL })),
         &[InvariantId::P6],

@@ -16,7 +16,7 @@ fn access() -> Box<Access> {
 }
 
 #[test]
-fn good_stories_hold() {
+fn good_stories_violate_nothing() {
     let mut always = Scene::allowed();
     always.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AskBy::Person };
     let kind = CallKind::Local(ToolEffect::SideEffect);
@@ -52,7 +52,7 @@ fn good_stories_hold() {
 }
 
 #[test]
-fn a_standing_queue_stands_and_any_other_opens_the_next_run() {
+fn queue_opens_the_next_run_unless_it_should_stay_queued() {
     let mut stands = Scene::good();
     let Some(Record::RunEnded(ended)) = stands.root.last_mut() else { panic!("the root ends") };
     ended.queue_stands = true;
@@ -67,7 +67,7 @@ fn a_standing_queue_stands_and_any_other_opens_the_next_run() {
 }
 
 #[test]
-fn a_restart_makes_the_next_attempt_without_a_word_of_the_last() {
+fn restart_makes_the_next_attempt_without_text_of_the_last() {
     let mut scene = Scene::good();
     scene.root.insert(END - 1, turn(2, 2));
     let Some(Record::TurnAnswered(answer)) = scene.root.get_mut(END) else { panic!("it answers") };
@@ -77,7 +77,7 @@ fn a_restart_makes_the_next_attempt_without_a_word_of_the_last() {
 }
 
 #[test]
-fn rows_of_asks_are_told_apart_by_call() {
+fn rows_of_asks_are_distinguished_by_call() {
     let row = Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(AGAIN) };
     assert_eq!(Scene::asking().rows.into_iter().collect::<Vec<_>>(), vec![row]);
 }

@@ -81,7 +81,7 @@ fn aside() -> Notice {
     Notice { key: None, waking: false, ..notice(2, Outcome::Completed) }
 }
 
-/// Returns a scene in which a person had a run in the child after the owned one.
+/// Returns a scene in which a person opened a run in the child after the owned one.
 fn persons_run() -> Scene {
     let Scene { mut root, mut child, .. } = Scene::good();
     child.extend([

@@ -1,4 +1,4 @@
-//! One good world, and two earlier instants.
+//! A good world, and two earlier instants of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) const CALL: CallId = CallId { turn: TurnNo(1), ix: 0 };
 pub(super) const AGAIN: CallId = CallId { turn: TurnNo(2), ix: 0 };
 pub(super) const NOTICE_ROW: Row = Row { to: ROOT, from: CHILD, kind: RowKind::Notice, key: RowKey::Call(CALL) };
 
-/// Requires approval for everything but tasks; allows writing `b`, and denies one file and one agent.
+/// Requires approval for everything except tasks. Allows writing `b`, and denies one file and one agent.
 pub(super) fn ceiling() -> Authority {
     let rule =
         |action: &str, resource: &str, verdict| Rule { action: action.into(), resource: resource.into(), verdict };
@@ -263,7 +263,7 @@ pub(super) const SPAWNED: usize = 8;
 pub(super) const TAKEN: usize = 9;
 pub(super) const END: usize = 12;
 
-/// A root that created a blocking child, took its end and completed; both quiet.
+/// A root that created a blocking child, took its end and completed. Both sessions are quiet.
 pub(super) struct Scene {
     pub(super) root: Vec<Record>,
     pub(super) child: Vec<Record>,
@@ -296,7 +296,7 @@ impl Scene {
         Self { erased, root, child, frames, root_state, child_state, folded: None, activation, rows, ledger, observed }
     }
 
-    fn stories() -> (Vec<Record>, Vec<Record>) {
+    fn journals() -> (Vec<Record>, Vec<Record>) {
         let root = vec![
             created(Place::Root),
             accepted(1),
@@ -340,22 +340,22 @@ impl Scene {
     }
 
     pub(super) fn good() -> Self {
-        let (root, child) = Self::stories();
+        let (root, child) = Self::journals();
         Self::of(root, child)
     }
 
     /// Returns the good scene up to the root's second turn; nothing is in flight for it.
     pub(super) fn at_work() -> Self {
-        let (mut root, child) = Self::stories();
+        let (mut root, child) = Self::journals();
         root.truncate(11);
         let mut scene = Self::of(root, child);
         scene.root_run().turn = Some(turn_of(Vec::new(), 0));
         scene
     }
 
-    /// Returns the good scene up to the birth of the child; both runs are in flight.
+    /// Returns the good scene up to the creation of the child. Both runs are in flight.
     pub(super) fn child_at_work() -> Self {
-        let (mut root, mut child) = Self::stories();
+        let (mut root, mut child) = Self::journals();
         root.truncate(9);
         child.truncate(6);
         let mut scene = Self::of(root, child);
@@ -365,7 +365,7 @@ impl Scene {
 
     /// Returns the good scene, whose root continues the child before it answers.
     pub(super) fn continued() -> Self {
-        let (mut root, mut child) = Self::stories();
+        let (mut root, mut child) = Self::journals();
         root.truncate(11);
         root.extend([
             answered(2, 1, 1),
@@ -397,7 +397,7 @@ impl Scene {
 
     /// Returns the good scene with an approved call before the root's answer.
     pub(super) fn allowed() -> Self {
-        let (mut root, child) = Self::stories();
+        let (mut root, child) = Self::journals();
         root.truncate(11);
         root.extend([
             answered(2, 1, 1),

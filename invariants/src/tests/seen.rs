@@ -1,4 +1,4 @@
-//! Observed worlds with one thing changed.
+//! Violations in observed worlds: a good world with one change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -201,9 +201,9 @@ fn closes_over_a_child(ended_by: Epoch) -> Scene {
     scene
 }
 
-/// Nor may another activation of the same process: only a start of the host cannot wait.
+/// Another activation of the same process may not either: only a start of the host cannot wait.
 #[test]
-fn only_a_host_start_may_end_a_held_run_before_its_owned_runs() {
+fn only_host_start_may_end_held_run_before_its_owned_runs() {
     let held = |ended_by, boots| {
         let mut scene = closes_over_a_child(ended_by);
         scene.observed.causes = Some(Causes { boots, ..Causes::default() });
@@ -234,9 +234,9 @@ pub(super) const SIGHTS: &[Case] = &[
         |s| s.observed.keyed[0].replies.push((ROOT, id(99))),
         &[InvariantId::H2],
     ),
-    ("an acknowledged record is gone", good, |s| s.observed.acked[0].seq = Seq(99), &[InvariantId::J1]),
+    ("an acknowledged record is missing", good, |s| s.observed.acked[0].seq = Seq(99), &[InvariantId::J1]),
     ("a call before its intent", good, |s| s.observed.effects[0].durable = Some(Seq(5)), &[InvariantId::J5]),
-    ("a word before its record", good, |s| s.observed.acked[0].durable = Some(Seq(12)), &[InvariantId::J5]),
+    ("a reply before its record", good, |s| s.observed.acked[0].durable = Some(Seq(12)), &[InvariantId::J5]),
     ("a start at rest that writes", good, |s| s.observed.boots[1].wrote = 1, &[InvariantId::J7]),
     (
         "another end where a recovery was cut",
@@ -245,17 +245,22 @@ pub(super) const SIGHTS: &[Case] = &[
         &[InvariantId::J7],
     ),
     ("no end where a recovery was cut", good, |s| s.observed.recoveries[1].ends.clear(), &[InvariantId::J7]),
-    ("damaged, and it answers", good, |s| _ = aside(s).damaged.insert(ROOT), &[InvariantId::J8]),
-    ("damaged, and it is silent", good, |s| aside(s).refused.clear(), &[InvariantId::J8]),
-    ("refused, and nothing is wrong with it", good, |s| _ = aside(s).refused.insert(CHILD), &[InvariantId::J8]),
-    ("one that does not start alongside the damage", good, |s| _ = aside(s).served.remove(&CHILD), &[InvariantId::J8]),
+    ("damaged, but it answers", good, |s| _ = aside(s).damaged.insert(ROOT), &[InvariantId::J8]),
+    ("damaged, but not reported", good, |s| aside(s).refused.clear(), &[InvariantId::J8]),
+    ("refused, but undamaged", good, |s| _ = aside(s).refused.insert(CHILD), &[InvariantId::J8]),
+    ("an undamaged session that does not start", good, |s| _ = aside(s).served.remove(&CHILD), &[InvariantId::J8]),
     (
         "a word on what came after a failure",
         good,
         |s| _ = s.observed.failures[0].durable.insert(ROOT, Seq(12)),
         &[InvariantId::J9],
     ),
-    ("a word of a session that was not there", good, |s| s.observed.failures[0].durable.clear(), &[InvariantId::J9]),
+    (
+        "an acknowledgement for a session that did not exist",
+        good,
+        |s| s.observed.failures[0].durable.clear(),
+        &[InvariantId::J9],
+    ),
     (
         "notified of another end",
         good,
@@ -332,7 +337,7 @@ pub(super) const SIGHTS: &[Case] = &[
         },
         &[InvariantId::T6],
     ),
-    ("a sibling goes with it", good, |s| s.observed.deaths[0] = death(1, &[ROOT]), &[InvariantId::T8]),
+    ("a sibling ends with it", good, |s| s.observed.deaths[0] = death(1, &[ROOT]), &[InvariantId::T8]),
     (
         "alive, and not listed",
         child_at_work,
@@ -373,7 +378,7 @@ pub(super) const SIGHTS: &[Case] = &[
         |s| s.observed.subscribers[1].received.push(Heard::Record(ROOT, Seq(6))),
         &[InvariantId::N6],
     ),
-    ("the last event is not heard", good, |s| _ = s.observed.subscribers[0].received.pop(), &[InvariantId::N6]),
+    ("the last event is not received", good, |s| _ = s.observed.subscribers[0].received.pop(), &[InvariantId::N6]),
     (
         "an effect twice",
         good,
@@ -429,8 +434,13 @@ pub(super) const SIGHTS: &[Case] = &[
     ("a process without a user", good, |s| s.observed.effects[3].gone = None, &[InvariantId::E5]),
     ("a restart beyond the budget", good, |s| s.observed.restarts.push(restart(2, true)), &[InvariantId::V1]),
     ("given up with restarts left", good, |s| s.observed.restarts = vec![restart(2, false)], &[InvariantId::V1]),
-    ("given up, and it continued", good, |s| s.observed.restarts.push(restart(2, false)), &[InvariantId::V1]),
-    ("an attempt twice", good, |s| s.observed.effects.push(effect(OF_CHILD, model(1), 4, Some(5))), &[InvariantId::V2]),
+    ("given up, but it continued", good, |s| s.observed.restarts.push(restart(2, false)), &[InvariantId::V1]),
+    (
+        "an attempt that is made twice",
+        good,
+        |s| s.observed.effects.push(effect(OF_CHILD, model(1), 4, Some(5))),
+        &[InvariantId::V2],
+    ),
     ("a third death by one command", good, |s| s.observed.deaths.push(death(3, &[])), &[InvariantId::V3]),
     (
         "a command that killed once",
@@ -459,7 +469,7 @@ pub(super) const SIGHTS: &[Case] = &[
     ),
     ("stopped after its owner", good, |s| s.observed.stops[0].at = when(23), &[InvariantId::V5]),
     ("killed in its grace", good, |s| s.observed.stops[0].killed = true, &[InvariantId::V5]),
-    ("taken after the shutdown", good, |s| s.observed.queues[0].at = when(21), &[InvariantId::V5]),
+    ("accepted after the shutdown", good, |s| s.observed.queues[0].at = when(21), &[InvariantId::V5]),
     (
         "alive after the shutdown",
         good,
@@ -473,7 +483,7 @@ pub(super) const SIGHTS: &[Case] = &[
         &[InvariantId::V5],
     ),
     ("beyond the bound", good, |s| s.observed.queues[0].len = 2, &[InvariantId::B1]),
-    ("busy with room", good, |s| s.observed.queues[1].len = 1, &[InvariantId::B1]),
+    ("refused with room in the queue", good, |s| s.observed.queues[1].len = 1, &[InvariantId::B1]),
     ("the sender fails", good, |s| s.observed.queues[1].answer = QueueAnswer::Failed, &[InvariantId::B1]),
     (
         "a receipt and no input",
@@ -482,8 +492,8 @@ pub(super) const SIGHTS: &[Case] = &[
         &[InvariantId::B1],
     ),
     ("a control behind data", good, |s| s.observed.controls[0].waited_for = 2, &[InvariantId::B2]),
-    ("more than its parent", good, |s| s.observed.probes[0].verdict = Answered::Deny, &[InvariantId::P1]),
-    ("a deny that allows", good, |s| s.observed.probes[2].verdict = Answered::Allow, &[InvariantId::P2]),
+    ("a verdict above its parent's", good, |s| s.observed.probes[0].verdict = Answered::Deny, &[InvariantId::P1]),
+    ("an added deny that allows", good, |s| s.observed.probes[2].verdict = Answered::Allow, &[InvariantId::P2]),
     (
         "an allow that exceeds",
         good,
@@ -494,14 +504,19 @@ pub(super) const SIGHTS: &[Case] = &[
         },
         &[InvariantId::P2],
     ),
-    ("the order of rules", good, |s| s.observed.probes[3].verdict = Answered::Deny, &[InvariantId::P3]),
+    (
+        "a verdict that depends on the order of rules",
+        good,
+        |s| s.observed.probes[3].verdict = Answered::Deny,
+        &[InvariantId::P3],
+    ),
     (
         "more after a restart than at birth",
         good,
         |s| s.observed.probes.push(probe(CHILD, "secret", Answered::Ask, Under::After("a restart".into()))),
         &[InvariantId::P4],
     ),
-    ("denied, and an approver was attached", good, |s| s.observed.asks[0].opened = when(6), &[InvariantId::P5]),
+    ("denied, but an approver was attached", good, |s| s.observed.asks[0].opened = when(6), &[InvariantId::P5]),
     (
         "no approver, and it waits",
         good,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_good_world_holds_as_it_is_seen() {
+fn good_observed_world_violates_nothing() {
     let scene = good();
     assert_eq!(scene.with(crate::always), Ok(()));
     assert_eq!(scene.with(crate::quiescent), Ok(()));
