@@ -31,7 +31,7 @@ impl Acknowledgements {
             Line::Cancelled(session, run) => drop(self.facts.cancels.insert((session, run))),
             Line::Interrupted(session, run) => drop(self.facts.interrupts.insert((session, run))),
             Line::Branched(session) => drop(self.facts.branches.insert(session)),
-            Line::Approved(session, call) => drop(self.facts.approvals.insert((session, call))),
+            Line::Approved(session, call) => drop(self.facts.verdicts.insert((session, call))),
             Line::Seen(session, seq) => self.facts.shows(session, seq),
             Line::Deleting(session) => {
                 self.deleting.insert(session);

@@ -268,7 +268,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                     Some(Err(fail)) => self.report(Err(fail)),
                     None => {
                         let name = command.split_whitespace().next().unwrap_or_default();
-                        let hint = self.commands.meant(name);
+                        let hint = self.commands.suggestion(name);
                         self.work.screen.alert(&format!("unknown command /{}: {hint}/help lists all", clip(name, 40)));
                         On::Go
                     }

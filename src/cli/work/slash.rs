@@ -81,7 +81,7 @@ pub(crate) fn expanded(commands: &SlashCommands, text: &str, screen: &mut Screen
 
 /// Says that no command has a name, and what to do.
 pub(crate) fn unknown(name: &str, commands: &SlashCommands) -> String {
-    let (suggestion, name) = (commands.meant(name), clip(name, 40));
+    let (suggestion, name) = (commands.suggestion(name), clip(name, 40));
     format!(
         "unknown command /{name}: {suggestion}`subtend agents commands` lists all; begin with a blank to send it as text"
     )
