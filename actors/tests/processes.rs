@@ -290,7 +290,7 @@ async fn r9_processes_are_bounded_in_number_and_time() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let answer = ended(&session).await.text.expect("an answer");
-    assert!(answer.contains("not started: 2 of your background processes run already"), "{answer}");
+    assert!(answer.contains("not started: 2 background processes of this tree run already"), "{answer}");
     let children = born(&records(&journal, session.id()).await);
     assert_eq!(children.len(), 2);
     for child in children {

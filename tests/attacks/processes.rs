@@ -228,3 +228,35 @@ async fn processes_take_no_slot_of_the_last_agent() {
     assert!(until(|| marked("3037.5").is_empty()).await);
     host.down().await;
 }
+
+/// Processes of siblings count together: they take not every slot of their tree, or no agent could get a turn to stop them.
+#[tokio::test]
+async fn processes_of_siblings_leave_a_slot_to_agents() {
+    let mut scene = AttackScene::new().guard(guard());
+    let host = scene.host().await;
+    let starts = |end: &str| script(&[start("sleep 3038.5"), json!(end)]);
+    let sibling = || call("task", json!({"subagent_type": "worker", "prompt": starts("done"), "background": true}));
+    let many: Vec<Value> = (0..5).map(|_| sibling()).collect();
+    let session = host.runtime.open("worker").expect("a session");
+    session.send(script(&[super::scene::together(&many), json!("done")])).await.expect("accepted");
+    // Two start a process each; the others are refused, and end.
+    let all = |host: &RunningHost| {
+        let siblings = host.kids(session.id());
+        siblings.into_iter().flat_map(|sibling| host.kids(sibling)).collect::<Vec<_>>()
+    };
+    let over = |id: &SessionId| {
+        let records = host.runtime.journal().records(*id).expect("records");
+        records.iter().any(|stored| matches!(stored.record, Record::RunEnded(_)))
+    };
+    assert!(until(|| host.kids(session.id()).iter().filter(|id| over(id)).count() == 3).await, "three end");
+    assert_eq!(all(&host).len(), 2);
+    // The control: a process that ends makes room for another.
+    host.handle(all(&host)[0]).cancel().await.expect("cancelled");
+    assert!(until(|| host.kids(session.id()).iter().filter(|id| over(id)).count() == 4).await, "its agent ends");
+    session.send(script(&[sibling(), json!("done")])).await.expect("accepted");
+    assert!(until(|| all(&host).len() == 3).await, "another one starts");
+    session.cancel().await.expect("cancelled");
+    session.run_ended(RunNo(1)).await.expect("the run ends");
+    assert!(until(|| marked("3038.5").is_empty()).await);
+    host.down().await;
+}

@@ -19,6 +19,7 @@ use crate::calls::files::FileTexts;
 use crate::calls::in_flight::{Parsed, ParsedCalls};
 use crate::cell::cells::Cells;
 use crate::cell::names;
+use crate::delivery::live_processes::ProcessGrants;
 use crate::hooks::{self, SubagentStart};
 use crate::spawn::agents::Agents;
 use crate::spawn::background;
@@ -38,28 +39,31 @@ impl Cells {
         (agents, offer): (&Agents, &ToolSet),
         (turn, calls): (TurnNo, &[u32]),
         (ready, read): (&mut ParsedCalls, &FileTexts),
-    ) -> (Command, SpawnGrants<RunKey>) {
+    ) -> (Command, (SpawnGrants<RunKey>, ProcessGrants)) {
         let root = self.root_run(state);
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
         let grants = self.calls.ledger.reserve_spawns(root, wanted, state.limits.spawns);
         let (granted, remaining) = (grants.granted(), grants.remaining());
-        let (mut used, mut processes): (u32, u32) = (0, 0);
+        let mut processes = self.runs.processes.grants(state.created.place.root(state.id));
+        let (mut used, most) = (0_u32, background::most(state));
         let verdicts = calls
             .iter()
             .map(|ix| {
                 let call = CallId { turn, ix: *ix };
                 let parsed = ready.remove(&call);
                 let is_process = parsed.as_ref().is_some_and(background::is_process);
-                let verdict = if let Some(refused) =
-                    is_process.then(|| background::too_many(state, processes)).flatten()
-                {
-                    Err(refused)
+                let verdict = if is_process && !processes.fits(most) {
+                    Err(background::too_many(most))
                 } else if used < granted {
                     let remaining = remaining.saturating_add(granted.saturating_sub(used).saturating_sub(1));
-                    self.plan(state, (agents, offer), (call, parsed), remaining, read).inspect(|_| {
-                        used = used.saturating_add(1);
-                        processes = processes.saturating_add(u32::from(is_process));
+                    let plan = self.plan(state, (agents, offer), (call, parsed), remaining, read);
+                    plan.and_then(|plan| match &plan {
+                        Plan::Child(child) if is_process && !processes.take(child.child, most) => {
+                            Err(background::too_many(most))
+                        }
+                        Plan::Child(_) | Plan::Continue(_) => Ok(plan),
                     })
+                    .inspect(|_| used = used.saturating_add(1))
                 } else {
                     let dialect = state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
                     Err(shaped(dialect, over_limit(state.limits.spawns)))
@@ -67,7 +71,7 @@ impl Cells {
                 SpawnVerdict { call, verdict }
             })
             .collect();
-        (Command::Spawn { turn, verdicts }, grants)
+        (Command::Spawn { turn, verdicts }, (grants, processes))
     }
 
     /// Returns the root run above the run in flight, whose account pays for its spawns.

@@ -16,6 +16,7 @@ use crate::delivery::cancel_causes::Continued;
 use crate::delivery::commands::handling;
 use crate::delivery::directory::{Directory, NextAction};
 use crate::delivery::inbox::{Full, InboxItem, Wake};
+use crate::delivery::live_processes::LiveProcesses;
 use crate::delivery::runs::Runs;
 use crate::delivery::ticket::{Ticket, Timer};
 use crate::delivery::waiters::Waiters;
@@ -73,6 +74,7 @@ impl Cells {
                 tokens: TokenTree::new(),
                 slots: slots(cells, host.options.slots),
                 timers: timers(cells),
+                processes: LiveProcesses::default(),
                 continued: Continued::default(),
                 calls: Arc::clone(&calls),
                 journal: log.journal.clone(),

@@ -313,12 +313,14 @@ impl Driver {
 
     pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &FileTexts) {
         let means = (&*self.agents, &*self.offer);
-        let (command, grants) = self.cells.admit(&self.state, means, (turn, calls), (&mut self.work.ready, read));
+        let (command, (grants, processes)) =
+            self.cells.admit(&self.state, means, (turn, calls), (&mut self.work.ready, read));
         let before = self.pending.records.len();
         self.decide(command, None);
         let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));
         let opened = self.pending.records.iter().skip(before).filter(opens).count();
         grants.commit_some(u32::try_from(opened).unwrap_or(u32::MAX));
+        processes.commit(|process| self.state.children.contains_key(&process));
     }
 
     pub(crate) fn arm_idle(&self) {

@@ -17,6 +17,7 @@ use subtend_supervision::{PoolKind, SlotPools, Timers, TokenTree};
 use crate::calls::model_calls::ModelCalls;
 use crate::clock::now;
 use crate::delivery::cancel_causes::{CancelCause, Continued};
+use crate::delivery::live_processes::LiveProcesses;
 use crate::delivery::ticket::{Ticket, Timer};
 
 pub(crate) type RunTokens = TokenTree<RunKey, CancelCause>;
@@ -26,6 +27,7 @@ pub(crate) struct Runs {
     pub(crate) tokens: RunTokens,
     pub(crate) slots: SlotPools<SessionId, Ticket>,
     pub(crate) timers: Timers<Timer>,
+    pub(crate) processes: LiveProcesses,
     pub(crate) continued: Continued,
     pub(crate) calls: Arc<ModelCalls>,
     pub(crate) journal: Journal,
@@ -150,6 +152,7 @@ impl Runs {
     /// Releases the resources of an ended run: its token with its cause, and its accounts.
     pub(crate) fn release_run(&self, key: RunKey) {
         self.tokens.close(&key);
+        self.processes.end(key.session);
         // Only a root run has an account.
         self.calls.ledger.forget(key);
         self.calls.budgets.forget(key);

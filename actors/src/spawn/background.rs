@@ -88,20 +88,18 @@ pub(crate) fn is_process(parsed: &Parsed) -> bool {
     matches!(parsed, Parsed::Opens(Opening::Start(start)) if *start.agent == *AGENT)
 }
 
-/// Returns the reason why `state`'s session may not start another process, with `more` about to start. One slot of its tree stays free for agents.
-pub(crate) fn too_many(state: &State, more: u32) -> Option<Refusal> {
-    let most = state.limits.live_runs.saturating_sub(1).max(1);
-    let owned = state.run.iter().flat_map(|run| run.owned.values());
-    let running = owned.filter(|owned| state.children.get(&owned.child).is_some_and(|child| *child.agent == *AGENT));
-    let running = u32::try_from(running.count()).unwrap_or(u32::MAX).saturating_add(more);
-    (running >= most).then(|| Refusal {
-        kind: ToolErrorKind::Limit,
-        message: format!(
-            "not started: {most} of your background processes run already, which is the most (one less than `live_runs`): stop one \
-             with the tool {PROCESS} first"
-        )
-        .into(),
-    })
+/// Returns how many processes may run in the tree of `state`'s session: one slot stays free for its agents.
+pub(crate) fn most(state: &State) -> u32 {
+    state.limits.live_runs.saturating_sub(1).max(1)
+}
+
+/// Returns the refusal of a process where its tree has `most`.
+pub(crate) fn too_many(most: u32) -> Refusal {
+    let message = format!(
+        "not started: {most} background processes of this tree run already, which is the most (one less than `live_runs`): stop one of \
+         yours with the tool {PROCESS} first, or work without"
+    );
+    Refusal { kind: ToolErrorKind::Limit, message: message.into() }
 }
 
 /// The model of process sessions.
