@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use subtend_actors::BranchOptions;
 use subtend_session::authority::Verdict;
 use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::place::BranchKind;
 use subtend_session::record::Record;
 use subtend_tools::guard::Guard;
 
@@ -258,5 +260,32 @@ async fn processes_of_siblings_leave_a_slot_to_agents() {
     session.cancel().await.expect("cancelled");
     session.run_ended(RunNo(1)).await.expect("the run ends");
     assert!(until(|| marked("3038.5").is_empty()).await);
+    host.down().await;
+}
+
+/// The session of a process runs the command of its owner's call once: no message to it or to a branch of it runs as another.
+#[tokio::test]
+async fn session_of_a_process_runs_no_second_command() {
+    let mut scene = AttackScene::new().guard(guard());
+    let host = scene.host().await;
+    let session = host.runtime.open("worker").expect("a session");
+    let first = session.send(script(&[start("echo once >> top.txt; sleep 3039.5"), json!("started")]));
+    let first = first.await.expect("accepted");
+    assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
+    let process = host.handle(host.below(session.id(), 1));
+    runs(&host, process.id()).await;
+    process.cancel().await.expect("cancelled");
+    session.run_ended(first.run).await.expect("the run ends");
+    let why = "the session of a background process runs one command";
+    for kind in [BranchKind::Subagent, BranchKind::Human] {
+        let branch = process.branch(BranchOptions { kind, ..BranchOptions::default() }).await;
+        assert!(branch.is_err_and(|error| error.to_string().contains(why)), "{kind:?}");
+    }
+    assert!(process.regenerate(None).await.is_err_and(|error| error.to_string().contains(why)));
+    assert!(process.roll_back(None).await.is_err_and(|error| error.to_string().contains(why)));
+    let sent = process.send("echo twice >> top.txt").await.expect("accepted");
+    process.run_ended(sent.run).await.expect("it ends");
+    // The control: the command of the call has run.
+    assert_eq!(scene.content("top.txt"), "plainonce\n");
     host.down().await;
 }

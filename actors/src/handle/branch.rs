@@ -9,6 +9,7 @@ use subtend_session::outcome::By;
 use subtend_session::place::BranchKind;
 use subtend_session::state::State;
 use subtend_session::title;
+use subtend_tools::background::AGENT;
 
 use super::{ControlError, SessionHandle};
 
@@ -93,6 +94,7 @@ impl SessionHandle {
             return Err(ControlError::Refused("call `regenerate` to create an alternative".to_owned()));
         }
         let state = self.state().await?;
+        runs_once(&state.created.agent)?;
         let (mut created, manifest) = sessions.usable(&state)?.branched(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
@@ -125,6 +127,7 @@ impl SessionHandle {
     ) -> Result<(SessionHandle, RunNo), ControlError> {
         let sessions = &self.sessions;
         let state = self.state().await?;
+        runs_once(&state.created.agent)?;
         let (mut created, manifest) = sessions.usable(&state)?.branched(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
@@ -203,7 +206,17 @@ impl SessionHandle {
     }
 }
 
-fn unread(error: &dyn std::fmt::Display) -> ControlError {
+/// Refuses what would let the session of a background process take a message for its command.
+pub(super) fn runs_once(agent: &str) -> Result<(), ControlError> {
+    if agent != AGENT {
+        return Ok(());
+    }
+    let why =
+        "the session of a background process runs one command: it has no branches, and no run of it is rolled back";
+    Err(ControlError::Refused(why.to_owned()))
+}
+
+pub(super) fn unread(error: &dyn std::fmt::Display) -> ControlError {
     ControlError::Refused(format!("the session cannot be read: {error}"))
 }
 

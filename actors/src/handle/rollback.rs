@@ -5,6 +5,7 @@ use subtend_session::effect::Reply;
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::By;
 
+use super::branch::{runs_once, unexpected, unread};
 use super::{ControlError, SessionHandle};
 
 impl SessionHandle {
@@ -19,6 +20,9 @@ impl SessionHandle {
     /// # Cancel safety
     /// If the future is dropped, the run may or may not have been rolled back.
     pub async fn roll_back(&self, run: Option<RunNo>) -> Result<RunNo, ControlError> {
+        if let Some(head) = self.sessions.log.journal.head(self.id).map_err(|error| unread(&error))? {
+            runs_once(&head.agent)?;
+        }
         match self.order(Command::RollBack { run, by: By::Person }).await?.0 {
             Reply::Done(run) => Ok(run),
             other @ (Reply::None
@@ -26,7 +30,7 @@ impl SessionHandle {
             | Reply::Accepted { .. }
             | Reply::Switched { .. }
             | Reply::Branched { .. }
-            | Reply::AlreadyEnded(..)) => Err(super::branch::unexpected(&other)),
+            | Reply::AlreadyEnded(..)) => Err(unexpected(&other)),
         }
     }
 }

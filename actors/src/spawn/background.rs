@@ -9,7 +9,7 @@ use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_session::authority::Access;
 use subtend_session::call::{CallKind, ToolErrorKind};
 use subtend_session::command::Refusal;
-use subtend_session::ids::{SessionId, Text};
+use subtend_session::ids::{SessionId, Text, TurnNo};
 use subtend_session::message::Message;
 use subtend_session::place::Mode;
 use subtend_session::record::ToolCall;
@@ -121,17 +121,19 @@ impl Model for ProcessModel {
 
     fn call(&self, request: Request, _: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
         let attends = request.tools.iter().any(|tool| *tool.name == *PROCESS);
-        std::future::ready(Ok(answer(&request.messages, attends))).boxed()
+        let starts = request.turn == TurnNo(1);
+        std::future::ready(Ok(answer(&request.messages, starts, attends))).boxed()
     }
 }
 
-fn answer(messages: &[Message], attends: bool) -> Answer {
+/// Only the first turn of the session `starts` the command: later ones see what is left of the transcript.
+fn answer(messages: &[Message], starts: bool, attends: bool) -> Answer {
     let call = |tool: &str, args: serde_json::Value| ToolCall {
         provider_id: "process".into(),
         tool: tool.into(),
         args: args.to_string().into(),
     };
-    if let [Message::User { text, .. }] = messages {
+    if let ([Message::User { text, .. }], true) = (messages, starts) {
         return Answer::of_calls(None, vec![call(SHELL, json!({"command": &**text, "background": true}))]);
     }
     let result =
@@ -159,7 +161,7 @@ fn written(result: &str) -> Option<Option<Text>> {
 
 #[cfg(test)]
 mod tests {
-    use subtend_session::ids::{CallId, Seq, TurnNo};
+    use subtend_session::ids::{CallId, Seq};
 
     use super::*;
 
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn r9_model_starts_the_command_attends_it_and_reports() {
-        let answered = |messages: Vec<Message>| answer(&messages, true);
+        let answered = |messages: Vec<Message>| answer(&messages, true, true);
         let first = answered(vec![user("make")]);
         let args: serde_json::Value = serde_json::from_str(&first.calls[0].args).unwrap();
         assert_eq!((&*first.calls[0].tool, args), (SHELL, json!({"command": "make", "background": true})));
@@ -188,10 +190,12 @@ mod tests {
     #[test]
     fn r9_message_to_a_process_session_runs_nothing() {
         let messages = vec![user("make"), result("[exit code 0]"), user("rm -rf .")];
-        assert!(answer(&messages, true).calls.is_empty());
+        assert!(answer(&messages, true, true).calls.is_empty());
         let messages = vec![user("make"), user("rm -rf .")];
-        assert!(answer(&messages, true).calls.is_empty());
+        assert!(answer(&messages, true, true).calls.is_empty());
+        // What is left after a rollback.
+        assert!(answer(&[user("rm -rf .")], false, true).calls.is_empty());
         let messages = vec![user("make"), result("[running for 1 s]"), user("rm -rf .")];
-        assert_eq!(&*answer(&messages, true).calls[0].tool, PROCESS);
+        assert_eq!(&*answer(&messages, false, true).calls[0].tool, PROCESS);
     }
 }

@@ -71,6 +71,10 @@ impl Agents {
 
     /// Returns the tools that `state`'s session may be offered, by its own list and its current manifest's; `None` for all.
     pub(crate) fn listed(&self, state: &State) -> Option<Vec<Text>> {
+        let of_a_call = matches!(state.created.place, Place::Child { call: Some(_), .. });
+        if **agent_of(state) == *AGENT && !of_a_call {
+            return Some(Vec::new());
+        }
         let manifest = self.catalog.get(agent_of(state));
         narrowed(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
     }
