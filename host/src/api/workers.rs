@@ -17,7 +17,7 @@ use crate::auth::{Access, Sender};
 use crate::flaw::Flaw;
 use crate::host::Host;
 use crate::problem::Problem;
-use crate::workers::{CompletionRefused, LeaseLost, LeasedCall, MOST_WORKERS, TakeRefused, WorkerResult, WorkersView};
+use crate::workers::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult, WorkersView};
 
 /// Bytes of a worker's name.
 const NAME: usize = 64;
@@ -80,7 +80,7 @@ pub(super) async fn list(State(host): State<Host>) -> Json<WorkersView> {
     request_body = TakeCall,
     responses((status = 200, body = LeasedCall), (status = 204, description = "No call waits"),
         (status = 403, body = Problem, description = "The token is for other tools"),
-        (status = 422, body = Problem), (status = 429, body = Problem)))]
+        (status = 422, body = Problem)))]
 pub(super) async fn take(
     State(host): State<Host>,
     sender: Option<Extension<Sender>>,
@@ -192,14 +192,6 @@ impl From<CompletionRefused> for Problem {
 impl From<TakeRefused> for Problem {
     fn from(refused: TakeRefused) -> Self {
         match refused {
-            TakeRefused::Full => Self {
-                retry_after: Some(60),
-                ..Self::new(
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "busy",
-                    format!("{MOST_WORKERS} workers are known: give a worker the same name when it starts again"),
-                )
-            },
             TakeRefused::NoRandomness => Self::internal("internal", "the system gives no random bytes".to_owned()),
         }
     }

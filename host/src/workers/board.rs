@@ -1,5 +1,6 @@
 //! The calls of remote tools: which wait, who has which under a lease, and what ends each. Time is given by the caller.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,8 +170,6 @@ pub(crate) enum CompletionRefused {
 /// Why no call can be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakeRefused {
-    /// Too many workers are known.
-    Full,
     /// The system has no randomness for a token.
     NoRandomness,
 }
@@ -214,7 +213,7 @@ impl CallBoard {
         tools: &[Text],
         now: Instant,
     ) -> Result<Option<LeasedCall>, TakeRefused> {
-        self.seen(worker, tools, now)?;
+        self.seen(worker, tools, now);
         let queued = |call: &RemoteCall| matches!(call.state, RemoteState::Queued) && !call.cancelled;
         let mut waiting = self.calls.iter_mut();
         let Some((no, call)) = waiting.find(|(_, call)| queued(call) && tools.contains(&call.tool.spec.name)) else {
@@ -225,15 +224,19 @@ impl CallBoard {
         Ok(Some(call.leased(token, worker, now)))
     }
 
-    fn seen(&mut self, worker: &str, tools: &[Text], now: Instant) -> Result<(), TakeRefused> {
+    /// Remembers a worker, for the listing. If there are too many, the one that was seen first is forgotten, of the tools with the most names: one
+    /// token that gives names without end refuses no worker of another, and displaces none.
+    fn seen(&mut self, worker: &str, tools: &[Text], now: Instant) {
         if !self.workers.contains_key(worker) && self.workers.len() >= MOST_WORKERS {
             self.workers.retain(|_, seen| now.duration_since(seen.at) < FORGOTTEN);
-            if self.workers.len() >= MOST_WORKERS {
-                return Err(TakeRefused::Full);
-            }
+            let mut names: BTreeMap<&[Text], usize> = BTreeMap::new();
+            self.workers.values().for_each(|seen| *names.entry(&seen.tools).or_default() += 1);
+            let of = |seen: &SeenWorker| Reverse(names.get(&*seen.tools).copied().unwrap_or_default());
+            let first = self.workers.iter().min_by_key(|(_, seen)| (of(seen), seen.at));
+            let first = first.map(|(name, _)| name.clone()).filter(|_| self.workers.len() >= MOST_WORKERS);
+            first.into_iter().for_each(|name| _ = self.workers.remove(&name));
         }
         self.workers.insert(worker.to_owned(), SeenWorker { tools: tools.to_vec(), at: now });
-        Ok(())
     }
 
     /// Returns the call whose current lease has `token`, after what time ended.

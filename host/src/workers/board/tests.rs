@@ -233,3 +233,19 @@ async fn d6_leases_keep_their_promises_in_any_order() {
     let broken = (0..4_000).filter_map(|seed| played(seed, true).err()).next();
     assert_eq!(broken.as_deref(), Some("a completion of an old lease counts"));
 }
+
+/// A token for one tool takes with names without end. A worker of another tool is neither refused nor forgotten.
+#[test]
+fn names_without_end_shut_out_no_worker() {
+    let (mut board, now) = (CallBoard::default(), Instant::now());
+    let (one, other): ([Text; 1], [Text; 1]) = (["pay".into()], ["ship".into()]);
+    board.take("before", &other, now).unwrap();
+    for n in 0..2 * MOST_WORKERS {
+        board.take(&format!("worker-{n}"), &one, now + Duration::from_millis(n as u64)).unwrap();
+    }
+    board.take("after", &other, now + Duration::from_secs(3)).unwrap();
+    let listed = ["before", "after", "worker-1999"].map(|name| board.workers.contains_key(name));
+    // The control: of those names the newest are known.
+    assert_eq!((listed, board.workers.len()), ([true, true, true], MOST_WORKERS));
+    assert!(!board.workers.contains_key("worker-0"));
+}
