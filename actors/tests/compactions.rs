@@ -247,7 +247,7 @@ async fn g14_failed_compaction_shows_and_does_not_loop() {
         })
         .collect();
     let message =
-        "the compaction agent produced no summary: its run failed: the model's key is missing or refused (no key)";
+        "the compaction agent produced no summary: its run failed: the model's key is missing or refused (\"no key\")";
     // Before turn 6 the provider still accepts the request. In turn 7 it reports an overflow, after a compaction failed.
     let fails = (CompactionCause::Share, CompactionFailure::Agent, message.to_owned());
     assert_eq!(failed, [fails.clone(), fails]);

@@ -112,7 +112,13 @@ fn branch(task: &str, status: &str, iterations: u32, why: &str, result: &str) ->
 async fn k6_each_dialect_reports_each_end_in_its_format() {
     let turns = "used up its turns before a final answer, after 3 answered turns";
     let ends = [
-        ("fail", "error", "failed: the model refused the request as invalid (no), after 1 answered turn", 1, "first"),
+        (
+            "fail",
+            "error",
+            "failed: the model refused the request as invalid (\"no\"), after 1 answered turn",
+            1,
+            "first",
+        ),
         ("time out", "error", "timed out: its working time was used up, after 1 answered turn", 1, "first"),
         ("cancel", "cancelled", "was cancelled by a person, after 1 answered turn", 1, "first"),
         ("use up", "max_iterations", turns, 3, "first"),

@@ -113,7 +113,7 @@ async fn s1_s2_jobs_start_at_once_and_are_awaited_in_order() {
     assert!(a.len() == 6 && bad.len() == 6 && a != bad, "short ids: {received:?}");
     let ok = format!("[{a}: OK]\na found");
     let error = format!(
-        "[{bad}: ERROR]\nThe job failed: the model refused the request as invalid (no), before its first turn was answered."
+        "[{bad}: ERROR]\nThe job failed: the model refused the request as invalid (\"no\"), before its first turn was answered."
     );
     assert_eq!(received[2..], [format!("{ok}\n\n{error}"), format!("{error}\n\n[nonesuch: NOT FOUND]\n\n{ok}")]);
     assert_eq!(notices(&last), Vec::<String>::new(), "an awaited end was delivered again (K2)");
@@ -328,7 +328,7 @@ async fn r3_failed_cancelled_and_unknown_tasks_are_reported() {
     assert_eq!(
         received[3],
         format!(
-            "Task {} failed: the model refused the request as invalid (no), before its first turn was answered.",
+            "Task {} failed: the model refused the request as invalid (\"no\"), before its first turn was answered.",
             id(0)
         )
     );
@@ -397,8 +397,9 @@ async fn m5_m8_missing_or_unknown_values_are_minion_errors() {
     assert_eq!(received[1], "Minion error: Unknown minion chat `nonesuch`: no earlier answer of yours started one.");
     assert!(received[2].starts_with("Minion error: minion chat "), "{}", received[2]);
     assert!(
-        received[2]
-            .ends_with(" failed: the model refused the request as invalid (no), before its first turn was answered."),
+        received[2].ends_with(
+            " failed: the model refused the request as invalid (\"no\"), before its first turn was answered."
+        ),
         "{}",
         received[2]
     );

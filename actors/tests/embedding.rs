@@ -97,7 +97,7 @@ async fn prompt_returns_the_answer_or_its_error() {
     );
     let error = PromptError::Ended { session, outcome, partial: None };
     let says = format!(
-        "the run of session {session} did not complete: it failed: the model's key is missing or refused (no key)"
+        "the run of session {session} did not complete: it failed: the model's key is missing or refused (\"no key\")"
     );
     assert_eq!(error.to_string(), says);
     let unknown = runtime.prompt("generel", "A question.").await;

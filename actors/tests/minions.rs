@@ -298,10 +298,10 @@ async fn m8_failed_minions_name_their_chat_and_the_cause() {
         })
         .collect();
     let expected = [
-        "failed: the model's key is missing or refused (there is no key for this provider), before its first turn was answered.",
-        "failed: the account of the model's provider is out of credit (pay first), before its first turn was answered.",
-        "failed: the model refused the request as invalid (no such model), before its first turn was answered.",
-        "failed: the model was not available (no server answers), before its first turn was answered.",
+        "failed: the model's key is missing or refused (\"there is no key for this provider\"), before its first turn was answered.",
+        "failed: the account of the model's provider is out of credit (\"pay first\"), before its first turn was answered.",
+        "failed: the model refused the request as invalid (\"no such model\"), before its first turn was answered.",
+        "failed: the model was not available (\"no server answers\"), before its first turn was answered.",
         "used up its turns before a final answer, after 50 answered turns.",
     ];
     assert_eq!(causes, expected);

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::call::CallResult;
 use crate::dialect::{Dialect, jobs};
+use crate::escape::harmless;
 use crate::ids::{CallId, SessionId, Short, Text};
 use crate::limits::Limits;
 use crate::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
@@ -118,14 +119,19 @@ fn fail(kind: &FailKind) -> String {
         FailKind::Truncated => "its answer was truncated by length twice".into(),
         FailKind::Empty => "it gave no answer".into(),
         FailKind::Refused => "the model refused".into(),
-        FailKind::Model { error, message } => format!("{} ({message})", model_fail(*error)),
-        FailKind::Panic { message, .. } => format!("a fault in the host ({message})"),
+        FailKind::Model { error, message } => format!("{} ({})", model_fail(*error), quoted(message)),
+        FailKind::Panic { message, .. } => format!("a fault in the host ({})", quoted(message)),
         FailKind::NotContinued { why } => format!("it did not continue: {}", refusal(*why)),
-        FailKind::Unreadable { message } => format!("its session cannot be read ({message})"),
+        FailKind::Unreadable { message } => format!("its session cannot be read ({})", quoted(message)),
         FailKind::AgentMissing => "its agent is unknown to this host".into(),
         FailKind::Authority => "it lacks the authority that it needs".into(),
-        FailKind::Internal { message } => format!("a fault in the host ({message})"),
+        FailKind::Internal { message } => format!("a fault in the host ({})", quoted(message)),
     }
+}
+
+/// Returns a message of a provider or a fault as one quoted line: it stands outside of the fences.
+fn quoted(message: &str) -> String {
+    json!(harmless(message)).to_string()
 }
 
 /// Returns the reason that a session did not continue, and what to do instead.
