@@ -22,6 +22,7 @@ use crate::observe::event::subscription::SubscriptionScope;
 use crate::recovery::boot::BootReport;
 use crate::runtime::rooms::Rooms;
 use crate::spawn::agents::Agents;
+use crate::spawn::proposing::allowed;
 use crate::values::environment_key::EnvironmentKey;
 
 pub mod builder;
@@ -296,6 +297,8 @@ impl Runtime {
         if let Some(limits) = limits {
             created.limits = Interned::new(Arc::new(limits))?;
         }
+        let turns = created.limits.body.as_ref().map(|limits| allowed(manifest, limits));
+        created.turns = turns.filter(|_| manifest.turns.is_some());
         let policy = match options.policy {
             Some(policy) => Some(policy.meet(&agents.bounds)),
             None => agents.policy.body.as_deref().cloned(),

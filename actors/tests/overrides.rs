@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{answers, builder, calls, model, open, records, shut, task, text, tool, tools};
-use subtend_actors::{Options, SendError, SessionHandle};
+use serde_json::json;
+use subtend_actors::{Input, Options, SendError, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::memory::Memory;
@@ -12,6 +13,7 @@ use subtend_journal::{Journal, Options as JournalOptions};
 use subtend_models::model::Model;
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::limits::Limits;
 use subtend_session::record::Record;
 use subtend_session::settings::Settings;
 use subtend_tools::closure::FnTool;
@@ -184,5 +186,59 @@ async fn children_of_an_override_have_at_most_its_permissions() {
         })
         .collect();
     assert_eq!(ends, [(0, false), (1, true)], "the planner wrote, or its child did");
+    shut(runtime).await;
+}
+
+/// Turns of the runs of a session, and how many of them each one answered.
+async fn spent(journal: &Journal, session: &SessionHandle) -> Vec<(u32, usize)> {
+    let mut runs = Vec::new();
+    for record in records(journal, session.id()).await {
+        match record {
+            Record::RunOpened(opened) => runs.push((opened.max_turns, 0)),
+            Record::TurnAnswered(_) => runs.last_mut().expect("a run").1 += 1,
+            _ => {}
+        }
+    }
+    runs
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_of_an_agent_file_bind_runs_that_persons_open() {
+    let store = Memory::new();
+    let journal = || Journal::open(Box::new(store.clone()), JournalOptions::default()).expect("a journal");
+    let endless = || model(|_| async { Ok(calls([("read", json!({}))])) });
+    let begin = |journal: &Journal, limits: Limits| {
+        let mut catalog = catalog();
+        catalog.insert(Manifest { turns: Some(2), ..Manifest::new("short", AgentMode::All, "You are brief.") });
+        start(journal, endless(), 1).catalog(catalog).limits(limits)
+    };
+    let first = journal();
+    let runtime = begin(&first, Limits { turns: 4, ..Limits::default() }).start().await.expect("a runtime");
+    let short = runtime.open("short").expect("a session");
+    let worker = runtime.open("worker").expect("a session");
+    let sends = async |session: &SessionHandle, agent: Option<&str>, turns: Option<u32>| {
+        let input = session.input("go");
+        let input = agent.into_iter().fold(input, |input, agent| input.agent(agent));
+        let receipt = turns.into_iter().fold(input, Input::turns).send().await.expect("accepted");
+        session.run_ended(receipt.run).await.expect("it ends");
+    };
+    sends(&short, None, None).await;
+    sends(&worker, None, None).await;
+    sends(&worker, Some("short"), None).await;
+    sends(&worker, None, None).await;
+    sends(&worker, None, Some(3)).await;
+    sends(&short, Some("worker"), None).await;
+    assert_eq!(spent(&first, &worker).await, [(4, 4), (2, 2), (2, 2), (3, 3)]);
+    assert_eq!(spent(&first, &short).await, [(2, 2), (4, 4)]);
+    let (short, worker) = (short.id(), worker.id());
+    shut(runtime).await;
+    // They are recorded: another host with other limits changes nothing.
+    let second = journal();
+    let runtime = begin(&second, Limits::default()).start().await.expect("a runtime");
+    for (session, turns) in [(short, 4), (worker, 2)] {
+        let session = runtime.session(session).expect("a journal").expect("a session");
+        sends(&session, None, None).await;
+        assert_eq!(spent(&second, &session).await.last(), Some(&(turns, turns as usize)));
+    }
     shut(runtime).await;
 }

@@ -88,7 +88,7 @@ impl<'a> Traces<'a> {
             if !taken.iter().all(|input| input.is_from_relative()) {
                 (self.spent, self.interrupted, self.out_of_turns) = (0, None, false);
             }
-            self.allowance = taken.iter().filter_map(|input| input.turns).chain(self.allowance).min();
+            self.allowance = taken.iter().filter_map(|input| input.allowance()).chain(self.allowance).min();
         } else if let Record::RunHeld { why, .. } = record {
             // The call is abandoned, and the run no longer waits for its provider.
             self.limited = false;

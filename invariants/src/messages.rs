@@ -81,7 +81,7 @@ impl Turns {
 fn turns(seen: &Seen<'_>, ids: &[InputId]) -> Option<u32> {
     let of = |record: &Record| {
         let Record::InputAccepted(input) = record else { return None };
-        input.turns.filter(|_| ids.contains(&input.id))
+        input.allowance().filter(|_| ids.contains(&input.id))
     };
     seen.view.records.iter().rev().find_map(of)
 }

@@ -129,7 +129,7 @@ fn fail(kind: &FailKind) -> String {
     }
 }
 
-/// Returns a message of a provider or a fault as one quoted line: it stands outside of the fences.
+/// Returns a message of a provider or a fault as one quoted line, since it is not between fences.
 fn quoted(message: &str) -> String {
     json!(harmless(message)).to_string()
 }
@@ -188,7 +188,7 @@ fn task_of(child: Option<&Child>) -> Option<&Text> {
 }
 
 /// Returns the result of a call that starts `child` in the background: its handle in the dialect.
-pub(crate) fn started(dialect: Dialect, child: SessionId, short: &Short, inspectable: bool) -> Text {
+pub(crate) fn started(dialect: Dialect, child: SessionId, short: &Short, inspectable: bool, turns: u32) -> Text {
     match dialect {
         // People can open the session by its full id.
         Dialect::Task if inspectable => {
@@ -197,16 +197,16 @@ pub(crate) fn started(dialect: Dialect, child: SessionId, short: &Short, inspect
         }
         Dialect::Task => json!({"session_id": &*short.0, "status": "started"}).to_string().into(),
         Dialect::Minion => minion::started(short),
-        Dialect::Subagent => subagent::started(short),
+        Dialect::Subagent => subagent::started(short, turns),
         Dialect::Spawn => Arc::clone(&short.0),
         Dialect::SpawnTask => spawn_task::started(child),
     }
 }
 
 /// Returns the result of a call that continues `child` in the background.
-pub(crate) fn continued(dialect: Dialect, child: SessionId, short: &Short) -> Text {
+pub(crate) fn continued(dialect: Dialect, child: SessionId, short: &Short, turns: Option<u32>) -> Text {
     match dialect {
-        Dialect::Subagent => subagent::continued(short),
+        Dialect::Subagent => subagent::continued(short, turns),
         Dialect::Spawn => Arc::clone(&short.0),
         Dialect::SpawnTask => spawn_task::started(child),
         Dialect::Task | Dialect::Minion => json!({"session_id": &*short.0, "status": "continued"}).to_string().into(),

@@ -96,7 +96,7 @@ pub struct State {
     /// Metadata after the last merge. If absent, the initial metadata applies.
     pub metadata: Option<Text>,
     pub turns: u32,
-    /// Turn allowance of a run whose input does not set one.
+    /// Turn allowance of its own agent: see [`State::allowance`].
     pub own_turns: u32,
     pub deleted: bool,
     pub closed: bool,

@@ -56,6 +56,7 @@ fn born(depth: usize, ceiling: &Authority) -> Record {
         ceiling: Interned::new(Arc::new(ceiling.clone())).expect("plain data"),
         limits: Interned::new(Arc::new(Limits::default())).expect("plain data"),
         workspace: "/w".into(),
+        turns: None,
         worktree: None,
         inspectable: true,
         on_restart: OnRestart::Fail,

@@ -3,8 +3,12 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_session::dialect::Dialect;
 use subtend_session::limits::Limits;
+use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
 
 use super::scene::{AttackScene, call, read, say, script, spawn, together};
 use crate::cli::call::User;
@@ -115,5 +119,38 @@ fn pipes_and_devices_of_a_repository_hold_nothing_up() {
         let done = user.call(&args);
         let refused = done.code == Some(2) && done.err.contains(path.rsplit('/').next().expect("a name"));
         assert!(refused || (done.code == Some(0) && done.out == "the end\n"), "{path}: {done:?}");
+    }
+}
+
+/// A call asks for more turns than the file of an agent or the limit allows: it gets those. The control: it may ask for fewer.
+#[tokio::test(start_paused = true)]
+async fn no_call_raises_the_turns_of_an_agent() {
+    let attacks: [(&str, u32, u32); 4] = [("short", 400, 2), ("worker", 400, 5), ("short", 1, 1), ("worker", 3, 3)];
+    for (agent, asked, allowed) in attacks {
+        let short = Manifest { turns: Some(2), ..Manifest::new("short", AgentMode::All, "You are an agent.") };
+        let scene = AttackScene::new().dialect(Dialect::Subagent).manifest(short);
+        let mut scene = scene.limits(Limits { turns: 5, ..Limits::default() });
+        let host = scene.host().await;
+        let tries = |more: Value| {
+            let mut args = json!({"task": script(&vec![read("top.txt"); 9]), "maxIterations": asked});
+            args.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+            call("subagent", args)
+        };
+        let root = host.plays("worker", &[tries(json!({"agent": agent}))]).await;
+        let child = host.below(root.id(), 1);
+        host.goes_on(&root, &[tries(json!({"continueBranchId": child.to_string()}))]).await;
+        let records = host.records(child).await;
+        let opened = records.iter().filter_map(|record| match record {
+            Record::RunOpened(opened) => Some(opened.max_turns),
+            _ => None,
+        });
+        assert_eq!(opened.collect::<Vec<_>>(), [allowed, allowed], "{agent} {asked}");
+        let answered = records.iter().filter(|record| matches!(record, Record::TurnAnswered(_))).count();
+        assert_eq!(answered, 2 * allowed as usize, "{agent} {asked}");
+        let told = host.request(root.id()).messages.iter().any(|message| {
+            matches!(message, Message::Result { content, .. } if content.contains(&format!("at most {allowed} iterations")))
+        });
+        assert!(told, "{agent} {asked}");
+        host.down().await;
     }
 }

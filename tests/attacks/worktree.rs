@@ -90,3 +90,26 @@ fn worktree_holds_all_sessions_below_and_no_call_lifts_it() {
     let listed = user.json(&["worktree", "list", "--json"]);
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed:#}");
 }
+
+/// An agent that works in a worktree of its own answers in no session without one. The control: its own session has one, and nothing of its
+/// work is in the workspace.
+#[test]
+fn isolated_agent_answers_in_no_session_without_a_worktree() {
+    let user = User::new();
+    repository(&user);
+    user.file(".subtend/agents/upper.md", "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n");
+    let rules = json!([
+        {"agent": "upper", "steps": [writes("upper.txt", "spoiled"), {"text": "done"}]},
+        {"agent": "*", "steps": [{"text": "done"}, {"text": "done"}]},
+    ]);
+    let script = user.script(&json!({ "rules": rules }).to_string());
+    run(&user, &script);
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let sent = user.call(&["send", "--agent", "upper", "--model", &script, &id, "work"]);
+    assert_ne!(sent.code, Some(0), "{sent:?}");
+    assert!(sent.err.contains("agent `upper` needs a worktree of its own, which this session lacks"), "{sent:?}");
+    let branch = user.call(&["branch", "--agent", "upper", &id]);
+    assert!(branch.code != Some(0) && branch.err.contains("needs a worktree of its own"), "{branch:?}");
+    let own = user.call(&["run", "--agent", "upper", "--allow", "fs.write=*", "--model", &script, "work"]);
+    assert!(own.code == Some(0) && !user.workspace().join("upper.txt").exists(), "{own:?}");
+}

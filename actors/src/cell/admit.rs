@@ -174,7 +174,8 @@ impl Cells {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
             agents.child_spec(state, offer, request, &template, read)?;
-        // Precedence: the call, the manifest, the dialect (K21).
+        // In order: the call, the manifest, the dialect (K21). The call only lowers what the manifest or the limit allows.
+        let most = template.own_turns.unwrap_or(state.limits.turns);
         let turns = request.turns.or(template.own_turns).or(of_dialect(request.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
             child: self.host.ids.session(),
@@ -187,7 +188,7 @@ impl Cells {
             skipped,
             warnings,
             mode: request.mode,
-            max_turns: turns,
+            max_turns: turns.min(most),
             deadline_ms: if *request.agent == *AGENT { Some(state.limits.detached_ms) } else { state.limits.run_ms },
             on_restart: template.created.on_restart,
             detached_ms: template.detached.then_some(state.limits.detached_ms),
@@ -234,7 +235,8 @@ impl Cells {
                 let (text, mode) = (request.prompt, request.mode);
                 // Another run of a branch starts from the default again if its call sets no number (B6).
                 let own = || of_dialect(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
-                let turns = request.turns.or_else(own);
+                let most = manifest.turns.unwrap_or(state.limits.turns);
+                let turns = request.turns.or_else(own).map(|turns| turns.min(most));
                 let tools = request.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
                 Ok(ContinuePlan { child: task, text, mode, turns, tools, grant })
             }

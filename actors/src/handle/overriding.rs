@@ -6,6 +6,7 @@ use subtend_session::ids::{Seq, Text};
 use subtend_session::record::{AgentOverride, Record};
 
 use super::{SendError, SessionHandle, Stopped};
+use crate::spawn::proposing::lacks_worktree;
 
 impl SessionHandle {
     /// Resolves the agent `name` for an input. Later changes of its manifest do not apply.
@@ -31,12 +32,16 @@ impl SessionHandle {
             let pickable: Vec<&str> = agents.catalog.pickable().map(|manifest| &*manifest.name).collect();
             SendError::BadInput(format!("unknown agent `{name}`; agents that can answer: {}", pickable.join(", ")))
         })?;
-        // A first record includes its ceiling in full, so the error would show the workspace's rules; this denies all instead.
+        if let Some(why) = lacks_worktree(manifest, created.worktree, self.id) {
+            return Err(SendError::BadInput(why));
+        }
+        // A first record names its ceiling in full; without it nothing of the workspace is shown.
         let none = Authority::deny_all();
         let ceiling = created.ceiling.body.as_deref().unwrap_or(&none);
         let ceiling = created.imported.as_ref().map_or_else(|| ceiling.clone(), |bound| ceiling.meet(bound));
-        let other = agents.in_place(manifest, (&created.model, created.source), &ceiling);
-        // Returning to the session's own agent restores its model, which a host may have set.
+        let limits = created.limits.body.as_deref().ok_or_else(|| unread("it has no limits".to_owned()))?;
+        let other = agents.in_place(manifest, (&created.model, created.source), (&ceiling, limits));
+        // Returning to the session's own agent restores its own model, which a host may have set.
         let model = if created.agent == *name { created.model } else { other.model };
         Ok(AgentOverride { model, ..other })
     }

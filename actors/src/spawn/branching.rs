@@ -5,13 +5,13 @@ use std::sync::Arc;
 use subtend_agents::manifest::Manifest;
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Interned, Text};
-use subtend_session::limits::Limits;
 use subtend_session::place::BranchKind;
 use subtend_session::record::SessionCreated;
 use subtend_session::state::State;
 
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Template;
+use crate::spawn::proposing::lacks_worktree;
 use crate::spawn::tool_set::narrowed;
 use crate::values::answering::{agent_of, model_of};
 use crate::values::error::ControlError;
@@ -29,7 +29,7 @@ impl Agents {
         // By default the agent that answers in the session answers in the branch.
         let is_same_agent = name == own;
         let (mut created, manifest, turns) = if is_same_agent && self.catalog.get(own).is_none() {
-            (recorded(state)?, Arc::new(Authority::allow_all()), state.own_turns)
+            (recorded(state)?, Arc::new(Authority::allow_all()), state.allowance())
         } else {
             let template = self.branching(state, name, kind)?;
             let mut created = template.created.clone();
@@ -41,16 +41,24 @@ impl Agents {
                 // The prompt describes how to find the tools, so the list must match.
                 created.in_full = state.created.in_full.clone();
             }
-            // A branch with a task of its own has its manifest's turn limit, like a child of a model.
+            // A branch with its own task has its manifest's allowance, like a child of a model.
             let given = agent.is_some() && (!is_same_agent || kind == BranchKind::Subagent);
-            let turns = if given { template.turns } else { state.own_turns };
+            let turns = if given { template.turns } else { state.allowance() };
             (created, Arc::clone(&template.manifest), turns)
         };
-        created.limits = within(state, turns)?;
+        created.limits = Interned { hash: state.created.limits.hash, body: Some(Arc::clone(&state.limits)) };
+        created.turns = (turns != state.limits.turns).then_some(turns);
         created.workspace = Arc::clone(&state.created.workspace);
         if kind == BranchKind::Subagent {
             let isolation = self.catalog.get(name).map(|manifest| manifest.isolation).unwrap_or_default();
             created.worktree = self.own(state.id, isolation, None).map_err(ControlError::Refused)?;
+        }
+        if kind == BranchKind::Human && !is_same_agent {
+            // It works where the session does.
+            let worktree = state.created.worktree;
+            let session = worktree.map_or(state.id, |worktree| worktree.of);
+            let why = self.catalog.get(name).and_then(|manifest| lacks_worktree(manifest, worktree, session));
+            why.map_or(Ok(()), |why| Err(ControlError::Refused(why)))?;
         }
         // A branch keeps both.
         created.tools = state.tools.clone();
@@ -99,15 +107,6 @@ fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
         None => state.created.system.clone(),
     };
     Ok((Arc::clone(model_of(state)), system))
-}
-
-/// Returns the limits of the session, with another turn limit.
-fn within(state: &State, turns: u32) -> Result<Interned<Limits>, ControlError> {
-    if state.limits.turns == turns {
-        return Ok(Interned { hash: state.created.limits.hash, body: Some(Arc::clone(&state.limits)) });
-    }
-    let limits = Limits { turns, ..Limits::clone(&state.limits) };
-    Interned::new(Arc::new(limits)).map_err(unwritten)
 }
 
 fn unwritten(error: serde_json::Error) -> ControlError {

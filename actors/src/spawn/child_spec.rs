@@ -90,6 +90,7 @@ impl Agents {
             system: Interned::new(system).map_err(|_| unknown())?,
             ceiling: self.policy.clone(),
             limits: self.limits.clone(),
+            turns: None,
             workspace: Arc::clone(&self.workspace_name),
             worktree: None,
             inspectable: manifest.inspectable,

@@ -134,8 +134,7 @@ impl Agents {
         }
         // A tool of the host with that name replaces it.
         let own = specs.iter().any(|spec| *spec.name == *plan_exit::NAME);
-        let proposes =
-            plans.as_ref().filter(|_| !own).and_then(|model| self.proposed((model, *source), &state.ceiling));
+        let proposes = plans.as_ref().filter(|_| !own).and_then(|model| self.proposed((model, *source), state));
         // Without an approver the plan is given as the answer.
         specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use subtend_agents::manifest::Manifest;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::CallKind;
-use subtend_session::ids::Text;
-use subtend_session::place::{Place, Source};
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::limits::Limits;
+use subtend_session::place::{Isolation, Place, Source, Worktree};
 use subtend_session::record::AgentOverride;
 use subtend_session::state::State;
 use subtend_tools::plan_exit;
@@ -24,7 +25,7 @@ impl Agents {
         let plans =
             |manifest: &Manifest| manifest.offers_plan_exit(state.created.place == Place::Root && !state.created.task);
         self.catalog.get(agent_of(state)).filter(|manifest| plans(manifest))?;
-        self.executor()?;
+        self.executor().filter(|other| lacks_worktree(other, state.created.worktree, state.id).is_none())?;
         let access = Access { action: plan_exit::NAME.into(), resource: plan_exit::CARRIES_OUT.into() };
         (state.ceiling.verdict(&access) > Verdict::Deny).then(|| Arc::clone(&state.created.model))
     }
@@ -34,7 +35,7 @@ impl Agents {
         &self,
         manifest: &Manifest,
         (model, source): (&Text, Source),
-        ceiling: &Authority,
+        (ceiling, limits): (&Authority, &Limits),
     ) -> AgentOverride {
         // Includes the hints for agents with spawn tools (R11).
         let template = self.template(&manifest.name, model, source).ok();
@@ -48,12 +49,14 @@ impl Agents {
             agent_hash: manifest.hash(),
             model: self.model_name(manifest, model),
             system: born.unwrap_or_else(|| manifest.system()),
+            turns: Some(allowed(manifest, limits)),
         }
     }
 
     /// Returns the agent that continues after an approved plan, in a session that was opened with `model`.
-    pub(crate) fn proposed(&self, of: (&Text, Source), ceiling: &Authority) -> Option<Arc<AgentOverride>> {
-        self.executor().map(|manifest| Arc::new(self.in_place(manifest, of, ceiling)))
+    pub(crate) fn proposed(&self, of: (&Text, Source), state: &State) -> Option<Arc<AgentOverride>> {
+        let bounds = (&*state.ceiling, &*state.limits);
+        self.executor().map(|manifest| Arc::new(self.in_place(manifest, of, bounds)))
     }
 
     /// Returns the maximum authority of a root session of `manifest`. A planner's includes that of the executing agent; the planner's own authority
@@ -76,6 +79,22 @@ impl Agents {
     fn executor(&self) -> Option<&Manifest> {
         self.catalog.get(plan_exit::CARRIES_OUT).map(Arc::as_ref).filter(|manifest| manifest.pickable())
     }
+}
+
+/// Returns the turns of a run that `manifest` answers in a session with `limits` and no owner.
+pub(crate) fn allowed(manifest: &Manifest, limits: &Limits) -> u32 {
+    manifest.turns.map_or(limits.turns, |turns| turns.min(limits.turns))
+}
+
+/// Returns why an agent may not answer in `session`, which works in `worktree`: it needs a worktree of its own.
+pub(crate) fn lacks_worktree(manifest: &Manifest, worktree: Option<Worktree>, session: SessionId) -> Option<String> {
+    let lacks = manifest.isolation == Isolation::Worktree && worktree.is_none_or(|worktree| worktree.of != session);
+    let name = &manifest.name;
+    lacks.then(|| {
+        format!(
+            "agent `{name}` needs a worktree of its own, which this session lacks; open a session of `{name}` instead"
+        )
+    })
 }
 
 /// Parses a call of `plan_exit`, in a session that may propose.

@@ -410,6 +410,7 @@ pub(super) const STORIES: &[Case] = &[
                 agent_hash: subtend_session::ids::Hash::of(b"root"),
                 model: "m".into(),
                 system: "do all".into(),
+                turns: None,
             };
             s.child[1] =
                 Record::InputAccepted(Box::new(InputAccepted { agent_override: Some(Arc::new(named)), ..*input }));
@@ -425,6 +426,7 @@ pub(super) const STORIES: &[Case] = &[
                 agent_hash: subtend_session::ids::Hash::of(b"build"),
                 model: "m".into(),
                 system: "do all".into(),
+                turns: None,
             };
             let Some(Record::CallStarted { kind, .. }) = s.root.get_mut(7) else { panic!("a call starts") };
             **kind = CallKind::Propose(Arc::new(other));

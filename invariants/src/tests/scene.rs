@@ -54,6 +54,7 @@ pub(super) fn created(place: Place) -> Record {
         ceiling: Interned::new(Arc::new(ceiling())).expect("plain data"),
         limits: Interned::new(Arc::new(Limits::default())).expect("plain data"),
         workspace: "/w".into(),
+        turns: None,
         worktree: None,
         inspectable: true,
         caller_line: false,

@@ -112,7 +112,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     let ask = opened.map(|opened| index::continue_from(draft.state.id, &opened, &request));
     draft.emit(Record::ContinueAsked(Box::new(request)));
     if mode == Mode::Background {
-        let text = render::continued(dialect, child, &short);
+        let text = render::continued(dialect, child, &short, turns);
         draft.finish_call(call, CallEnd::Ok, text);
     }
     if let Some(ask) = ask {

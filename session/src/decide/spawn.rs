@@ -93,13 +93,13 @@ fn spawn_child(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, cached: &mu
         depth: draft.state.created.place.depth().saturating_add(1),
         grant: plan.grant,
     };
-    let (child, dialect, inspectable) = (plan.child, plan.dialect, plan.created.inspectable);
+    let (child, dialect, inspectable, turns) = (plan.child, plan.dialect, plan.created.inspectable, plan.max_turns);
     let session = creation::child(draft.state, call, plan, short.clone(), ceiling, draft.clock.wall_ms);
     let access = draft.state.due.access.remove(&call.ix);
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });
     draft.emit(Record::ChildSpawned(Box::new(spawned)));
     if mode == Mode::Background {
-        let text = render::started(dialect, child, &short, inspectable);
+        let text = render::started(dialect, child, &short, inspectable, turns);
         draft.finish_call(call, CallEnd::Ok, text);
     }
     draft.decision.new_sessions.push(session);

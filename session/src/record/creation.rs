@@ -23,6 +23,9 @@ pub struct SessionCreated {
     /// The maximum authority of the session, which never changes.
     pub ceiling: Interned<Authority>,
     pub limits: Interned<Limits>,
+    /// Turn allowance of its runs, if its agent has one below the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
     /// The workspace root, as the host gave it.
     pub workspace: Text,
     /// The worktree that its tools use; the workspace itself if absent.

@@ -38,6 +38,11 @@ pub struct InputAccepted {
 }
 
 impl InputAccepted {
+    /// Returns the turn allowance that it sets: its own, or that of the agent that it selects.
+    pub fn allowance(&self) -> Option<u32> {
+        self.turns.or_else(|| self.agent_override.as_ref().and_then(|agent| agent.turns))
+    }
+
     /// Returns whether another running session of the tree sent it. It only enters the run in flight, and is dropped at
     /// the end of that run.
     pub fn is_from_relative(&self) -> bool {

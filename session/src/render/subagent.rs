@@ -9,15 +9,15 @@ use crate::record::Notice;
 use crate::render::{cut_in_json, outcome_phrase, refusal};
 use crate::state::{Child, State};
 
-pub(super) fn started(short: &Short) -> Text {
-    let message = "The subagent is running. You receive its result automatically: continue, or end your turn.";
-    started_with(short, message)
+const RESULT: &str = "You receive its result automatically: continue, or end your turn.";
+
+pub(super) fn started(short: &Short, turns: u32) -> Text {
+    started_with(short, &format!("The subagent is running, for at most {turns} iterations. {RESULT}"))
 }
 
-pub(super) fn continued(short: &Short) -> Text {
-    let message =
-        "The subagent resumes where it stopped. You receive its result automatically: continue, or end your turn.";
-    started_with(short, message)
+pub(super) fn continued(short: &Short, turns: Option<u32>) -> Text {
+    let most = turns.map(|turns| format!(", for at most {turns} iterations more")).unwrap_or_default();
+    started_with(short, &format!("The subagent resumes where it stopped{most}. {RESULT}"))
 }
 
 fn started_with(short: &Short, message: &str) -> Text {

@@ -25,8 +25,9 @@ fn pending() -> Value {
 /// Each dialect has its own handle, and no dialect uses the words of another.
 #[test]
 fn background_start_returns_the_handle_of_its_dialect() {
-    let subagent =
-        subagent("The subagent is running. You receive its result automatically: continue, or end your turn.");
+    let subagent = subagent(
+        "The subagent is running, for at most 7 iterations. You receive its result automatically: continue, or end your turn.",
+    );
     let minion = json!({
         "minionChatId": "a3f9c1",
         "minionResponse": "",
@@ -36,20 +37,20 @@ fn background_start_returns_the_handle_of_its_dialect() {
         "message": "This minion is detached: no call waits for it, and you are notified when it ends.",
     });
     let task = json!({"session_id": "a3f9c1", "status": "started"});
-    let results = for_each_dialect(|dialect, child, short| started(dialect, child, short, false));
+    let results = for_each_dialect(|dialect, child, short| started(dialect, child, short, false, 7));
     assert_eq!(results, [subagent.clone(), task, json!("a3f9c1"), pending(), minion.clone()]);
     // If people can open the child, the one dialect with a field for it includes the full id.
     let open = json!({"session_id": CHILD, "short": "a3f9c1", "status": "started"});
-    let results = for_each_dialect(|dialect, child, short| started(dialect, child, short, true));
+    let results = for_each_dialect(|dialect, child, short| started(dialect, child, short, true, 7));
     assert_eq!(results, [subagent, open, json!("a3f9c1"), pending(), minion]);
 }
 
 #[test]
 fn background_continue_returns_the_handle_of_its_dialect() {
-    let message =
-        "The subagent resumes where it stopped. You receive its result automatically: continue, or end your turn.";
+    let message = "The subagent resumes where it stopped, for at most 7 iterations more. You receive its result automatically: continue, or end your turn.";
     let other = json!({"session_id": "a3f9c1", "status": "continued"});
-    assert_eq!(for_each_dialect(continued), [subagent(message), other.clone(), json!("a3f9c1"), pending(), other]);
+    let results = for_each_dialect(|dialect, child, short| continued(dialect, child, short, Some(7)));
+    assert_eq!(results, [subagent(message), other.clone(), json!("a3f9c1"), pending(), other]);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl State {
             None => ceiling,
         };
         let limits = created.limits.body.clone().ok_or(missing("limits"))?;
-        let own_turns = limits.turns;
+        let own_turns = created.turns.unwrap_or(limits.turns);
         Ok(Self {
             id,
             created: Arc::new(created.clone()),

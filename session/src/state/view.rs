@@ -38,6 +38,11 @@ impl State {
         }
     }
 
+    /// Returns the turn allowance of a run whose input does not set one.
+    pub fn allowance(&self) -> u32 {
+        self.agent.as_ref().and_then(|agent| agent.turns).unwrap_or(self.own_turns)
+    }
+
     /// Returns whether the session can leave memory: it has no due stream, no started local call and no pending admission.
     /// It is folded again when a command arrives.
     pub fn can_unload(&self) -> bool {

@@ -67,6 +67,7 @@ pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
         ceiling: Interned::new(authority()).unwrap(),
         limits: Interned::new(Arc::new(limits)).unwrap(),
         workspace: "/work".into(),
+        turns: None,
         worktree: None,
         inspectable: false,
         on_restart: OnRestart::Fail,
@@ -270,6 +271,7 @@ pub(crate) fn proposal() -> CallKind {
         agent_hash: Hash::of(b"build"),
         model: "maker".into(),
         system: "You build.".into(),
+        turns: None,
     }))
 }
 

@@ -17,6 +17,7 @@ fn override_applies_from_its_input_on() {
         agent_hash: Hash::of(b"plan"),
         model: "thinker".into(),
         system: "You plan.".into(),
+        turns: None,
     });
     let named = |n, agent: Option<&Arc<AgentOverride>>| {
         Command::Submit(Box::new(InputAccepted { agent_override: agent.cloned(), ..input(n, "go", Lane::Send) }))
@@ -46,4 +47,36 @@ fn override_applies_from_its_input_on() {
     assert_eq!(given(&heart), own());
     let failed = heart.then(named(5, Some(&plan))).then(attempt_failed(4, 1, ModelFail::Rate));
     assert_eq!(given(&failed), own(), "a turn keeps its model and its agent");
+}
+
+#[test]
+fn run_of_an_override_has_the_turns_of_its_agent() {
+    let agent = |name: &str, turns| {
+        Arc::new(AgentOverride {
+            agent: name.into(),
+            agent_hash: Hash::of(name.as_bytes()),
+            model: "scripted".into(),
+            system: "You work.".into(),
+            turns,
+        })
+    };
+    let named = |n, agent: &Arc<AgentOverride>| {
+        let agent_override = Some(Arc::clone(agent));
+        Command::Submit(Box::new(InputAccepted { agent_override, ..input(n, "go", Lane::Send) }))
+    };
+    let allowed = |heart: &Heart| heart.state.run.as_ref().map(|run| (run.opened.max_turns, run.allowance));
+    let own = Heart::root().state.limits.turns;
+    let short = agent("short", Some(2));
+    let heart = Heart::root().then(named(1, &short)).refolded();
+    assert_eq!(allowed(&heart), Some((2, 2)));
+    // It holds from there on, until another agent is selected.
+    let heart = heart.then(answers(1, "done")).then(send(2, "go"));
+    assert_eq!(allowed(&heart), Some((2, 2)));
+    let heart = heart.then(answers(2, "done")).then(named(3, &agent("general", Some(own)))).refolded();
+    assert_eq!(allowed(&heart), Some((own, own)));
+    // An input that a run takes sets it for the rest of that run.
+    let heart = heart.then(named(4, &short)).then(answers(3, "done")).refolded();
+    assert_eq!(allowed(&heart), Some((own, 2)));
+    // An override that an earlier version recorded leaves the session's.
+    assert_eq!(allowed(&Heart::root().then(named(1, &agent("old", None)))), Some((own, own)));
 }

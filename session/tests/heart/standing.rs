@@ -84,6 +84,7 @@ fn only_a_person_or_the_host_chooses_another_agent() {
             agent_hash: subtend_session::ids::Hash::of(b""),
             model: "m".into(),
             system: "Other.".into(),
+            turns: None,
         };
         (input.from, input.agent_override) = (from, Some(Arc::new(other)));
         Heart::root().decide(Command::Submit(input))

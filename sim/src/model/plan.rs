@@ -72,6 +72,7 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
         ceiling: interned(Arc::new(ceiling())),
         limits: interned(Arc::new(limits(whole))),
         workspace: "/w".into(),
+        turns: None,
         worktree: None,
         inspectable: true,
         caller_line: false,

@@ -55,7 +55,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
             },
             "contextFiles": {"type": "array", "items": {"type": "string"}, "description": "Files whose content it gets from the start."},
             "context": {"type": "string", "description": "More that it should know from the start."},
-            "maxIterations": {"type": "integer", "minimum": 1, "description": format!("After how many iterations it pauses; by default as many as its agent says, else {ITERATIONS}.")},
+            "maxIterations": {"type": "integer", "minimum": 1, "description": format!("After how many iterations it pauses; by default as many as its agent says, else {ITERATIONS}. Never more than its agent or the limit allows.")},
             "maxTokens": {"type": "integer", "minimum": 1, "description": "Output tokens of each of its answers at most; it cannot raise the cap that you have."},
             "continueBranchId": {"type": "string", "description": "The branch of an ended subagent of yours to continue."},
         },

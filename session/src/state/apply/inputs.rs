@@ -61,7 +61,7 @@ impl State {
                 }
                 run.unanswered.push(*id);
                 run.format = input.format.clone().or(run.format.take());
-                run.allowance = input.turns.unwrap_or(run.allowance);
+                run.allowance = input.allowance().unwrap_or(run.allowance);
             }
         }
         let Some(run) = self.run.as_mut().filter(|_| was_asked) else { return };
