@@ -16,7 +16,7 @@ pub(super) fn start_at_rest_changes_nothing(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A completed recovery has the same result, however many recoveries were cut short before it.
+/// A completed recovery has the same result, however many recoveries were interrupted before it.
 pub(super) fn same_recovery(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let clean = |crash| observed.recoveries.iter().find(|other| other.crash == crash && other.cut == 0);
