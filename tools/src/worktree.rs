@@ -24,9 +24,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::SessionId;
 
+use crate::escape::harmless;
 use crate::guard::Guard;
 use crate::workspace::{Workspace, WorkspaceError, beneath};
-use git::{Git, GitPlace};
+use git::{Git, GitPlace, MOST};
 
 pub use changes::{ChangedFile, WorktreeChanges, note};
 pub use merge::Merged;
@@ -96,6 +97,15 @@ pub enum WorktreeError {
     Missing(SessionId),
     #[error("git {verb} failed: {why}")]
     Git { verb: String, why: String },
+    #[error("git {verb} failed: its output is longer than {} MiB. Take the changes by git, after `subtend worktree keep`", MOST >> 20)]
+    TooLong { verb: String },
+    #[error(
+        "`{}` has more than {} MiB, which no diff or merge takes: remove it from the worktree, or take the changes by git, after `subtend \
+         worktree keep`",
+        harmless(&path.to_string_lossy()),
+        MOST >> 20
+    )]
+    TooLarge { path: PathBuf },
     #[error("the worktree changed after its changes were shown: check them again, then repeat the command")]
     Changed,
     #[error(

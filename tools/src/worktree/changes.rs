@@ -8,7 +8,7 @@ use subtend_session::ids::{SessionId, Text};
 
 use super::git::GitPlace;
 use super::make::reference;
-use super::{WorktreeEntry, WorktreeError, Worktrees, gone};
+use super::{WorktreeEntry, WorktreeError, Worktrees};
 use crate::escape::harmless;
 
 /// Files that a summary names.
@@ -70,18 +70,17 @@ impl Worktrees {
     /// Returns the changes as a patch.
     ///
     /// # Errors
-    /// As [`Worktrees::changes`], if the patch is longer than 64 MiB, and [`WorktreeError::Spoiled`].
+    /// As [`Worktrees::changes`], [`WorktreeError::TooLong`], [`WorktreeError::TooLarge`] and [`WorktreeError::Spoiled`].
     pub fn diff(&self, session: SessionId) -> Result<(WorktreeChanges, Vec<u8>), WorktreeError> {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;
         let tip = self.commit(&entry)?;
-        let at = self.checked(&entry, &tip)?;
-        let changes = self.listed(&at, &entry, tip)?;
-        let args = ["diff-tree", "-r", "--patch", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
-        let args = [&args[..], &["--no-commit-id", &entry.base, &changes.tip]].concat();
-        let patch = self.git.run(&at, &args)?;
-        gone(&self.copies(&entry))?;
-        Ok((changes, patch))
+        self.checked(&entry, &tip, |at| {
+            let changes = self.listed(at, &entry, tip.clone())?;
+            let args = ["diff-tree", "-r", "--patch", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
+            let patch = self.git.run(at, &[&args[..], &["--no-commit-id", &entry.base, &tip]].concat())?;
+            Ok((changes, patch))
+        })
     }
 
     /// As [`Worktrees::changes`]; for a caller that has the lock.

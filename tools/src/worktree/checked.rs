@@ -4,11 +4,12 @@
 //! is shown, and what is merged, comes from a copy that no session reaches: git gives each object an id there, which must be the one that
 //! it was asked for. The id of the commit then stands for all that was shown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::git::GitPlace;
+use super::git::{GitPlace, os};
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone};
 
 /// Files that one command hashes.
@@ -18,17 +19,28 @@ const ATTRIBUTES: &str = ".gitattributes";
 
 /// A change between base and tip, as git lists it.
 pub(super) struct RawChange {
-    pub(super) path: String,
+    pub(super) path: PathBuf,
     pub(super) modes: [String; 2],
     pub(super) objects: [String; 2],
 }
 
 impl Worktrees {
-    /// Copies all that differs between base and tip, and the attributes that apply to it. Requires the lock.
+    /// Runs `act` where a copy lies of all that differs between base and tip, and of the attributes that apply to it. Requires the lock.
     ///
     /// # Errors
-    /// [`WorktreeError::Spoiled`] if an object has other bytes than its id says.
-    pub(super) fn checked(&self, entry: &WorktreeEntry, tip: &str) -> Result<GitPlace, WorktreeError> {
+    /// [`WorktreeError::Spoiled`] if an object has other bytes than its id says, [`WorktreeError::TooLarge`], and those of `act`.
+    pub(super) fn checked<T>(
+        &self,
+        entry: &WorktreeEntry,
+        tip: &str,
+        act: impl FnOnce(&GitPlace) -> Result<T, WorktreeError>,
+    ) -> Result<T, WorktreeError> {
+        let done = self.copied(entry, tip).and_then(|at| act(&at));
+        gone(&self.copies(entry))?;
+        done
+    }
+
+    fn copied(&self, entry: &WorktreeEntry, tip: &str) -> Result<GitPlace, WorktreeError> {
         let from = self.plainly(entry)?;
         let dir = self.copies(entry);
         gone(&dir)?;
@@ -41,27 +53,31 @@ impl Worktrees {
                 _ => {}
             }
         }
-        let copy = |kind, objects: BTreeSet<String>| self.copy(entry, (&from, &to), kind, objects);
-        copy("commit", [entry.base.clone(), tip.to_owned()].into())?;
+        let copy = |kind, objects| self.copy(entry, (&from, &to), kind, objects);
+        copy("commit", unnamed([entry.base.clone(), tip.to_owned()]))?;
         let trees = [&entry.base, tip].map(|commit| {
             let text = self.git.run(&to, &["cat-file", "commit", commit])?;
             let text = String::from_utf8_lossy(&text);
             Ok(text.lines().find_map(|line| line.strip_prefix("tree ")).unwrap_or_default().to_owned())
         });
-        copy("tree", trees.into_iter().collect::<Result<_, WorktreeError>>()?)?;
+        copy("tree", unnamed(trees.into_iter().collect::<Result<Vec<_>, WorktreeError>>()?))?;
         let changes = self.raw(&from, entry, tip, &["-t"])?;
         let of = |is_tree: bool| {
-            let sides = changes.iter().flat_map(|change| change.modes.iter().zip(&change.objects));
-            let sides = sides.filter(|(mode, object)| {
+            let sides = changes.iter().flat_map(|change| {
+                change.modes.iter().zip(&change.objects).map(|(mode, object)| (mode, object, &change.path))
+            });
+            let sides = sides.filter(|(mode, object, _)| {
                 object.chars().any(|digit| digit != NO_OBJECT) && *mode != "160000" && is_tree == (*mode == "040000")
             });
-            sides.map(|(_, object)| object.clone()).collect::<BTreeSet<_>>()
+            sides.map(|(_, object, path)| (object.clone(), path.clone())).collect::<BTreeMap<_, _>>()
         };
         copy("tree", of(true))?;
         copy("blob", of(false))?;
         for (object, path) in self.attributes(&to, entry, tip)? {
-            copy("blob", [object.clone()].into())?;
-            self.git.run(&to, &["update-index", "--add", "--cacheinfo", &format!("100644,{object},{path}")])?;
+            copy("blob", [(object.clone(), path.clone().into())].into())?;
+            let mut info = OsString::from(format!("100644,{object},"));
+            info.push(path);
+            self.git.run(&to, &["update-index".as_ref(), "--add".as_ref(), "--cacheinfo".as_ref(), info.as_os_str()])?;
         }
         Ok(to)
     }
@@ -80,43 +96,46 @@ impl Worktrees {
     ) -> Result<Vec<RawChange>, WorktreeError> {
         let args = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id"];
         let out = self.git.run(at, &[&args[..], more, &[&entry.base, tip]].concat())?;
-        let text = String::from_utf8(out)
-            .map_err(|_| WorktreeError::Conflicts(vec!["the name of a changed file is not UTF-8".to_owned()]))?;
-        let mut parts = text.split('\0');
+        let mut parts = out.split(|byte| *byte == 0);
         let mut changes = Vec::new();
         while let (Some(head), Some(path)) = (parts.next(), parts.next()) {
+            let head = String::from_utf8_lossy(head);
             let mut fields = head.trim_start_matches(':').split(' ').map(str::to_owned);
             let mut field = || fields.next().unwrap_or_default();
-            changes.push(RawChange { path: path.to_owned(), modes: [field(), field()], objects: [field(), field()] });
+            changes.push(RawChange { path: os(path)?.into(), modes: [field(), field()], objects: [field(), field()] });
         }
         Ok(changes)
     }
 
-    /// Copies objects of one kind, each under the id that git gives its bytes.
+    /// Copies objects of one kind, each under the id that git gives its bytes. Errors name the path that an object has.
     fn copy(
         &self,
         entry: &WorktreeEntry,
         (from, to): (&GitPlace, &GitPlace),
         kind: &str,
-        objects: BTreeSet<String>,
+        objects: BTreeMap<String, PathBuf>,
     ) -> Result<(), WorktreeError> {
         let dir = self.copies(entry);
-        let objects: Vec<String> = objects.into_iter().collect();
+        let objects: Vec<(String, PathBuf)> = objects.into_iter().collect();
         for objects in objects.chunks(TOGETHER) {
             let path = |object: &String| dir.join(format!("{object}.bytes"));
-            for object in objects {
-                let bytes = self.git.run(from, &["cat-file", kind, object])?;
+            for (object, name) in objects {
+                let bytes = self.git.run(from, &["cat-file", kind, object]).map_err(|error| match error {
+                    WorktreeError::TooLong { .. } => WorktreeError::TooLarge { path: name.clone() },
+                    other => other,
+                })?;
                 fs::write(path(object), bytes).map_err(cannot("read"))?;
             }
             let mut args: Vec<std::ffi::OsString> =
                 ["hash-object", "-w", "-t", kind, "--literally", "--no-filters", "--"].map(Into::into).into();
-            args.extend(objects.iter().map(|object| path(object).into()));
+            args.extend(objects.iter().map(|(object, _)| path(object).into()));
             let found = self.git.line(to, &args)?;
-            if let Some((object, _)) = objects.iter().zip(found.lines()).find(|(object, found)| object != found) {
+            if let Some(((object, _), _)) = objects.iter().zip(found.lines()).find(|((object, _), found)| object != found)
+            {
                 let (object, repository) = (object.clone(), entry.repository.clone());
                 return Err(WorktreeError::Spoiled { object, repository });
             }
-            objects.iter().try_for_each(|object| gone(&path(object)))?;
+            objects.iter().try_for_each(|(object, _)| gone(&path(object)))?;
         }
         Ok(())
     }
@@ -127,24 +146,32 @@ impl Worktrees {
         at: &GitPlace,
         entry: &WorktreeEntry,
         tip: &str,
-    ) -> Result<Vec<(String, String)>, WorktreeError> {
+    ) -> Result<Vec<(String, OsString)>, WorktreeError> {
         let changes = self.raw(at, entry, tip, &[])?;
         let dirs: BTreeSet<&Path> =
-            changes.iter().flat_map(|change| Path::new(&change.path).ancestors().skip(1)).collect();
+            changes.iter().flat_map(|change| change.path.ancestors().skip(1)).collect();
         let paths: Vec<PathBuf> = dirs.into_iter().map(|dir| dir.join(ATTRIBUTES)).collect();
         let mut found = Vec::new();
         for paths in paths.chunks(TOGETHER) {
             let mut args: Vec<std::ffi::OsString> = ["ls-tree", "-z", "--full-tree", tip, "--"].map(Into::into).into();
             args.extend(paths.iter().map(Into::into));
-            let out = String::from_utf8(self.git.run(at, &args)?).unwrap_or_default();
-            for (head, path) in out.split('\0').filter_map(|entry| entry.split_once('\t')) {
+            let out = self.git.run(at, &args)?;
+            for line in out.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
+                let mut parts = line.splitn(2, |byte| *byte == b'\t');
+                let (Some(head), Some(path)) = (parts.next(), parts.next()) else { continue };
+                let head = String::from_utf8_lossy(head);
                 let mut fields = head.split(' ');
                 // Git reads attributes from files alone.
                 if let (Some("100644" | "100755"), _, Some(object)) = (fields.next(), fields.next(), fields.next()) {
-                    found.push((object.to_owned(), path.to_owned()));
+                    found.push((object.to_owned(), os(path)?));
                 }
             }
         }
         Ok(found)
     }
+}
+
+/// Returns objects that have no path.
+fn unnamed(objects: impl IntoIterator<Item = String>) -> BTreeMap<String, PathBuf> {
+    objects.into_iter().map(|object| (object, PathBuf::new())).collect()
 }

@@ -21,7 +21,7 @@ use crate::guard::{Guard, LIMITS};
 use crate::sandbox;
 
 /// The longest answer of git that is read: larger files are not merged.
-const MOST: u64 = 64 << 20;
+pub(super) const MOST: u64 = 64 << 20;
 /// The part of its messages that is kept.
 const SAID: u64 = 4 << 10;
 /// How long one command may take.
@@ -138,7 +138,7 @@ impl Git {
         let status = child.wait().map_err(|error| failed(args, &error.to_string()))?;
         drop(leash);
         if !whole {
-            return Err(failed(args, &format!("its answer is longer than {} MiB", MOST >> 20)));
+            return Err(WorktreeError::TooLong { verb: verb(args) });
         }
         Ok(GitAnswer { status, out, error_output })
     }
@@ -259,8 +259,12 @@ fn end(child: &mut Child, is_group: bool) {
 }
 
 fn failed<A: AsRef<OsStr>>(args: &[A], why: &str) -> WorktreeError {
+    WorktreeError::Git { verb: verb(args), why: why.to_owned() }
+}
+
+fn verb<A: AsRef<OsStr>>(args: &[A]) -> String {
     let verb = args.iter().map(|arg| arg.as_ref().to_string_lossy()).find(|arg| !arg.starts_with('-'));
-    WorktreeError::Git { verb: verb.unwrap_or_default().into_owned(), why: why.to_owned() }
+    verb.unwrap_or_default().into_owned()
 }
 
 #[cfg(unix)]

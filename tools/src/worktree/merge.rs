@@ -3,6 +3,7 @@
 //!
 //! Neither the index nor a commit of the workspace changes: the files arrive there as if they had been edited.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
@@ -64,14 +65,15 @@ impl Worktrees {
         fs::create_dir(&dir).map_err(cannot("merged"))?;
         let target = Workspace::open(&entry.target)?;
         let (mut items, mut conflicts) = (Vec::new(), Vec::new());
-        let at = self.checked(&entry, tip)?;
-        for change in self.raw(&at, &entry, tip, &[])? {
-            match self.planned((&entry, &at), &target, &change, (&dir, items.len()))? {
-                Ok(item) => items.extend(item),
-                Err(why) => conflicts.push(format!("`{}` {why}", harmless(&change.path))),
+        self.checked(&entry, tip, |at| {
+            for change in self.raw(at, &entry, tip, &[])? {
+                match self.planned((&entry, at), &target, &change, (&dir, items.len()))? {
+                    Ok(item) => items.extend(item),
+                    Err(why) => conflicts.push(format!("`{}` {why}", harmless(&change.path.to_string_lossy()))),
+                }
             }
-        }
-        gone(&self.copies(&entry))?;
+            Ok(())
+        })?;
         if !conflicts.is_empty() {
             gone(&dir)?;
             return Err(WorktreeError::Conflicts(conflicts));
@@ -136,7 +138,10 @@ impl Worktrees {
         change: &RawChange,
         (dir, content): (&Path, usize),
     ) -> Result<Result<Option<MergeItem>, String>, WorktreeError> {
-        let Some(path) = change.path.strip_prefix(&entry.prefix) else {
+        let Some(path) = change.path.to_str() else {
+            return Ok(Err("has a name that is not UTF-8: rename it in the worktree".to_owned()));
+        };
+        let Some(path) = path.strip_prefix(&entry.prefix) else {
             return Ok(Err(format!("lies outside of the workspace {}", entry.target.display())));
         };
         // No git lists such a path, but a session may have written the index itself.
@@ -200,8 +205,10 @@ impl Worktrees {
         let (mode, object) = (change.modes.get(ix), change.objects.get(ix));
         let (mode, object) = (mode.map_or("", String::as_str), object.map_or("", String::as_str));
         let file = |executable| {
-            let path = format!("--path={}", change.path);
-            let bytes = self.git.run(at, &["cat-file", "--filters", &path, object])?;
+            let mut path = OsString::from("--path=");
+            path.push(&change.path);
+            let args = ["cat-file".as_ref(), "--filters".as_ref(), path.as_os_str(), object.as_ref()];
+            let bytes = self.git.run(at, &args)?;
             Ok(Side { seen: FileState::File { hash: Hash::of(&bytes), executable }, bytes })
         };
         match mode {

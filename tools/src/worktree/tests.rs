@@ -313,6 +313,31 @@ fn x14_merge_refuses_what_changed_after_it_was_shown() {
 }
 
 #[test]
+fn x14_file_that_cannot_be_merged_is_named() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let scene = Repository::new();
+    let latin = scene.open().join(std::ffi::OsStr::from_bytes(b"caf\xe9.txt"));
+    fs::write(&latin, "black\n").unwrap();
+    let (changes, patch) = scene.worktrees.diff(id(SESSION)).unwrap();
+    let paths: Vec<&str> = changes.files.iter().map(|file| &*file.path).collect();
+    assert_eq!(paths, ["caf\u{fffd}.txt"]);
+    assert!(String::from_utf8(patch).unwrap().contains("+black"));
+    let why = scene.merge().unwrap_err().to_string();
+    assert_eq!(why, "nothing was merged: `caf\u{fffd}.txt` has a name that is not UTF-8: rename it in the worktree");
+    fs::rename(latin, scene.open().join("cafe.txt")).unwrap();
+    assert_eq!(scene.merge().unwrap().files, ["cafe.txt"], "the control");
+
+    let large = scene.open().join("large.bin");
+    fs::File::create(&large).unwrap().set_len((64 << 20) + 1).unwrap();
+    let why = scene.worktrees.diff(id(SESSION)).unwrap_err().to_string();
+    assert!(why.starts_with("`large.bin` has more than 64 MiB, which no diff or merge takes: remove it from"), "{why}");
+    assert!(!scene.worktrees.file(id(SESSION), "objects").exists(), "an error leaves no copies");
+    fs::remove_file(large).unwrap();
+    assert_eq!(scene.worktrees.diff(id(SESSION)).unwrap().0.files, [], "the control");
+}
+
+#[test]
 fn x14_without_a_repository_or_a_commit_it_is_refused() {
     let scene = Repository::new();
     let bare = scene.dir.path().join("bare");
