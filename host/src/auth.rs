@@ -23,7 +23,7 @@ use crate::trace;
 pub(crate) use access::Access;
 use access::Credential;
 use bodies::BodyBudget;
-pub use forwarded::{Forwarded, NodeClock, NodeKey};
+pub use forwarded::{Forwarded, NodeClock, NodeKey, REFUSED as SIGNATURE_REFUSED};
 pub use grant::TokenGrant;
 pub use logins::Logins;
 pub(crate) use tokens::secret;
@@ -205,7 +205,11 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             request.extensions_mut().insert(forwarded);
             return next.run(request).await;
         }
-        Some(Err(problem)) => return problem.into_response(),
+        Some(Err(problem)) => {
+            let mut answer = problem.into_response();
+            answer.headers_mut().insert(SIGNATURE_REFUSED, HeaderValue::from_static("1"));
+            return answer;
+        }
         None => {}
     }
     let open = matches!(uri.path(), "/healthz" | "/readyz" | "/login") || uri.path().starts_with("/assets/");

@@ -11,7 +11,7 @@ use futures_util::stream::{self, StreamExt as _};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use subtend_host::auth::{NodeKey, TokenGrant};
+use subtend_host::auth::{NodeKey, SIGNATURE_REFUSED, TokenGrant};
 use subtend_journal::postgres::nodes::NodeRow;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -38,8 +38,8 @@ const DROPPED: [header::HeaderName; 8] = [
 /// Why another node gave no answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// The request was not sent: another attempt is safe.
-    NotSent(String),
+    /// The request took no effect: another attempt is safe.
+    NotTaken(String),
     /// The connection ended after it was sent: whether it took effect is unknown.
     Unknown(String),
 }
@@ -72,7 +72,7 @@ pub(crate) async fn forward(
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
     };
     let connected = timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err("no connection within 3 s".to_owned()));
-    let (mut sender, connection) = connected.map_err(NoAnswer::NotSent)?;
+    let (mut sender, connection) = connected.map_err(NoAnswer::NotTaken)?;
     // Ends with its last answer, or when the client of this node leaves.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
@@ -85,16 +85,21 @@ pub(crate) async fn forward(
         request.headers_mut().insert(header::HOST, host);
     }
     let signed = key.to(&*node.name).sign(&mut request, body, grant);
-    signed.map_err(|error| NoAnswer::NotSent(error.to_string()))?;
+    signed.map_err(|error| NoAnswer::NotTaken(error.to_string()))?;
     let mut lost: BoxFuture<'static, ()> = Box::pin(lost);
     let answer = tokio::select! {
         answer = sender.send_request(request) => answer,
         () = &mut lost => return Err(NoAnswer::Unknown(LOST.to_owned())),
     };
-    answer.map(|answer| answer.map(|body| until(body, lost))).map_err(|error| match error.is_canceled() {
-        true => NoAnswer::NotSent(error.to_string()),
+    let answer = answer.map_err(|error| match error.is_canceled() {
+        true => NoAnswer::NotTaken(error.to_string()),
         false => NoAnswer::Unknown(error.to_string()),
-    })
+    })?;
+    // The node was paused for longer than a signature is good, or has just started.
+    if answer.headers().contains_key(SIGNATURE_REFUSED) {
+        return Err(NoAnswer::NotTaken(format!("it refuses the signature of {}", parts.uri)));
+    }
+    Ok(answer.map(|body| until(body, lost)))
 }
 
 /// Breaks an answer off when `lost` resolves.
@@ -112,4 +117,46 @@ fn until(body: Incoming, lost: BoxFuture<'static, ()>) -> Body {
         }
     });
     Body::from_stream(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use axum::Router;
+    use axum::routing::get;
+    use subtend_host::auth::{Guard, TokenFile, TokenScope};
+    use subtend_journal::postgres::nodes::NodeLease;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn d4_refused_signature_is_no_answer_and_may_be_repeated() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address: SocketAddr = listener.local_addr().unwrap();
+        let key = NodeKey::new(b"secret", "owner", Arc::new(|| 100_000));
+        let guard = Guard::of_node(address, [], TokenFile::at("/nonexistent"), Some(key.clone()));
+        let router = guard.protect(Router::new().route("/v1/sessions", get(async || "[]")));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let owner = NodeRow {
+            name: "owner".to_owned(),
+            lease: NodeLease::named("1"),
+            address: address.to_string(),
+            version: String::new(),
+            labels: Vec::new(),
+            alive: true,
+            left_ms: 10_000,
+        };
+        let (parts, ()) = axum::http::Request::get("/v1/sessions").body(()).unwrap().into_parts();
+        let send = async |key: &NodeKey| {
+            let grant = TokenGrant::from(TokenScope::Read);
+            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending()).await
+        };
+        // Signed 31 s ago, by the clock of its receiver.
+        let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
+        assert!(matches!(late, Err(NoAnswer::NotTaken(why)) if why == "it refuses the signature of /v1/sessions"));
+        assert_eq!(send(&key).await.unwrap().status(), 200, "the control: signed again");
+    }
 }

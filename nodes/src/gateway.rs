@@ -225,7 +225,7 @@ impl Gateway {
                 match forward(owner, node.key(), grant, (&parts, &buffered.body), lost).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),
-                    Err(NoAnswer::NotSent(why)) => {
+                    Err(NoAnswer::NotTaken(why)) => {
                         tracing::debug!(shard, owner = owner.name, why, "the owner is not reached")
                     }
                     // Reading again is safe.

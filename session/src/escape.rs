@@ -19,6 +19,17 @@ pub fn harmless(text: &str) -> String {
     })
 }
 
+/// Returns `text` escaped as by [`harmless`], line breaks and tabs too: for a name on a line with other text.
+pub fn on_one_line(text: &str) -> String {
+    harmless(text).chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        match c {
+            '\n' | '\r' | '\t' => out.push_str(&named(c)),
+            c => out.push(c),
+        }
+        out
+    })
+}
+
 /// Returns `text` escaped as by [`harmless`], and also every invisible character and space lookalike. For approvals.
 pub fn exact(text: &str) -> String {
     escape(text, |_, c, _| is_unseen(c) || is_blank(c))
@@ -32,10 +43,14 @@ fn escape(text: &str, is_escaped: impl Fn(Option<char>, char, Option<char>) -> b
         if matches!(c, '\n' | '\t') || !is_escaped(out.chars().next_back(), c, chars.peek().copied()) {
             out.push(c);
         } else {
-            out.push_str(&format!("<U+{:04X}>", u32::from(c)));
+            out.push_str(&named(c));
         }
     }
     out
+}
+
+fn named(c: char) -> String {
+    format!("<U+{:04X}>", u32::from(c))
 }
 
 #[cfg(test)]
@@ -46,6 +61,11 @@ mod tests {
     fn harmless_text_keeps_its_lines() {
         assert_eq!(harmless("a\n\tb\u{1b}[31m\u{202e}c\r"), "a\n\tb<U+001B>[31m<U+202E>c<U+000D>");
         assert_eq!(harmless("a\r\nb"), "a\r\nb", "CR LF ends a line");
+    }
+
+    #[test]
+    fn name_on_a_line_has_no_line_breaks() {
+        assert_eq!(on_one_line("a\nb\r\nc\td\u{1b}"), "a<U+000A>b<U+000D><U+000A>c<U+0009>d<U+001B>");
     }
 
     #[test]

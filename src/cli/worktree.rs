@@ -7,12 +7,12 @@ use clap::Subcommand;
 use serde::Serialize;
 use subtend_journal::Journal;
 use subtend_session::ids::SessionId;
-use subtend_tools::worktree::{Merged, WorktreeChanges, WorktreeEntry, WorktreeError, Worktrees};
+use subtend_tools::worktree::{Merged, WorktreeChanges, WorktreeEntry, WorktreeError, WorktreeList, Worktrees};
 
 use super::control;
 use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
-use super::paint::{count, harmless};
+use super::paint::{count, harmless, on_one_line};
 use super::store_reader::StoreReader;
 use super::{guard, json};
 
@@ -45,6 +45,10 @@ enum WorktreeCommand {
         /// Print one JSON object with the changed files instead
         #[arg(long)]
         json: bool,
+
+        /// Print the patch byte for byte, with control and invisible characters, as `git apply` takes it; refused at a terminal
+        #[arg(long, conflicts_with = "json")]
+        raw: bool,
     },
     /// Merge the changes into the files of the workspace; shows them and asks first
     Merge {
@@ -108,7 +112,10 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let worktrees = of(&place)?.ok_or_else(|| place.none())?;
     match &args.what {
         WorktreeCommand::List { json } => list(args, &worktrees, *json),
-        WorktreeCommand::Diff { of, json } => diff(&worktrees, found(args, &worktrees, of)?, *json),
+        WorktreeCommand::Diff { raw: true, .. } if std::io::stdout().is_terminal() => {
+            Err(Fail::Usage("`--raw`: a terminal obeys what a model wrote: redirect the output".to_owned()))
+        }
+        WorktreeCommand::Diff { of, json, raw } => diff(&worktrees, found(args, &worktrees, of)?, (*json, *raw)),
         WorktreeCommand::Merge { of, yes, json } => {
             let session = idle(args, &worktrees, of)?;
             merge(&worktrees, session, *yes, *json)
@@ -141,7 +148,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 /// Removes the worktrees of deleted sessions.
 pub(crate) fn forget(store: &StoreArgs, journal: &Journal) -> Result<(), Fail> {
     let Some(worktrees) = of(&store.place()?)? else { return Ok(()) };
-    for entry in worktrees.list()? {
+    for entry in worktrees.list()?.entries {
         if journal.head(entry.session)?.is_some_and(|head| head.deleted) {
             worktrees.discard(entry.session)?;
         }
@@ -155,7 +162,15 @@ fn print(text: &str) -> Result<Code, Fail> {
 }
 
 fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail> {
-    let entries = worktrees.list()?;
+    let WorktreeList { entries, damaged } = worktrees.list()?;
+    for (session, error) in &damaged {
+        let place = worktrees.path(*session);
+        writeln!(
+            anstream::stderr(),
+            "the worktree of session {session} is not listed: {error}. `subtend doctor` says what to remove of {}",
+            place.display()
+        )?;
+    }
     let known: BTreeSet<SessionId> = match StoreReader::open(&args.store)? {
         Some(reader) => reader.heads().keys().copied().collect(),
         None => BTreeSet::new(),
@@ -191,24 +206,24 @@ fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail>
     Ok(Code::Done)
 }
 
-fn diff(worktrees: &Worktrees, session: SessionId, as_json: bool) -> Result<Code, Fail> {
+fn diff(worktrees: &Worktrees, session: SessionId, (as_json, is_raw): (bool, bool)) -> Result<Code, Fail> {
     let (changes, patch) = worktrees.diff(session)?;
-    let mut out = anstream::stdout().lock();
+    // Not through `anstream`, which drops what it takes for a control sequence: lines that are merged would be missing.
+    let mut out = std::io::stdout().lock();
     if as_json {
         json::write(&mut out, &changes)?;
         writeln!(out)?;
-    } else if std::io::stdout().is_terminal() {
-        writeln!(out, "{}", lines(&patch))?;
-    } else {
+    } else if is_raw {
         out.write_all(&patch)?;
+    } else {
+        out.write_all(shown(&patch).as_bytes())?;
     }
     Ok(Code::Done)
 }
 
-/// The patch for a terminal: nothing in it controls the terminal.
-fn lines(patch: &[u8]) -> String {
-    let text = String::from_utf8_lossy(patch);
-    text.lines().map(harmless).collect::<Vec<_>>().join("\n")
+/// Returns the patch with control and invisible characters escaped.
+fn shown(patch: &[u8]) -> String {
+    harmless(&String::from_utf8_lossy(patch))
 }
 
 fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) -> Result<Code, Fail> {
@@ -217,7 +232,7 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
     }
     let (changes, patch) = worktrees.diff(session)?;
     if !changes.files.is_empty() {
-        let question = format!("{}\n{}\nMerge? [y/N] ", lines(&patch), harmless(&changes.summary()));
+        let question = format!("{}{}\nMerge? [y/N] ", shown(&patch), harmless(&changes.summary()));
         if !confirmed(yes, "merged", &question)? {
             return Err(Fail::Other("nothing is merged".into()));
         }
@@ -235,7 +250,10 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
 fn describe(merged: &Merged) -> String {
     let left = match merged.left.as_slice() {
         [] => String::new(),
-        left => format!("; left as they are, since they were changed meanwhile: {}", left.join(", ")),
+        left => format!(
+            "; left as they are, since they were changed meanwhile: {}",
+            left.iter().map(|path| on_one_line(path)).collect::<Vec<_>>().join(", ")
+        ),
     };
     format!("merged {}{left}", count(u64::try_from(merged.files.len()).unwrap_or(u64::MAX), "file"))
 }
@@ -261,7 +279,7 @@ fn confirmed(yes: bool, what: &str, question: &str) -> Result<bool, Fail> {
 /// Returns the session whose worktree `of` means. One of a deleted session is found by its id.
 fn found(args: &Args, worktrees: &Worktrees, of: &SessionArgs) -> Result<SessionId, Fail> {
     if let Ok(id) = of.session.parse()
-        && worktrees.list()?.iter().any(|entry| entry.session == id)
+        && worktrees.list()?.entries.iter().any(|entry| entry.session == id)
     {
         return Ok(id);
     }

@@ -88,6 +88,21 @@ fn x14_person_sees_and_merges_what_a_child_changed() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
+/// A terminal that takes `\x1b]0;…\x07` for its title would not show the lines in it.
+#[test]
+fn x14_diff_in_a_pipe_shows_each_line_that_is_merged() {
+    let user = User::new();
+    repository(&user);
+    let text = "echo fine # \u{1b}]0;\ntouch pwned\n# \u{7}\necho done\n";
+    run(&user, &delegates(&user, &isolated(), &[writes("build.sh", text), json!({"text": "done"})]));
+    let listed = worktrees(&user);
+    let id = listed[0]["session"].as_str().expect("an id");
+    let diff = user.call(&["worktree", "diff", id]);
+    assert!(diff.out.contains("+echo fine # <U+001B>]0;\n+touch pwned\n+# <U+0007>\n+echo done\n"), "{diff:?}");
+    let raw = user.call(&["worktree", "diff", id, "--raw"]);
+    assert!(raw.out.contains("+echo fine # \u{1b}]0;\n+touch pwned\n+# \u{7}\n"), "the control: {raw:?}");
+}
+
 #[test]
 fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
     let user = User::new();

@@ -193,19 +193,19 @@ pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString
     command
 }
 
-/// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to what commands of the system need. As a command it
+/// Restricts this thread, and all that it starts, to the directories `written` and `read`, to `program`, and to what commands of the system need. As a command it
 /// has no capabilities, no sockets and no other call that the filter denies.
 ///
 /// # Errors
 /// If it cannot be restricted, or a directory is missing or lies behind a link.
 #[cfg(target_os = "linux")]
-pub(crate) fn enter_within(within: &[PathBuf], program: &Path) -> Result<(), String> {
+pub(crate) fn enter_within(written: &[PathBuf], read: &[PathBuf], program: &Path) -> Result<(), String> {
     // The first is the repository, in the workspace as a rule: no link of that one leads further.
-    let workspace = within.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
+    let workspace = written.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
     let mut places = places(workspace);
     // Devices never end: a link to one in place of a file has git read up to its limit of memory. It needs these two.
     places.devices.retain(|device| ["/dev/null", "/dev/urandom"].map(Path::new).contains(&&**device));
-    domain::enter_within(within, program, &places)
+    domain::enter_within((written, read), program, &places)
 }
 
 /// Fails: this system has no sandbox.

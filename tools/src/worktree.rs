@@ -24,10 +24,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::SessionId;
 
-use crate::escape::harmless;
+use crate::escape::on_one_line;
 use crate::guard::Guard;
 use crate::workspace::{Workspace, WorkspaceError, beneath};
-use git::{Git, GitPlace, MOST};
+use git::{Git, GitPlace, GitReach, MOST};
 
 pub use changes::{ChangedFile, WorktreeChanges, note};
 pub use merge::Merged;
@@ -67,6 +67,15 @@ pub struct WorktreeEntry {
     pub base: String,
 }
 
+/// The worktrees of a host.
+#[derive(Debug, Default)]
+pub struct WorktreeList {
+    /// By session.
+    pub entries: Vec<WorktreeEntry>,
+    /// Sessions whose entry cannot be read, and why.
+    pub damaged: Vec<(SessionId, WorktreeError)>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -102,7 +111,7 @@ pub enum WorktreeError {
     #[error(
         "`{}` has more than {} MiB, which no diff or merge takes: remove it from the worktree, or take the changes by git, after `subtend \
          worktree keep`",
-        harmless(&path.to_string_lossy()),
+        on_one_line(&path.to_string_lossy()),
         MOST >> 20
     )]
     TooLarge { path: PathBuf },
@@ -172,20 +181,22 @@ impl Worktrees {
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn list(&self) -> Result<Vec<WorktreeEntry>, WorktreeError> {
+    pub fn list(&self) -> Result<WorktreeList, WorktreeError> {
+        let mut found = WorktreeList::default();
         let entries = match fs::read_dir(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
             entries => entries.map_err(cannot("listed"))?,
         };
-        let mut found = Vec::new();
         for entry in entries {
             let name = entry.map_err(cannot("listed"))?.file_name();
             let id = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(|id| id.parse().ok());
-            if let Some(id) = id {
-                found.extend(self.entry(id)?);
+            let Some(id) = id else { continue };
+            match self.entry(id) {
+                Ok(entry) => found.entries.extend(entry),
+                Err(error) => found.damaged.push((id, error)),
             }
         }
-        found.sort_by_key(|entry| entry.session);
+        found.entries.sort_by_key(|entry| entry.session);
         Ok(found)
     }
 
@@ -311,24 +322,28 @@ impl Worktrees {
     /// Works on the files of a worktree, in a repository without settings that borrows the other's objects.
     fn plainly(&self, entry: &WorktreeEntry) -> Result<GitPlace, WorktreeError> {
         let dir = self.plain(entry.base.len() > 40)?;
+        let tree = self.path(entry.session).canonicalize().map_err(cannot("read"))?;
+        let reach = GitReach { written: vec![entry.repository.clone(), tree.clone()], read: vec![dir.clone()] };
         let variables = vec![
             ("GIT_DIR", dir.into_os_string()),
             ("GIT_OBJECT_DIRECTORY", entry.repository.join("objects").into()),
             ("GIT_INDEX_FILE", self.administration(entry).join("index").into()),
-            ("GIT_WORK_TREE", self.path(entry.session).into()),
+            ("GIT_WORK_TREE", tree.into()),
         ];
-        Ok(GitPlace { variables, within: self.within(&entry.repository)? })
+        Ok(GitPlace { variables, reach, ..GitPlace::default() })
     }
 
     /// Works on the refs of `repository`, as the working tree of `git_dir` sees them. Git reads settings where it finds what is common
     /// to working trees, which these variables have elsewhere; it finds refs by the directory alone.
     fn refs(&self, repository: &Path, git_dir: &Path) -> Result<GitPlace, WorktreeError> {
+        let plain = self.plain(repository::is_sha256(repository)?)?;
+        let reach = GitReach { written: vec![repository.into()], read: vec![plain.clone()] };
         let variables = vec![
             ("GIT_DIR", git_dir.into()),
-            ("GIT_COMMON_DIR", self.plain(repository::is_sha256(repository)?)?.into()),
+            ("GIT_COMMON_DIR", plain.into()),
             ("GIT_OBJECT_DIRECTORY", repository.join("objects").into()),
         ];
-        Ok(GitPlace { variables, within: self.within(repository)? })
+        Ok(GitPlace { variables, reach, ..GitPlace::default() })
     }
 
     /// Returns a repository of the host that has no settings but a format.
@@ -349,12 +364,7 @@ impl Worktrees {
                 replace(&dir.join(name), text.as_bytes()).map_err(cannot("read"))?;
             }
         }
-        Ok(dir)
-    }
-
-    fn within(&self, repository: &Path) -> Result<Vec<PathBuf>, WorktreeError> {
-        fs::create_dir_all(&self.dir).map_err(cannot("read"))?;
-        Ok(vec![repository.into(), self.dir.canonicalize().map_err(cannot("read"))?])
+        dir.canonicalize().map_err(cannot("read"))
     }
 
     #[cfg(not(test))]

@@ -90,8 +90,8 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
 /// Removes worktrees of deleted sessions that remained from an earlier process.
 pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
     let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);
-    let entries = worktrees.as_ref().and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
-    let left = entries.into_iter().map(|entry| entry.session).filter(is_deleted).collect();
+    let list = worktrees.as_ref().and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
+    let left = list.entries.into_iter().map(|entry| entry.session).filter(is_deleted).collect();
     remove_worktrees(worktrees, left).await;
 }
 

@@ -16,6 +16,8 @@ use crate::problem::Problem;
 
 /// Header of a forwarded request: `GRANT TIME NONCE BODY SIGNATURE`.
 const HEADER: &str = "subtend-forwarded";
+/// Header of an answer to a request whose signature is refused: it took no effect, and its sender may sign it again.
+pub const REFUSED: &str = "subtend-signature-refused";
 /// Milliseconds for which a signature is good, and by which the clocks of two nodes may differ.
 const AGE: u64 = 30_000;
 /// Headers that change what a request does.

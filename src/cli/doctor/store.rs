@@ -134,8 +134,15 @@ fn opened(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
 fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
     let worktrees = worktree::of(place).ok()??;
     let entries = match worktrees.list() {
-        Ok(entries) if entries.is_empty() => return None,
-        Ok(entries) => entries,
+        Ok(list) => match list.damaged.first() {
+            Some((session, error)) => {
+                let found = format!("the entry of {session} is damaged: {error}");
+                let advice = format!("remove {0} and {0}.json", worktrees.path(*session).display());
+                return Some(Finding::bad(DoctorArea::Store, "worktrees", found, advice));
+            }
+            None if list.entries.is_empty() => return None,
+            None => list.entries,
+        },
         Err(error) => {
             let advice = "let this user read the directory of the worktrees";
             return Some(Finding::bad(DoctorArea::Store, "worktrees", error.to_string(), advice));

@@ -68,18 +68,23 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
     syscalls::apply(&filter)
 }
 
-/// Restricts this thread, and all that it starts, to the directories `within`, to `program`, and to `places`, without sockets. No link
+/// Restricts this thread, and all that it starts, to the directories `written` and `read`, to `program`, and to `places`, without sockets. No link
 /// leads to a directory: a session may have put it there.
-pub(super) fn enter_within(within: &[PathBuf], program: &Path, places: &Places) -> Result<(), String> {
+pub(super) fn enter_within(
+    (written, read): (&[PathBuf], &[PathBuf]),
+    program: &Path,
+    places: &Places,
+) -> Result<(), String> {
     let mut rules = ruleset(false).and_then(Ruleset::create).map_err(describe)?;
     let filter = syscalls::filter(false)?;
     let readable: Vec<&Path> = places.readable.iter().map(|path| &**path).chain([program]).collect();
     allow_system(&mut rules, &readable, places)?;
-    for path in within {
+    let written = written.iter().map(|path| (path, AccessFs::from_all(FS)));
+    for (path, access) in written.chain(read.iter().map(|path| (path, AccessFs::from_read(FS)))) {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
             .map_err(|error| format!("{} cannot be opened without links: {error}", path.display()))?;
-        add(&mut rules, dir.as_fd(), AccessFs::from_all(FS))?;
+        add(&mut rules, dir.as_fd(), access)?;
     }
     restrict(rules)?;
     // The superuser works in repositories of others, as in a directory that a container borrows.

@@ -9,7 +9,7 @@ use subtend_session::ids::{SessionId, Text};
 use super::git::GitPlace;
 use super::make::reference;
 use super::{WorktreeEntry, WorktreeError, Worktrees};
-use crate::escape::harmless;
+use crate::escape::on_one_line;
 
 /// Files that a summary names.
 const NAMED: usize = 8;
@@ -43,7 +43,7 @@ impl WorktreeChanges {
         let mut text = format!("{files} changed, +{} -{} lines:", sum(|file| file.added), sum(|file| file.removed));
         for (ix, file) in self.files.iter().take(NAMED).enumerate() {
             let comma = if ix == 0 { "" } else { "," };
-            let _ = write!(text, "{comma} {}", harmless(&file.path));
+            let _ = write!(text, "{comma} {}", on_one_line(&file.path));
             match (file.added, file.removed) {
                 (Some(added), Some(removed)) => _ = write!(text, " +{added} -{removed}"),
                 _ => text.push_str(" (binary)"),

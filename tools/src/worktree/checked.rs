@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::git::{GitPlace, os};
+use super::git::{GitPlace, GitReach, os};
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone};
 
 /// Files that one command hashes.
@@ -42,10 +42,13 @@ impl Worktrees {
 
     fn copied(&self, entry: &WorktreeEntry, tip: &str) -> Result<GitPlace, WorktreeError> {
         let from = self.plainly(entry)?;
-        let dir = self.copies(entry);
-        gone(&dir)?;
-        fs::create_dir(&dir).map_err(cannot("read"))?;
-        let mut to = GitPlace { within: vec![self.dir.canonicalize().map_err(cannot("read"))?], ..from.clone() };
+        gone(&self.copies(entry))?;
+        fs::create_dir(self.copies(entry)).map_err(cannot("read"))?;
+        let dir = self.copies(entry).canonicalize().map_err(cannot("read"))?;
+        let start = dir.join("start");
+        fs::create_dir(&start).map_err(cannot("read"))?;
+        let reach = GitReach { written: vec![dir.clone()], read: from.reach.read.clone() };
+        let mut to = GitPlace { reach, start, ..from.clone() };
         for (name, value) in &mut to.variables {
             match *name {
                 "GIT_OBJECT_DIRECTORY" => *value = dir.clone().into(),
@@ -53,6 +56,8 @@ impl Worktrees {
                 _ => {}
             }
         }
+        // Attributes are those that the files had before the session changed them, and none of the directory in which git starts.
+        to.variables.push(("GIT_ATTR_SOURCE", entry.base.clone().into()));
         let copy = |kind, objects| self.copy(entry, (&from, &to), kind, objects);
         copy("commit", unnamed([entry.base.clone(), tip.to_owned()]))?;
         let trees = [&entry.base, tip].map(|commit| {
@@ -77,7 +82,8 @@ impl Worktrees {
             copy("blob", [(object.clone(), path.clone().into())].into())?;
             let mut info = OsString::from(format!("100644,{object},"));
             info.push(path);
-            self.git.run(&to, &["update-index".as_ref(), "--add".as_ref(), "--cacheinfo".as_ref(), info.as_os_str()])?;
+            self.git
+                .run(&to, &["update-index".as_ref(), "--add".as_ref(), "--cacheinfo".as_ref(), info.as_os_str()])?;
         }
         Ok(to)
     }
@@ -115,22 +121,23 @@ impl Worktrees {
         kind: &str,
         objects: BTreeMap<String, PathBuf>,
     ) -> Result<(), WorktreeError> {
-        let dir = self.copies(entry);
+        let dir = self.copies(entry).canonicalize().map_err(cannot("read"))?;
         let objects: Vec<(String, PathBuf)> = objects.into_iter().collect();
         for objects in objects.chunks(TOGETHER) {
             let path = |object: &String| dir.join(format!("{object}.bytes"));
             for (object, name) in objects {
-                let bytes = self.git.run(from, &["cat-file", kind, object]).map_err(|error| match error {
-                    WorktreeError::TooLong { .. } => WorktreeError::TooLarge { path: name.clone() },
-                    other => other,
-                })?;
+                let bytes = match self.git.run(from, &["cat-file", kind, object]) {
+                    Err(WorktreeError::TooLong { .. }) => return Err(WorktreeError::TooLarge { path: name.clone() }),
+                    bytes => bytes?,
+                };
                 fs::write(path(object), bytes).map_err(cannot("read"))?;
             }
             let mut args: Vec<std::ffi::OsString> =
                 ["hash-object", "-w", "-t", kind, "--literally", "--no-filters", "--"].map(Into::into).into();
             args.extend(objects.iter().map(|(object, _)| path(object).into()));
             let found = self.git.line(to, &args)?;
-            if let Some(((object, _), _)) = objects.iter().zip(found.lines()).find(|((object, _), found)| object != found)
+            if let Some(((object, _), _)) =
+                objects.iter().zip(found.lines()).find(|((object, _), found)| object != found)
             {
                 let (object, repository) = (object.clone(), entry.repository.clone());
                 return Err(WorktreeError::Spoiled { object, repository });
@@ -148,8 +155,7 @@ impl Worktrees {
         tip: &str,
     ) -> Result<Vec<(String, OsString)>, WorktreeError> {
         let changes = self.raw(at, entry, tip, &[])?;
-        let dirs: BTreeSet<&Path> =
-            changes.iter().flat_map(|change| change.path.ancestors().skip(1)).collect();
+        let dirs: BTreeSet<&Path> = changes.iter().flat_map(|change| change.path.ancestors().skip(1)).collect();
         let paths: Vec<PathBuf> = dirs.into_iter().map(|dir| dir.join(ATTRIBUTES)).collect();
         let mut found = Vec::new();
         for paths in paths.chunks(TOGETHER) {

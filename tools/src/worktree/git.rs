@@ -5,7 +5,8 @@
 //! something are overridden besides.
 //!
 //! A session may write the `.git` of its workspace, also while git runs: links, alternates and `commondir` in it can name any
-//! repository or file of the person. Where the system has a sandbox, git reaches the repository and the worktrees alone.
+//! repository or file of the person. Where the system has a sandbox, git reaches the repository and the worktree alone: no record of a
+//! worktree, and no other session's.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
@@ -57,12 +58,21 @@ pub(super) struct Git {
     guard: Option<Guard>,
 }
 
+/// The directories that git reaches, besides those of the system. None lies behind a link.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GitReach {
+    /// The first is the repository, or a copy.
+    pub(super) written: Vec<PathBuf>,
+    pub(super) read: Vec<PathBuf>,
+}
+
 /// Where a command works, besides its arguments. Settings of the person are left out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GitPlace {
     pub(super) variables: Vec<(&'static str, OsString)>,
-    /// The directories of repositories and worktrees that it reaches.
-    pub(super) within: Vec<PathBuf>,
+    /// The directory in which it starts; the root of the file system if it is empty.
+    pub(super) start: PathBuf,
+    pub(super) reach: GitReach,
 }
 
 pub(super) struct GitAnswer {
@@ -114,7 +124,7 @@ impl Git {
         };
         let mut command = self.command(at, args);
         let program = PathBuf::from(command.get_program());
-        let mut child = held(&at.within, &program, || command.spawn()).map_err(unstarted)?;
+        let mut child = held(&at.reach, &program, || command.spawn()).map_err(unstarted)?;
         // Its end tells a guard to end git, too: also where this process is killed.
         let leash = child.stdin.take();
         let (send, answers) = mpsc::channel();
@@ -161,7 +171,7 @@ impl Git {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        command.current_dir("/");
+        command.current_dir(if at.start.as_os_str().is_empty() { Path::new("/") } else { &at.start });
         command.env_clear().env("PATH", path());
         for name in ["HOME", "XDG_CONFIG_HOME", "TMPDIR"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
@@ -205,10 +215,10 @@ impl GitAnswer {
     }
 }
 
-/// Performs `act`, and runs what it starts, so that it reaches no files of the person outside of `within`, where the system can hold it.
+/// Performs `act`, and runs what it starts, so that it reaches no files of the person outside of `reach`, where the system can hold it.
 #[cfg(target_os = "linux")]
 pub(super) fn held<T: Send>(
-    within: &[PathBuf],
+    reach: &GitReach,
     program: &Path,
     act: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
@@ -218,7 +228,7 @@ pub(super) fn held<T: Send>(
     // The domain holds the thread that enters it, and what it starts.
     std::thread::scope(|scope| {
         let started = scope.spawn(|| {
-            sandbox::enter_within(within, program).map_err(io::Error::other)?;
+            sandbox::enter_within(&reach.written, &reach.read, program).map_err(io::Error::other)?;
             act()
         });
         started.join().unwrap_or_else(|_| Err(io::Error::other("the sandbox panicked")))
@@ -226,7 +236,7 @@ pub(super) fn held<T: Send>(
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn held<T>(_: &[PathBuf], _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn held<T>(_: &GitReach, _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     act()
 }
 

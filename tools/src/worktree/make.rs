@@ -1,13 +1,16 @@
 //! How a worktree is made and removed: each step can be repeated.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
 use subtend_session::ids::SessionId;
 
-use super::git::held;
+use super::git::{GitReach, held};
 use super::repository::{self, Found};
 use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cannot, gone};
+use crate::workspace::beneath;
 
 /// Digits of the session's id in its branch.
 const DIGITS: usize = 12;
@@ -52,7 +55,7 @@ impl Worktrees {
         self.step("directory")?;
         let path = self.path(entry.session);
         gone(&path)?;
-        gone(&self.administration(&entry))?;
+        gone_below(&entry.repository, &self.administration(&entry))?;
         self.register(&entry)?;
         self.step("files")?;
         let plain = self.plainly(&entry)?;
@@ -71,12 +74,15 @@ impl Worktrees {
         let (admin, head) = (self.administration(entry), reference(&entry.branch));
         let tree = self.dir.canonicalize().map_err(cannot("made"))?.join(entry.session.to_string());
         let line = |name: &str, path: &Path| [name.as_bytes(), path.as_os_str().as_encoded_bytes(), b"\n"].concat();
-        let made = held(&self.within(&entry.repository)?, Path::new("git"), || {
+        fs::create_dir(&tree).map_err(cannot("made"))?;
+        let reach = GitReach { written: vec![entry.repository.clone(), tree.clone()], read: Vec::new() };
+        let made = held(&reach, Path::new("git"), || {
             fs::create_dir_all(&admin)?;
+            // `git worktree prune` leaves it, also where the files are not there yet.
+            fs::write(admin.join("locked"), "the session of subtend that works in it may be running\n")?;
             fs::write(admin.join("commondir"), "../..\n")?;
             fs::write(admin.join("gitdir"), line("", &tree.join(".git")))?;
             fs::write(admin.join("HEAD"), format!("ref: {head}\n"))?;
-            fs::create_dir(&tree)?;
             fs::write(tree.join(".git"), line("gitdir: ", &admin))
         });
         made.map_err(cannot("made"))
@@ -92,7 +98,7 @@ impl Worktrees {
         self.step("remove administration")?;
         // Where the repository is gone, nothing of it is left to remove.
         if entry.repository.exists() {
-            gone(&self.administration(entry))?;
+            gone_below(&entry.repository, &self.administration(entry))?;
             self.unlock(entry)?;
             let at = self.refs(&entry.repository, &entry.repository)?;
             if entry.stage == Stage::Discarding {
@@ -108,9 +114,9 @@ impl Worktrees {
 
     /// Removes the locks that a killed git left on what is this worktree's alone. Requires the worktree's own lock.
     pub(super) fn unlock(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
-        gone(&self.administration(entry).join("index.lock"))?;
+        gone_below(&entry.repository, &self.administration(entry).join("index.lock"))?;
         for name in [reference(&entry.branch), base_of(entry)] {
-            gone(&entry.repository.join(format!("{name}.lock")))?;
+            gone_below(&entry.repository, &entry.repository.join(format!("{name}.lock")))?;
         }
         Ok(())
     }
@@ -121,6 +127,23 @@ impl Worktrees {
         let answer = self.git.ask(&self.refs(repository, repository)?, &["rev-parse", "--verify", "--quiet", &name])?;
         let text = String::from_utf8_lossy(&answer.out).trim().to_owned();
         Ok(Some(text).filter(|text| answer.status.success() && !text.is_empty()))
+    }
+}
+
+/// Removes a file or a directory of a repository, if it exists. A session may have put a link in place of a directory on the way, which is
+/// an error.
+fn gone_below(repository: &Path, path: &Path) -> Result<(), WorktreeError> {
+    let root = if cfg!(unix) { Path::new("/") } else { repository };
+    let removed = Dir::open_ambient_dir(root, ambient_authority()).and_then(|dir| {
+        let (dir, name) = beneath::parent(&dir, path.strip_prefix(root).unwrap_or(path))?;
+        if dir.symlink_metadata(name)?.is_dir() { dir.remove_dir_all(name) } else { dir.remove_file(name) }
+    });
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let error = io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            Err(cannot("removed")(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use super::checked::RawChange;
 use super::git::GitPlace;
 use super::make::base_of;
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone, replace};
-use crate::escape::harmless;
+use crate::escape::on_one_line;
 use crate::policy::PROTECTED;
 use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, Side, prune, put, seen};
@@ -69,7 +69,7 @@ impl Worktrees {
             for change in self.raw(at, &entry, tip, &[])? {
                 match self.planned((&entry, at), &target, &change, (&dir, items.len()))? {
                     Ok(item) => items.extend(item),
-                    Err(why) => conflicts.push(format!("`{}` {why}", harmless(&change.path.to_string_lossy()))),
+                    Err(why) => conflicts.push(format!("`{}` {why}", on_one_line(&change.path.to_string_lossy()))),
                 }
             }
             Ok(())
@@ -166,7 +166,7 @@ impl Worktrees {
         if let FileState::Link { to } = &theirs.seen
             && leads_out(path, to)
         {
-            return Ok(Err(format!("is a link that leads out of the workspace, to `{}`", harmless(to))));
+            return Ok(Err(format!("is a link that leads out of the workspace, to `{}`", on_one_line(to))));
         }
         let merged = match (&ours.seen, &base.seen, &theirs.seen) {
             (ours, _, theirs) if ours == theirs => return Ok(Ok(None)),
@@ -176,7 +176,7 @@ impl Worktrees {
                 FileState::File { executable: new, .. },
             ) => {
                 let executable = if new == old { *our } else { *new };
-                match self.lines(at, dir, [&ours.bytes, &base.bytes, &theirs.bytes])? {
+                match self.lines(at, [&ours.bytes, &base.bytes, &theirs.bytes])? {
                     Some(bytes) => Side { seen: FileState::File { hash: Hash::of(&bytes), executable }, bytes },
                     None => return Ok(Err("was changed in the workspace, too, in the same lines".to_owned())),
                 }
@@ -225,7 +225,7 @@ impl Worktrees {
     }
 
     /// Merges by lines; `None` where both sides changed the same.
-    fn lines(&self, at: &GitPlace, dir: &Path, sides: [&[u8]; 3]) -> Result<Option<Vec<u8>>, WorktreeError> {
+    fn lines(&self, at: &GitPlace, sides: [&[u8]; 3]) -> Result<Option<Vec<u8>>, WorktreeError> {
         let [ours, base, theirs] = sides;
         if ours == base || ours == theirs {
             return Ok(Some(theirs.to_vec()));
@@ -235,7 +235,7 @@ impl Worktrees {
         }
         let mut paths: Vec<PathBuf> = Vec::new();
         for (name, bytes) in ["ours", "base", "theirs"].into_iter().zip(sides) {
-            let path = dir.join(name);
+            let path = at.start.join(name);
             fs::write(&path, bytes).map_err(cannot("merged"))?;
             paths.push(path);
         }

@@ -1,5 +1,6 @@
 //! Hostile files in the repository of a workspace, or in a worktree.
 
+use super::super::git::GitReach;
 use super::*;
 
 /// Another repository of the person, which the workspace does not lie in.
@@ -157,6 +158,38 @@ fn x14_hidden_attributes_change_nothing_that_is_merged() {
     }
 }
 
+/// Git that starts in `/` would read the attributes of `/PATH` for a file whose path in the repository is `PATH`.
+#[test]
+fn x14_attributes_on_disk_change_nothing_that_is_merged() {
+    let scene = Repository::new();
+    let at = scene.open();
+    let path = format!("{}/d/x.sh", at.strip_prefix("/").unwrap().display());
+    put(&at.join(&path), "a\n");
+    let (changes, _) = scene.worktrees.diff(id(SESSION)).unwrap();
+    put(&at.join("d/.gitattributes"), "*.sh text eol=crlf\n");
+    put(&at.join("d/.gitignore"), ".gitignore\n.gitattributes\n");
+    let mut followed = Command::new("git");
+    followed.current_dir("/").env("GIT_DIR", scene.repo().join(".git"));
+    let out = followed.args(["cat-file", "--filters", &format!("{}:{path}", changes.tip)]).output().unwrap();
+    assert_eq!(out.stdout, b"a\r\n", "the control");
+    scene.worktrees.merge(id(SESSION), &changes.tip).unwrap();
+    assert_eq!(fs::read_to_string(scene.repo().join(path)).unwrap(), "a\n");
+}
+
+/// The attributes that the workspace had apply: its files keep their line ends.
+#[test]
+fn x14_merge_keeps_the_line_ends_of_the_workspace() {
+    let scene = Repository::new();
+    scene.file(".gitattributes", "*.txt text eol=crlf\n");
+    scene.file("a.txt", "one\r\ntwo\r\nthree\r\nfour\r\nfive\r\n");
+    scene.commit();
+    let at = scene.open();
+    put(&at.join("a.txt"), "one\r\nTWO\r\nthree\r\nfour\r\nfive\r\n");
+    scene.file("a.txt", "one\r\ntwo\r\nthree\r\nfour\r\nFIVE\r\n");
+    scene.merge().unwrap();
+    assert_eq!(scene.read("a.txt"), "one\r\nTWO\r\nthree\r\nfour\r\nFIVE\r\n");
+}
+
 /// A session that may write what git keeps of a worktree names a file of the repository there, which no git would: it is not merged.
 #[test]
 fn x14_merge_writes_into_no_repository() {
@@ -179,6 +212,77 @@ fn x14_merge_writes_into_no_repository() {
         fs::rename(scene.open().join("aside"), scene.open().join("-git")).unwrap();
         assert_eq!(scene.merge().unwrap().files, ["-git/hooks/pre-commit"]);
     }
+}
+
+/// The records of worktrees, and other sessions' files, lie next to the worktree: no link in the repository leads git or its host there.
+#[test]
+fn x14_links_of_a_repository_reach_no_record() {
+    let scene = Repository::new();
+    let at = scene.open();
+    let victim = id(OTHER);
+    scene.worktrees.open(victim, WorktreeOrigin::Workspace(&scene.repo())).unwrap();
+    let records = scene.dir.path().join("worktrees");
+    let record = records.join(format!("{OTHER}.json"));
+    let before = fs::read(&record).unwrap();
+    let git = scene.repo().join(".git");
+    let branch = scene.worktrees.find(id(SESSION)).unwrap().branch;
+    let attacks = [
+        (format!("logs/refs/heads/{branch}"), &record),
+        (format!("worktrees/{SESSION}/index"), &record),
+        ("logs/refs/heads/subtend".to_owned(), &records),
+    ];
+    for (number, (name, to)) in attacks.into_iter().enumerate() {
+        if crate::sandbox::probe().is_err() {
+            println!("not tried: nothing holds git here");
+            break;
+        }
+        put(&at.join("new"), &format!("{number}\n"));
+        let path = git.join(&name);
+        let aside = scene.dir.path().join("aside");
+        let existed = path.symlink_metadata().is_ok();
+        if existed {
+            fs::rename(&path, &aside).unwrap();
+        }
+        relink(to, &path);
+        let changes = scene.worktrees.changes(id(SESSION));
+        assert!(changes.is_err(), "{name}: {changes:?}");
+        assert_eq!(fs::read(&record).unwrap(), before, "{name}");
+        gone(&path).unwrap();
+        if existed {
+            fs::rename(&aside, &path).unwrap();
+        }
+    }
+    // The control: with nothing in the way.
+    assert!(scene.worktrees.changes(id(SESSION)).is_ok());
+
+    let outside = scene.dir.path().join("outside");
+    put(&outside.join(SESSION).join("file"), "mine\n");
+    put(&outside.join(format!("{SESSION}.lock")), "mine\n");
+    for name in ["worktrees", "refs/subtend/base"] {
+        let (path, aside) = (git.join(name), scene.dir.path().join("aside"));
+        fs::rename(&path, &aside).unwrap();
+        relink(&outside, &path);
+        assert!(scene.worktrees.discard(id(SESSION)).is_err(), "{name}");
+        assert!(
+            outside.join(SESSION).join("file").exists() && outside.join(format!("{SESSION}.lock")).exists(),
+            "{name}"
+        );
+        gone(&path).unwrap();
+        fs::rename(&aside, &path).unwrap();
+    }
+    scene.worktrees.discard(id(SESSION)).unwrap();
+    assert!(!git.join("worktrees").join(SESSION).exists(), "the control");
+}
+
+#[test]
+fn x14_damaged_record_hides_no_other_worktree() {
+    let scene = Repository::new();
+    scene.open();
+    scene.worktrees.open(id(OTHER), WorktreeOrigin::Workspace(&scene.repo())).unwrap();
+    put(&scene.dir.path().join("worktrees").join(format!("{OTHER}.json")), "{} trailing");
+    let list = scene.worktrees.list().unwrap();
+    assert_eq!(list.entries.iter().map(|entry| entry.session).collect::<Vec<_>>(), [id(SESSION)]);
+    assert_eq!(list.damaged.iter().map(|(session, _)| *session).collect::<Vec<_>>(), [id(OTHER)]);
 }
 
 /// A session swaps the repository of its workspace for a link to a private one, over and over, while git works for worktrees: none has a
@@ -335,7 +439,10 @@ fn x14_git_is_held_as_a_command_is() {
         return;
     }
     let scene = Repository::new();
-    let at = GitPlace { variables: Vec::new(), within: vec![scene.repo().canonicalize().unwrap()] };
+    let at = GitPlace {
+        reach: GitReach { written: vec![scene.repo().canonicalize().unwrap()], read: vec![] },
+        ..GitPlace::default()
+    };
     let alias = format!("alias.held=!{STATE}");
     let held = scene.worktrees.git.run(&at, &["-c", &alias, "held"]).unwrap();
     let held: Vec<String> = String::from_utf8(held).unwrap().split_whitespace().map(str::to_owned).collect();
@@ -351,7 +458,7 @@ fn x14_git_is_held_as_a_command_is() {
 fn x14_git_has_limits_of_the_machine() {
     let guard = |args: &[&str]| Guard { program: "sh".into(), args: args.iter().map(Into::into).collect() };
     let guard = guard(&["-c", "printf %s \"$SUBTEND_COMMAND_LIMITS\""]);
-    let at = GitPlace { variables: Vec::new(), within: Vec::new() };
+    let at = GitPlace::default();
     let limits = Git::new(Some(guard)).run(&at, &["version"]).unwrap();
     let limits: crate::commands::CommandLimits = serde_json::from_slice(&limits).unwrap();
     assert!(limits.memory_bytes <= 2 << 30 && limits.cpu_seconds <= 300, "{limits:?}");
