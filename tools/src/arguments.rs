@@ -1,6 +1,8 @@
 //! Arguments of calls: parsed once and checked against the schema, with errors that a model can correct.
 
-use jsonschema::Validator;
+mod checks;
+
+use jsonschema::{PatternOptions, Validator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
@@ -14,14 +16,40 @@ const MAX_ERRORS: usize = 8;
 /// Bytes of one error, which may quote a whole argument.
 const MAX_ERROR: usize = 300;
 
-pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
+/// Checks of arguments that do not fit which may be made again, for the errors.
+const EXPLAINED: u64 = 1 << 16;
+/// Steps back in one text for one pattern.
+const BACKTRACKS: usize = 20_000;
+
+/// A schema that checks arguments in bounded time.
+#[derive(Debug)]
+pub(crate) struct ArgumentSchema {
+    schema: Value,
+    validator: Validator,
+}
+
+impl ArgumentSchema {
+    /// Returns whether `args` fit; false for those that would take too long to check.
+    pub(crate) fn is_valid(&self, args: &Value) -> bool {
+        checks::count(&self.schema, args) <= checks::MOST && self.validator.is_valid(args)
+    }
+}
+
+pub(crate) fn compile(schema: &Value) -> Result<ArgumentSchema, String> {
     if !schema.is_object() {
         return Err("it is not a JSON object".into());
     }
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err("its `type` must be `object`: arguments are always an object".into());
     }
-    jsonschema::options().build(schema).map_err(|error| bounded::shown(&error.to_string(), MAX_ERROR).into_owned())
+    if let Some(why) = checks::fault(schema) {
+        return Err(bounded::shown(&why, MAX_ERROR).into_owned());
+    }
+    let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACKS);
+    match jsonschema::options().with_pattern_options(patterns).build(schema) {
+        Ok(validator) => Ok(ArgumentSchema { schema: schema.clone(), validator }),
+        Err(error) => Err(bounded::shown(&error.to_string(), MAX_ERROR).into_owned()),
+    }
 }
 
 pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
@@ -44,9 +72,19 @@ pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
     }
 }
 
-pub(crate) fn validate(tool: &str, validator: &Validator, args: Value) -> Result<Value, String> {
+pub(crate) fn validate(tool: &str, schema: &ArgumentSchema, args: Value) -> Result<Value, String> {
+    let (validator, checks) = (&schema.validator, checks::count(&schema.schema, &args));
+    if checks > checks::MOST {
+        return Err(format!(
+            "the arguments of {tool} take more than {} checks against its schema: call it again with less, or with less nesting",
+            checks::MOST
+        ));
+    }
     if validator.is_valid(&args) {
         return Ok(args);
+    }
+    if checks > EXPLAINED {
+        return Err(format!("the arguments of {tool} do not fit its schema: correct them and call {tool} again"));
     }
     let mut message = format!("the arguments of {tool} do not fit its schema:\n");
     let mut errors = validator.iter_errors(&args);

@@ -11,23 +11,23 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use jsonschema::Validator;
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid, ToolEffect};
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
+use crate::arguments::{self, ArgumentSchema};
 use crate::builtin;
 use crate::commands::Commands;
 use crate::dialect::{self, minion};
 use crate::guard::Guard;
+use crate::near;
 use crate::option::{self, BadOption};
 use crate::plan_exit;
 use crate::redacted;
 use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError};
-use crate::{arguments, near};
 
 pub use live::LiveTools;
 pub use ruling::Ruling;
@@ -42,7 +42,7 @@ pub struct Registry {
 struct RegisteredTool {
     tool: Arc<dyn Tool>,
     /// Compiled once, since calls are checked often.
-    validator: Validator,
+    schema: ArgumentSchema,
 }
 
 #[derive(Default)]
@@ -123,11 +123,11 @@ impl RegistryBuilder {
         if let Err(why) = option::declared(tool.options()) {
             return Err(RegistryError::BadOption { name, why });
         }
-        let validator = match arguments::compile(&spec.schema) {
-            Ok(validator) => validator,
+        let schema = match arguments::compile(&spec.schema) {
+            Ok(schema) => schema,
             Err(why) => return Err(RegistryError::BadSchema { name, why }),
         };
-        self.tools.insert(name, RegisteredTool { tool, validator });
+        self.tools.insert(name, RegisteredTool { tool, schema });
         Ok(())
     }
 
@@ -250,7 +250,7 @@ impl Registry {
             let message = self.unknown(tool, offered.iter().map(|spec| &*spec.name));
             return Classified::Invalid { kind: Invalid::UnknownTool, message };
         };
-        let parsed = arguments::parse(tool, args).and_then(|args| arguments::validate(tool, &entry.validator, args));
+        let parsed = arguments::parse(tool, args).and_then(|args| arguments::validate(tool, &entry.schema, args));
         Self::ready(&entry.tool, parsed, authority, granted)
     }
 
