@@ -9,6 +9,7 @@ mod fault;
 mod frames;
 mod gather;
 mod key;
+mod mask;
 mod near;
 mod protocol;
 mod reasoning;

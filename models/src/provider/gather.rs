@@ -9,10 +9,11 @@ mod openai;
 mod responses;
 mod tally;
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde_json::Value;
-use subtend_session::ids::{CallId, Text, TurnNo};
+use subtend_session::ids::{CallId, Hash, Text, TurnNo};
 use subtend_session::limits::MAX_CALLS_PER_ANSWER;
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::{Stop, ToolCall};
@@ -22,6 +23,8 @@ use tokio::time::Instant;
 
 use self::tally::TokenTally;
 use super::fault::{self, Fault};
+use super::key::Key;
+use super::mask::{MaskedStream, mask};
 use super::protocol::Protocol;
 use super::reasoning::StoredReasoning;
 use crate::model::{Answer, Delta, Deltas};
@@ -34,6 +37,10 @@ const MAX_CONTENT: usize = 16 * 1024 * 1024;
 const MAX_FRAMES: usize = 400_000;
 /// Maximum blocks, items and signatures of reasoning in one answer.
 const MAX_REASONING: usize = 4_096;
+/// Most bytes of the name of a tool.
+const MAX_NAME: usize = 256;
+/// Most bytes of the id of a call: gateways put signatures of some thousand bytes into it.
+const MAX_ID: usize = 16 * 1024;
 /// Time for which keep-alives count as progress while the answer does not grow. A model may reason silently for minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
@@ -41,9 +48,15 @@ pub(super) struct Draft {
     protocol: Protocol,
     turn: TurnNo,
     deltas: Deltas,
+    key: Option<Key>,
     text: String,
     calls: Vec<PartialCall>,
+    /// The newest call by the provider's name of it in the stream.
+    places: HashMap<String, usize>,
     kept: Reasoning,
+    /// Ends of text and of reasoning that may be the start of the key.
+    spoken: MaskedStream,
+    thought: MaskedStream,
     tally: TokenTally,
     stop: Option<Stop>,
     model: Option<String>,
@@ -62,8 +75,6 @@ pub(super) struct Draft {
 }
 
 struct PartialCall {
-    /// The provider's name of the call in the stream.
-    place: String,
     id: String,
     tool: String,
     args: String,
@@ -75,6 +86,8 @@ struct Reasoning {
     text: String,
     blocks: Vec<(u64, Value)>,
     encrypted: Vec<String>,
+    /// Digests of `encrypted`: some servers send each piece twice.
+    seen: HashSet<Hash>,
     signature: Option<String>,
     /// Signatures of calls, by position.
     of_calls: Vec<(usize, String)>,
@@ -89,9 +102,13 @@ impl Draft {
             protocol,
             turn,
             deltas,
+            key: None,
             text: String::new(),
             calls: Vec::new(),
+            places: HashMap::new(),
             kept: Reasoning::default(),
+            spoken: MaskedStream::default(),
+            thought: MaskedStream::default(),
             tally: TokenTally::default(),
             stop: None,
             model: None,
@@ -105,6 +122,11 @@ impl Draft {
             content: 0,
             grown: Instant::now(),
         }
+    }
+
+    /// Hides a key that a server repeats in its answer.
+    pub(super) fn hiding(self, key: Option<Key>) -> Self {
+        Self { key, ..self }
     }
 
     /// Counts arrived bytes, which also show that the server is alive. Keep-alives alone do so for a limited time; then the caller's limit of silence
@@ -206,12 +228,17 @@ impl Draft {
             // The stream ended without any frame of this protocol.
             return Err(unreadable(""));
         }
+        self.say_rest();
         let stop = self.reason(cap)?;
         let usage = self.tally.usage();
         let reasoning = self.reasoning().and_then(|kept| kept.to_text());
-        let calls = self.calls.into_iter().map(PartialCall::into_tool_call).collect();
+        let key = self.key;
+        let hidden = |text: Text| Text::from(mask(&text, key.as_ref()));
+        let reasoning = reasoning.map(hidden);
+        let calls = self.calls.into_iter().map(|call| call.into_tool_call(key.as_ref())).collect();
         let text = (!self.text.is_empty()).then(|| Text::from(self.text));
-        Ok(Answer { text, reasoning, calls, stop, model: self.model.map(Text::from), usage })
+        let model = self.model.map(|name| mask(&name, key.as_ref()).into());
+        Ok(Answer { text, reasoning, calls, stop, model, usage })
     }
 
     /// Returns the stop reason by all the evidence.
@@ -251,16 +278,31 @@ impl Draft {
     }
 
     fn say(&mut self, text: &str) {
+        let text = self.spoken.push(text, self.key.as_ref());
         if !text.is_empty() {
-            self.text.push_str(text);
-            self.deltas.send(Delta::Text(text.into()));
+            self.text.push_str(&text);
+            self.deltas.send(Delta::Text(text.into_owned().into()));
         }
     }
 
     fn think(&mut self, text: &str) {
+        let text = self.thought.push(text, self.key.as_ref());
         if !text.is_empty() {
-            self.kept.text.push_str(text);
-            self.deltas.send(Delta::Reasoning(text.into()));
+            self.kept.text.push_str(&text);
+            self.deltas.send(Delta::Reasoning(text.into_owned().into()));
+        }
+    }
+
+    /// Says what was held back since it could have become the key.
+    fn say_rest(&mut self) {
+        let (text, thought) = (self.spoken.rest(), self.thought.rest());
+        if !thought.is_empty() {
+            self.kept.text.push_str(&thought);
+            self.deltas.send(Delta::Reasoning(thought.into()));
+        }
+        if !text.is_empty() {
+            self.text.push_str(&text);
+            self.deltas.send(Delta::Text(text.into()));
         }
     }
 
@@ -280,9 +322,15 @@ impl Draft {
         }
     }
 
+    /// Returns the position of the newest call at `place`.
+    fn position(&self, place: &str) -> Option<usize> {
+        self.places.get(place).copied()
+    }
+
     /// Returns the newest call at `place`.
     fn call(&mut self, place: &str) -> Option<&mut PartialCall> {
-        self.calls.iter_mut().rev().find(|call| call.place == place)
+        let ix = self.position(place)?;
+        self.calls.get_mut(ix)
     }
 
     /// Opens a call and returns its position.
@@ -294,38 +342,48 @@ impl Draft {
             self.fail(Fault::new(ModelFail::BadAnswer, text));
             return ix;
         }
-        self.calls.push(PartialCall {
-            place,
-            id: id.into(),
-            tool: tool.into(),
-            args: String::new(),
-            is_reported: false,
-        });
-        self.tell();
+        // Some protocols have another id in the stream, and this one may be made of both names.
+        if !self.fits(id, tool) || place.len() > MAX_ID.saturating_add(MAX_NAME).saturating_add(1) {
+            self.fail(too_much("bytes in the id of a call", MAX_ID));
+            return ix;
+        }
+        self.places.insert(place, ix);
+        self.calls.push(PartialCall { id: id.into(), tool: tool.into(), args: String::new(), is_reported: false });
+        self.tell(ix);
         ix
     }
 
-    /// Reports each call once, as soon as its tool is known.
-    fn tell(&mut self) {
-        for (call, ix) in self.calls.iter_mut().zip(0_u32..) {
-            if !call.is_reported && !call.tool.is_empty() {
-                call.is_reported = true;
-                let id = CallId { turn: self.turn, ix };
-                self.deltas.send(Delta::Call { call: id, tool: call.tool.as_str().into() });
-            }
+    /// Returns whether a call may have these names.
+    fn fits(&mut self, id: &str, tool: &str) -> bool {
+        if id.len() > MAX_ID {
+            self.fail(too_much("bytes in the id of a call", MAX_ID));
         }
+        if tool.len() > MAX_NAME {
+            self.fail(too_much("bytes in the name of a tool", MAX_NAME));
+        }
+        self.fault.is_none()
+    }
+
+    /// Reports a call once, as soon as its tool is known.
+    fn tell(&mut self, ix: usize) {
+        let Some(call) = self.calls.get_mut(ix).filter(|call| !call.is_reported && !call.tool.is_empty()) else {
+            return;
+        };
+        call.is_reported = true;
+        let id = CallId { turn: self.turn, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
+        self.deltas.send(Delta::Call { call: id, tool: mask(&call.tool, self.key.as_ref()).into() });
     }
 }
 
 impl PartialCall {
     fn bytes(&self) -> usize {
-        [&self.place, &self.id, &self.tool, &self.args].iter().map(|text| text.len()).sum()
+        [&self.id, &self.tool, &self.args].iter().map(|text| text.len()).sum()
     }
 
     /// Returns the call as the model wrote it, even with invalid arguments. Missing arguments become an empty object.
-    fn into_tool_call(self) -> ToolCall {
-        let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };
-        ToolCall { provider_id: self.id.into(), tool: self.tool.into(), args }
+    fn into_tool_call(self, key: Option<&Key>) -> ToolCall {
+        let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(mask(&self.args, key)) };
+        ToolCall { provider_id: mask(&self.id, key).into(), tool: mask(&self.tool, key).into(), args }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Removes possible keys from texts of servers.
 
-const MASK: &str = "[key]";
+pub(super) const MASK: &str = "[key]";
 
 const PREFIXES: [&str; 6] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"];
 

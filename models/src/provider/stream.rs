@@ -17,7 +17,7 @@ const ERROR_BYTES: usize = 64 * 1024;
 /// Sends `request` and gathers the answer. Dropping the future closes the stream.
 pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas) -> Result<Answer, ModelError> {
     let cap = request.settings.output_tokens;
-    let mut draft = Draft::new(client.protocol, request.turn, deltas);
+    let mut draft = Draft::new(client.protocol, request.turn, deltas).hiding(client.key.clone());
     let fault = match exchange(&client, request, &mut draft).await {
         Ok(()) => None,
         // A loss after the stop reason is not part of the answer.

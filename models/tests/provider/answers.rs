@@ -92,7 +92,7 @@ async fn openai_with_parallel_calls_in_fragments() {
     let delta = |delta: serde_json::Value| json!({"model": "gpt-x", "choices": [{"index": 0, "delta": delta, "finish_reason": null}]});
     let body = data(&[
         delta(json!({"role": "assistant", "content": null})),
-        delta(json!({"content": "let"})),
+        delta(json!({"content": "give"})),
         delta(json!({"content": " me"})),
         delta(json!({"tool_calls": [{"index": 0, "id": "call_a", "function": {"name": "read", "arguments": ""}}]})),
         delta(
@@ -105,7 +105,7 @@ async fn openai_with_parallel_calls_in_fragments() {
             "prompt_tokens_details": {"cached_tokens": 16}, "completion_tokens_details": {"reasoning_tokens": 4}}}),
     ]) + ": a comment\n\ndata: [DONE]\n\n";
     let expected = Answer {
-        text: Some("let me".into()),
+        text: Some("give me".into()),
         reasoning: None,
         // The model truncated the second call, which stays unchanged.
         calls: vec![tool_call("call_a", "read", "{\"a\":1}"), tool_call("call_b", "list", "{\"b\"")],
@@ -113,7 +113,7 @@ async fn openai_with_parallel_calls_in_fragments() {
         model: Some("openai/gpt-x".into()),
         usage: Usage { reasoning: 4, cache_read: 16, ..usage(20, 9) },
     };
-    let deltas = vec![Delta::Text("let".into()), Delta::Text(" me".into()), call(0, "read"), call(1, "list")];
+    let deltas = vec![Delta::Text("give".into()), Delta::Text(" me".into()), call(0, "read"), call(1, "list")];
     check("openai/gpt-x", body, expected, deltas).await;
 }
 

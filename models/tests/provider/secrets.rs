@@ -1,6 +1,9 @@
 //! Servers that echo secrets.
 
+use std::sync::{Arc, Mutex};
+
 use serde_json::json;
+use subtend_models::model::{Delta, Deltas, Model as _};
 use subtend_models::provider::{Key, Provider, Target};
 use subtend_session::outcome::ModelFail;
 
@@ -37,17 +40,51 @@ async fn key_in_a_failed_stream_is_masked() {
     }
 }
 
+/// An answer goes to the journal, to exports and to screens. The control: the same answer says another text as it is.
+#[tokio::test]
+async fn a_key_in_an_answer_is_masked() {
+    let (head, tail) = KEY.split_at(5);
+    for (word, pieces, masked) in [("another", ["ano", "ther"], "another"), (KEY, [head, tail], "[key]")] {
+        let delta = |delta: serde_json::Value| json!({"model": word, "choices": [{"delta": delta}]});
+        let call = json!({"index": 0, "id": word, "function": {"name": word, "arguments": format!("{{\"{word}\"")}});
+        let frames = [
+            delta(json!({"content": format!("you sent {}", pieces[0]), "reasoning_content": pieces[0]})),
+            delta(json!({"content": pieces[1], "reasoning_content": pieces[1], "tool_calls": [call]})),
+            delta(json!({"content": "!", "tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]})),
+            json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}),
+        ];
+        let stream: String = frames.iter().map(|frame| format!("data: {frame}\n\n")).collect();
+        let server = Server::start([Reply::stream(stream + "data: [DONE]\n\n")]).await;
+        let seen: Arc<Mutex<String>> = Arc::default();
+        let sink = Arc::clone(&seen);
+        let deltas = Deltas::to(move |delta| {
+            let text = match delta {
+                Delta::Text(text) | Delta::Reasoning(text) => text.to_string(),
+                Delta::Call { tool, .. } => format!("<{tool}>"),
+            };
+            sink.lock().unwrap().push_str(&text);
+        });
+        let answer = server.model("openai/m").call(request(), deltas).await.unwrap();
+        assert_eq!(answer.text.as_deref(), Some(&*format!("you sent {masked}!")));
+        let call = &answer.calls[0];
+        assert_eq!((&*call.provider_id, &*call.tool, &*call.args), (masked, masked, &*format!("{{\"{masked}\":1}}")));
+        assert!(!format!("{answer:?} {}", seen.lock().unwrap()).contains(KEY));
+        assert!(seen.lock().unwrap().contains(&format!("<{masked}>")), "{:?}", seen.lock().unwrap());
+    }
+}
+
 #[tokio::test]
 async fn redirect_is_not_followed_and_its_address_not_shown() {
     let elsewhere = Server::start([Reply::stream("data: [DONE]\n\n")]).await;
     for word in WORDS {
-        let head = format!("307 Temporary Redirect\r\nlocation: {}/{KEY}?key={KEY}", elsewhere.url);
-        let error = answer(word, Reply::with_head(&head, KEY)).await.unwrap_err();
-        assert_eq!(error.kind, ModelFail::InvalidRequest, "{error}");
-        assert!(
-            !format!("{error:?}").contains(KEY) && error.message.contains("redirects to http://127.0.0.1"),
-            "{error}"
-        );
+        // A host has no upper case, so that no mask would find the key in it.
+        for location in [format!("{}/{KEY}?key={KEY}", elsewhere.url), format!("http://{KEY}.example/")] {
+            let head = format!("307 Temporary Redirect\r\nlocation: {location}");
+            let error = answer(word, Reply::with_head(&head, KEY)).await.unwrap_err();
+            assert_eq!(error.kind, ModelFail::InvalidRequest, "{error}");
+            let shown = format!("{error:?}").to_lowercase();
+            assert!(!shown.contains(&KEY.to_lowercase()) && error.message.contains("redirect"), "{error}");
+        }
     }
     assert_eq!(elsewhere.all().len(), 0);
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::ErrorKind;
 
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, LOCATION};
+use reqwest::header::HeaderMap;
 use serde_json::Value;
 use subtend_session::outcome::ModelFail;
 
@@ -44,9 +44,9 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
     let who = client.who();
     let code = status.as_u16();
     if status.is_redirection() {
-        let to = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(public).unwrap_or_default();
+        // Not where to: the address is the server's text, and may contain the key in another case.
         let text = format!(
-            "{who} redirects{to} ({code}), which is not followed, since it would pass the key on. Give the final base URL"
+            "{who} redirects ({code}), which is not followed, since it would pass the key on. Give the final base URL"
         );
         return Fault::new(ModelFail::InvalidRequest, text);
     }
@@ -91,13 +91,6 @@ fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
     // The content of an I/O error is not its source, but may be another error.
     let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     held.is_some_and(|held| is_no_tls(held)) || error.source().is_some_and(is_no_tls)
-}
-
-/// Returns scheme and host of an address, for display.
-fn public(location: &str) -> Option<String> {
-    let url = reqwest::Url::parse(location).ok()?;
-    let host = url.host_str()?;
-    Some(format!(" to {}://{host}", url.scheme()))
 }
 
 fn io(error: &(dyn Error + 'static)) -> Option<ErrorKind> {

@@ -48,21 +48,31 @@ fn part(draft: &mut Draft, piece: &Value) {
 
 /// Adds a piece of a call. Some servers send no index, or the same for all calls: a new id is a new call.
 fn call(draft: &mut Draft, piece: &Value) {
+    if !piece.is_object() {
+        return;
+    }
     let index = piece.get("index").and_then(Value::as_u64).map(|index| index.to_string());
     let id = text(piece, "/id").unwrap_or_default();
     let tool = text(piece, "/function/name").unwrap_or_default();
     let args = arguments(piece.pointer("/function/arguments"));
-    let last = draft.calls.last().map(|call| call.place.clone()).unwrap_or_default();
-    let place = match index {
-        Some(index) => index,
-        None if id.is_empty() && tool.is_empty() => last,
-        None => format!("{id} {tool}"),
+    let (known, place) = match index {
+        Some(index) => (draft.position(&index), index),
+        None if id.is_empty() && tool.is_empty() => (draft.calls.len().checked_sub(1), String::new()),
+        None => {
+            let place = format!("{id} {tool}");
+            (draft.position(&place), place)
+        }
     };
-    let goes_on = draft.call(&place).is_some_and(|call| id.is_empty() || call.id.is_empty() || call.id == id);
-    if !goes_on {
-        draft.open(place.clone(), id, tool);
+    let goes_on =
+        |ix: &usize| draft.calls.get(*ix).is_some_and(|call| id.is_empty() || call.id.is_empty() || call.id == id);
+    let ix = match known.filter(goes_on) {
+        Some(ix) => ix,
+        None => draft.open(place, id, tool),
+    };
+    if !draft.fits(id, tool) {
+        return;
     }
-    if let Some(call) = draft.call(&place) {
+    if let Some(call) = draft.calls.get_mut(ix) {
         if call.id.is_empty() {
             call.id = id.into();
         }
@@ -71,7 +81,7 @@ fn call(draft: &mut Draft, piece: &Value) {
         }
         call.args.push_str(&args);
     }
-    draft.tell();
+    draft.tell(ix);
 }
 
 fn stop(reason: &str) -> Stop {

@@ -1,6 +1,7 @@
 //! Frames of OpenAI responses: items by id or index, which may be open at the same time.
 
 use serde_json::Value;
+use subtend_session::ids::Hash;
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::Stop;
 
@@ -68,9 +69,9 @@ fn done(draft: &mut Draft, frame: &Value) {
         "function_call" => {
             let place = place(frame);
             let id = text(item, "/call_id").unwrap_or_default();
-            let known =
-                draft.calls.iter_mut().rev().find(|call| call.place == place || !id.is_empty() && call.id == id);
-            match (known, text(item, "/arguments").unwrap_or_default()) {
+            let of_id = |draft: &Draft| draft.calls.iter().rposition(|call| !id.is_empty() && call.id == id);
+            let known = draft.position(&place).or_else(|| of_id(draft));
+            match (known.and_then(|ix| draft.calls.get_mut(ix)), text(item, "/arguments").unwrap_or_default()) {
                 (Some(call), arguments) if !arguments.is_empty() => call.args = arguments.to_owned(),
                 (Some(_), _) => {}
                 (None, _) => listed(draft, item),
@@ -86,7 +87,8 @@ fn done(draft: &mut Draft, frame: &Value) {
 
 fn keep(draft: &mut Draft, item: &Value) {
     let encrypted = text(item, "/encrypted_content").filter(|content| !content.is_empty());
-    if let Some(content) = encrypted.filter(|content| !draft.kept.encrypted.iter().any(|kept| kept == content))
+    if let Some(content) = encrypted
+        && draft.kept.seen.insert(Hash::of(content.as_bytes()))
         && draft.keeps(content.len())
     {
         draft.kept.encrypted.push(content.to_owned());

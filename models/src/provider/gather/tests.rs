@@ -156,8 +156,10 @@ fn kept_reasoning_is_bounded() {
         json!({"candidates": [{"content": {"parts": [
         {"functionCall": {"name": "read"}, "thoughtSignature": data}]}}]})
     };
-    let openai =
-        |data: &str| json!({"choices": [{"delta": {"tool_calls": [{"id": data, "function": {"name": "read"}}]}}]});
+    let openai = |data: &str| {
+        let call = json!({"id": &data[..2], "function": {"name": "read", "arguments": data}});
+        json!({"choices": [{"delta": {"tool_calls": [call]}}]})
+    };
     let frame = |protocol: Protocol, data: &str| match protocol {
         Protocol::Anthropic => anthropic(data),
         Protocol::OpenAiResponses => responses(data),
@@ -177,6 +179,41 @@ fn kept_reasoning_is_bounded() {
     let mut draft = Draft::new(Protocol::OpenAiResponses, TurnNo(1), Deltas::none());
     (0..=MAX_REASONING).for_each(|n| draft.frame(None, &responses(&n.to_string()).to_string()));
     assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 4096 pieces of reasoning");
+}
+
+/// Each piece of a call was compared with the whole id of the last one. The control: ids as gateways make them are taken.
+#[test]
+fn names_without_end_and_pieces_of_nothing_make_no_work() {
+    let opened = |protocol: Protocol, id: &str, name: &str| match protocol {
+        Protocol::Anthropic => json!({"type": "content_block_start", "content_block":
+            {"type": "tool_use", "id": id, "name": name, "input": {}}}),
+        Protocol::OpenAi => openai(json!({"tool_calls": [{"id": id, "function": {"name": name}}]}), None),
+        Protocol::OpenAiResponses => json!({"type": "response.output_item.added", "item":
+            {"type": "function_call", "id": id, "call_id": id, "name": name}}),
+        Protocol::Gemini => {
+            json!({"candidates": [{"content": {"parts": [{"functionCall": {"id": id, "name": name}}]}}]})
+        }
+        Protocol::Ollama => json!({"message": {"tool_calls": [{"id": id, "function": {"name": name}}]}}),
+    };
+    let (long, short) = ("i".repeat(7 << 20), "i".repeat(8 << 10));
+    let protocols =
+        [Protocol::Anthropic, Protocol::OpenAi, Protocol::OpenAiResponses, Protocol::Gemini, Protocol::Ollama];
+    for protocol in protocols {
+        let fault = |id: &str, name: &str| draft(protocol, &[opened(protocol, id, name)]).fault.map(|fault| fault.text);
+        let says = |what: &str, most: usize| Some(format!("the answer has more than {most} bytes in the {what}"));
+        assert_eq!(fault(&long, "read"), says("id of a call", MAX_ID), "{protocol}");
+        assert_eq!(fault("a", &long), says("name of a tool", MAX_NAME), "{protocol}");
+        assert_eq!(fault(&short, "read"), None, "{protocol}");
+    }
+    let pieces = openai(json!({"tool_calls": vec![0; 40_000]}), None).to_string();
+    let mut draft = draft(Protocol::OpenAi, &[opened(Protocol::OpenAi, &short, "read")]);
+    // As slow as the comparison was, these took minutes.
+    (0..100).for_each(|_| draft.frame(None, &pieces));
+    draft.frame(
+        None,
+        &openai(json!({"tool_calls": [{"function": {"arguments": "{}"}}]}), Some("tool_calls")).to_string(),
+    );
+    assert_eq!(calls(&draft.finish(None).unwrap()), [(&*short, "read", "{}")]);
 }
 
 /// Returns JSON that resembles a frame: right keys, any values.
