@@ -10,6 +10,8 @@ use crate::tool::ToolError;
 
 /// Bytes of one page, decompressed.
 pub(super) const LONGEST: usize = 4 << 20;
+/// Bytes of a type of content that is shown.
+const TYPE: usize = 80;
 /// Bytes in which a page declares its charset.
 const DECLARED: usize = 1024;
 
@@ -17,7 +19,7 @@ const DECLARED: usize = 1024;
 pub(super) struct Page {
     pub(super) text: String,
     pub(super) kind: PageKind,
-    /// The type of its content, as the server says it.
+    /// The type of its content, as the server says it in two short words.
     pub(super) media: String,
     /// Whether more came than was read.
     pub(super) is_cut: bool,
@@ -37,12 +39,12 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
     let header = response.headers().get(reqwest::header::CONTENT_TYPE);
     let header = header.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let media = header.split(';').next().unwrap_or_default().trim().to_lowercase();
-    let kind = kind(&media);
+    let (kind, shown) = (kind(&media), plain(&media));
     if kind.is_none() && !media.is_empty() {
         return Err(ToolError::failed(format!(
-            "`{}` is `{}`, which is not text: only pages and texts are read",
+            "`{}` is {}, which is not text: only pages and texts are read",
             named(url.as_str()),
-            named(&media)
+            shown.map_or_else(|| "of an odd type".to_owned(), |media| format!("`{media}`"))
         )));
     }
     let (mut bytes, mut is_cut) = (Vec::new(), false);
@@ -62,7 +64,11 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
     Ok(Page {
         text,
         kind,
-        media: if media.is_empty() { "a page of no stated type".to_owned() } else { named(&media) },
+        media: match shown {
+            _ if media.is_empty() => "a page of no stated type".to_owned(),
+            Some(media) => media.to_owned(),
+            None => "text".to_owned(),
+        },
         is_cut,
     })
 }
@@ -81,6 +87,15 @@ pub(super) fn unanswered(url: &Url, error: &reqwest::Error) -> ToolError {
     };
     let why = if why.is_empty() { String::new() } else { format!(": {}", named(&why)) };
     ToolError { retryable: true, ..ToolError::failed(format!("`{}` {what}{why}", named(url.as_str()))) }
+}
+
+/// Returns a type of content as it is shown, outside of the frame around the text of others: two short words.
+fn plain(media: &str) -> Option<&str> {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_'))
+    };
+    let (kind, name) = media.split_once('/')?;
+    (media.len() <= TYPE && is_word(kind) && is_word(name)).then_some(media)
 }
 
 /// Returns what a type of content is; `None` where it is not text.
