@@ -191,7 +191,8 @@ impl ToolWorker {
                 () = stop.requested() => {
                     // A call that is on its way is given back at once, rather than when its lease runs out.
                     if let Ok(Ok(Some(call))) = timeout(LAST, &mut taking).await {
-                        self.give_back(&call).await;
+                        // Another worker gets it later all the same.
+                        drop(timeout(LAST, self.give_back(&call)).await);
                     }
                     return Ok(());
                 }
@@ -199,9 +200,12 @@ impl ToolWorker {
             };
             match taken {
                 Ok(Some(call)) => {
-                    wait = AGAIN;
-                    self.answer(call, asked_at).await;
-                    continue;
+                    if self.answer(call, asked_at).await {
+                        wait = AGAIN;
+                        continue;
+                    }
+                    // A host that leases what is not to start would be asked without a pause.
+                    wait = (wait * 2).min(self.host.longest_wait());
                 }
                 Ok(None) => wait = AGAIN,
                 Err(HostError::Refused(why) | HostError::Lost(why)) => return Err(Fail::Other(why)),
@@ -219,19 +223,26 @@ impl ToolWorker {
         }
     }
 
-    /// Answers a call that was leased after `asked_at`.
-    async fn answer(&self, call: LeasedCall, asked_at: Instant) {
+    /// Answers a call that was leased after `asked_at`; returns whether its program was to start.
+    async fn answer(&self, call: LeasedCall, asked_at: Instant) -> bool {
         let lease = Duration::from_millis(call.lease_ms);
-        let Some(until) = self.begun(&call, asked_at + lease).await else { return self.give_back(&call).await };
-        let Some(command) = self.commands.get(&call.tool) else { return self.give_back(&call).await };
-        let begun = Instant::now();
+        let until = match asked_at.checked_add(lease) {
+            Some(until) => self.begun(&call, until).await,
+            None => None,
+        };
         // A worker that was paused here has lost the call.
-        if begun >= until {
-            return self.give_back(&call).await;
-        }
+        let until = until.filter(|until| Instant::now() < *until);
+        let (Some(until), Some(command)) = (until, self.commands.get(&call.tool)) else {
+            self.give_back(&call).await;
+            return false;
+        };
+        let begun = Instant::now();
         let mut program = match Program::start((&self.guard, &self.environment), command, &call).await {
             Ok(program) => program,
-            Err(why) => return self.complete(&call, WorkerResult::error(why), until).await,
+            Err(why) => {
+                self.complete(&call, WorkerResult::error(why), until).await;
+                return true;
+            }
         };
         match self.watched(&mut program, &call, until).await {
             Some((result, until)) => {
@@ -240,6 +251,7 @@ impl ToolWorker {
             }
             None => program.kill().await,
         }
+        true
     }
 
     /// Begins a call: returns the end of its lease, or `None` if it is not to start.
@@ -247,7 +259,8 @@ impl ToolWorker {
         loop {
             let sent = Instant::now();
             match self.host.renew(&call.token, None, Duration::ZERO).await {
-                Ok(renewed) => return (!renewed.stop).then(|| sent + Duration::from_millis(renewed.lease_ms)),
+                Ok(renewed) if renewed.stop => return None,
+                Ok(renewed) => return sent.checked_add(Duration::from_millis(renewed.lease_ms)),
                 Err(HostError::Away(_)) if Instant::now() + AGAIN < until => sleep(AGAIN).await,
                 Err(HostError::Away(why) | HostError::Lost(why) | HostError::Refused(why)) => {
                     report(call, &format!("not started: {why}"));
@@ -286,7 +299,7 @@ impl ToolWorker {
                     program.kill().await;
                     return Some((WorkerResult::Stopped, until));
                 }
-                Ok(renewed) => until = sent + Duration::from_millis(renewed.lease_ms),
+                Ok(renewed) => until = sent.checked_add(Duration::from_millis(renewed.lease_ms)).unwrap_or(until),
                 Err(HostError::Away(_)) => tokio::select! {
                     ended = program.ended(call.max_bytes) => return Some((ended, until)),
                     () = sleep(AGAIN) => {}

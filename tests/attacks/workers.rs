@@ -2,8 +2,17 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+#[cfg(target_os = "linux")]
+use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::cli::call::{Under, User};
 use crate::cli::serve::{HttpResponse, ServedHost, serve};
@@ -204,5 +213,159 @@ fn worker_leaves_a_response_without_end() {
         assert_eq!((refused.code, refused.err.contains(says)), (Some(1), true), "{refused:?}");
         let sent = impostor.join().expect("its end");
         assert!(sent == bytes || (bytes > 64 << 20 && sent < 64 << 20), "{sent} of {bytes}");
+    }
+}
+
+/// An impostor in place of a host: it answers each request by what `answer` makes of its path, or by interim responses without end.
+fn impostor(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            std::thread::spawn(move || {
+                let mut request = vec![0; 64 << 10];
+                let read = stream.read(&mut request).unwrap_or(0);
+                let request = String::from_utf8_lossy(&request[..read]).into_owned();
+                let Some(body) = answer(request.lines().next().unwrap_or_default()) else {
+                    let blob = "HTTP/1.1 102 Processing\r\n\r\n".repeat(1_000);
+                    while stream.write_all(blob.as_bytes()).is_ok() {}
+                    return;
+                };
+                let head = format!("content-type: application/json\r\ncontent-length: {}", body.len());
+                drop(
+                    stream
+                        .write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\nconnection: close\r\n\r\n{body}").as_bytes()),
+                );
+            });
+        }
+    });
+    address
+}
+
+fn working(user: &User, address: &str, command: &str) -> Under {
+    let mut worker = user.command(&["worker", "--host", address, "--tool", command]);
+    worker.env("SUBTEND_WORKER_TOKEN", "0");
+    Under::start(worker, "")
+}
+
+const LEASED: &str = r#"{"call":"c","tool":"pay","token":"k","lease_ms":2000,"attempt":1,"max_bytes":1000,"args":{}}"#;
+
+/// Polls `found` for some seconds.
+#[cfg(target_os = "linux")]
+fn eventually<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
+    for _ in 0..2_000 {
+        if let Some(found) = found() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{what}");
+}
+
+/// Interim responses held the threads of a worker, with its signals. The control: it ends at a signal while its host is silent.
+#[cfg(target_os = "linux")]
+#[test]
+fn interim_responses_hold_no_worker() {
+    let (asked, asks) = mpsc::channel();
+    for floods in [true, false] {
+        let asked = asked.clone();
+        let address = impostor(move |_| {
+            asked.send(()).expect("the test waits");
+            if !floods {
+                std::thread::sleep(Duration::from_secs(60));
+            }
+            None
+        });
+        let worker = working(&User::new(), &address, "pay=env");
+        asks.recv().expect("it asks");
+        worker.signal("INT");
+        assert_eq!(worker.done().code, Some(0));
+    }
+}
+
+/// The lease of a call ends while the host floods its renewal: the program is killed. The control: where it is renewed, the program lives.
+#[cfg(target_os = "linux")]
+#[test]
+fn program_does_not_outlive_its_lease_in_a_flood() {
+    for floods in [true, false] {
+        let (leased, renewed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let renewals = Arc::clone(&renewed);
+        let address = impostor(move |line| {
+            if line.contains("/take") {
+                return (leased.fetch_add(1, Ordering::Relaxed) == 0).then(|| LEASED.to_owned());
+            }
+            let begins = renewals.fetch_add(1, Ordering::Relaxed) == 0;
+            (begins || !floods).then(|| r#"{"lease_ms":2000,"stop":false}"#.to_owned())
+        });
+        let user = User::new();
+        let pid = user.workspace().join("pid");
+        let worker =
+            working(&user, &address, &format!("pay=echo $$ > {0}.new; mv {0}.new {0}; sleep 300", pid.display()));
+        let process = eventually("the program starts", || std::fs::read_to_string(&pid).ok());
+        let process = Path::new("/proc").join(process.trim());
+        if floods {
+            eventually("the program is killed", || (!process.exists()).then_some(()));
+        } else {
+            eventually("it is renewed", || (renewed.load(Ordering::Relaxed) > 4).then_some(()));
+            assert!(process.exists());
+        }
+        worker.signal("INT");
+        worker.signal("INT");
+        worker.done();
+    }
+}
+
+/// Sixteen megabytes of small values became a gigabyte. The control: a call of few values is begun.
+#[test]
+fn worker_builds_no_tree_of_what_a_host_sends() {
+    for (values, is_begun) in [(500_000, false), (1_000, true)] {
+        let (begun, begins) = mpsc::channel();
+        let address = impostor(move |line| {
+            if line.contains("/take") {
+                return Some(LEASED.replace("{}", &format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(values))));
+            }
+            let _ = begun.send(());
+            Some(r#"{"lease_ms":2000,"stop":true}"#.to_owned())
+        });
+        let worker = working(&User::new(), &address, "pay=env");
+        if is_begun {
+            begins.recv().expect("it is begun");
+            worker.signal("TERM");
+            assert_eq!(worker.done().code, Some(0));
+        } else {
+            let refused = worker.done();
+            assert!(refused.err.contains("has more than 100000 JSON values"), "{refused:?}");
+            assert_eq!((refused.code, begins.try_recv().is_err()), (Some(1), true));
+        }
+    }
+}
+
+/// A host that leases what is not declared, or for no time, is asked with pauses. The control: a call that runs is followed by the next one.
+#[test]
+fn worker_does_not_ask_without_pause() {
+    let attacks: [(&str, &str, bool); 3] = [
+        ("\"tool\":\"pay\"", "\"tool\":\"other\"", true),
+        ("\"lease_ms\":2000", "\"lease_ms\":0", true),
+        ("", "", false),
+    ];
+    for (from, to, pauses) in attacks {
+        let (asked, asks) = mpsc::channel();
+        let (leased, lease) = (LEASED.replace(from, to), if from.contains("lease") { 0 } else { 2_000 });
+        let address = impostor(move |line| {
+            if line.contains("/take") {
+                let _ = asked.send(Instant::now());
+                return Some(leased.clone());
+            }
+            Some(format!("{{\"lease_ms\":{lease},\"stop\":false}}"))
+        });
+        let worker = working(&User::new(), &address, "pay=true");
+        let times: Vec<Instant> = asks.iter().take(4).collect();
+        worker.signal("INT");
+        worker.signal("INT");
+        worker.done();
+        // 0.5, 1 and 2 seconds.
+        let paused = times[3].duration_since(times[0]) >= Duration::from_secs(3);
+        assert!(paused || !pauses, "{from}: {times:?}");
     }
 }

@@ -27,7 +27,7 @@ pub mod sandbox;
 pub mod secrets;
 pub mod skills;
 #[cfg(any(feature = "mcp", feature = "web"))]
-mod threads;
+pub mod threads;
 pub mod tool;
 pub mod typed;
 mod untrusted;

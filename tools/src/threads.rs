@@ -13,7 +13,7 @@ const NAME: &str = "subtend-http";
 ///
 /// # Errors
 /// When the system gives no thread.
-pub(crate) async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
+pub async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
     let stop = CancellationToken::new();
     let _dropped = stop.clone().drop_guard();
     let (send, receive) = oneshot::channel();

@@ -1,16 +1,20 @@
 //! The host of a worker, over HTTP.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 #[cfg(unix)]
 use subtend_host::socket_path::SocketPath;
+use subtend_session::values::{MAX_VALUES, ValueCount};
 use subtend_tools::http::tls;
+use subtend_tools::threads;
+use tokio::time::timeout;
 
 use super::super::data::StoreLocation;
 use super::super::fail::Fail;
@@ -26,6 +30,15 @@ const EXCHANGE: Duration = Duration::from_secs(10);
 /// Bytes of a response that are read: more than the arguments of any call.
 const MOST: usize = 16 << 20;
 
+/// JSON values of a response next to the arguments of a call.
+const FIELDS: usize = 100;
+
+/// How much longer a request may take than its own limit: then its thread reads without end, and does not see that limit.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Threads that may be left reading without end.
+const HELD: usize = 4;
+
 pub(super) struct RemoteHost {
     http: Client,
     base: String,
@@ -34,6 +47,8 @@ pub(super) struct RemoteHost {
     /// Absent on the socket, where the operating system says who connects.
     token: Option<String>,
     is_open: bool,
+    /// Threads that are left.
+    held: AtomicUsize,
     #[cfg(unix)]
     _socket: Option<SocketPath>,
 }
@@ -115,6 +130,8 @@ impl RemoteHost {
             .connect_timeout(EXCHANGE)
             // The token would go along.
             .redirect(Policy::none())
+            // Each request has a thread of its own, and its connection ends with that.
+            .pool_max_idle_per_host(0)
             .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")));
         if is_local {
             http = http.no_proxy();
@@ -127,6 +144,7 @@ impl RemoteHost {
             base,
             token: Some(token),
             is_open: !is_tls && !is_local,
+            held: AtomicUsize::new(0),
             #[cfg(unix)]
             _socket: None,
         })
@@ -143,6 +161,7 @@ impl RemoteHost {
         let http = Client::builder()
             .tls_backend_preconfigured(tls(false).map_err(|error| failed(error.to_string()))?)
             .unix_socket(socket.as_path())
+            .pool_max_idle_per_host(0)
             .no_proxy()
             .build()
             .map_err(|error| failed(error.to_string()))?;
@@ -152,6 +171,7 @@ impl RemoteHost {
             base: "http://localhost".to_owned(),
             token: None,
             is_open: false,
+            held: AtomicUsize::new(0),
             _socket: Some(socket),
         })
     }
@@ -199,6 +219,9 @@ impl RemoteHost {
     }
 
     /// Sends a request; returns the body of the response, if it has one.
+    ///
+    /// The HTTP library reads interim responses for as long as they come: a thread of its own does it, so that signals and leases of this
+    /// worker still count.
     async fn post(&self, what: &str, wait: Duration, body: &Value) -> Result<Option<String>, HostError> {
         let mut url = format!("{}/v1/workers/{what}", self.base);
         if !wait.is_zero() {
@@ -212,15 +235,25 @@ impl RemoteHost {
             request = request.bearer_auth(token);
         }
         let request = request.header("content-type", "application/json").body(body.to_string());
-        let mut response = request.send().await.map_err(away)?;
-        let status = response.status();
-        let mut bytes = Vec::new();
-        while let Some(more) = response.chunk().await.map_err(away)? {
-            if bytes.len().saturating_add(more.len()) > MOST {
-                let why = format!("the response of {} is longer than {} MiB", self.label, MOST >> 20);
-                return Err(HostError::Refused(why));
+        let exchange = timeout(wait + EXCHANGE + LATE, threads::apart(answered(request)));
+        let (status, bytes) = match exchange.await {
+            Ok(Ok(Ok(answered))) => answered,
+            Ok(Ok(Err(error))) => return Err(away(error)),
+            Ok(Err(why)) => return Err(HostError::Away(format!("{} cannot be reached: {why}", self.label))),
+            Err(_) if self.held.fetch_add(1, Ordering::Relaxed) < HELD => {
+                return Err(HostError::Away(format!("{} sends interim responses without end", self.label)));
             }
-            bytes.extend_from_slice(&more);
+            Err(_) => {
+                return Err(HostError::Refused(format!("{} often sent interim responses without end", self.label)));
+            }
+        };
+        let Some(bytes) = bytes else {
+            let why = format!("the response of {} is longer than {} MiB", self.label, MOST >> 20);
+            return Err(HostError::Refused(why));
+        };
+        if ValueCount::default().add(&bytes) > MAX_VALUES + FIELDS {
+            let why = format!("the response of {} has more than {MAX_VALUES} JSON values", self.label);
+            return Err(HostError::Refused(why));
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
         match status {
@@ -247,6 +280,20 @@ impl RemoteHost {
             _ => HostError::Refused(why),
         }
     }
+}
+
+/// Sends a request; returns the status and the body of the response, or no body if it is too long.
+async fn answered(request: RequestBuilder) -> Result<(StatusCode, Option<Vec<u8>>), reqwest::Error> {
+    let mut response = request.send().await?;
+    let status = response.status();
+    let mut bytes = Vec::new();
+    while let Some(more) = response.chunk().await? {
+        if bytes.len().saturating_add(more.len()) > MOST {
+            return Ok((status, None));
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok((status, Some(bytes)))
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, HostError> {
