@@ -14,6 +14,7 @@ mod http;
 mod known;
 mod names;
 mod process;
+mod question;
 mod result;
 mod server;
 mod servers;

@@ -262,6 +262,10 @@ fn whole(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
     if *approval.action == *"shell.run" {
         return Some(resource(&approval.action, &approval.resource, &approval.args));
     }
+    // An answer of a person to a server: above all, what it answers.
+    if approval.action.starts_with("answer:") {
+        return Some(format!("{}\n\n{}", approval.resource, approval.args.trim()));
+    }
     let args = Some(approval.args.trim()).filter(|args| !matches!(*args, "" | "{}"));
     workspace
         .and_then(|workspace| diff::whole(&approval.args, workspace))

@@ -30,6 +30,8 @@ pub(super) const START: Duration = Duration::from_secs(30);
 const PAGES: usize = 50;
 /// Tools of one server.
 pub(super) const TOOLS: usize = 256;
+/// Bytes of the list of tools of one server.
+const LIST: usize = 16 << 20;
 /// Rounds of one call in which the server asks for input.
 const ROUNDS: usize = 4;
 
@@ -90,14 +92,14 @@ impl ServerConnection {
                 let place = ground.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&ground.workspace);
                 let started = process::start((command, args), env, place, (ground.guard.as_ref(), &ground.commands));
                 let process = started.map_err(|error| broken(format!("its command cannot be started: {error}")))?;
-                let transport = answering((process.stdout, process.stdin), open.clone());
+                let transport = answering((process.stdout, process.stdin), open.clone(), client.clone());
                 let served =
                     tokio::time::timeout(START, serve_client_with_lifecycle(client.clone(), transport, mode)).await;
                 (served, Some(process.life), None)
             }
             Reached::Http { url, headers } => {
                 let (transport, thread) = http::transport(url, headers).map_err(broken)?;
-                let transport = answering(transport, open.clone());
+                let transport = answering(transport, open.clone(), client.clone());
                 let served =
                     tokio::time::timeout(START, serve_client_with_lifecycle(client.clone(), transport, mode)).await;
                 (served, None, Some(thread))
@@ -152,7 +154,7 @@ impl ServerConnection {
     /// Returns the tools, and what is wrong with the list.
     pub(super) async fn list(&self) -> Result<(Vec<Tool>, Vec<String>), String> {
         let listing = async {
-            let (mut tools, mut cursor) = (Vec::new(), None);
+            let (mut tools, mut cursor, mut bytes) = (Vec::new(), None, 0_usize);
             for _ in 0..PAGES {
                 let mut params = PaginatedRequestParams::default();
                 params.cursor = cursor.take();
@@ -164,6 +166,11 @@ impl ServerConnection {
                 // Not the cached list: a server says when it changed.
                 match self.service.peer().send_request(request).await {
                     Ok(ServerResult::ListToolsResult(page)) => {
+                        let size = |tool: &Tool| serde_json::to_string(tool).map_or(0, |text| text.len());
+                        bytes = page.tools.iter().map(size).fold(bytes, usize::saturating_add);
+                        if bytes > LIST {
+                            return Err(format!("its list of tools has more than {LIST} bytes"));
+                        }
                         tools.extend(page.tools);
                         cursor = page.next_cursor;
                     }

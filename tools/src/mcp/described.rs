@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use subtend_session::message::ToolSpec;
 
 use super::names::{ANSWERS, ToolName};
+use super::question::{self, Question};
 use crate::arguments;
 use crate::bounded::shown;
 use crate::escape::harmless;
@@ -28,10 +29,9 @@ pub(super) struct Described {
 
 impl Described {
     /// Adds the argument for answers to its schema.
-    pub(super) fn take_answers(&mut self) {
+    pub(super) fn take_answers(&mut self, questions: &[Question]) {
         let mut schema = Value::clone(&self.spec.schema);
-        let field = json!({"type": "array", "maxItems": 4, "items": {"type": "object"}, "description":
-            "Answers to the questions that it asked a person when it was last called, in their order. A person approves them."});
+        let field = question::schema(questions);
         if let Some(fields) = schema.as_object_mut()
             && let Some(fields) = fields.entry("properties").or_insert_with(|| json!({})).as_object_mut()
         {

@@ -15,6 +15,7 @@ use super::connection::{Failed, Ground, ServerConnection};
 use super::described::{self, Described, Purpose};
 use super::known::KnownTools;
 use super::names::ANSWERS;
+use super::question::{self, Question, ServerQuestion};
 use super::{extras, names, result};
 use crate::arguments;
 use crate::tool::{ToolError, ToolInvocation, ToolOutput};
@@ -63,7 +64,7 @@ pub(super) struct LiveServer {
     slot: tokio::sync::Mutex<Slot>,
     listed: Mutex<Listed>,
     /// Tools that asked a person for input, with their last questions.
-    asking: Mutex<BTreeMap<Text, String>>,
+    asking: Mutex<BTreeMap<Text, Vec<Question>>>,
     /// A call that answers questions runs alone: a server does not say which call a question is of.
     answering: tokio::sync::RwLock<()>,
 }
@@ -107,29 +108,51 @@ impl LiveServer {
 
     pub(super) fn tools(&self) -> Vec<Described> {
         let mut tools = self.listed().tools.clone();
-        for tool in tools.iter_mut().filter(|tool| self.question(&tool.names.name).is_some()) {
-            tool.take_answers();
+        for tool in &mut tools {
+            let questions = self.questions(&tool.names.name);
+            if !questions.is_empty() {
+                tool.take_answers(&questions);
+            }
         }
         tools
     }
 
-    /// Returns what a tool asked a person for when it was last called.
-    pub(super) fn question(&self, name: &str) -> Option<String> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    /// Returns what a tool asked a person for when it was last called, and what can be answered.
+    pub(super) fn questions(&self, name: &str) -> Vec<Question> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
     /// Remembers what a tool asked for, so that the next call may answer, and says so in the result.
-    fn with_refused_requests(&self, name: &str, requests: &[String], output: ToolOutput, max_bytes: u64) -> ToolOutput {
+    fn with_refused_requests(
+        &self,
+        name: &str,
+        requests: &[ServerQuestion],
+        output: ToolOutput,
+        max_bytes: u64,
+    ) -> ToolOutput {
         if requests.is_empty() {
             return output;
         }
-        let requested = requests.join("; ");
+        let requested: Vec<String> = requests.iter().map(ServerQuestion::line).collect();
+        let form = |request: &ServerQuestion| match request {
+            ServerQuestion::Form(question) => Some(question.clone()),
+            ServerQuestion::Other(_) => None,
+        };
+        let questions: Vec<Question> = requests.iter().filter_map(form).collect();
+        let again = if questions.is_empty() {
+            String::new()
+        } else {
+            format!(
+                ". To answer, call {name} again with the same arguments and `{ANSWERS}`, a list with \
+                 {{\"question\": its id, \"answer\": the object}} for each question; a person approves it"
+            )
+        };
         let text = format!(
-            "{}\n[the server asked a person for input, and got none: {requested}. To answer, call {name} again with the same arguments and \
-             `{ANSWERS}`, a list with one object for each question; a person approves it]",
-            output.content
+            "{}\n[the server asked a person for input, and got none: {}{again}]",
+            output.content,
+            requested.join("; ")
         );
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), requested);
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), questions);
         self.generation.fetch_add(1, Ordering::AcqRel);
         let truncated_from = output.truncated_from;
         let output = result::bounded(text, max_bytes);
@@ -257,7 +280,10 @@ impl LiveServer {
         // The schema may be another one than when the call was classified.
         let mut args = call.args.clone();
         let answers = args.as_object_mut().and_then(|args| args.remove(ANSWERS));
-        let answers = answers.and_then(|answers| answers.as_array().cloned()).unwrap_or_default();
+        let answers = match &answers {
+            Some(answers) => question::taken(server, &self.questions(name), answers).map_err(ToolError::bad_args)?,
+            None => BTreeMap::new(),
+        };
         let args = arguments::compile(&tool.spec.schema)
             .and_then(|schema| arguments::validate(name, &schema, args))
             .map_err(ToolError::bad_args)?;
@@ -267,7 +293,7 @@ impl LiveServer {
                 true => (Some(self.answering.read().await), None),
                 false => (None, Some(self.answering.write().await)),
             };
-            up.client().give(answers);
+            let _given = (!answers.is_empty()).then(|| up.client().give(answers));
             match tool.purpose {
                 Purpose::Tool => up.call(&tool.remote, args, &call.progress).await.map(ServerAnswer::Call),
                 Purpose::Resources => extras::resources(&up, &args).await.map(ServerAnswer::Text),

@@ -11,6 +11,7 @@ use subtend_session::message::ToolSpec;
 
 use super::described::Described;
 use super::names::{self, ANSWERS, ToolName};
+use super::question;
 use super::server::LiveServer;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
@@ -49,8 +50,8 @@ impl Tool for ServerTool {
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
         let call = Access { action: self.names.action.clone(), resource: "*".into() };
         let Some(answers) = args.and_then(|args| args.get(ANSWERS)) else { return vec![call] };
-        let question = self.server.question(&self.names.name).unwrap_or_default();
-        let resource = format!("{} asks: {question} Answer: {answers}", self.server.config.name);
+        let questions = self.server.questions(&self.names.name);
+        let resource = question::shown(&self.server.config.name, &questions, answers);
         // First, so that it is what a person is asked about where both need an approval.
         vec![Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }, call]
     }
