@@ -25,6 +25,7 @@ pub use compaction::CompactedHistory;
 pub use input::Input;
 pub use reload::AgentChanges;
 pub use run::RunHandle;
+pub use worktrees::SessionWorktree;
 
 mod asking;
 mod branch;
@@ -41,6 +42,7 @@ mod rollback;
 mod run;
 pub(crate) mod sessions;
 mod usage;
+mod worktrees;
 
 /// A session of a runtime.
 #[derive(Clone)]

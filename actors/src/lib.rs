@@ -37,7 +37,7 @@ pub use approvals::{Approval, Approver};
 pub use calls::prices::{BadPrice, Price, Prices};
 pub use handle::{
     AgentChanges, Alternative, Alternatives, BranchOptions, CompactedHistory, Control, ControlError, Ended, Input,
-    QueueEntry, QueueKind, RunHandle, SendError, SessionHandle, Stopped, Switched, WaitError,
+    QueueEntry, QueueKind, RunHandle, SendError, SessionHandle, SessionWorktree, Stopped, Switched, WaitError,
 };
 pub use hooks::{
     BeforeTool, Hooks, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,

@@ -8,13 +8,14 @@ use crate::support::{
 };
 use serde_json::{Value, json};
 use subtend_actors::Runtime;
+use subtend_actors::transcript::{Entry, TranscriptReading};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::message::Message;
-use subtend_session::record::Record;
+use subtend_session::record::{From, Record};
 use subtend_tools::message;
 use subtend_tools::registry::Registry;
 
@@ -97,6 +98,33 @@ async fn x16_running_relatives_exchange_messages() {
     assert!(lines[0].starts_with("unknown receiver `stranger`; running: `parent`, "), "{writes}");
     assert!(lines[1].ends_with("it reads the text before its next turn, if it has one."), "{writes}");
     assert!(lines[2].starts_with("Delivered to ") && lines[2].contains("(worker)"), "{writes}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn x16_transcripts_name_both_sides_of_a_message() {
+    let runtime = writing(&journal(), Vec::new(), family).await;
+    let (session, _) = ask(&runtime, "parent").await;
+    let (mut receivers, mut senders) = (Vec::new(), Vec::new());
+    let tree = session.tree().await.expect("a tree");
+    let children: Vec<_> = tree.children.iter().map(|child| child.id).collect();
+    for id in children.iter().chain([&session.id()]) {
+        let handle = runtime.session(*id).expect("readable").expect("a session");
+        for shown in handle.transcript(TranscriptReading::default()).await.expect("a transcript").entries {
+            match shown.entry {
+                Entry::Input { relative: true, from: From::Model { session, .. }, .. } => senders.push((session, *id)),
+                Entry::Answer { calls, .. } => {
+                    receivers
+                        .extend(calls.iter().filter(|call| *call.tool == *"message").map(|call| (*id, call.receiver)));
+                }
+                _ => {}
+            }
+        }
+    }
+    let [waits, writes] = &*children else { panic!("{children:?}") };
+    // The first one went to a stranger: nothing was delivered.
+    assert_eq!(receivers, [(*writes, None), (*writes, Some(*waits)), (*writes, Some(session.id()))]);
+    assert_eq!(senders, [(*writes, *waits), (*writes, session.id())]);
     shut(runtime).await;
 }
 

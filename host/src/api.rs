@@ -52,6 +52,7 @@ mod trees;
 mod usage;
 mod waiting;
 mod workers;
+mod worktrees;
 
 /// Header that makes a command take effect once, however often it is sent.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -72,7 +73,7 @@ pub const FINGERPRINT: &str = include_str!("../assets/api.hash");
     tags(
         (name = "agents"), (name = "sessions"), (name = "inputs"), (name = "runs"), (name = "queue"), (name = "events"),
         (name = "trees"), (name = "branches"), (name = "approvals"), (name = "tasks"), (name = "usage"), (name = "host"),
-        (name = "workers"),
+        (name = "workers"), (name = "worktrees"),
     ),
 )]
 struct Document;
@@ -120,6 +121,11 @@ fn routed() -> OpenApiRouter<Host> {
         .routes(routes!(controls::compact, controls::undo_compaction))
         .routes(routes!(controls::roll_back))
         .routes(routes!(restores::get))
+        .routes(routes!(worktrees::list))
+        .routes(routes!(worktrees::get))
+        .routes(routes!(worktrees::merge))
+        .routes(routes!(worktrees::keep))
+        .routes(routes!(worktrees::discard))
         .routes(routes!(branches::list, branches::make))
         .routes(routes!(branches::alternatives))
         .routes(routes!(branches::regenerate))
@@ -333,8 +339,8 @@ impl<S: Send + Sync> FromRequestParts<S> for NoKey {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         match parts.headers.contains_key(IDEMPOTENCY_KEY) {
             true => Err(Problem::malformed(
-                "Idempotency-Key: this command keeps none; name the run of a cancel with ?run=, and the last record that you have \
-                 with ?after= for others",
+                "Idempotency-Key: this command keeps none; name the run of a cancel with ?run=, the changes of a worktree with \
+                 their tip, and the last record that you have with ?after= for others",
             )),
             false => Ok(Self),
         }

@@ -215,7 +215,7 @@ async fn key_without_effect_is_refused() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "one").await;
-    for command in ["cancel", "interrupt", "close", "rollback", "switch"] {
+    for command in ["cancel", "interrupt", "close", "rollback", "switch", "worktree/merge"] {
         let reply = keyed(&app, &format!("/v1/sessions/{id}/{command}"), "k", &json!({"to": "next"})).await;
         assert_eq!(reply.problem(), (400, "malformed".to_owned()), "{command}");
         assert!(reply.body.contains("?after="), "{command}: {}", reply.body);

@@ -23,3 +23,4 @@ mod sockets;
 mod support;
 mod transcripts;
 mod workers;
+mod worktrees;

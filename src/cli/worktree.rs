@@ -122,24 +122,25 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         WorktreeCommand::Discard { of, yes } => {
             let session = idle(args, &worktrees, of)?;
+            let changes = worktrees.changes(session);
             // One that is half made, or whose repository is gone, is removed all the same.
-            let changes = match worktrees.changes(session) {
+            let shown = match &changes {
                 Ok(changes) if changes.files.is_empty() => None,
                 Ok(changes) => Some(changes.summary()),
                 Err(WorktreeError::Missing(_)) => None,
                 Err(error) => Some(format!("its changes cannot be listed: {error}")),
             };
-            if let Some(changes) = changes
-                && !confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&changes)))?
+            if let Some(shown) = shown
+                && !confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&shown)))?
             {
                 return Err(Fail::Other("nothing is discarded".into()));
             }
-            worktrees.discard(session)?;
+            worktrees.discard(session, changes.ok().as_ref().map(|changes| &*changes.tip))?;
             print(&format!("discarded the worktree of session {}", session.short().0))
         }
         WorktreeCommand::Keep { of } => {
             let session = idle(args, &worktrees, of)?;
-            let branch = worktrees.keep(session)?;
+            let branch = worktrees.keep(session, None)?;
             print(&format!("kept branch {branch} with the changes; its worktree is removed"))
         }
     }
@@ -150,7 +151,7 @@ pub(crate) fn forget(store: &StoreArgs, journal: &Journal) -> Result<(), Fail> {
     let Some(worktrees) = of(&store.place()?)? else { return Ok(()) };
     for entry in worktrees.list()?.entries {
         if journal.head(entry.session)?.is_some_and(|head| head.deleted) {
-            worktrees.discard(entry.session)?;
+            worktrees.discard(entry.session, None)?;
         }
     }
     Ok(())

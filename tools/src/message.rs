@@ -80,7 +80,8 @@ pub fn tool() -> Arc<dyn Tool> {
     Arc::new(FnTool::typed(NAME, ABOUT, ToolEffect::Idempotent, run).in_process().access(access))
 }
 
-fn receiver(to: &str) -> &str {
+/// Returns the receiver that the argument `to` names: [`PARENT`], or an id.
+pub fn receiver(to: &str) -> &str {
     let to = to.trim();
     if to.eq_ignore_ascii_case(PARENT) { PARENT } else { to }
 }

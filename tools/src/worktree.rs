@@ -209,31 +209,46 @@ impl Worktrees {
         self.ready(session)
     }
 
-    /// Removes the worktree of a session, if it exists, with its branch.
+    /// Removes the worktree of a session, if it exists, with its branch. With `shown`, the tip that [`Worktrees::changes`] returned, only if
+    /// there are no other changes by now.
     ///
     /// # Errors
-    /// If something of it cannot be removed: a repetition continues.
-    pub fn discard(&self, session: SessionId) -> Result<(), WorktreeError> {
-        self.remove(session, Stage::Discarding)
-    }
-
-    /// Commits the changes on the branch, and removes the worktree without the branch. Returns its name.
-    ///
-    /// # Errors
-    /// As [`Worktrees::discard`], and if the changes cannot be committed.
-    pub fn keep(&self, session: SessionId) -> Result<String, WorktreeError> {
-        let entry = self.find(session)?;
-        self.changes(session)?;
-        self.remove(session, Stage::Keeping)?;
-        Ok(entry.branch)
-    }
-
-    fn remove(&self, session: SessionId, stage: Stage) -> Result<(), WorktreeError> {
+    /// [`WorktreeError::Changed`]; if something of it cannot be removed: a repetition continues.
+    pub fn discard(&self, session: SessionId, shown: Option<&str>) -> Result<(), WorktreeError> {
         if self.entry(session)?.is_none() {
             return Ok(());
         }
         let _lock = self.lock(session)?;
-        let Some(mut entry) = self.settled(session)? else { return Ok(()) };
+        let Some(entry) = self.settled(session)? else { return Ok(()) };
+        if let Some(shown) = shown {
+            self.unchanged(&entry, shown)?;
+        }
+        self.remove(entry, Stage::Discarding)
+    }
+
+    /// Commits the changes on the branch, and removes the worktree without the branch. Returns its name. `shown` is as in
+    /// [`Worktrees::discard`].
+    ///
+    /// # Errors
+    /// As [`Worktrees::discard`], [`WorktreeError::Missing`], and if the changes cannot be committed.
+    pub fn keep(&self, session: SessionId, shown: Option<&str>) -> Result<String, WorktreeError> {
+        let _lock = self.lock(session)?;
+        let entry = self.ready(session)?;
+        match shown {
+            Some(shown) => self.unchanged(&entry, shown)?,
+            None => drop(self.changes_of(&entry)?),
+        }
+        let branch = entry.branch.clone();
+        self.remove(entry, Stage::Keeping)?;
+        Ok(branch)
+    }
+
+    /// Refuses changes that were made after those of `tip` were shown. Requires the lock.
+    fn unchanged(&self, entry: &WorktreeEntry, tip: &str) -> Result<(), WorktreeError> {
+        if self.changes_of(entry)?.tip == tip { Ok(()) } else { Err(WorktreeError::Changed) }
+    }
+
+    fn remove(&self, mut entry: WorktreeEntry, stage: Stage) -> Result<(), WorktreeError> {
         self.step("removing")?;
         entry.stage = stage;
         self.write(&entry)?;
@@ -260,7 +275,11 @@ impl Worktrees {
         Ok(Some(entry))
     }
 
-    fn entry(&self, session: SessionId) -> Result<Option<WorktreeEntry>, WorktreeError> {
+    /// Returns the worktree of a session as it is recorded, whatever was interrupted of it.
+    ///
+    /// # Errors
+    /// If its entry cannot be read.
+    pub fn entry(&self, session: SessionId) -> Result<Option<WorktreeEntry>, WorktreeError> {
         let text = match fs::read(self.file(session, "json")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(cannot("read"))?,

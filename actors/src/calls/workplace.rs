@@ -78,7 +78,7 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
     let Some(worktrees) = worktrees.filter(|_| !of.is_empty()) else { return };
     let removed = tokio::task::spawn_blocking(move || {
         for session in of {
-            if let Err(error) = worktrees.discard(session) {
+            if let Err(error) = worktrees.discard(session, None) {
                 tracing::warn!(%session, %error, "cannot remove the worktree of a deleted session; the next start retries");
             }
         }

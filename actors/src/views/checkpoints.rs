@@ -160,7 +160,7 @@ fn taken(
 }
 
 /// Returns a session and all readable sessions below it.
-fn below(journal: &Journal, session: SessionId) -> Result<Vec<SessionId>, ReadError> {
+pub(crate) fn below(journal: &Journal, session: SessionId) -> Result<Vec<SessionId>, ReadError> {
     let (mut all, mut next) = (BTreeSet::new(), vec![session]);
     while let Some(id) = next.pop() {
         let lives = journal.head(id)?.is_some_and(|head| !head.deleted);

@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::authority::Verdict;
+use subtend_session::call::CallEnd;
 use subtend_session::ids::{Hash, Interned, Seq, SessionId, Short, Text};
 use subtend_session::index::{self, Head};
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::{Phase, State};
+use subtend_tools::message;
 
 use crate::handle::SessionHandle;
 use crate::views::history::History;
@@ -224,6 +226,7 @@ impl TranscriptReader<'_> {
         mark_compacted(id, &records, &mut entries);
         let (mut entries, next) = page(entries, how);
         self.complete(&mut entries);
+        self.address((id, head.parent), &mut entries);
         if how.nests {
             self.nest(id, &history, &mut entries, seen);
         }
@@ -265,6 +268,30 @@ impl TranscriptReader<'_> {
             {
                 end.complete(&records);
             }
+        }
+    }
+
+    /// Names the receivers of delivered messages (X16).
+    fn address(&self, (id, parent): (SessionId, Option<SessionId>), entries: &mut [ShownEntry]) {
+        let mut relatives: Option<Vec<(SessionId, Short)>> = None;
+        for call in entries.iter_mut().flat_map(|shown| shown.entry.calls_mut()) {
+            let is_delivered = matches!(&call.result, Some(CallOutcome::Result { end: CallEnd::Ok, .. }));
+            if *call.tool != *message::NAME || !is_delivered {
+                continue;
+            }
+            let args: Value = serde_json::from_str(&call.args).unwrap_or_default();
+            let to = args.get("to").and_then(Value::as_str).map_or("", message::receiver);
+            if to == message::PARENT {
+                call.receiver = parent;
+                continue;
+            }
+            let relatives = relatives.get_or_insert_with(|| {
+                let kids = parent.into_iter().chain([id]).filter_map(|of| self.journal.kids(of).ok()).flatten();
+                kids.filter(|kid| *kid != id).filter_map(|kid| Some((kid, self.opt_head(kid)?.short))).collect()
+            });
+            let mut named = relatives.iter().filter(|(id, short)| *short.0 == *to || id.to_string() == to);
+            // An agent that was born later may have the same name.
+            call.receiver = named.next().map(|(id, _)| *id).filter(|_| named.next().is_none());
         }
     }
 

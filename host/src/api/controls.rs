@@ -174,7 +174,7 @@ pub(super) struct RolledBack {
     files: Vec<String>,
 }
 
-/// Hides the messages of a run and of all after it from the model.
+/// Hides the messages of a run that did not complete from the model.
 #[utoipa::path(post, path = "/v1/sessions/{id}/rollback", tag = "branches", operation_id = "roll_back", request_body = RollBack,
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 200, body = RolledBack), (status = 404, body = Problem), (status = 409, body = Problem)))]

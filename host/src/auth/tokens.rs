@@ -56,7 +56,7 @@ impl TokenScope {
             // Reads a file of the machine.
             ["", "v1", "store", "imports"] => Self::Admin,
             // Has contents of files that no transcript has.
-            ["", "v1", "sessions", _, "restore"] => Self::Act,
+            ["", "v1", "sessions", _, "restore" | "worktree"] => Self::Act,
             // An option may name a model.
             ["", "options"] if !reads => Self::Admin,
             // Removes what no run has taken.
@@ -380,7 +380,9 @@ mod tests {
             session("DELETE", "/queue"),
             session("DELETE", "/queue/{input}"),
             session("GET", "/restore"),
+            session("GET", "/worktree"),
         ]);
+        act.extend(["merge", "keep", "discard"].map(|it| session("POST", &format!("/worktree/{it}"))));
         act.extend(
             ["approvals/{session}/{call}", "tasks/spawn", "tasks/cancel/{id}", "store/reads"]
                 .map(|it| format!("POST /v1/{it}")),

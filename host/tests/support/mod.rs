@@ -1,5 +1,7 @@
 //! A host over a journal, and a client that sends requests to its router.
 
+pub(crate) mod files;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -57,9 +57,7 @@ impl Worktrees {
     pub fn merge(&self, session: SessionId, tip: &str) -> Result<Merged, WorktreeError> {
         let _lock = self.lock(session)?;
         let mut entry = self.ready(session)?;
-        if self.changes_of(&entry)?.tip != tip {
-            return Err(WorktreeError::Changed);
-        }
+        self.unchanged(&entry, tip)?;
         let dir = self.file(session, "merge");
         gone(&dir)?;
         fs::create_dir(&dir).map_err(cannot("merged"))?;

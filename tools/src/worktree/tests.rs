@@ -251,8 +251,8 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
             let scene = Repository::new();
             changed(&scene);
             let remove = |worktrees: &Worktrees| match keeps {
-                true => worktrees.keep(id(SESSION)).map(drop),
-                false => worktrees.discard(id(SESSION)),
+                true => worktrees.keep(id(SESSION), None).map(drop),
+                false => worktrees.discard(id(SESSION), None),
             };
             assert!(matches!(remove(&scene.dies_before(step)), Err(WorktreeError::Died)), "{step}");
             // Whatever is called next.
@@ -269,9 +269,9 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
     // The control: before the record of the removal nothing is removed.
     let scene = Repository::new();
     changed(&scene);
-    assert!(scene.dies_before("removing").discard(id(SESSION)).is_err());
+    assert!(scene.dies_before("removing").discard(id(SESSION), None).is_err());
     assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files.len(), 5);
-    scene.worktrees.discard(id(SESSION)).unwrap();
+    scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(scene.traces(), Vec::<String>::new());
 }
 
@@ -395,9 +395,9 @@ fn x14_nothing_that_a_repository_names_is_executed() {
     assert_eq!(ran(), "");
     scene.worktrees.diff(id(SESSION)).unwrap();
     assert_eq!(scene.merge().unwrap().files, ["a.txt"]);
-    scene.worktrees.keep(id(SESSION)).unwrap();
+    scene.worktrees.keep(id(SESSION), None).unwrap();
     scene.open();
-    scene.worktrees.discard(id(SESSION)).unwrap();
+    scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(ran(), "");
     // The control: git itself runs them.
     drop(Command::new("git").current_dir(scene.repo()).args(["status"]).output().unwrap());
@@ -466,4 +466,22 @@ fn x14_links_of_a_worktree_lead_no_merge_out() {
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     fs::remove_file(scene.repo().join("sub")).unwrap();
     assert_eq!(scene.merge().unwrap().files, ["fine", "sub/new"], "the control");
+}
+
+/// Neither the discarded changes nor the kept ones are others than those that were shown.
+#[test]
+fn x14_removal_refuses_what_changed_after_it_was_shown() {
+    let scene = Repository::new();
+    changed(&scene);
+    let shown = scene.worktrees.changes(id(SESSION)).unwrap().tip;
+    put(&scene.open().join("later.txt"), "later\n");
+    let refused =
+        [scene.worktrees.discard(id(SESSION), Some(&shown)), scene.worktrees.keep(id(SESSION), Some(&shown)).map(drop)];
+    for refused in refused {
+        assert!(matches!(refused, Err(WorktreeError::Changed)), "{refused:?}");
+    }
+    let now = scene.worktrees.changes(id(SESSION)).unwrap();
+    assert_eq!(now.files.len(), 6);
+    scene.worktrees.discard(id(SESSION), Some(&now.tip)).unwrap();
+    assert_eq!(scene.traces(), Vec::<String>::new());
 }

@@ -186,8 +186,8 @@ impl<'a> Book<'a> {
         if let Some(other) = &input.agent_override {
             self.agent = Some(other.agent.clone());
         }
-        let (from, text) = (input.from.clone(), input.text.clone());
-        self.push(Entry::Input { id, seq, from, run, text, at_ms });
+        let (from, relative, text) = (input.from.clone(), input.is_from_relative(), input.text.clone());
+        self.push(Entry::Input { id, seq, from, relative, run, text, at_ms });
     }
 
     /// Adds the task of a model's call whose run ended before it started: later runs see it.
@@ -212,6 +212,7 @@ impl<'a> Book<'a> {
             tool: tool_call.tool.clone(),
             args: tool_call.args.clone(),
             child: None,
+            receiver: None,
             warnings: Vec::new(),
             asks: false,
             result: None,

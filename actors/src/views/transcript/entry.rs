@@ -22,6 +22,9 @@ pub enum Entry {
         /// The record, from which a branch may start.
         seq: Seq,
         from: From,
+        /// Whether a running relative sent it by `message` (X16).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        relative: bool,
         run: RunNo,
         text: Text,
         /// Unix time in ms at which it was accepted.
@@ -196,6 +199,9 @@ pub struct CallEntry {
     /// The arguments, as the model wrote them.
     pub args: Text,
     pub child: Option<SessionId>,
+    /// The relative that got a message by this call (X16).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<SessionId>,
     /// Omissions from the child's prompt, each with its reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Text>,

@@ -390,9 +390,9 @@ fn x14_git_reads_no_settings_of_a_repository() {
     fs::write(&config, format!("{hooks}[core\n")).unwrap();
     put(&scene.open().join("n"), "n\n");
     assert_eq!(scene.merge().unwrap().files, ["n"]);
-    scene.worktrees.keep(id(SESSION)).unwrap();
+    scene.worktrees.keep(id(SESSION), None).unwrap();
     scene.open();
-    scene.worktrees.discard(id(SESSION)).unwrap();
+    scene.worktrees.discard(id(SESSION), None).unwrap();
     assert!(!ran.exists(), "{}", fs::read_to_string(ran).unwrap());
     let mut control = Command::new("git");
     let control = control.current_dir(scene.repo()).args(["update-ref", "refs/heads/x", "HEAD"]).output().unwrap();
@@ -420,7 +420,7 @@ fn x14_repositories_of_sha256_have_worktrees() {
     let head = head.current_dir(&at).args(["log", "--format=%H", "-1"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&head.stdout).trim(), tip, "{head:?}");
     assert_eq!(scene.merge().unwrap().files, ["n"]);
-    scene.worktrees.discard(id(SESSION)).unwrap();
+    scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(scene.traces(), Vec::<String>::new());
     if again("--ref-format=reftable") {
         let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();

@@ -144,6 +144,7 @@ fn called(id: CallId, tool: &str, opened: bool, result: Option<CallOutcome>) -> 
         tool,
         args,
         child: opened.then(child),
+        receiver: None,
         warnings: Vec::new(),
         asks: false,
         result,
@@ -165,7 +166,7 @@ fn inputs_are_listed_where_taken_and_queued_ones_last() {
     ]);
     let took = |n, seq, text: &str| {
         let (id, seq, text) = (input(n), Seq(seq), text.into());
-        Entry::Input { id, seq, from: From::Person, run: RunNo(1), text, at_ms: 7 }
+        Entry::Input { id, seq, from: From::Person, relative: false, run: RunNo(1), text, at_ms: 7 }
     };
     let waiting = Entry::Waiting { id: input(3), text: "never".into() };
     assert_eq!(entries, [took(1, 4, "first"), answer(1, 5, Some("done"), vec![]), took(2, 6, "second"), waiting]);

@@ -1,0 +1,149 @@
+//! Worktrees of a session and of those below it, as a person checks and settles them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::record::Record;
+use subtend_tools::worktree::{Merged, WorktreeChanges, WorktreeEntry, WorktreeError, Worktrees};
+
+use super::{ControlError, SessionHandle};
+use crate::views::checkpoints::below;
+
+/// A worktree of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionWorktree {
+    pub entry: WorktreeEntry,
+    pub path: PathBuf,
+    /// The session and the run in flight that work there: its own, or those of a session below.
+    pub busy: Option<(SessionId, RunNo)>,
+}
+
+impl SessionHandle {
+    /// Returns the worktrees of the session and of all below it, by session.
+    /// # Errors
+    /// [`ControlError::Refused`] if they cannot be read.
+    pub async fn worktrees(&self) -> Result<Vec<SessionWorktree>, ControlError> {
+        if self.sessions.environments.home().worktrees.is_none() {
+            return Ok(Vec::new());
+        }
+        let root = self.root;
+        self.on_worktrees(move |worktrees, journal, id| {
+            let tree: BTreeSet<SessionId> = below(journal, id).map_err(|error| unread(&error))?.into_iter().collect();
+            let mut found = Vec::new();
+            let listed = worktrees.list().map_err(refused)?;
+            if let Some((id, error)) = listed.damaged.iter().find(|(id, _)| tree.contains(id)) {
+                return Err(unread(&format!("that of session {id}: {error}")));
+            }
+            for entry in listed.entries {
+                if tree.contains(&entry.session) {
+                    let busy = busy(journal, (root, entry.session)).map_err(|error| unread(&error))?;
+                    found.push(SessionWorktree { path: worktrees.path(entry.session), entry, busy });
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// Returns the worktree of the session; `None` if it works elsewhere, or the worktree is gone.
+    /// # Errors
+    /// As [`SessionHandle::worktrees`].
+    pub async fn worktree(&self) -> Result<Option<SessionWorktree>, ControlError> {
+        if self.sessions.environments.home().worktrees.is_none() {
+            return Ok(None);
+        }
+        let root = self.root;
+        self.on_worktrees(move |worktrees, journal, id| {
+            let Some(entry) = worktrees.entry(id).map_err(refused)? else { return Ok(None) };
+            let busy = busy(journal, (root, id)).map_err(|error| unread(&error))?;
+            Ok(Some(SessionWorktree { path: worktrees.path(id), entry, busy }))
+        })
+        .await
+    }
+
+    /// Commits the changes in the worktree of the session on its branch, and returns them with a patch.
+    /// # Errors
+    /// [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if its changes cannot be read.
+    pub async fn worktree_diff(&self) -> Result<(WorktreeChanges, Vec<u8>), ControlError> {
+        self.on_worktrees(|worktrees, _, id| worktrees.diff(id).map_err(refused)).await
+    }
+
+    /// Merges the changes in the worktree of the session, as they were shown with the tip `shown`, into the files of its workspace: all
+    /// files or none. A repetition changes nothing.
+    /// # Errors
+    /// [`ControlError::Working`] while a run works there; [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if it
+    /// changed since, or a file cannot be merged.
+    /// # Cancel safety
+    /// Dropping the future does not stop it.
+    pub async fn merge_worktree(&self, shown: String) -> Result<Merged, ControlError> {
+        self.on_idle_worktree(move |worktrees, id| worktrees.merge(id, &shown)).await
+    }
+
+    /// Leaves the changes in the worktree of the session on its branch, removes the worktree, and returns the name of the branch.
+    /// # Errors, cancel safety
+    /// As [`SessionHandle::merge_worktree`], if `shown` is given.
+    pub async fn keep_worktree(&self, shown: Option<String>) -> Result<String, ControlError> {
+        self.on_idle_worktree(move |worktrees, id| worktrees.keep(id, shown.as_deref())).await
+    }
+
+    /// Removes the worktree of the session and its branch with all changes. A repetition changes nothing.
+    /// # Errors, cancel safety
+    /// As [`SessionHandle::merge_worktree`], if `shown` is given; without it also one that is half made is removed.
+    pub async fn discard_worktree(&self, shown: Option<String>) -> Result<(), ControlError> {
+        self.on_idle_worktree(move |worktrees, id| worktrees.discard(id, shown.as_deref())).await
+    }
+
+    async fn on_idle_worktree<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Worktrees, SessionId) -> Result<T, WorktreeError> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let root = self.root;
+        self.on_worktrees(move |worktrees, journal, id| {
+            if let Some((session, run)) = busy(journal, (root, id)).map_err(|error| unread(&error))? {
+                let why = "works in that worktree: wait for its end, or cancel it";
+                return Err(ControlError::Working(format!("run {run} of session {} {why}", session.short().0)));
+            }
+            work(worktrees, id).map_err(refused)
+        })
+        .await
+    }
+
+    /// Has `work` done by a thread that may wait for git.
+    async fn on_worktrees<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Worktrees, &Journal, SessionId) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let none = || ControlError::NotFound(format!("session {} has no worktree: this host keeps none", self.id));
+        let worktrees = self.sessions.environments.home().worktrees.clone().ok_or_else(none)?;
+        drop(self.sessions.log.journal.settled().await);
+        let (journal, id) = (self.sessions.log.journal.clone(), self.id);
+        let done = tokio::task::spawn_blocking(move || work(&worktrees, &journal, id)).await;
+        done.unwrap_or_else(|error| Err(unread(&error)))
+    }
+}
+
+/// Returns the run in flight that works in the worktree of a session; `root` is that of its tree.
+fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<(SessionId, RunNo)>, ReadError> {
+    for (id, row) in journal.inflight()?.into_iter().filter(|(_, row)| row.root == root) {
+        let births = journal.records_from(id, Seq(1), 1)?;
+        let works_there = births.into_iter().any(|stored| {
+            let Record::SessionCreated(created) = stored.record else { return false };
+            created.worktree.is_some_and(|worktree| worktree.of == of)
+        });
+        if works_there {
+            return Ok(Some((id, row.run)));
+        }
+    }
+    Ok(None)
+}
+
+fn unread(error: &dyn std::fmt::Display) -> ControlError {
+    ControlError::Refused(format!("the worktrees cannot be used: {error}"))
+}
+
+fn refused(error: WorktreeError) -> ControlError {
+    let why = error.to_string();
+    if matches!(error, WorktreeError::Missing(_)) { ControlError::NotFound(why) } else { ControlError::Refused(why) }
+}

@@ -1,0 +1,169 @@
+//! Worktrees of sessions: what is changed there, and what becomes of it.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use subtend_actors::SessionWorktree;
+use subtend_session::ids::SessionId;
+use subtend_tools::worktree::{ChangedFile, Merged, Stage, WorktreeChanges};
+use utoipa::ToSchema;
+
+use super::{Body, NoKey, Path};
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// A worktree of a session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WorktreeInfo {
+    #[schema(value_type = String, format = Uuid)]
+    session: SessionId,
+    /// `making`, `ready`, `discarding` or `keeping`: all but `ready` are in progress, or were interrupted.
+    #[schema(value_type = String)]
+    stage: Stage,
+    branch: String,
+    /// The commit that it differs from by its changes.
+    base: String,
+    /// Its directory.
+    path: String,
+    /// The directory that its changes are merged into.
+    target: String,
+    /// The session with a run in flight that works there: nothing can be merged, kept or discarded meanwhile.
+    #[schema(value_type = Option<String>, format = Uuid)]
+    busy: Option<SessionId>,
+}
+
+impl From<SessionWorktree> for WorktreeInfo {
+    fn from(SessionWorktree { entry, path, busy }: SessionWorktree) -> Self {
+        Self {
+            session: entry.session,
+            stage: entry.stage,
+            branch: entry.branch,
+            base: entry.base,
+            path: path.display().to_string(),
+            target: entry.target.display().to_string(),
+            busy: busy.map(|(session, _)| session),
+        }
+    }
+}
+
+/// Lists the worktrees of a session and of all below it.
+#[utoipa::path(get, path = "/v1/trees/{id}/worktrees", tag = "worktrees", operation_id = "list_worktrees",
+    params(("id" = String, Path, description = "The session at the top")),
+    responses((status = 200, body = Vec<WorktreeInfo>), (status = 404, body = Problem)))]
+pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<WorktreeInfo>>, Problem> {
+    let found = host.session(&id).await?.worktrees().await?;
+    Ok(Json(found.into_iter().map(WorktreeInfo::from).collect()))
+}
+
+/// The changes in a worktree.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WorktreeDiff {
+    branch: String,
+    /// The commit that holds them: a merge, keep or discard that names it is refused if there are other changes by then.
+    tip: String,
+    files: Vec<WorktreeFile>,
+    /// The changes as a patch.
+    patch: String,
+}
+
+/// A file that differs from the base of a worktree.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WorktreeFile {
+    /// Its path in the workspace.
+    path: String,
+    /// Added lines; absent if it is not text.
+    added: Option<u64>,
+    /// Removed lines; absent if it is not text.
+    removed: Option<u64>,
+}
+
+impl From<ChangedFile> for WorktreeFile {
+    fn from(ChangedFile { path, added, removed }: ChangedFile) -> Self {
+        Self { path, added, removed }
+    }
+}
+
+/// Commits the changes in the worktree of a session on its branch, and returns them.
+#[utoipa::path(get, path = "/v1/sessions/{id}/worktree", tag = "worktrees", operation_id = "get_worktree",
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = WorktreeDiff), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<WorktreeDiff>, Problem> {
+    let (WorktreeChanges { branch, tip, files }, patch) = host.session(&id).await?.worktree_diff().await?;
+    let files = files.into_iter().map(WorktreeFile::from).collect();
+    Ok(Json(WorktreeDiff { branch, tip, files, patch: String::from_utf8_lossy(&patch).into_owned() }))
+}
+
+/// The changes to merge.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MergeRequest {
+    /// Their `tip`, as they were shown.
+    tip: String,
+}
+
+/// The result of a merge.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct MergeResult {
+    /// Files that it changed.
+    files: Vec<String>,
+    /// Files that were changed by others after an interrupted merge was planned; they were left as they are.
+    left: Vec<String>,
+}
+
+/// Merges the changes in the worktree of a session into the files of its workspace: all files or none. Sent again, it has no second
+/// effect.
+#[utoipa::path(post, path = "/v1/sessions/{id}/worktree/merge", tag = "worktrees", operation_id = "merge_worktree", request_body = MergeRequest,
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = MergeResult), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn merge(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoKey,
+    Body(MergeRequest { tip }): Body<MergeRequest>,
+) -> Result<Json<MergeResult>, Problem> {
+    let Merged { files, left } = host.session(&id).await?.merge_worktree(tip).await?;
+    Ok(Json(MergeResult { files, left }))
+}
+
+/// What becomes of a worktree.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RemovalRequest {
+    /// The `tip` of its changes, as they were shown; without it they may be others by now.
+    tip: Option<String>,
+}
+
+/// A branch with the changes of a worktree.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct KeptBranch {
+    branch: String,
+}
+
+/// Commits the changes in the worktree of a session on its branch, and removes the worktree without the branch.
+#[utoipa::path(post, path = "/v1/sessions/{id}/worktree/keep", tag = "worktrees", operation_id = "keep_worktree", request_body = RemovalRequest,
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = KeptBranch), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn keep(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoKey,
+    Body(RemovalRequest { tip }): Body<RemovalRequest>,
+) -> Result<Json<KeptBranch>, Problem> {
+    let branch = host.session(&id).await?.keep_worktree(tip).await?;
+    Ok(Json(KeptBranch { branch }))
+}
+
+/// Removes the worktree of a session and its branch with all changes. Sent again, it has no second effect.
+#[utoipa::path(post, path = "/v1/sessions/{id}/worktree/discard", tag = "worktrees", operation_id = "discard_worktree", request_body = RemovalRequest,
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn discard(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoKey,
+    Body(RemovalRequest { tip }): Body<RemovalRequest>,
+) -> Result<StatusCode, Problem> {
+    host.session(&id).await?.discard_worktree(tip).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,97 @@
+//! Worktrees over the API: listed, shown, and merged, kept or discarded as they were shown.
+
+#![cfg(unix)]
+
+use serde_json::{Value, json};
+
+use crate::support::files::{FilesHost, write};
+use crate::support::{HttpResponse, get, post};
+
+async fn diff(scene: &FilesHost, id: &str) -> Value {
+    let shown = get(&scene.app, &format!("/v1/sessions/{id}/worktree")).await;
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    shown.json()
+}
+
+async fn settle(scene: &FilesHost, id: &str, what: &str, body: &Value) -> HttpResponse {
+    post(&scene.app, &format!("/v1/sessions/{id}/worktree/{what}"), body).await
+}
+
+#[tokio::test]
+async fn x14_api_merges_the_changes_that_were_shown() {
+    let scene = FilesHost::new().await;
+    let id = scene.ended("worker", &[write("a.txt", "one\nTWO\n"), write("new.txt", "n\n")]).await;
+    let listed = get(&scene.app, &format!("/v1/trees/{id}/worktrees")).await.json();
+    let [row] = &**listed.as_array().expect("rows") else { panic!("{listed}") };
+    assert_eq!((&row["session"], &row["stage"], &row["busy"]), (&json!(id), &json!("ready"), &Value::Null));
+    let shown = diff(&scene, &id).await;
+    assert_eq!(shown["branch"], row["branch"]);
+    assert_eq!(shown["files"][0], json!({"path": "a.txt", "added": 1, "removed": 1}));
+    let patch = shown["patch"].as_str().expect("a patch");
+    assert!(patch.contains("-two\n+TWO\n") && patch.contains("+++ b/new.txt"), "{patch}");
+    // What is changed after it was shown is neither merged nor lost.
+    scene.put_in(&id, "new.txt", "other\n");
+    for what in ["merge", "keep", "discard"] {
+        let late = settle(&scene, &id, what, &json!({"tip": shown["tip"]})).await;
+        assert_eq!(late.problem(), (409, "refused".to_owned()), "{what}");
+        assert!(late.body.contains("changed after its changes were shown"), "{}", late.body);
+    }
+    assert_eq!((scene.read("new.txt"), scene.read("a.txt").as_deref()), (None, Some("one\ntwo\n")));
+    let tip = json!({"tip": diff(&scene, &id).await["tip"]});
+    let merged = settle(&scene, &id, "merge", &tip).await.json();
+    assert_eq!(merged, json!({"files": ["a.txt", "new.txt"], "left": []}));
+    assert_eq!(scene.read("new.txt").as_deref(), Some("other\n"));
+    // Sent again, it has no second effect.
+    scene.put("new.txt", "mine\n");
+    assert_eq!(settle(&scene, &id, "merge", &tip).await.json(), json!({"files": [], "left": []}));
+    assert_eq!(scene.read("new.txt").as_deref(), Some("mine\n"));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn x14_api_keeps_or_discards_a_worktree() {
+    let scene = FilesHost::new().await;
+    let kept = scene.ended("worker", &[write("new.txt", "n\n")]).await;
+    let gone = scene.ended("worker", &[write("new.txt", "n\n")]).await;
+    let branch = settle(&scene, &kept, "keep", &json!({})).await.json()["branch"].as_str().expect("a name").to_owned();
+    let tip = json!({"tip": diff(&scene, &gone).await["tip"]});
+    for _ in 0..2 {
+        let discarded = settle(&scene, &gone, "discard", &tip).await;
+        assert_eq!(discarded.status, 204, "{}", discarded.body);
+    }
+    assert_eq!(scene.branches(), format!("main\n{branch}"));
+    for id in [&kept, &gone] {
+        assert_eq!(get(&scene.app, &format!("/v1/trees/{id}/worktrees")).await.json(), json!([]));
+        let none = get(&scene.app, &format!("/v1/sessions/{id}/worktree")).await;
+        assert_eq!(none.problem(), (404, "not_found".to_owned()));
+        let none = settle(&scene, id, "merge", &tip).await;
+        assert_eq!(none.problem(), (404, "not_found".to_owned()));
+    }
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn x14_api_touches_no_worktree_that_a_run_works_in() {
+    let scene = FilesHost::new().await;
+    let task = json!({"task": {"subagent_type": "worker", "prompt": format!("{}\nhang", write("new.txt", "n\n"))}});
+    let id = scene.open("general", &[task.to_string()]).await;
+    let path = format!("/v1/trees/{id}/worktrees");
+    let row = loop {
+        let listed = get(&scene.app, &path).await.json();
+        if listed[0]["stage"] == "ready" {
+            break listed[0].clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    let child = row["session"].as_str().expect("an id");
+    assert_eq!(row["busy"], json!(child));
+    let tip = json!({"tip": diff(&scene, child).await["tip"]});
+    for what in ["merge", "keep", "discard"] {
+        let busy = settle(&scene, child, what, &tip).await;
+        assert_eq!(busy.problem(), (409, "session_working".to_owned()), "{what}");
+    }
+    // The parent works in the workspace.
+    let none = get(&scene.app, &format!("/v1/sessions/{id}/worktree")).await;
+    assert_eq!(none.problem(), (404, "not_found".to_owned()));
+    scene.end().await;
+}
