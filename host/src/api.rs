@@ -42,7 +42,7 @@ mod health;
 mod inputs;
 pub(crate) mod opening;
 mod queue;
-mod restores;
+pub(crate) mod restores;
 mod runs;
 mod sessions;
 mod store;

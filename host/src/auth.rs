@@ -159,6 +159,7 @@ impl Guard {
 
     fn may(&self, sender: &Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let needed = TokenScope::needed(method, uri.path());
+        let is_view = *method == Method::GET && uri.path().starts_with("/s/");
         match sender {
             Sender::Token(grant) if grant.scope().allows(needed) => Ok(()),
             Sender::Token(grant) => {
@@ -167,7 +168,9 @@ impl Guard {
                 Err(Problem::new(StatusCode::FORBIDDEN, "scope_too_small", detail))
             }
             // A browser sends the cookie by itself: what changes something must say that it comes from this host's page.
-            Sender::Login if needed != TokenScope::Read && !headers.contains_key(header::ORIGIN) => Err(cross_origin()),
+            Sender::Login if needed != TokenScope::Read && !is_view && !headers.contains_key(header::ORIGIN) => {
+                Err(cross_origin())
+            }
             Sender::Login => Ok(()),
         }
     }

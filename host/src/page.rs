@@ -27,12 +27,14 @@ mod live;
 mod markdown;
 mod options;
 mod replay;
+mod restore;
 mod sessions;
 mod timeline;
 mod transcript;
 mod tree;
 mod usage;
 mod words;
+mod worktree;
 
 pub(crate) fn router() -> Router<Host> {
     Router::new()
@@ -50,6 +52,12 @@ pub(crate) fn router() -> Router<Host> {
         .route("/s/{id}/queue/{input}/remove", post(actions::remove))
         .route("/s/{id}/approve", post(actions::approve))
         .route("/s/{id}/branch", post(actions::branch))
+        .route("/s/{id}/rollback", post(actions::roll_back))
+        .route("/s/{id}/restore", get(restore::page))
+        .route("/s/{id}/worktree", get(worktree::page))
+        .route("/s/{id}/worktree/merge", post(worktree::merge))
+        .route("/s/{id}/worktree/keep", post(worktree::keep))
+        .route("/s/{id}/worktree/discard", post(worktree::discard))
         .route("/s/{id}/regenerate", post(actions::regenerate))
         .route("/s/{id}/switch", post(actions::switch))
         .route("/s/{id}/tree", get(tree::page))

@@ -11,6 +11,8 @@ use tower::ServiceExt as _;
 
 use crate::support::{end, get, host, post, request, talk};
 
+#[cfg(unix)]
+mod files;
 mod options;
 mod transcript;
 mod tree;

@@ -4,8 +4,8 @@
 //
 // SUBTEND names the binary, BROWSER_TOOLS the directory with node_modules, CHROMIUM the browser. Exits with 1 where a check fails.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { copyFileSync, mkdtempSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { copyFileSync, existsSync, mkdtempSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -25,6 +25,9 @@ const dir = mkdtempSync(join(tmpdir(), "subtend-browser-"));
 const workspace = join(dir, "workspace");
 mkdirSync(workspace);
 writeFileSync(join(workspace, "README.md"), "# Sample\n");
+for (const args of [["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]]) {
+  execFileSync("git", ["-c", "user.name=p", "-c", "user.email=p@localhost", ...args], { cwd: workspace });
+}
 const other = join(dir, "other");
 mkdirSync(other);
 copyFileSync(join(here, "script.json"), join(workspace, "script.json"));
@@ -35,7 +38,7 @@ function serve() {
   const host = spawn(
     binary,
     ["serve", "--json", "--listen", "127.0.0.1:0", "--store", `redb:${join(dir, "store")}`,
-      "--model", "scripted:script.json", "--ask", "shell.run"],
+      "--model", "scripted:script.json", "--ask", "shell.run", "--allow", "fs.write=*"],
     { cwd: workspace, stdio: ["ignore", "pipe", "inherit"] },
   );
   return new Promise((done, failed) => {
@@ -286,6 +289,49 @@ async function all() {
     await page.getByRole("button", { name: "Deny" }).click();
     await page.locator("#said", { hasText: "Denied." }).waitFor();
     await page.locator("#entries .ended, #head .state", { hasText: "completed" }).first().waitFor();
+  });
+  await check("worktree of a child is shown, and merged as it was shown", async () => {
+    const session = await open("Delegate the work");
+    await page.locator("#head .state", { hasText: "completed" }).waitFor();
+    await page.goto(`${session}/branches`);
+    await page.getByRole("link", { name: "Worktree" }).click();
+    await page.locator(".diff .ins", { hasText: "+# <b>Changed</b>" }).waitFor();
+    assert.equal(await page.locator(".diff b").count(), 0);
+    await accessible("worktree");
+    const view = page.url();
+    // By keys alone, as everything.
+    const merge = async () => {
+      await page.locator("summary", { hasText: "Merge…" }).focus();
+      await page.keyboard.press("Enter");
+      await page.keyboard.press("Tab");
+      await page.keyboard.press("Enter");
+      await page.waitForURL(`${view}/merge`);
+    };
+    const path = (await page.locator(".panel .facts").innerText()).match(/^in (.*) · merged into/)[1];
+    writeFileSync(join(path, "README.md"), "# Changed later\n");
+    await merge();
+    await page.getByText("changed after its changes were shown").waitFor();
+    assert.equal(readFileSync(join(workspace, "README.md"), "utf8"), "# Sample\n");
+    await page.goto(view);
+    await page.locator(".diff .ins", { hasText: "+# Changed later" }).waitFor();
+    await merge();
+    await page.getByRole("status").filter({ hasText: "Merged 1 file." }).waitFor();
+    assert.equal(readFileSync(join(workspace, "README.md"), "utf8"), "# Changed later\n");
+    await page.locator("summary", { hasText: "Discard…" }).click();
+    await page.getByRole("button", { name: "Discard the worktree" }).click();
+    await page.getByText("has no worktree of its own").waitFor();
+    assert.equal(existsSync(path), false);
+  });
+  await check("failed run is rolled back with the files that were shown", async () => {
+    const session = await open("Write the notes");
+    await page.getByRole("link", { name: "Roll back…" }).click();
+    await page.locator(".diff .del", { hasText: "-wrong notes" }).waitFor();
+    await accessible("restore");
+    assert.equal(existsSync(join(workspace, "notes.txt")), true);
+    await page.getByRole("button", { name: "Roll back, and restore 1 file" }).press("Enter");
+    await page.waitForURL(session);
+    assert.equal(existsSync(join(workspace, "notes.txt")), false);
+    await page.locator("#entries", { hasText: "run 1 is rolled back" }).waitFor();
   });
   await check("session is opened in another workspace, and found by it", async () => {
     await open("Elsewhere", { workspace: other });

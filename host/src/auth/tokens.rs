@@ -57,6 +57,7 @@ impl TokenScope {
             ["", "v1", "store", "imports"] => Self::Admin,
             // Has contents of files that no transcript has.
             ["", "v1", "sessions", _, "restore" | "worktree"] => Self::Act,
+            ["", "s", _, "restore" | "worktree"] => Self::Act,
             // An option may name a model.
             ["", "options"] if !reads => Self::Admin,
             // Removes what no run has taken.
@@ -405,11 +406,13 @@ mod tests {
     /// No name of a resource makes another scope of its route, and what is unknown needs the largest one.
     #[test]
     fn names_in_a_path_change_no_scope() {
-        let attacks: [(Method, &str, TokenScope); 10] = [
+        let attacks: [(Method, &str, TokenScope); 12] = [
             (Method::HEAD, "/v1/sessions/a/export", TokenScope::Admin),
             (Method::POST, "/v1/sessions/a/export", TokenScope::Admin),
             (Method::GET, "/v1/agents/export", TokenScope::Read),
             (Method::POST, "/options", TokenScope::Admin),
+            (Method::GET, "/s/a/worktree", TokenScope::Act),
+            (Method::GET, "/s/worktree", TokenScope::Read),
             (Method::POST, "/s/options/send", TokenScope::Act),
             (Method::DELETE, "/v1/sessions/queue", TokenScope::Admin),
             (Method::DELETE, "/v1/sessions/a/queue/b/c", TokenScope::Admin),

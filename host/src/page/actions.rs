@@ -7,13 +7,13 @@ use axum::response::{Html, IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use subtend_actors::{BranchOptions, Control};
 use subtend_session::command::SwitchTo;
-use subtend_session::ids::{InputId, Seq, SessionId};
+use subtend_session::ids::{Hash, InputId, RunNo, Seq, SessionId};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AskVerdict, Lane};
 
 use super::Refusal;
 use super::extract::{FormBody, PathPart};
-use crate::api::{approvals, opening};
+use crate::api::{approvals, opening, restores};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -181,6 +181,14 @@ pub(super) async fn approve(
 #[derive(Debug, Deserialize)]
 pub(super) struct MessageForm {
     at: u64,
+    /// The digest of the files that are restored too; empty for none.
+    #[serde(default)]
+    files: String,
+}
+
+/// Returns the files that a person saw and has restored, if any.
+fn shown(files: &str) -> Result<Option<Hash>, Problem> {
+    Some(files).filter(|files| !files.is_empty()).map(restores::digest).transpose()
 }
 
 /// Makes a branch that begins after a message.
@@ -191,9 +199,35 @@ pub(super) async fn branch(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let options = BranchOptions { kind: BranchKind::Human, ..BranchOptions::at(Seq(form.at)) };
-    let branch = handle.branch(options).await?;
+    let branch = match shown(&form.files)? {
+        Some(shown) => handle.branch_files(options, shown).await?.0,
+        None => handle.branch(options).await?,
+    };
     host.settled().await?;
     Ok(Redirect::to(&session_of(branch.id())).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RunForm {
+    run: u32,
+    /// As in [`MessageForm`].
+    #[serde(default)]
+    files: String,
+}
+
+/// Hides what was said in a run that did not complete from models.
+pub(super) async fn roll_back(
+    State(host): State<Host>,
+    PathPart(id): PathPart<String>,
+    FormBody(form): FormBody<RunForm>,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let run = Some(RunNo(form.run));
+    match shown(&form.files)? {
+        Some(shown) => drop(handle.roll_back_files(run, shown).await?),
+        None => drop(handle.roll_back(run).await?),
+    }
+    Ok(Redirect::to(&session_of(handle.id())).into_response())
 }
 
 #[derive(Debug, Deserialize)]

@@ -7,7 +7,7 @@ use subtend_session::ids::{Seq, SessionId};
 
 use super::extract::PathPart;
 use super::words::{self, StateLabel as Shown};
-use super::{PageFrame, Refusal, entries, html, markdown};
+use super::{PageFrame, Refusal, entries, html, markdown, worktree};
 use crate::host::Host;
 
 struct BranchCard {
@@ -20,6 +20,7 @@ struct BranchCard {
     state: Shown,
     turns: String,
     created: String,
+    worktree: Option<Shown>,
 }
 
 struct AnswerChoices {
@@ -45,6 +46,8 @@ struct BranchesPage {
 
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
+    // What cannot be read there is reported by the view of each.
+    let trees = handle.worktrees().await.unwrap_or_default();
     let branch = |of: subtend_actors::BranchInfo| BranchCard {
         id: of.id,
         title: words::clip(&of.title, 100),
@@ -55,6 +58,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
         state: Shown::of(of.phase, of.outcome),
         turns: words::count(of.iterations, "turn"),
         created: words::moment(of.created_ms),
+        worktree: trees.iter().find(|tree| tree.entry.session == of.id).map(worktree::state),
     };
     let branches = handle.branches().await?.into_iter().map(branch).collect();
     let answer = |of: subtend_actors::Alternatives| {

@@ -1,4 +1,4 @@
-//! The changes of an edit, line by line.
+//! The changes of an edit or of a patch, line by line.
 
 use std::time::Duration;
 
@@ -24,6 +24,10 @@ struct EditArgs {
     content: Option<String>,
 }
 
+/// Bytes of a patch that are shown.
+const PATCH: usize = 512 << 10;
+
+#[derive(Debug, PartialEq, Eq)]
 struct DiffLine {
     class: &'static str,
     text: String,
@@ -49,6 +53,69 @@ pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
         _ => return None,
     };
     Some(fragment(&Diff { path: exact(&args.path), lines: lines(&old, &new) }))
+}
+
+/// A patch as it is shown.
+pub(super) struct ShownPatch {
+    pub(super) html: String,
+    /// Whether nothing is left out.
+    pub(super) whole: bool,
+}
+
+/// Renders a patch of git, or of a restore: each file with its changes.
+pub(super) fn of_patch(patch: &str) -> ShownPatch {
+    let end = patch.floor_char_boundary(PATCH);
+    let mut files: Vec<Diff> = Vec::new();
+    // Lines of the hunk that are left: of the old file and of the new one.
+    let (mut left, mut begun) = ([0_usize; 2], false);
+    for line in patch.get(..end).unwrap_or_default().split_terminator('\n') {
+        let class = match line.as_bytes().first() {
+            _ if left == [0, 0] => "gap",
+            Some(b'-') => "del",
+            Some(b'+') => "ins",
+            _ => "same",
+        };
+        match class {
+            "gap" if line.starts_with("diff --git ") || (line.starts_with("--- ") && !begun) => {
+                begun = line.starts_with("diff --git ");
+                files.push(Diff { path: exact(line.trim_start_matches("diff --git ")), lines: Vec::new() });
+            }
+            "gap" if line.starts_with("@@ ") => (left, begun) = (hunk(line), false),
+            "gap" => {}
+            _ => {
+                let sides = match class {
+                    "del" => [1, 0],
+                    "ins" => [0, 1],
+                    // `\ No newline at end of file` is not a line.
+                    _ => [usize::from(!line.starts_with('\\')); 2],
+                };
+                left = [left[0].saturating_sub(sides[0]), left[1].saturating_sub(sides[1])];
+            }
+        }
+        if files.is_empty() {
+            files.push(Diff { path: String::new(), lines: Vec::new() });
+        }
+        let Some(file) = files.last_mut() else { continue };
+        // What a file is called after its change, or before its removal.
+        if let Some(name) = line.strip_prefix("--- ").or_else(|| line.strip_prefix("+++ "))
+            && class == "gap"
+            && name != "/dev/null"
+        {
+            let name = name.trim_end_matches('\t');
+            file.path = exact(name.split_once('/').map_or(name, |(_, path)| path));
+        }
+        file.lines.push(DiffLine { class, text: exact(line) });
+    }
+    ShownPatch { html: files.iter().map(fragment).collect::<Vec<_>>().join("\n"), whole: end == patch.len() }
+}
+
+/// Returns the lines of a hunk, of the old file and of the new one, from its head: `@@ -1,2 +3 @@`.
+fn hunk(head: &str) -> [usize; 2] {
+    let mut sides = head.split(' ').skip(1).map(|side| match side.split_once(',') {
+        Some((_, lines)) => lines.parse().unwrap_or(0),
+        None => 1,
+    });
+    [sides.next().unwrap_or(0), sides.next().unwrap_or(0)]
 }
 
 fn lines(old: &str, new: &str) -> Vec<DiffLine> {
@@ -85,6 +152,30 @@ mod tests {
         let unseen = serde_json::json!({"path": "a\u{202e}", "content": "x\u{200b}\r\n"}).to_string();
         let shown = of_call("write", &unseen).expect("a difference");
         assert!(shown.contains("a&#60;U+202E&#62;") && shown.contains("+x&#60;U+200B&#62;&#60;U+000D&#62;"), "{shown}");
+    }
+
+    #[test]
+    fn patch_is_shown_file_by_file() {
+        let patch = "diff --git a/x y b/x y\nold mode 100644\nnew mode 100755\n--- a/x y\t\n+++ b/x y\t\n@@ -1,2 +1,2 @@\n same\n\
+                     --- a/z\n+++ b/z\n\\ No newline at end of file\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-<b>\n";
+        let shown = of_patch(patch);
+        let blocks: Vec<&str> = shown.html.split("<p class=\"small\">").skip(1).collect();
+        assert_eq!(blocks.len(), 2, "{}", shown.html);
+        assert!(
+            blocks[0].starts_with("<code>x y</code>") && blocks[1].starts_with("<code>gone</code>"),
+            "{}",
+            shown.html
+        );
+        assert!(blocks[0].contains("<span class=\"gap\">new mode 100755</span>"), "{}", blocks[0]);
+        // A line of a file may read as the head of the next one.
+        assert!(
+            blocks[0].contains("<span class=\"del\">--- a/z</span><span class=\"ins\">+++ b/z</span>"),
+            "{}",
+            blocks[0]
+        );
+        assert!(blocks[1].contains("<span class=\"del\">-&#60;b&#62;</span>") && shown.whole, "{}", blocks[1]);
+        assert!(!of_patch(&"é".repeat(PATCH)).whole);
+        assert!(of_patch("").html.is_empty());
     }
 
     /// The control, by hand: without its time, 60,000 lines took 7 s.

@@ -6,7 +6,7 @@ use askama::Template;
 use subtend_actors::transcript::{Block, CallOutcome, Entry, Group, Minion, NestedTranscript, ShownEntry, Transcript};
 use subtend_actors::{Alternatives, Runtime};
 use subtend_session::call::CallEnd;
-use subtend_session::ids::{Seq, SessionId};
+use subtend_session::ids::{RunNo, Seq, SessionId};
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AskBy, AskVerdict, From, Hold};
@@ -44,6 +44,8 @@ struct EntryView {
     at: Option<Seq>,
     answer: bool,
     switch: Option<AlternativeCount>,
+    /// The run that can be rolled back here.
+    failed: Option<RunNo>,
 }
 
 struct AlternativeCount {
@@ -72,6 +74,8 @@ struct CallView {
     diff: Option<String>,
     child: Option<SessionId>,
     child_short: String,
+    /// The relative that got a message.
+    receiver: Option<Link>,
     warnings: Vec<String>,
     state: StateLabel,
     result: Option<String>,
@@ -100,6 +104,9 @@ struct ActivityStep {
 /// Renders the entries of a transcript. Queued inputs are not among them: the queue shows those.
 pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternatives]) -> Vec<Item> {
     let mut seen: BTreeMap<Seq, u32> = BTreeMap::new();
+    let rolled_back = |run: &RunNo| {
+        of.entries.iter().any(|shown| matches!(&shown.entry, Entry::RolledBack { run: back, .. } if back == run))
+    };
     let shown = of.entries.iter().filter(|shown| !matches!(shown.entry, Entry::Waiting { .. }));
     let item = |shown: &ShownEntry| {
         let nth = seen.entry(shown.record).and_modify(|nth| *nth = nth.saturating_add(1)).or_default();
@@ -109,6 +116,7 @@ pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternat
         view.session = of.header.id.to_string();
         view.hidden = shown.rolled_back || shown.compacted;
         view.hidden_why = if shown.rolled_back { "rolled back" } else { "compacted" };
+        view.failed = view.failed.filter(|run| !rolled_back(run));
         if let Some(found) = alternatives.iter().find(|found| Some(found.of) == view.at && view.answer) {
             view.switch = Some(AlternativeCount { shown: found.active.saturating_add(1), of: found.choices.len() });
         }
@@ -123,8 +131,9 @@ fn aside(head: impl Into<String>) -> EntryView {
 
 fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
     match &shown.entry {
-        Entry::Input { seq, from, run, text, at_ms, .. } => EntryView {
+        Entry::Input { seq, from, run, text, at_ms, relative, .. } => EntryView {
             class: "input",
+            links: if *relative { way(from, of.header.id) } else { Vec::new() },
             head: sender(from),
             facts: format!("message {}:{seq} · run {run} · {}", of.header.short, words::moment(*at_ms)),
             text: Some(text.to_string()),
@@ -169,6 +178,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
                 },
                 head: format!("run {run} {}", sentence(outcome)),
                 facts: format!("{turns} · {usage} · {least}{worked} of work · {at}"),
+                failed: Some(*run).filter(|_| *outcome != Outcome::Completed),
                 ..EntryView::default()
             }
         }
@@ -250,6 +260,12 @@ fn by_word(by: &By) -> &'static str {
     }
 }
 
+/// Returns the links of a message between relatives: from its sender, and to its receiver.
+fn way(from: &From, to: SessionId) -> Vec<Link> {
+    let From::Model { session, .. } = from else { return Vec::new() };
+    [("from", *session), ("to", to)].map(|(way, id)| Link { id, text: format!("{way} {}", id.short()) }).into()
+}
+
 fn sender(from: &From) -> String {
     match from {
         From::Person => "person".to_owned(),
@@ -322,6 +338,7 @@ fn call(runtime: &Runtime, of: &subtend_actors::transcript::CallEntry) -> CallVi
         diff: diff::of_call(&of.tool, &of.args),
         child: of.child,
         child_short: of.child.map(|child| child.short().to_string()).unwrap_or_default(),
+        receiver: of.receiver.map(|id| Link { id, text: id.short().to_string() }),
         warnings: of.warnings.iter().map(ToString::to_string).collect(),
         open: of.asks,
         state,

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, Response};
 use serde::Deserialize;
 use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
-use subtend_actors::{Alternatives, QueueEntry, SessionHandle};
+use subtend_actors::{Alternatives, QueueEntry, SessionHandle, SessionWorktree};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Lane;
 use subtend_session::state::Phase;
@@ -18,7 +18,7 @@ use super::entries::{self, Item};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
 use super::words::{self, StateLabel as Shown};
-use super::{PageFrame, Refusal, activity, fragment, html, markdown};
+use super::{PageFrame, Refusal, activity, fragment, html, markdown, worktree};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -54,11 +54,18 @@ struct ConversationHead {
     state: Shown,
     activity: String,
     back: Option<Back>,
+    worktree: Option<WorktreeLine>,
     busy: bool,
     /// Whether it can be continued: held, or its last run did not complete.
     resumes: bool,
     closed: bool,
     summary: Option<String>,
+}
+
+/// The worktree that a session has.
+struct WorktreeLine {
+    branch: String,
+    state: Shown,
 }
 
 /// The session above a branch (B14).
@@ -127,12 +134,14 @@ impl TranscriptRead {
         let runtime = host.runtime();
         let id = handle.id();
         let alternatives = handle.alternatives().await?;
+        // One that cannot be read is reported by its own view.
+        let worktree = handle.worktree().await.unwrap_or_default();
         let transcript = transcript(host, id, None)?;
         let mut asks: Vec<Ask> = approvals::asks(host).await?;
         let all_asks = asks.len();
         asks.retain(|ask| ask.session == id);
         Ok(Self {
-            head: fragment(&ConversationHead::of(host, &transcript)?),
+            head: fragment(&ConversationHead::of(host, &transcript, worktree)?),
             items: entries::items(runtime, &transcript, &alternatives),
             asks: approvals::cards(&asks),
             all_asks,
@@ -156,7 +165,7 @@ pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<
 }
 
 impl ConversationHead {
-    fn of(host: &Host, of: &Transcript) -> Result<Self, Problem> {
+    fn of(host: &Host, of: &Transcript, worktree: Option<SessionWorktree>) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
         let head = journal.head(of.header.id)?.ok_or_else(|| Problem::no_session(&of.header.id.to_string()))?;
         let back = match of.header.parent {
@@ -180,6 +189,7 @@ impl ConversationHead {
             workspace: of.header.workspace.as_ref().map(ToString::to_string).unwrap_or_default(),
             activity: activity::of(host.runtime(), &records, head.state),
             back,
+            worktree: worktree.map(|of| WorktreeLine { state: worktree::state(&of), branch: of.entry.branch }),
             busy,
             resumes: matches!(head.state, Phase::HeldInterrupted) || (!busy && matches!(state.class, "bad" | "odd")),
             state,

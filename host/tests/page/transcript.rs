@@ -2,9 +2,9 @@
 
 use super::*;
 
-const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+pub(super) const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
-async fn form(app: &Router, path: &str, body: &str) -> crate::support::HttpResponse {
+pub(super) async fn form(app: &Router, path: &str, body: &str) -> crate::support::HttpResponse {
     request(app, Method::POST, path, &[FORM, ("hx-request", "true")], body).await
 }
 
@@ -19,7 +19,7 @@ async fn card(app: &Router) -> String {
     }
 }
 
-fn field<'a>(html: &'a str, name: &str) -> &'a str {
+pub(super) fn field<'a>(html: &'a str, name: &str) -> &'a str {
     let start = format!("name=\"{name}\" value=\"");
     let at = html.find(&start).unwrap_or_else(|| panic!("no {name} in {html}")) + start.len();
     html[at..].split_once('"').expect("an end").0
