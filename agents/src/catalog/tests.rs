@@ -171,7 +171,7 @@ fn a1_refused_file_also_removes_the_built_in_agent() {
         refused(
             "mine.md",
             "`permission` is not a key here, and a restriction is never ignored: write `permissions: {ACTION: deny}` (or `ask`), \
-             such as `permissions: {fs.write: deny, shell.run: ask}` (and the built-in agent `general`, which the file replaces, is \
+             such as `permissions: {fs.write: deny, shell.run: ask}` (and the built-in agent `general`, which the file would replace, is \
              not used)",
         ),
     ];
