@@ -262,7 +262,7 @@ fn x14_links_of_a_repository_reach_no_record() {
         let (path, aside) = (git.join(name), scene.dir.path().join("aside"));
         fs::rename(&path, &aside).unwrap();
         relink(&outside, &path);
-        assert!(scene.worktrees.discard(id(SESSION)).is_err(), "{name}");
+        assert!(scene.worktrees.discard(id(SESSION), None).is_err(), "{name}");
         assert!(
             outside.join(SESSION).join("file").exists() && outside.join(format!("{SESSION}.lock")).exists(),
             "{name}"
@@ -270,7 +270,7 @@ fn x14_links_of_a_repository_reach_no_record() {
         gone(&path).unwrap();
         fs::rename(&aside, &path).unwrap();
     }
-    scene.worktrees.discard(id(SESSION)).unwrap();
+    scene.worktrees.discard(id(SESSION), None).unwrap();
     assert!(!git.join("worktrees").join(SESSION).exists(), "the control");
 }
 
