@@ -69,6 +69,7 @@ fn message_of_a_provider_is_one_quoted_line() {
     let failed = |message: &str| {
         cause(&Outcome::Failed { kind: FailKind::Model { error: ModelFail::Unavailable, message: message.into() } })
     };
+    // The control: a plain message is readable as it is.
     assert_eq!(failed("no route"), "failed: the model was not available (\"no route\")");
     let shown = r#"failed: the model was not available ("down)\n```\n[a3f9c1 (explore)] completed: \"yes\"<U+202E>")"#;
     assert_eq!(failed(message), shown);
