@@ -3,9 +3,8 @@
 use std::io::{BufReader, Cursor};
 use std::sync::OnceLock;
 
-use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, Journal};
 use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 use tokio::runtime::Runtime;
@@ -47,7 +46,7 @@ pub(super) fn import(journal: &Journal, bytes: &[u8]) -> Result<u64, String> {
         let threads = threads.as_ref().map_err(|error| text(error))?;
         let tally = threads.block_on(journal.import(
             &mut BufReader::new(Cursor::new(bytes)),
-            &Authority::allow_all(),
+            &ImportBounds::none(),
             &mut |_| {},
         ));
         tally.map(|tally| tally.sessions).map_err(|error| text(&error))

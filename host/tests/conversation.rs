@@ -254,9 +254,7 @@ async fn export_is_what_import_reads() {
     assert_eq!(exported.headers["content-type"], "application/x-ndjson");
     let other =
         subtend_journal::Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("one");
-    let within = subtend_session::authority::Authority::of(subtend_session::authority::RuleSet::only(
-        subtend_session::authority::Verdict::Allow,
-    ));
+    let within = subtend_journal::ImportBounds::none();
     let mut file = std::io::Cursor::new(exported.body.into_bytes());
     let tally = other.import(&mut file, &within, &mut |_| {}).await.expect("imported");
     assert_eq!(tally.sessions, 3);

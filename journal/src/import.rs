@@ -10,6 +10,7 @@ use std::io::{BufRead, Seek};
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Changes, Inflight, InflightChange};
+use subtend_session::limits::Limits;
 
 use crate::error::{AppendError, Poisoned, ReadError};
 use crate::export::Tally;
@@ -17,11 +18,28 @@ use crate::frame::Frame;
 use crate::journal::Journal;
 use crate::verify::Progress;
 
+mod bodies;
 mod fields;
 mod lines;
 mod plan;
 mod survey;
 mod write;
+
+/// What imported sessions may do at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportBounds {
+    /// Their permissions.
+    pub rights: Authority,
+    /// Their limits; `None` leaves those of the export.
+    pub limits: Option<Limits>,
+}
+
+impl ImportBounds {
+    /// Returns bounds that leave everything: for a file that this host wrote itself.
+    pub fn none() -> Self {
+        Self { rights: Authority::allow_all(), limits: None }
+    }
+}
 
 /// Error of an import; nothing was imported.
 #[derive(Debug, thiserror::Error)]
@@ -110,8 +128,8 @@ impl WrittenImport {
 impl Journal {
     /// Imports all sessions of an export or none, into a store in which no session works. Blocks its thread while it reads.
     ///
-    /// No session may do more than `within` from now on, which is recorded with each (`SessionCreated::imported`).
-    /// [`Authority::allow_all`] is for a file that this host wrote itself. Memory: some dozen bytes a frame, a row or two a session, and
+    /// No session may do more than `within` from now on, which is recorded with each (`SessionCreated::imported`, and its limits).
+    /// [`ImportBounds::none`] is for a file that this host wrote itself. Memory: some dozen bytes a frame, a row or two a session, and
     /// one session at a time.
     /// # Errors
     /// [`ImportError`]. For an invalid file nothing was written; after a failure of the store nothing is visible.
@@ -122,7 +140,7 @@ impl Journal {
     pub async fn import<R: BufRead + Seek>(
         &self,
         file: &mut R,
-        within: &Authority,
+        within: &ImportBounds,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Tally, ImportError> {
         let written = self.write_import(file, within, progress).await?;
@@ -136,16 +154,17 @@ impl Journal {
     pub async fn write_import<R: BufRead + Seek>(
         &self,
         file: &mut R,
-        within: &Authority,
+        within: &ImportBounds,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<WrittenImport, ImportError> {
         self.settled().await?;
-        let survey = survey::survey(file)?;
+        let max_body = self.shared().engine()?.max_body();
+        let survey = survey::survey(file, max_body)?;
         let mut planned = {
             let engine = self.shared().engine()?;
             plan::plan(&*engine, file, &survey, within, progress)?
         };
-        write::write(self, file, (&survey, within), &mut planned.places, progress).await?;
+        write::write(self, file, (&survey, within), &mut planned, progress).await?;
         Ok(WrittenImport { tally: survey.tally, planned })
     }
 

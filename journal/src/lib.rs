@@ -65,7 +65,7 @@ pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
 pub use export::{ExportError, Scope, Skipped, Tally};
 pub use fault_points::FAULT_POINTS;
 pub use frame::{Appended, Batch, Frame, Stored};
-pub use import::{ImportError, WrittenImport};
+pub use import::{ImportBounds, ImportError, WrittenImport};
 pub use journal::{Activation, Info, Journal, Options};
 pub use store::{
     Copied, StoreSpec, compact_store, discard_store, open_store, open_store_to_read, open_store_with, store_exists,

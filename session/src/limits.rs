@@ -203,6 +203,51 @@ impl Limits {
         }
     }
 
+    /// Returns the lower value of each limit. Kept as they are: values that are not bounds, and the limits by which a history is folded and
+    /// checked: `max_depth`, `queue`, `result_bytes` and `notices_bytes`.
+    #[must_use]
+    pub fn lowered(&self, other: &Self) -> Self {
+        let least = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Self {
+            max_depth: self.max_depth,
+            live_runs: self.live_runs.min(other.live_runs),
+            live_person_runs: self.live_person_runs.min(other.live_person_runs),
+            spawns: self.spawns.min(other.spawns),
+            turns: self.turns.min(other.turns),
+            run_ms: least(self.run_ms, other.run_ms),
+            queue_ms: self.queue_ms.min(other.queue_ms),
+            turn_ms: self.turn_ms.min(other.turn_ms),
+            first_byte_ms: self.first_byte_ms.min(other.first_byte_ms),
+            stall_ms: self.stall_ms.min(other.stall_ms),
+            tool_ms: self.tool_ms.min(other.tool_ms),
+            grace_ms: self.grace_ms.min(other.grace_ms),
+            attempts: self.attempts.min(other.attempts),
+            backoff_ms: self.backoff_ms.min(other.backoff_ms),
+            calls_per_answer: self.calls_per_answer.min(other.calls_per_answer),
+            argument_bytes: self.argument_bytes.min(other.argument_bytes),
+            local_calls: self.local_calls.min(other.local_calls),
+            queue: self.queue,
+            input_bytes: self.input_bytes.min(other.input_bytes),
+            tool_result_bytes: self.tool_result_bytes.min(other.tool_result_bytes),
+            result_bytes: self.result_bytes,
+            notices_bytes: self.notices_bytes,
+            recorded_bytes: least(self.recorded_bytes, other.recorded_bytes),
+            output_tokens: least(self.output_tokens, other.output_tokens),
+            compact_at: self.compact_at,
+            tokens: least(self.tokens, other.tokens),
+            cost_micro: least(self.cost_micro, other.cost_micro),
+            wall_ms: least(self.wall_ms, other.wall_ms),
+            ask_ms: self.ask_ms.min(other.ask_ms),
+            check_ms: self.check_ms.min(other.check_ms),
+            detached_ms: self.detached_ms.min(other.detached_ms),
+            inherited_bytes: self.inherited_bytes.min(other.inherited_bytes),
+            park: self.park,
+        }
+    }
+
     /// Returns the configured share for compactions, if any. It needs a known context window.
     pub fn asked_share(&self) -> Option<u32> {
         self.compact_at.filter(|share| *share > 0)
@@ -220,6 +265,24 @@ mod tests {
         assert_eq!([read("off".into()), read(false.into())], [Ok(Parking::Off), Ok(Parking::Off)]);
         assert_eq!(read("no".into()), Err("invalid value: string \"no\", expected `on` or `off`".into()));
         assert_eq!(serde_json::to_value(Limits::default()).unwrap()["park"], "on");
+    }
+
+    #[test]
+    fn lowered_limits_are_the_lower_one_of_each() {
+        const KEPT: [&str; 5] = ["max_depth", "queue", "result_bytes", "notices_bytes", "compact_at"];
+        let (own, other) = (Limits::default(), serde_json::to_value(Limits::default()).unwrap());
+        for (name, value) in other.as_object().unwrap() {
+            for bound in [0_u64, u64::from(u32::MAX)] {
+                let mut other = other.clone();
+                other[name] = bound.into();
+                let Ok(other) = serde_json::from_value::<Limits>(other) else { continue };
+                let lowered = serde_json::to_value(own.lowered(&other)).unwrap()[name].clone();
+                let lower = value.as_u64().map_or(bound, |value| value.min(bound));
+                let expected = if KEPT.contains(&&**name) { value.clone() } else { lower.into() };
+                assert_eq!(lowered, expected, "{name}");
+                assert_eq!(other.lowered(&own) == other, KEPT.contains(&&**name) || lower == bound, "{name}");
+            }
+        }
     }
 
     #[test]

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::json;
-use subtend_journal::{ImportError, Journal, Progress, Tally};
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, ImportError, Journal, Progress, Tally};
 
 use super::client::{self, Attached, Store};
 use super::data::{StoreArgs, StoreLocation};
@@ -31,7 +30,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// end when the store is next opened, and at once where a process hosts the store.
 ///
 /// The file is not trusted: names with paths or control characters are refused, and an approval for a whole session counts only
-/// once. The sessions have at most the permissions of a session that `subtend run` opens here with the same options. A script
+/// once. The sessions have at most the permissions of a session that `subtend run` opens here with the same options, and at most the
+/// limits of your own configuration. A script
 /// answers in them only if --model names it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -61,7 +61,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     // The person's own file alone says which remote tools there are.
     let config = settings::load(&*workspace::open(Path::new("."))?, Trust::LeftOut)?.config;
-    let within = policy::of_imports(&args.allow, &args.ask, &config)?;
+    let rights = policy::of_imports(&args.allow, &args.ask, &config)?;
+    let within = ImportBounds { rights, limits: Some(config.limits) };
     let place = args.store.place()?;
     let made = place.missing();
     let imported = match client::either(&place)? {
@@ -81,7 +82,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 /// Imports into a store of this process.
-async fn into(journal: Journal, file: File, within: &Authority) -> Result<(Tally, rights::Lost), Fail> {
+async fn into(journal: Journal, file: File, within: &ImportBounds) -> Result<(Tally, rights::Lost), Fail> {
     let mut progress = ProgressLine::new();
     let mut file = BufReader::with_capacity(1 << 18, file);
     let mut tick = |at: Progress| progress.report(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
@@ -106,13 +107,13 @@ fn through(
     reader: Attached,
     place: StoreLocation,
     file: &Path,
-    within: &Authority,
+    within: &ImportBounds,
 ) -> Result<(Tally, rights::Lost), Fail> {
     let host = Attached::to(&place)?.ok_or_else(client::host_is_gone)?;
     let (journal, _) = Store::Hosted(reader).into_journal(place)?;
     let before = rights::sessions(&journal)?;
     let at = file.canonicalize().map_err(|error| Fail::Usage(format!("{} cannot be read: {error}", file.display())))?;
-    let body = json!({ "file": at, "within": within });
+    let body = json!({ "file": at, "within": within.rights, "limits": within.limits });
     let mut progress = ProgressLine::new();
     let tally: Tally = host.block_on(async {
         let importing = host.ask(Method::POST, "/v1/store/imports", Some(&body));

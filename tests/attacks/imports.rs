@@ -1,12 +1,12 @@
 //! Foreign exports: names, trees and approvals.
 
-use std::io::{BufReader, Cursor};
+use std::io::{BufRead, BufReader, Cursor, Read, Result as IoResult, Seek, SeekFrom};
 
 use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options, codec};
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, Journal, Options, codec};
 use subtend_session::ids::{Interned, SessionId};
+use subtend_session::limits::Limits;
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_session::state::State;
@@ -28,6 +28,11 @@ fn lines_of(export: &str) -> Vec<Value> {
 
 /// Adds checksums, numbers and the sum to lines, as an attacker does who writes an export by hand.
 pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
+    forged_with(lines, ("", ""))
+}
+
+/// As [`forged`], with other bytes in place of a string: a value of millions of parts would take gigabytes.
+fn forged_with(lines: Vec<Value>, (placeholder, text): (&str, &str)) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in (1_u64..).zip(lines) {
         let fields = line.as_object_mut().expect("an object");
@@ -37,6 +42,9 @@ pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
             end["sum"] = sum.finalize().to_hex().as_str().into();
         }
         let mut bytes = serde_json::to_vec(&line).expect("JSON");
+        if !placeholder.is_empty() && bytes.windows(placeholder.len()).any(|at| at == placeholder.as_bytes()) {
+            bytes = String::from_utf8(bytes).expect("text").replace(placeholder, text).into();
+        }
         bytes.pop();
         let crc = crc32c::crc32c(&bytes);
         bytes.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}\n").as_bytes());
@@ -48,10 +56,17 @@ pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
 
 /// Imports into an empty store; returns the store, or the refusal after which the store must be empty.
 fn imported(lines: Vec<Value>) -> Result<Journal, String> {
+    taken_in(&mut BufReader::new(Cursor::new(forged(lines))))
+}
+
+fn taken_in<R: BufRead + Seek>(file: &mut R) -> Result<Journal, String> {
+    taken_within(file, &ImportBounds::none())
+}
+
+fn taken_within<R: BufRead + Seek>(file: &mut R, within: &ImportBounds) -> Result<Journal, String> {
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
-    let mut file = BufReader::new(Cursor::new(forged(lines)));
-    let done = threads.block_on(journal.import(&mut file, &Authority::allow_all(), &mut |_| {}));
+    let done = threads.block_on(journal.import(file, within, &mut |_| {}));
     match done {
         Ok(_) => Ok(journal),
         Err(error) => {
@@ -101,6 +116,128 @@ fn sec7_names_of_an_export_are_judged_field_by_field() {
         let refused = imported(lines).map(drop).expect_err(field);
         assert!(refused.contains(why) && refused.contains("nothing was imported"), "{kind}.{field}: {refused}");
     }
+}
+
+/// A short name is the end of the own id. Another one would be what a person calls a session of theirs. The control: a longer end.
+#[test]
+fn import_refuses_the_short_name_of_another_session() {
+    let attacks: [(&str, &str); 3] =
+        [("session_created", "58ecc1"), ("child_spawned", "58ecc1"), ("session_created", "58ecc100000a")];
+    for (kind, short) in attacks {
+        let mut lines = lines();
+        record(&mut lines, kind)["short"] = json!(short);
+        let refused = imported(lines).map(drop).expect_err("of another session");
+        assert!(refused.contains(&format!("the short name \"{short}\" is not the end of the id")), "{refused}");
+    }
+    let mut lines = lines();
+    record(&mut lines, "session_created")["short"] = json!("0000000a");
+    imported(lines).map(drop).expect("the control");
+}
+
+/// No session of an export has higher limits than those of the importer. The control: without such bounds it keeps its own.
+#[test]
+fn imported_sessions_have_at_most_the_limits_of_the_importer() {
+    let own = Limits { turns: 7, max_depth: 9, tokens: None, ..Limits::default() };
+    let lower = Limits { turns: 50, max_depth: 1, tokens: Some(1_000), ..Limits::default() };
+    let text = serde_json::to_string(&own).expect("JSON");
+    let hash = json!(subtend_session::ids::Hash::of(text.as_bytes()).to_string());
+    let limits = |bound: Option<Limits>| {
+        let mut lines = lines();
+        let births = |line: &Value| line["frame"]["records"][0]["session_created"]["limits"]["hash"].clone();
+        let before = lines.iter().map(births).find(|hash| !hash.is_null()).expect("limits");
+        for line in &mut lines {
+            if line["def"]["hash"] == before {
+                line["def"] = json!({"hash": hash, "body": text});
+            }
+            if let Some(created) =
+                line.get_mut("frame").and_then(|frame| frame["records"][0].get_mut("session_created"))
+            {
+                created["limits"]["hash"] = hash.clone();
+            }
+        }
+        let within = ImportBounds { limits: bound, ..ImportBounds::none() };
+        let journal = taken_within(&mut BufReader::new(Cursor::new(forged(lines))), &within).expect("imported");
+        let heads = journal.heads().expect("heads");
+        let states = heads.iter().map(|(session, _)| {
+            let stored = journal.records(*session).expect("records");
+            let records: Vec<Record> = stored.into_iter().map(|stored| stored.record).collect();
+            State::fold(*session, &records).expect("it folds")
+        });
+        let limits: Vec<_> =
+            states.map(|state| (state.limits.turns, state.limits.max_depth, state.limits.tokens)).collect();
+        assert!(limits.len() > 1 && limits.iter().all(|it| *it == limits[0]), "{limits:?}");
+        limits[0]
+    };
+    // The depth is one by which a history is judged.
+    assert_eq!(limits(Some(lower)), (7, 9, Some(1_000)));
+    assert_eq!(limits(None), (7, 9, None), "the control");
+}
+
+/// Values that are short as text take much memory each: they are counted before any is kept. The control: fewer.
+#[test]
+fn import_counts_values_before_it_keeps_them() {
+    let of = |count: usize| {
+        let mut lines = lines();
+        record(&mut lines, "child_spawned")["warnings"] = json!("@many@");
+        let many = format!("[\"\"{}]", ",\"\"".repeat(count));
+        taken_in(&mut BufReader::new(Cursor::new(forged_with(lines, ("\"@many@\"", &many))))).map(drop)
+    };
+    let refused = of(2 << 20).expect_err("too many");
+    assert!(refused.contains(" values, the limit is 2097152"), "{refused}");
+    of(1_000).expect("the control");
+}
+
+/// A file that counts what is read of it.
+struct CountedFile(Cursor<Vec<u8>>, u64);
+
+impl Read for CountedFile {
+    fn read(&mut self, buffer: &mut [u8]) -> IoResult<usize> {
+        let read = self.0.read(buffer)?;
+        self.1 += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for CountedFile {
+    fn seek(&mut self, to: SeekFrom) -> IoResult<u64> {
+        self.0.seek(to)
+    }
+}
+
+/// A body that many sessions share is read a few times, not once a session. The control: one session.
+#[test]
+fn import_reads_a_shared_body_once() {
+    const BODY: usize = 256 << 10;
+    let of = |sessions: u64| {
+        let lines = lines();
+        let birth = lines.iter().find(|line| line.get("frame").is_some()).expect("a birth").clone();
+        let mut file: Vec<Value> = lines.iter().take_while(|line| line.get("frame").is_none()).cloned().collect();
+        let body = json!("x".repeat(BODY)).to_string();
+        let hash = subtend_session::ids::Hash::of(body.as_bytes()).to_string();
+        file.push(json!({"def": {"hash": hash, "body": body}}));
+        let defs = file.iter().filter(|line| line.get("def").is_some()).count();
+        for n in 0..sessions {
+            let mut birth = birth.clone();
+            let id = format!("00000000-0000-0000-0000-{:012x}", 0xabc_0000_0000 + n);
+            let created = birth["frame"]["records"][0].clone();
+            birth["frame"]["records"] = json!([created]);
+            birth["frame"]["session"] = json!(id);
+            let created = &mut birth["frame"]["records"][0]["session_created"];
+            created["short"] = json!(id[id.len() - 6..]);
+            created["system"] = json!({"hash": hash});
+            file.push(birth);
+        }
+        let tally = json!({"sessions": sessions, "frames": sessions, "records": sessions, "defs": defs});
+        file.push(json!({"end": {"tally": tally, "sum": ""}}));
+        let bytes = forged(file);
+        let size = bytes.len() as u64;
+        let mut file = BufReader::with_capacity(4_096, CountedFile(Cursor::new(bytes), 0));
+        let done = taken_in(&mut file).map(drop);
+        assert_eq!(done, Ok(()), "{sessions} sessions");
+        file.get_ref().1 / size
+    };
+    assert!(of(1) < 6, "the control: {}", of(1));
+    assert!(of(200) < 6, "{} times its size", of(200));
 }
 
 /// A session that would work in the worktree of one that is not above it. The control: where its parent works.

@@ -135,3 +135,20 @@ fn session_keeps_the_server_that_it_was_started_with() {
     let named = user.call(&["send", "--data", &moved, "--base-url", at, &id, "go"]);
     assert!(named.err.contains("127.0.0.1:9"), "{named:?}");
 }
+
+/// An imported session has at most the limits of the importer's own configuration. The control: one that was imported before it said so.
+#[test]
+fn imported_session_has_the_limits_of_the_importer() {
+    let (user, id) = exported();
+    let (wide, bounded) = (data(&user, "wide"), data(&user, "bounded"));
+    import(&user, &wide, &[]);
+    std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
+    std::fs::write(user.config().join("subtend/subtend.yaml"), "limits: {turns: 1}\n").expect("a file");
+    import(&user, &bounded, &[]);
+    let steps = json!([{"text": "done"}, {"calls": [{"tool": "list", "args": {}}]}, {"text": "done"}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let ended = |data: &str| user.call(&["send", "--json", "--data", data, "--model", &model, &id, "go"]);
+    let (done, cut) = (ended(&wide), ended(&bounded));
+    assert_eq!(done.code, Some(0), "the control: {done:?}");
+    assert!(cut.code != Some(0) && cut.out.contains("out_of_turns"), "{cut:?}");
+}

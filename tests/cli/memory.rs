@@ -326,3 +326,18 @@ fn hostile_workspaces_stay_within_bounds() {
         bounded(&user, &["run", "look", "--model", &model]);
     }
 }
+
+/// A line of an export without an end is not kept whole. The control: a line within the bound of its store is read, and found damaged.
+#[test]
+fn lines_of_an_export_stay_within_bounds() {
+    let user = User::new();
+    for (bytes, says) in [(900_u64 << 20, "this store takes at most"), (1 << 20, "nothing was imported")] {
+        let path = user.workspace().join("huge.jsonl");
+        let file = File::create(&path).expect("a file");
+        // A file of holes takes no room on the disk.
+        file.set_len(bytes).expect("a length");
+        drop(file);
+        let refused = bounded(&user, &["import", "huge.jsonl"]);
+        assert!(refused.code == Some(1) && refused.err.contains(says), "{refused:?}");
+    }
+}

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
 use std::sync::Arc;
 
-use subtend_journal::{ImportError, Tally};
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, ImportError, Tally};
 use subtend_session::ids::SessionId;
 
 use super::boot::{BootSteps, StartRecovery, levels};
@@ -17,7 +16,7 @@ impl StartRecovery {
     pub(crate) async fn import<R: BufRead + Seek>(
         self: &Arc<Self>,
         file: &mut R,
-        within: &Authority,
+        within: &ImportBounds,
     ) -> Result<Tally, ImportError> {
         let _alone = self.imports.lock().await;
         let written = self.log.journal.write_import(file, within, &mut |_| {}).await?;

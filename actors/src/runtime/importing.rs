@@ -2,8 +2,7 @@
 
 use std::io::{BufRead, Seek};
 
-use subtend_journal::{ImportError, Tally};
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, ImportError, Tally};
 
 use super::Runtime;
 
@@ -21,7 +20,7 @@ impl Runtime {
     /// next start.
     /// # Durability
     /// Everything is durable when this returns without an error.
-    pub async fn import<R: BufRead + Seek>(&self, file: &mut R, within: &Authority) -> Result<Tally, ImportError> {
+    pub async fn import<R: BufRead + Seek>(&self, file: &mut R, within: &ImportBounds) -> Result<Tally, ImportError> {
         self.rooms.recovery.import(file, within).await
     }
 }

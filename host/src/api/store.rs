@@ -8,9 +8,10 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use subtend_journal::Tally;
 use subtend_journal::remote::Read;
+use subtend_journal::{ImportBounds, Tally};
 use subtend_session::authority::Authority;
+use subtend_session::limits::Limits;
 use utoipa::ToSchema;
 
 use super::{Body, FINGERPRINT, NoKey};
@@ -72,6 +73,10 @@ pub(super) struct ImportRequest {
     /// The upper bound of the sessions' permissions, in the on-disk format.
     #[schema(value_type = Object)]
     within: Authority,
+    /// The upper bounds of the sessions' limits, in the on-disk format; without them the limits of the export remain.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    limits: Option<Limits>,
 }
 
 /// Counts of the imported records and sessions.
@@ -96,7 +101,8 @@ pub(super) async fn import(
     let here = tokio::runtime::Handle::current();
     // It continues where its client leaves: all or nothing.
     let done = tokio::task::spawn_blocking(move || {
-        let ImportRequest { file, within } = request;
+        let ImportRequest { file, within: rights, limits } = request;
+        let within = ImportBounds { rights, limits };
         let cannot = |error| Problem::invalid("invalid_input", format!("{} cannot be read: {error}", file.display()));
         if !std::fs::metadata(&file).map_err(cannot)?.is_file() {
             return Err(cannot(std::io::Error::other("it is not a regular file")));

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use subtend_session::ids::{Epoch, Hash, Seq, SessionId, Text};
 use subtend_session::index::Head;
 
 use super::{Scope, Tally};
 
-/// Longest line: beyond the limit of every engine.
-pub(crate) const LINE_MAX: usize = 1 << 30;
+/// Longest line, where the engine has no limit.
+pub(crate) const LINE_MAX: u64 = 256 << 20;
+/// Bytes of a line besides the body of its frame.
+pub(crate) const LINE_ROOM: u64 = 4 << 10;
 /// `,"crc":"01234567"}`.
 const SEAL: usize = 18;
 const BEFORE: &[u8; 8] = b",\"crc\":\"";
@@ -59,7 +61,7 @@ pub(crate) struct Deleted {
 }
 
 /// A frame; `R` is its records or their number.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FrameLine<R> {
     pub(crate) session: SessionId,
@@ -96,14 +98,18 @@ pub(crate) struct Line<R> {
     _crc: IgnoredAny,
 }
 
-/// Counts the elements of an array without keeping one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count(pub(crate) u64);
+/// The size of an array of records, without keeping one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) records: u64,
+    /// All JSON values in them: each takes memory, however short it is written.
+    pub(crate) values: u64,
+}
 
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Counting;
-        impl<'de> Visitor<'de> for Counting {
+        struct RecordsVisitor;
+        impl<'de> Visitor<'de> for RecordsVisitor {
             type Value = Count;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,14 +117,72 @@ impl<'de> Deserialize<'de> for Count {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut records: A) -> Result<Count, A::Error> {
-                let mut count = 0_u64;
-                while records.next_element::<IgnoredAny>()?.is_some() {
-                    count = count.saturating_add(1);
+                let mut count = Count::default();
+                while let Some(Values(values)) = records.next_element()? {
+                    count.records = count.records.saturating_add(1);
+                    count.values = count.values.saturating_add(values);
                 }
-                Ok(Count(count))
+                Ok(count)
             }
         }
-        deserializer.deserialize_seq(Counting)
+        deserializer.deserialize_seq(RecordsVisitor)
+    }
+}
+
+/// The number of JSON values in one, itself included.
+struct Values(u64);
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ValuesVisitor;
+        impl<'de> Visitor<'de> for ValuesVisitor {
+            type Value = Values;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON value")
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Values, E> {
+                Ok(Values(1))
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Values, E> {
+                Ok(Values(1))
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Values, E> {
+                Ok(Values(1))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Values, E> {
+                Ok(Values(1))
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Values, E> {
+                Ok(Values(1))
+            }
+
+            fn visit_unit<E>(self) -> Result<Values, E> {
+                Ok(Values(1))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Values, A::Error> {
+                let mut count = 1_u64;
+                while let Some(Values(values)) = items.next_element()? {
+                    count = count.saturating_add(values);
+                }
+                Ok(Values(count))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Values, A::Error> {
+                let mut count = 1_u64;
+                while let Some((IgnoredAny, Values(values))) = fields.next_entry()? {
+                    count = count.saturating_add(values);
+                }
+                Ok(Values(count))
+            }
+        }
+        deserializer.deserialize_any(ValuesVisitor)
     }
 }
 

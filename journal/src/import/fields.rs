@@ -1,11 +1,13 @@
 //! Checks of the fields of an export, which is untrusted text.
 
 use subtend_session::authority::Authority;
-use subtend_session::ids::{Short, Text};
+use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::place::OnRestart;
 use subtend_session::record::{AskVerdict, Park, Record, SessionCreated};
 use subtend_session::unseen::turns;
 use subtend_session::usage::Usage;
+
+use super::ImportBounds;
 
 /// Most bytes of a name of an agent, a tool or a dialect.
 const NAME: usize = 256;
@@ -23,14 +25,18 @@ type Wrong = String;
 
 /// Checks records, and removes what the other host granted: rights beyond `within`, permanent approvals, and that runs in flight resume
 /// with approved calls.
-pub(super) fn admit(records: &mut [Record], within: &Authority) -> Result<(), Wrong> {
+pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportBounds) -> Result<(), Wrong> {
+    let within = &bounds.rights;
     for record in records {
-        judge(record)?;
+        judge(record, session)?;
         if let Record::AskAnswered { verdict: verdict @ AskVerdict::Always, .. } = record {
             *verdict = AskVerdict::Allow;
         }
         if let Record::RunOpened(opened) = record {
             opened.on_restart = OnRestart::Fail;
+        }
+        if let (Record::SessionCreated(created), Some(limits)) = (&mut *record, &bounds.limits) {
+            created.turns = created.turns.map(|turns| turns.min(limits.turns));
         }
         if let Record::SessionCreated(created) = record
             && *within != Authority::allow_all()
@@ -42,19 +48,19 @@ pub(super) fn admit(records: &mut [Record], within: &Authority) -> Result<(), Wr
     Ok(())
 }
 
-fn judge(record: &Record) -> Result<(), Wrong> {
+fn judge(record: &Record, session: SessionId) -> Result<(), Wrong> {
     if let Record::SessionCreated(created) = record {
-        return birth(created);
+        return birth(created, session);
     }
     if let Record::ChildSpawned(spawned) = record {
-        short(&spawned.short)?;
+        short(&spawned.short, spawned.child)?;
         agent(&spawned.agent)?;
         depth(spawned.depth)?;
         spawned.label.iter().try_for_each(|label| line("label", label))?;
         return spawned.skipped.iter().try_for_each(|tool| line("tool", tool));
     }
     if let Record::BranchCreated(created) = record {
-        short(&created.short)?;
+        short(&created.short, created.child)?;
         return agent(&created.agent);
     }
     if let Record::TitleSet(set) = record {
@@ -86,8 +92,8 @@ fn judge(record: &Record) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn birth(created: &SessionCreated) -> Result<(), Wrong> {
-    short(&created.short)?;
+fn birth(created: &SessionCreated, session: SessionId) -> Result<(), Wrong> {
+    short(&created.short, session)?;
     agent(&created.agent)?;
     depth(created.place.depth())?;
     line("model", &created.model)?;
@@ -99,15 +105,10 @@ fn birth(created: &SessionCreated) -> Result<(), Wrong> {
     tools.into_iter().flatten().flatten().try_for_each(|tool| name("tool", tool))
 }
 
-/// A short name is the end of an id, in hexadecimal.
-pub(super) fn short(short: &Short) -> Result<(), Wrong> {
-    let digits = short.0.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
-    let fits = digits && (6..=32).contains(&short.0.len());
-    if fits {
-        Ok(())
-    } else {
-        Err(format!("the short name {:?} is not 6 to 32 lower-case hexadecimal digits", &*short.0))
-    }
+/// A short name is the end of the session's own id, in hexadecimal: another one could be that of another session, which a person means.
+pub(super) fn short(short: &Short, session: SessionId) -> Result<(), Wrong> {
+    let own = short.0.len() >= 6 && session.0.simple().to_string().ends_with(&*short.0);
+    if own { Ok(()) } else { Err(format!("the short name {:?} is not the end of the id {session}", start(&short.0))) }
 }
 
 /// Slashes are allowed, but no name may lead out of a directory.

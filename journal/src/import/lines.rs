@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::ImportError;
 use crate::codec::{self, FrameError};
-use crate::export::line::{self, LINE_MAX, Line};
+use crate::export::line::{self, Line};
 
 pub(super) struct Lines<'a, R> {
     file: &'a mut R,
@@ -15,12 +15,14 @@ pub(super) struct Lines<'a, R> {
     pub(super) offset: u64,
     next: u64,
     buffer: Vec<u8>,
+    /// Most bytes of a line.
+    most: u64,
 }
 
 impl<'a, R: BufRead + Seek> Lines<'a, R> {
-    pub(super) fn new(file: &'a mut R) -> Result<Self, ImportError> {
+    pub(super) fn new(file: &'a mut R, most: u64) -> Result<Self, ImportError> {
         file.seek(SeekFrom::Start(0))?;
-        Ok(Self { file, n: 0, offset: 0, next: 0, buffer: Vec::new() })
+        Ok(Self { file, n: 0, offset: 0, next: 0, buffer: Vec::new(), most })
     }
 
     /// Seeks to line `n`.
@@ -40,11 +42,13 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
 
     pub(super) fn read(&mut self) -> Result<&[u8], ImportError> {
         self.buffer.clear();
-        let read = self.file.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut self.buffer)?;
+        let read = self.file.by_ref().take(self.most).read_until(b'\n', &mut self.buffer)?;
         let line = self.n.saturating_add(1);
         if self.buffer.last() != Some(&b'\n') {
-            if read >= LINE_MAX {
-                return Err(ImportError::Damaged { line, why: format!("it has more than {LINE_MAX} bytes") });
+            if read as u64 >= self.most {
+                let rest = self.file.skip_until(b'\n')?;
+                let bytes = (read as u64).saturating_add(rest as u64);
+                return Err(ImportError::TooLarge { line, bytes, limit: self.most });
             }
             return Err(ImportError::Cut { line: if read == 0 { self.n } else { line } });
         }

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
+use std::sync::Arc;
 
-use subtend_session::authority::Authority;
-use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{self, Changes, InflightChange, Row};
+use subtend_session::limits::Limits;
 use subtend_session::place::{BranchKind, Owner, Place, Worktree};
-use subtend_session::record::Record;
+use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
 
+use super::bodies::Bodies;
 use super::fields;
 use super::lines::Lines;
 use super::survey::{At, Session, Survey};
-use super::{ImportError, Places};
+use super::{ImportBounds, ImportError, Places};
 use crate::codec::{self, Decoded};
 use crate::engine::Engine;
 use crate::error::ReadError;
@@ -29,6 +31,8 @@ pub(super) struct Planned {
     pub(super) places: Places,
     /// Rows of each session: its last frame, without records.
     pub(super) sessions: Vec<Rows>,
+    /// Limits of the export, by their hash, and what they are here.
+    pub(super) limits: BTreeMap<Hash, Interned<Limits>>,
     /// Obligations, with the frame that creates them.
     pub(super) owed: Vec<(usize, Row)>,
 }
@@ -51,7 +55,8 @@ struct ImportPlan<'a, R> {
     engine: &'a dyn Engine,
     lines: Lines<'a, R>,
     survey: &'a Survey,
-    within: &'a Authority,
+    within: &'a ImportBounds,
+    bodies: Bodies,
     planned: Planned,
     fates: BTreeMap<Row, Fate>,
     /// Root of each session, by the frame of its birth.
@@ -64,7 +69,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     engine: &dyn Engine,
     file: &mut R,
     survey: &Survey,
-    within: &Authority,
+    within: &ImportBounds,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Planned, ImportError> {
     // First, because an existing session is the likeliest reason to refuse.
@@ -75,13 +80,19 @@ pub(super) fn plan<R: BufRead + Seek>(
             None => {}
         }
     }
-    let planned = Planned { places: vec![Lsn(0); survey.frames.len()], sessions: Vec::new(), owed: Vec::new() };
-    let lines = Lines::new(file)?;
+    let planned = Planned {
+        places: vec![Lsn(0); survey.frames.len()],
+        sessions: Vec::new(),
+        limits: BTreeMap::new(),
+        owed: Vec::new(),
+    };
+    let lines = Lines::new(file, survey.most)?;
     let mut plan = ImportPlan {
         engine,
         lines,
         survey,
         within,
+        bodies: Bodies::default(),
         planned,
         fates: BTreeMap::new(),
         roots: BTreeMap::new(),
@@ -110,11 +121,12 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             let Some(at) = self.survey.frames.get(*ix).copied() else { continue };
             let mut frame = self.frame(at)?;
             created_ms.get_or_insert(frame.at_ms);
+            let bytes = self.lines.bytes().len();
+            self.fill(id, at, &mut frame.records)?;
             match left.next() {
                 Some((seq, lsn)) => self.left(*ix, at, lsn, seq, &frame)?,
-                None => self.fits(at, &frame)?,
+                None => self.fits(at, &frame, bytes)?,
             }
-            self.fill(id, at, &mut frame.records)?;
             let changes = fold.take(*ix, at, &frame.records)?;
             self.note(*ix, at, changes)?;
             last = Some((at, frame.epoch, frame.at_ms));
@@ -133,18 +145,19 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         self.lines.go_to(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
         let mut frame = self.lines.parse::<Vec<Record>>()?.frame.ok_or(ImportError::Changed { line: at.line })?;
-        fields::admit(&mut frame.records, self.within).map_err(|why| ImportError::Damaged { line: at.line, why })?;
+        fields::admit(&mut frame.records, frame.session, self.within)
+            .map_err(|why| ImportError::Damaged { line: at.line, why })?;
         Ok(frame)
     }
 
-    fn fits(&self, at: At, frame: &FrameLine<Vec<Record>>) -> Result<(), ImportError> {
+    fn fits(&self, at: At, frame: &FrameLine<Vec<Record>>, line: usize) -> Result<(), ImportError> {
         let limit = self.engine.max_body();
         // A line is never shorter than its frame's body.
-        if !self.engine.wants_bytes() || (self.lines.bytes().len().saturating_add(codec::HEADER) as u64) <= limit {
+        if !self.engine.wants_bytes() || (line.saturating_add(codec::HEADER) as u64) <= limit {
             return Ok(());
         }
-        let bytes =
-            codec::encode(&to_frame(frame)).map_err(|error| self.lines.damaged(error.to_string()))?.len() as u64;
+        let damaged = |why| ImportError::Damaged { line: at.line, why };
+        let bytes = codec::encode(&to_frame(frame.clone())).map_err(|error| damaged(error.to_string()))?.len() as u64;
         if bytes > limit {
             return Err(ImportError::TooLarge { line: at.line, bytes, limit });
         }
@@ -185,13 +198,37 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
                     "the birth of session {session} carries a body: they have their own lines"
                 )));
             }
+            let Record::SessionCreated(created) = record else { continue };
+            let survey = self.survey;
+            let bytes = |hash| survey.defs.get(&hash).filter(|(def, _)| def.line < at.line).map(|(_, bytes)| *bytes);
+            self.bodies.give(created, &bytes);
             codec::fill(record, &mut |hash| self.def(hash, at), &damaged)?;
+            if let Record::SessionCreated(created) = record {
+                self.bodies.keep(created, &bytes);
+                self.bound(created).map_err(|error| damaged(error.to_string()))?;
+            }
         }
         Ok(())
     }
 
+    /// Lowers the limits of a birth to those of the importer.
+    fn bound(&mut self, created: &mut SessionCreated) -> Result<(), serde_json::Error> {
+        let (Some(bound), Some(own)) = (&self.within.limits, &created.limits.body) else { return Ok(()) };
+        let met = match self.planned.limits.get(&created.limits.hash) {
+            Some(met) => met.clone(),
+            None => {
+                let met = Interned::new(Arc::new(own.lowered(bound)))?;
+                self.planned.limits.insert(created.limits.hash, met.clone());
+                met
+            }
+        };
+        created.limits = met;
+        Ok(())
+    }
+
     fn def(&mut self, hash: Hash, before: At) -> Result<Option<Text>, ImportError> {
-        let Some(at) = self.survey.defs.get(&hash).copied().filter(|at| at.line < before.line) else { return Ok(None) };
+        let found = self.survey.defs.get(&hash).map(|(at, _)| *at);
+        let Some(at) = found.filter(|at| at.line < before.line) else { return Ok(None) };
         self.lines.go_to(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
         Ok(self.lines.parse::<Count>()?.def.map(|def| def.body))
@@ -309,16 +346,9 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 }
 
-pub(super) fn to_frame(frame: &FrameLine<Vec<Record>>) -> Frame {
+pub(super) fn to_frame(frame: FrameLine<Vec<Record>>) -> Frame {
     let FrameLine { session, first_seq, epoch, at_ms, records } = frame;
-    Frame {
-        session: *session,
-        first_seq: *first_seq,
-        epoch: *epoch,
-        at_ms: *at_ms,
-        records: records.clone(),
-        changes: Changes::default(),
-    }
+    Frame { session, first_seq, epoch, at_ms, records, changes: Changes::default() }
 }
 
 struct Fold {

@@ -10,8 +10,11 @@ use super::ImportError;
 use super::fields;
 use super::lines::Lines;
 use crate::codec;
-use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine};
+use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine, LINE_MAX, LINE_ROOM};
 use crate::export::{FORMAT, Scope, Tally};
+
+/// Most JSON values in the records of a frame: one of three bytes may take fifty of memory.
+const MAX_VALUES: u64 = 2 << 20;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
@@ -31,17 +34,21 @@ pub(super) struct Survey {
     pub(super) what: Scope,
     /// Sessions deleted before the export: heads without text.
     pub(super) deleted: BTreeMap<SessionId, Head>,
-    pub(super) defs: BTreeMap<Hash, At>,
+    /// Bodies, with their bytes.
+    pub(super) defs: BTreeMap<Hash, (At, usize)>,
     pub(super) frames: Vec<At>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) tally: Tally,
     /// Hash of all bytes before the last line.
     pub(super) sum: Text,
+    /// Most bytes of a line.
+    pub(super) most: u64,
 }
 
 /// Reads all lines: complete, in order, and as many as the end counts.
-pub(super) fn survey<R: BufRead + Seek>(file: &mut R) -> Result<Survey, ImportError> {
-    let mut lines = Lines::new(file)?;
+pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<Survey, ImportError> {
+    let most = max_body.saturating_add(LINE_ROOM).min(LINE_MAX);
+    let mut lines = Lines::new(file, most)?;
     let mut sum = blake3::Hasher::new();
     sum.update(lines.read().map_err(no_export)?);
     let mut found = Survey {
@@ -52,6 +59,7 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R) -> Result<Survey, ImportEr
         sessions: BTreeMap::new(),
         tally: Tally::default(),
         sum: Text::default(),
+        most,
     };
     loop {
         lines.read()?;
@@ -114,7 +122,7 @@ impl Survey {
         if !head.is_erased() || head != head.erased() {
             return Err(lines.damaged(format!("session {session} is deleted, and the line says more than its place")));
         }
-        fields::short(&head.short).map_err(|why| lines.damaged(why))?;
+        fields::short(&head.short, session).map_err(|why| lines.damaged(why))?;
         let tree = if let Scope::Tree(root) = self.what { root } else { head.root };
         if head.root != tree || self.deleted.insert(session, head).is_some() || self.sessions.contains_key(&session) {
             return Err(
@@ -128,7 +136,7 @@ impl Survey {
         if Hash::of(def.body.as_bytes()) != def.hash {
             return Err(lines.damaged(format!("the body is not the one that {} names", def.hash)));
         }
-        if self.defs.insert(def.hash, At { line: lines.n, offset: lines.offset }).is_some() {
+        if self.defs.insert(def.hash, (At { line: lines.n, offset: lines.offset }, def.body.len())).is_some() {
             return Err(lines.damaged(format!("the body {} came before", def.hash)));
         }
         self.tally.defs = self.tally.defs.saturating_add(1);
@@ -136,10 +144,15 @@ impl Survey {
     }
 
     fn frame<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, frame: &FrameLine<Count>) -> Result<(), ImportError> {
-        let FrameLine { session: id, first_seq, epoch, at_ms, records: Count(count) } = *frame;
+        let FrameLine { session: id, first_seq, epoch, at_ms, records: Count { records: count, values } } = *frame;
         let session = self.sessions.entry(id).or_insert_with(|| Session { next: Seq(1), ..Session::default() });
         if count == 0 {
             return Err(lines.damaged(format!("a frame of session {id} without records")));
+        }
+        if values > MAX_VALUES {
+            return Err(
+                lines.damaged(format!("a frame of session {id} has {values} values, the limit is {MAX_VALUES}"))
+            );
         }
         if !(0..=fields::LATEST).contains(&at_ms) {
             return Err(lines.damaged(format!(

@@ -1,9 +1,9 @@
 //! Third reading: writes frames without rows, then all rows in one batch.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, Seek};
 
-use subtend_session::authority::Authority;
-use subtend_session::ids::{Hash, Lsn, Seq, Text};
+use subtend_session::ids::{Hash, Interned, Lsn, Seq, Text};
 use subtend_session::index::InflightChange;
 use subtend_session::record::Record;
 
@@ -11,7 +11,7 @@ use super::fields;
 use super::lines::Lines;
 use super::plan::{Planned, Rows, to_frame};
 use super::survey::Survey;
-use super::{ImportError, Places, rows_only};
+use super::{ImportBounds, ImportError, Places, rows_only};
 use crate::frame::Frame;
 use crate::journal::Journal;
 use crate::queue::GROUP_BYTES;
@@ -27,18 +27,21 @@ struct Pile {
     bytes: u64,
     /// Bodies for the next frame.
     defs: Vec<(Hash, Text)>,
+    /// Bodies that this frame or an earlier one has.
+    defined: BTreeSet<Hash>,
 }
 
 pub(super) async fn write<R: BufRead + Seek>(
     journal: &Journal,
     file: &mut R,
-    (survey, within): (&Survey, &Authority),
-    places: &mut Places,
+    (survey, within): (&Survey, &ImportBounds),
+    planned: &mut Planned,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), ImportError> {
-    let mut lines = Lines::new(file)?;
+    let mut lines = Lines::new(file, survey.most)?;
     let mut sum = blake3::Hasher::new();
     let mut pile = Pile::default();
+    let Planned { places, limits, .. } = planned;
     let (mut ix, mut done) = (0_usize, Progress { sessions: survey.tally.sessions, frames: 0 });
     loop {
         let n = lines.n.saturating_add(1);
@@ -48,11 +51,21 @@ pub(super) async fn write<R: BufRead + Seek>(
             break;
         }
         sum.update(lines.bytes());
-        pile.defs.extend(line.def.map(|def| (def.hash, def.body)));
+        // Lowered limits take the place of those of the export.
+        let is_used = |hash: &Hash| limits.get(hash).is_none_or(|here| here.hash == *hash);
+        if let Some(def) = line.def.filter(|def| is_used(&def.hash)) {
+            pile.define(def.hash, || Ok(def.body))?;
+        }
         let Some(mut frame) = line.frame else { continue };
-        fields::admit(&mut frame.records, within).map_err(|_| ImportError::Changed { line: n })?;
+        fields::admit(&mut frame.records, frame.session, within).map_err(|_| ImportError::Changed { line: n })?;
+        for record in &mut frame.records {
+            let Record::SessionCreated(created) = record else { continue };
+            let Some(here) = limits.get(&created.limits.hash) else { continue };
+            pile.define(here.hash, || Ok(serde_json::to_string(&here.body).map_err(std::io::Error::from)?.into()))?;
+            created.limits = Interned { hash: here.hash, body: None };
+        }
         if places.get(ix).is_some_and(|lsn| *lsn == Lsn(0)) {
-            pile.take(ix, &to_frame(&frame), lines.bytes().len() as u64);
+            pile.take(ix, to_frame(frame), lines.bytes().len() as u64);
         } else {
             // The frame is stored, with the bodies of its births.
             pile.defs.clear();
@@ -72,8 +85,14 @@ pub(super) async fn write<R: BufRead + Seek>(
 }
 
 impl Pile {
-    fn take(&mut self, ix: usize, frame: &Frame, bytes: u64) {
-        let mut frame = frame.clone();
+    fn define(&mut self, hash: Hash, body: impl FnOnce() -> Result<Text, ImportError>) -> Result<(), ImportError> {
+        if self.defined.insert(hash) {
+            self.defs.push((hash, body()?));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, ix: usize, mut frame: Frame, bytes: u64) {
         frame.changes.defs = std::mem::take(&mut self.defs);
         self.frames.push((None, frame));
         self.at.push(ix);
@@ -97,7 +116,7 @@ impl Pile {
 
 /// Writes all rows in one batch: the sessions become visible.
 pub(super) async fn finish(journal: &Journal, planned: Planned) -> Result<(), ImportError> {
-    let Planned { places, sessions, owed } = planned;
+    let Planned { places, sessions, owed, .. } = planned;
     let place = |ix: usize| places.get(ix).copied().unwrap_or_default();
     let mut frames: Vec<(Option<Lsn>, Frame)> = Vec::with_capacity(sessions.len().saturating_add(owed.len()));
     for (ix, row) in owed {

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ::redb::ReadableTable as _;
 use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, OpenError, Options, Scope, Stored};
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, Journal, OpenError, Options, Scope, Stored};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::index::{Head, Inflight, Row};
 
@@ -233,7 +232,7 @@ async fn a_damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
     let skipped: Vec<_> = skipped.iter().map(|one| (one.session, one.root, one.sessions)).collect();
     assert_eq!((tally.sessions, skipped), (2 * FAMILIES as u64 - 2, vec![(id(32), id(31), 2)]));
     let other = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
-    assert_eq!(other.import(&mut Cursor::new(out), &Authority::allow_all(), &mut |_| {}).await.unwrap(), tally);
+    assert_eq!(other.import(&mut Cursor::new(out), &ImportBounds::none(), &mut |_| {}).await.unwrap(), tally);
 }
 
 async fn damage_to_one_session_leaves_the_others(kind: Kind) {
@@ -266,7 +265,7 @@ async fn damage_to_one_session_leaves_the_others(kind: Kind) {
     let why = journal.records(id(31)).unwrap_err().to_string();
     assert_eq!((tally.sessions, skipped), (2 * FAMILIES as u64 - 2, vec![(id(31), id(31), 2, &*why)]));
     let other = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
-    assert_eq!(other.import(&mut Cursor::new(out), &Authority::allow_all(), &mut |_| {}).await.unwrap(), tally);
+    assert_eq!(other.import(&mut Cursor::new(out), &ImportBounds::none(), &mut |_| {}).await.unwrap(), tally);
     assert_eq!(other.verify(&mut |_| {}).unwrap().problems, vec![]);
 }
 

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use subtend_journal::faulty::Faulty;
 use subtend_journal::memory::Memory;
-use subtend_journal::{ImportError, Journal, Options, Scope, StoreSpec, Tally, open_store};
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, ImportError, Journal, Options, Scope, StoreSpec, Tally, open_store};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::record::Record;
 
@@ -38,7 +37,7 @@ pub(crate) fn write(journal: &Journal, scope: Scope) -> Vec<u8> {
 }
 
 pub(crate) async fn read(journal: &Journal, bytes: &[u8]) -> Result<Tally, ImportError> {
-    journal.import(&mut BufReader::new(Cursor::new(bytes)), &Authority::allow_all(), &mut |_| {}).await
+    journal.import(&mut BufReader::new(Cursor::new(bytes)), &ImportBounds::none(), &mut |_| {}).await
 }
 
 /// `count` trees: in all but the first, the notice of the child is not delivered.

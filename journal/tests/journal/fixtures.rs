@@ -4,8 +4,7 @@ use std::io::{BufReader, Cursor};
 
 use serde_json::Value;
 use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options, Scope, Tally, codec};
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, Journal, Options, Scope, Tally, codec};
 use subtend_session::record::{AskVerdict, Record};
 
 use crate::scene::id;
@@ -37,7 +36,7 @@ const METADATA: Fixture =
 async fn imported(export: &'static str) -> (Journal, Tally) {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let tally =
-        journal.import(&mut BufReader::new(Cursor::new(export)), &Authority::allow_all(), &mut |_| {}).await.unwrap();
+        journal.import(&mut BufReader::new(Cursor::new(export)), &ImportBounds::none(), &mut |_| {}).await.unwrap();
     (journal, tally)
 }
 

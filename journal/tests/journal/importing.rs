@@ -4,8 +4,7 @@ use std::io::{BufRead as _, BufReader, Cursor};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use subtend_journal::{ImportError, Scope};
-use subtend_session::authority::Authority;
+use subtend_journal::{ImportBounds, ImportError, Scope};
 use subtend_session::ids::SessionId;
 use subtend_session::index::Inflight;
 
@@ -30,7 +29,7 @@ fn imports_until_it_is_killed() {
     let mut file = Cursor::new(std::fs::read(std::env::var_os(FILE).unwrap()).unwrap());
     // Frames are counted twice: folding and writing.
     let (mut last, mut writes) = (0, false);
-    let imported = run(journal.import(&mut file, &Authority::allow_all(), &mut |at| {
+    let imported = run(journal.import(&mut file, &ImportBounds::none(), &mut |at| {
         writes |= at.frames < last;
         last = at.frames;
         if writes && at.frames == MIDDLE {
@@ -104,7 +103,7 @@ async fn h1_sessions_work_beside_an_import(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, file) = (kind.open(&dir.path().join("store")), exported(3).await);
     let mut own = family(&journal, 9_000, true);
-    let (mut reads, rights) = (Cursor::new(&file), Authority::allow_all());
+    let (mut reads, rights) = (Cursor::new(&file), ImportBounds::none());
     let mut beside = |_| {
         journal.append(one(own.root.input_frame())).unwrap();
     };

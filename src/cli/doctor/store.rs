@@ -294,10 +294,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::io::{BufReader, Cursor};
 
+    use subtend_journal::ImportBounds;
     use subtend_journal::Options;
     use subtend_journal::faulty::Faulty;
     use subtend_journal::memory::Memory;
-    use subtend_session::authority::Authority;
 
     use super::super::Grade;
     use super::*;
@@ -355,7 +355,7 @@ mod tests {
         faults.fail_write(2);
         let file = || BufReader::new(Cursor::new(EXPORT));
         open(Box::new(engine))
-            .import(&mut file(), &Authority::allow_all(), &mut |_| {})
+            .import(&mut file(), &ImportBounds::none(), &mut |_| {})
             .await
             .expect_err("it breaks off before its rows");
         let journal = open(Box::new(store));
@@ -363,7 +363,7 @@ mod tests {
         let advice = finding.advice.expect("what to do");
         assert_eq!((finding.grade, finding.found.contains("has left 1")), (Grade::Note, true), "{}", finding.found);
         assert!(advice.starts_with("repeat it with its own file") && advice.contains("subtend export"), "{advice}");
-        journal.import(&mut file(), &Authority::allow_all(), &mut |_| {}).await.expect("the import resumes");
+        journal.import(&mut file(), &ImportBounds::none(), &mut |_| {}).await.expect("the import resumes");
         assert_eq!(imports(&journal).expect("a finding").grade, Grade::Good);
     }
 }

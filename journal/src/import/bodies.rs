@@ -1,0 +1,68 @@
+//! Bodies that many sessions of an export share: each is read and parsed once, not once a session.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use subtend_session::authority::Authority;
+use subtend_session::ids::{Hash, Interned};
+use subtend_session::limits::Limits;
+use subtend_session::record::SessionCreated;
+
+/// Most bytes of the kept bodies of one kind, as the export has them.
+const MAX_BYTES: usize = 16 << 20;
+
+/// The last bodies of births.
+#[derive(Default)]
+pub(super) struct Bodies {
+    systems: KeptBodies<str>,
+    ceilings: KeptBodies<Authority>,
+    limits: KeptBodies<Limits>,
+}
+
+struct KeptBodies<T: ?Sized> {
+    all: BTreeMap<Hash, Arc<T>>,
+    bytes: usize,
+}
+
+impl<T: ?Sized> Default for KeptBodies<T> {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), bytes: 0 }
+    }
+}
+
+impl Bodies {
+    /// Gives a birth the kept bodies; `bytes` has a size for those that the export defines before it.
+    pub(super) fn give(&self, created: &mut SessionCreated, bytes: &dyn Fn(Hash) -> Option<usize>) {
+        self.systems.give(&mut created.system, bytes);
+        self.ceilings.give(&mut created.ceiling, bytes);
+        self.limits.give(&mut created.limits, bytes);
+    }
+
+    pub(super) fn keep(&mut self, created: &SessionCreated, bytes: &dyn Fn(Hash) -> Option<usize>) {
+        self.systems.keep(&created.system, bytes);
+        self.ceilings.keep(&created.ceiling, bytes);
+        self.limits.keep(&created.limits, bytes);
+    }
+}
+
+impl<T: ?Sized> KeptBodies<T> {
+    fn give(&self, interned: &mut Interned<T>, bytes: &dyn Fn(Hash) -> Option<usize>) {
+        if bytes(interned.hash).is_some() {
+            interned.body = self.all.get(&interned.hash).cloned();
+        }
+    }
+
+    /// Keeps a body. Where they get too many, the last one alone remains.
+    fn keep(&mut self, interned: &Interned<T>, bytes: &dyn Fn(Hash) -> Option<usize>) {
+        let (Some(body), Some(bytes)) = (&interned.body, bytes(interned.hash)) else { return };
+        if self.all.contains_key(&interned.hash) {
+            return;
+        }
+        if self.bytes.saturating_add(bytes) > MAX_BYTES {
+            self.all.clear();
+            self.bytes = 0;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.all.insert(interned.hash, Arc::clone(body));
+    }
+}
