@@ -19,6 +19,7 @@ mod guarded;
 mod held;
 #[cfg(unix)]
 mod hosts;
+mod huge;
 mod ids;
 mod imports;
 mod inheritance;

@@ -1,5 +1,6 @@
 //! Agents of a workspace: the built-in ones and its own files.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
@@ -26,6 +27,12 @@ pub const MAX_FILES: usize = 1_000;
 
 const MAX_DEPTH: usize = 16;
 
+/// Most entries of all folders of agents.
+const MAX_ENTRIES: usize = 20_000;
+
+/// Most problems that are kept.
+pub(crate) const MAX_PROBLEMS: usize = 1_000;
+
 pub(crate) mod products;
 
 /// All agents by name, with the problems of their files.
@@ -36,6 +43,20 @@ pub struct Catalog {
     refused: BTreeSet<String>,
     /// The product whose files are being read.
     reading: Option<Product>,
+    /// How hard links of the files that are being read are treated.
+    links: HardLinks,
+    /// Entries of folders that were inspected.
+    entries: usize,
+}
+
+/// How a file with several hard links is treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HardLinks {
+    /// In a workspace, another name may be that of a file that no session may read.
+    #[default]
+    Refused,
+    /// The person's own file may be linked to a collection.
+    Read,
 }
 
 /// Problem of an agent file.
@@ -211,6 +232,11 @@ impl Catalog {
             Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
         };
         for entry in entries {
+            if self.entries >= MAX_ENTRIES {
+                return self
+                    .refuse(folder, format!("not read to its end: {MAX_ENTRIES} entries of folders are the most"));
+            }
+            self.entries = self.entries.saturating_add(1);
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -244,7 +270,7 @@ impl Catalog {
 
     fn read(&mut self, path: &Path) {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let text = match read_bounded(path) {
+        let text = match read_bounded(path, self.links) {
             Ok(text) => text,
             Err(message) => return self.refuse_agent(path, &stem, message),
         };
@@ -295,7 +321,20 @@ impl Catalog {
     }
 
     fn report(&mut self, path: &Path, kind: ProblemKind, message: String) {
-        self.problems.push(AgentProblem { path: path.to_owned(), kind, product: self.reading, message });
+        let problem = AgentProblem { path: path.to_owned(), kind, product: self.reading, message };
+        add_problem(&mut self.problems, problem);
+    }
+}
+
+/// Adds a problem. The first one above [`MAX_PROBLEMS`] is replaced by a note, later ones are left out.
+pub(crate) fn add_problem(problems: &mut Vec<AgentProblem>, problem: AgentProblem) {
+    match problems.len().cmp(&MAX_PROBLEMS) {
+        Ordering::Less => problems.push(problem),
+        Ordering::Equal => {
+            let message = format!("more than {MAX_PROBLEMS} problems: further ones are not listed");
+            problems.push(AgentProblem { message, ..problem });
+        }
+        Ordering::Greater => {}
     }
 }
 
@@ -329,10 +368,23 @@ pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<
     Some(format!("`permissions` `task:{unknown}`: {why}"))
 }
 
-pub(crate) fn read_bounded(path: &Path) -> Result<String, String> {
+#[cfg(unix)]
+fn has_other_names(file: &fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(file) > 1
+}
+
+#[cfg(not(unix))]
+fn has_other_names(_: &fs::Metadata) -> bool {
+    false
+}
+
+pub(crate) fn read_bounded(path: &Path, links: HardLinks) -> Result<String, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(cannot)?;
+    if links == HardLinks::Refused && has_other_names(&file.metadata().map_err(cannot)?) {
+        return Err("has other names (hard links), which may lie elsewhere: copy the file".to_owned());
+    }
     file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut bytes).map_err(cannot)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
         return Err(format!("is larger than {MAX_FILE_BYTES} bytes, the most that an agent file may have"));

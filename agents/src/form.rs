@@ -1,5 +1,7 @@
 //! Checks of user-written files against their JSON Schema, with readable errors.
 
+use std::collections::BTreeSet;
+
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::paths::LocationSegment;
 use serde_json::Value;
@@ -25,7 +27,7 @@ pub enum Misfit {
 /// Returns the parts of `value` that do not fit `schema`, which has no references. An error means that the schema itself is not valid.
 pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<Misfit>, String> {
     let validator = jsonschema::validator_for(schema).map_err(|error| format!("its schema is not valid: {error}"))?;
-    let mut misfits = Vec::new();
+    let (mut misfits, mut refused) = (Vec::new(), BTreeSet::new());
     for error in validator.iter_errors(value) {
         let names = error.instance_path().segments().map_while(|segment| match segment {
             LocationSegment::Property(name) => Some(name.into_owned()),
@@ -35,6 +37,10 @@ pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<Misfit>, String> {
         if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
             let key = |name: &String| Misfit::Unknown { at: at.iter().chain([name]).cloned().collect() };
             misfits.extend(unexpected.iter().map(key));
+            continue;
+        }
+        // One for each path: a list of thousands may be wrong in every item.
+        if !refused.insert(at.clone()) {
             continue;
         }
         let found = at.iter().try_fold(value, |value, name| value.get(name)).unwrap_or(value);
@@ -109,8 +115,34 @@ fn form(node: &Value) -> String {
 /// Returns a value for display in an error: short, on one line.
 pub fn shown(value: &Value) -> String {
     const LONGEST: usize = 60;
-    let text = value.to_string();
-    if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain(['…']).collect() }
+    let mut text = StartOf { bytes: Vec::new(), most: 4 * (LONGEST + 1) };
+    // An error means that it is longer.
+    drop(serde_json::to_writer(&mut text, value));
+    let text = String::from_utf8_lossy(&text.bytes);
+    if text.chars().count() <= LONGEST {
+        text.into_owned()
+    } else {
+        text.chars().take(LONGEST).chain(['…']).collect()
+    }
+}
+
+/// Takes the first bytes of what is written to it.
+struct StartOf {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl std::io::Write for StartOf {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let taken = bytes.len().min(self.most.saturating_sub(self.bytes.len()));
+        self.bytes.extend_from_slice(bytes.get(..taken).unwrap_or_default());
+        // Nothing taken is an error of the writer, which ends.
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Removes nulls: a key without a value counts as absent.

@@ -10,6 +10,9 @@ use crate::name::{self, BadName};
 use crate::permissions;
 use crate::schema::{self, FrontMatter, Tools};
 
+/// Most unknown keys of a file that are named.
+pub(crate) const MAX_UNKNOWN: usize = 16;
+
 pub(crate) mod unknown;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,8 +79,10 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     warnings.extend(rules.as_ref().and_then(permissions::narrows_nothing).map(str::to_owned));
     warnings.extend(rules.iter().flat_map(permissions::without_address));
     let keys = || schema::keys().collect::<Vec<_>>().join(", ");
-    warnings
-        .extend(extra.keys().map(|key| format!("unknown key `{key}` is kept without effect; the keys are {}", keys())));
+    let unknown = |key: &String| format!("unknown key `{key}` is kept without effect; the keys are {}", keys());
+    warnings.extend(extra.keys().take(MAX_UNKNOWN).map(unknown));
+    let more = extra.len().saturating_sub(MAX_UNKNOWN);
+    warnings.extend((more > 0).then(|| format!("{more} more unknown keys are kept without effect")));
     let FrontMatter { output_tokens, temperature, top_p, effort, .. } = front;
     let trimmed = |text: Option<Text>| text.map(|text| Text::from(text.trim()));
     let is = |flag: Option<bool>| flag.unwrap_or(false);

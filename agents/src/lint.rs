@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalog::products::id;
-use crate::catalog::{AgentProblem, Catalog, FOLDER, ProblemKind, bad_rule, has_ending, read_bounded};
+use crate::catalog::{AgentProblem, Catalog, FOLDER, HardLinks, ProblemKind, bad_rule, has_ending, read_bounded};
 use crate::foreign::{self, file::ForeignFile};
 use crate::front;
 use crate::instructions::{FoundFile, Instruction, Unread};
@@ -193,7 +193,7 @@ fn folder_of(path: &Path) -> PathBuf {
 }
 
 fn check_foreign(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]) -> Checked {
-    let text = match read_bounded(path) {
+    let text = match read_bounded(path, HardLinks::Refused) {
         Ok(text) => text,
         Err(message) => return refused(path, message),
     };

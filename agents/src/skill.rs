@@ -9,7 +9,7 @@ use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::ids::Text;
 
-use crate::catalog::{AgentProblem, ProblemKind, first_symlink, read_bounded};
+use crate::catalog::{AgentProblem, HardLinks, ProblemKind, add_problem, first_symlink, read_bounded};
 use crate::foreign::{
     fields::{Fields, field},
     lenient,
@@ -37,6 +37,9 @@ const MAX_DESCRIPTION: usize = 1024;
 
 /// The maximum number of skills of a workspace and a person together.
 const MAX_SKILLS: usize = 500;
+
+/// The maximum number of entries of all folders of skills.
+const MAX_ENTRIES: usize = 20_000;
 
 /// The maximum number of folders between a folder of skills and a skill.
 const MAX_DEPTH: usize = 3;
@@ -79,6 +82,8 @@ impl Skill {
 pub struct Skills {
     all: BTreeMap<Text, Arc<Skill>>,
     problems: Vec<AgentProblem>,
+    /// Entries of folders that were inspected.
+    entries: usize,
 }
 
 /// A folder of skills.
@@ -149,6 +154,11 @@ impl Skills {
         };
         let mut paths: Vec<PathBuf> = Vec::new();
         for entry in entries {
+            if self.entries >= MAX_ENTRIES {
+                self.refuse(folder, format!("not read to its end: {MAX_ENTRIES} entries of folders are the most"));
+                break;
+            }
+            self.entries = self.entries.saturating_add(1);
             match entry {
                 Ok(entry) => paths.push(entry.path()),
                 Err(error) => self.refuse(folder, format!("cannot be listed to its end: {error}")),
@@ -196,7 +206,7 @@ impl Skills {
             return self.refuse(&path, "is not a regular file: copy the file");
         }
         let below = folder.strip_prefix(root.folder).unwrap_or(folder).to_string_lossy().into_owned();
-        let text = match read_bounded(&path) {
+        let text = match read_bounded(&path, if root.in_workspace { HardLinks::Refused } else { HardLinks::Read }) {
             Ok(text) => text,
             Err(why) => return self.refuse(&path, why),
         };
@@ -226,7 +236,7 @@ impl Skills {
     }
 
     fn report(&mut self, path: &Path, kind: ProblemKind, message: String) {
-        self.problems.push(AgentProblem { path: path.to_owned(), kind, product: None, message });
+        add_problem(&mut self.problems, AgentProblem { path: path.to_owned(), kind, product: None, message });
     }
 }
 

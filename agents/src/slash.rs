@@ -8,7 +8,9 @@ use subtend_session::ids::Text;
 use subtend_session::near::near;
 
 use crate::catalog::products::id;
-use crate::catalog::{AgentProblem, Catalog, MAX_FILES, ProblemKind, first_symlink, has_ending, read_bounded};
+use crate::catalog::{
+    AgentProblem, Catalog, HardLinks, MAX_FILES, ProblemKind, add_problem, first_symlink, has_ending, read_bounded,
+};
 use crate::foreign::{fields::Fields, fields::field, lenient};
 use crate::front::BadManifest;
 use crate::manifest::first_sentence;
@@ -89,7 +91,7 @@ impl SlashCommands {
         for (product, below) in folders {
             match first_symlink(workspace, Path::new(&below)) {
                 Some(link) => commands.refuse(&link, "is a symbolic link, which is not followed: use a folder"),
-                None => commands.find(product, &workspace.join(&below)),
+                None => commands.find(product, &workspace.join(&below), HardLinks::Refused),
             }
         }
         commands
@@ -102,7 +104,7 @@ impl SlashCommands {
         if folder.starts_with(&around) {
             return self.warn(&folder, "lies in the workspace, so it gives no commands of your own");
         }
-        self.find(product, &folder);
+        self.find(product, &folder, HardLinks::Read);
     }
 
     /// Adds the skills that a person may start as commands. An existing command of the same name stays.
@@ -168,10 +170,10 @@ impl SlashCommands {
         }
     }
 
-    fn find(&mut self, product: Option<Product>, folder: &Path) {
+    fn find(&mut self, product: Option<Product>, folder: &Path, links: HardLinks) {
         let (mut seen, mut files) = (Catalog::default(), Vec::new());
         seen.find(folder, 0, &|path| has_ending(path, "md"), &mut files);
-        self.problems.extend_from_slice(seen.problems());
+        seen.problems().iter().for_each(|problem| add_problem(&mut self.problems, problem.clone()));
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
             self.refuse(
@@ -179,11 +181,11 @@ impl SlashCommands {
                 format!("this file and all after it are not read: there are more than {MAX_FILES} commands"),
             );
         }
-        files.iter().take(MAX_FILES).for_each(|path| self.file(product, folder, path));
+        files.iter().take(MAX_FILES).for_each(|path| self.file(product, folder, path, links));
     }
 
-    fn file(&mut self, product: Option<Product>, folder: &Path, path: &Path) {
-        let parsed = read_bounded(path).and_then(|text| parse(product, path, &id(folder, path), &text));
+    fn file(&mut self, product: Option<Product>, folder: &Path, path: &Path, links: HardLinks) {
+        let parsed = read_bounded(path, links).and_then(|text| parse(product, path, &id(folder, path), &text));
         match parsed {
             Ok(command) => self.insert(command),
             Err(why) => self.refuse(path, why),
@@ -200,7 +202,7 @@ impl SlashCommands {
         let before = self.problems.len();
         match path.is_symlink() {
             true => self.refuse(path, "is a symbolic link, which is not followed: copy the file"),
-            false => self.file(product, folder, path),
+            false => self.file(product, folder, path, HardLinks::Refused),
         }
         let given = self.all().find(|command| command.path == path).cloned();
         (given, self.problems.split_off(before))
@@ -226,7 +228,7 @@ impl SlashCommands {
     }
 
     fn report(&mut self, path: &Path, kind: ProblemKind, message: String) {
-        self.problems.push(AgentProblem { path: path.to_owned(), kind, product: None, message });
+        add_problem(&mut self.problems, AgentProblem { path: path.to_owned(), kind, product: None, message });
     }
 }
 

@@ -11,8 +11,11 @@
 pub fn near<'a>(requested: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let folded = |name: &str| name.to_lowercase().replace('-', "_");
     let requested = folded(requested);
-    let max_distance = requested.chars().count().div_ceil(3).min(3);
-    let ranked = known.into_iter().map(|name| (strsim::damerau_levenshtein(&requested, &folded(name)), name));
+    let length = requested.chars().count();
+    let max_distance = length.div_ceil(3).min(3);
+    // The distance takes a table of one length by the other.
+    let similar = known.into_iter().filter(|name| name.chars().count().abs_diff(length) <= max_distance);
+    let ranked = similar.map(|name| (strsim::damerau_levenshtein(&requested, &folded(name)), name));
     ranked.filter(|(distance, _)| *distance <= max_distance).min().map(|(_, name)| name)
 }
 

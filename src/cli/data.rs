@@ -78,7 +78,9 @@ impl StoreArgs {
     }
 
     fn location(&self) -> Result<StoreLocation, Fail> {
-        let data = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
+        // Absolute: git runs in other directories.
+        let named = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
+        let data = || named().map(|data| std::path::absolute(&data).unwrap_or(data));
         let accept_loss = self.accept_loss;
         if let Some(NodeShard { dir, name, spec }) = &self.shard {
             return Ok(StoreLocation { spec: spec.clone(), data: Some(dir.join(name)), accept_loss });
@@ -230,10 +232,11 @@ impl StoreLocation {
     /// Returns the directory of worktrees, alongside that of the host.
     pub(crate) fn worktrees(&self) -> Option<PathBuf> {
         let host = self.host_dir()?;
-        Some(match &self.data {
+        let place = match &self.data {
             Some(data) => data.join("worktrees"),
             None => host.with_extension("worktrees"),
-        })
+        };
+        Some(std::path::absolute(&place).unwrap_or(place))
     }
 
     /// Returns the directory of checkpoints, alongside that of the host.

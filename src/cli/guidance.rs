@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_agents::catalog::{AgentProblem, ProblemKind};
-use subtend_agents::instructions::{FoundFile, InstructionArea, Instructions, MAX_FILE_BYTES, NAMES, Unread};
+use subtend_agents::instructions::{
+    BOOTSTRAP, FoundFile, InstructionArea, Instructions, MAX_FILE_BYTES, NAMES, Unread,
+};
 use subtend_agents::skill::{FILE, Skill, Skills};
 use subtend_agents::slash::SlashCommands;
 use subtend_session::authority::Authority;
@@ -23,10 +25,17 @@ use super::trust::level::Trust;
 /// The person's own instruction file for subtend, next to the configuration.
 const OWN: &str = "AGENTS.md";
 
+/// The person's own folders of skills and commands, next to the configuration.
+const SKILLS: &str = "skills";
+const COMMANDS: &str = "commands";
+
+/// The person's folder of skills that no product owns, in the home directory.
+const SHARED_SKILLS: &str = ".agents/skills";
+
 /// Returns the instruction files for prompts: those of the person, then those of the workspace if it is trusted.
 pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Instructions {
     let mut all = if trust.is_used() { Instructions::default() } else { Instructions::withheld() };
-    add_own(&mut all, workspace);
+    add_own(&mut all, Some(workspace));
     if trust.is_used() {
         add_brought(&mut all, workspace);
     }
@@ -36,8 +45,12 @@ pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Instructions 
 /// The files of a workspace that can reach prompts, used or not.
 pub(crate) struct Brought {
     instructions: Instructions,
+    /// Files that begin the prompts of children.
+    bootstrap: Vec<&'static str>,
     skills: Skills,
     commands: SlashCommands,
+    /// The workspace.
+    path: PathBuf,
 }
 
 impl Brought {
@@ -46,12 +59,22 @@ impl Brought {
         let mut instructions = Instructions::default();
         add_brought(&mut instructions, workspace);
         let path = workspace.path();
-        Self { instructions, skills: Skills::load(path), commands: SlashCommands::load(path) }
+        let is_used = |name: &str| instructions.files().iter().any(|file| file.path == path.join(name));
+        let exists = |name: &str| path.join(name).symlink_metadata().is_ok();
+        let bootstrap = BOOTSTRAP.into_iter().filter(|name| exists(name) && !is_used(name)).collect();
+        Self {
+            instructions,
+            bootstrap,
+            skills: Skills::load(path),
+            commands: SlashCommands::load(path),
+            path: path.to_owned(),
+        }
     }
 
     /// Returns the files that give something: instructions, skills and commands.
     fn given(&self) -> [Vec<PathBuf>; 3] {
-        let instructions = self.instructions.files().iter().map(|file| file.path.clone()).collect();
+        let of_children = self.bootstrap.iter().map(|name| self.path.join(name));
+        let instructions = self.instructions.files().iter().map(|file| file.path.clone()).chain(of_children).collect();
         let skills = self.skills.all().map(|skill| skill.folder.join(FILE)).collect();
         let commands = self.commands.all().map(|command| command.path.clone()).collect();
         [instructions, skills, commands]
@@ -86,7 +109,12 @@ impl Brought {
         let skills = skills.map(|skill| format!("skill {}: {} ({})", skill.name, skill.description, skill.resource));
         let commands = self.commands.all();
         let commands = commands.map(|command| format!("command /{}: {}", command.name, text(&command.expand("").text)));
-        instructions.chain(skills).chain(commands).collect()
+        let of_children = self.bootstrap.iter().map(|name| {
+            let read =
+                read_below(&self.path, name).map_or_else(|_| "cannot be read".to_owned(), |file| text(&file.text));
+            format!("instructions of children {name}: {read}")
+        });
+        instructions.chain(of_children).chain(skills).chain(commands).collect()
     }
 
     pub(crate) fn problems(&self) -> impl Iterator<Item = &AgentProblem> {
@@ -99,8 +127,8 @@ impl Brought {
 pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
     let path = workspace.path();
     let mut skills = if trust.is_used() { Skills::load(path) } else { Skills::default() };
-    let own = settings::user_file().map(|file| (file.with_file_name("skills"), "~/.config/subtend/skills".to_owned()));
-    let shared = settings::home().map(|home| (home.join(".agents/skills"), "~/.agents/skills".to_owned()));
+    let own = settings::user_file().map(|file| (file.with_file_name(SKILLS), "~/.config/subtend/skills".to_owned()));
+    let shared = settings::home().map(|home| (home.join(SHARED_SKILLS), "~/.agents/skills".to_owned()));
     let of_products = settings::products().into_iter().flat_map(|(product, home)| {
         let shown = move |folder: &&str| format!("~/{}/{folder}", product.folder());
         product.skill_folders().iter().map(move |folder| (home.join(folder), shown(folder)))
@@ -116,7 +144,7 @@ pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> SlashCommands {
     let path = workspace.path();
     let mut commands = if trust.is_used() { SlashCommands::load(path) } else { SlashCommands::default() };
     if let Some(file) = settings::user_file() {
-        commands.add_own(None, &file.with_file_name("commands"), path);
+        commands.add_own(None, &file.with_file_name(COMMANDS), path);
     }
     for (product, home) in settings::products() {
         for folder in product.command_folders() {
@@ -152,8 +180,25 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Adds the first instruction file of the person: that for subtend, or that of another product.
-fn add_own(all: &mut Instructions, workspace: &Workspace) {
+/// Returns the person's own files and folders that reach prompts in every workspace. A workspace may hold what they lead to.
+pub(crate) fn own_paths() -> Vec<PathBuf> {
+    let own = settings::user_file()
+        .into_iter()
+        .flat_map(|file| [OWN, SKILLS, COMMANDS].map(|name| file.with_file_name(name)));
+    let shared = settings::home().map(|home| home.join(SHARED_SKILLS));
+    let of_products = settings::products().into_iter().flat_map(|(product, home)| {
+        let folders = [product.agent_folders(), product.skill_folders(), product.command_folders()];
+        let names = folders.into_iter().chain([product.instruction_files()]).flatten();
+        names.map(move |name| home.join(name)).collect::<Vec<_>>()
+    });
+    let mut instructions = Instructions::default();
+    add_own(&mut instructions, None);
+    let imported = instructions.files().iter().map(|file| file.path.clone());
+    own.chain(shared).chain(of_products).chain(imported).collect()
+}
+
+/// Adds the first instruction file of the person: that for subtend, or that of another product. Files in `workspace` are skipped.
+fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
     let home = settings::home();
     let own = settings::user_file().map(|file| (file.with_file_name(OWN), OWN)).into_iter();
     let names = settings::products()
@@ -166,7 +211,7 @@ fn add_own(all: &mut Instructions, workspace: &Workspace) {
             continue;
         };
         // Files in the workspace come with the workspace.
-        if folder.starts_with(workspace.path()) {
+        if workspace.is_some_and(|workspace| folder.starts_with(workspace.path())) {
             continue;
         }
         let Ok(opened) = Workspace::open(folder) else { continue };
@@ -209,13 +254,17 @@ fn above(workspace: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Whether the directory has the owner of the workspace, and others may not write in it.
+/// Whether the directory has the owner of the workspace, and others may not write in it. A group of the owner's own has their number, as
+/// systems with the umask 002 make it.
 #[cfg(unix)]
 fn is_own(folder: &Path, workspace: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
 
     let both = folder.metadata().and_then(|of| Ok((of, workspace.metadata()?)));
-    both.is_ok_and(|(folder, workspace)| folder.uid() == workspace.uid() && folder.mode() & 0o002 == 0)
+    both.is_ok_and(|(folder, workspace)| {
+        let others = if folder.gid() == folder.uid() { 0o002 } else { 0o022 };
+        folder.uid() == workspace.uid() && folder.mode() & others == 0
+    })
 }
 
 #[cfg(not(unix))]

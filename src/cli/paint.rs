@@ -93,7 +93,11 @@ pub(crate) fn in_flight(phase: Phase) -> bool {
     phase != Phase::Quiet
 }
 
-/// Returns one line of `text`, at most `width` columns wide, and without anything that a terminal would obey.
+/// Returns a path as one harmless line.
+pub(crate) fn path_line(path: &std::path::Path) -> String {
+    on_one_line(&path.display().to_string())
+}
+
 pub(crate) fn clip(text: &str, width: usize) -> String {
     let line = one_line(text);
     if line.width() <= width {

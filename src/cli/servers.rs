@@ -10,18 +10,28 @@ use subtend::config::Loaded;
 use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::{Manifest, Source};
 use subtend_session::authority::Rule;
-use subtend_session::ids::Text as Name;
+use subtend_session::ids::{Hash, Text as Name};
 use subtend_tools::mcp::{FILE, Ground, KnownTools, MAX_FILE_BYTES, Origin, ServerList, Servers};
 use subtend_tools::workspace::Workspace;
 
 use super::fail::Fail;
-use super::paint::{In, ODD, harmless};
+use super::paint::{In, ODD, clip, count, harmless};
 use super::trust::level::Trust;
 use super::work::setup;
 use super::{guard, settings};
 
 /// File of earlier tool descriptions, next to the user's configuration.
-const KNOWN: &str = "mcp-tools.json";
+pub(crate) const KNOWN: &str = "mcp-tools.json";
+
+/// Keys of a server that say what runs or is reached, in the order in which they are shown.
+const DECIDING: [&str; 6] = ["command", "url", "args", "env", "headers", "in_workspace"];
+
+/// Longest value of these that is shown whole, in bytes.
+const MAX_WHOLE: usize = 8 << 10;
+
+/// Most other keys of a server that are shown, and most columns of each.
+const MAX_OTHERS: usize = 8;
+const MAX_OTHER: usize = 200;
 
 /// The servers of each workspace, shared by all its sessions in this process. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -79,9 +89,12 @@ pub(crate) fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Resu
                 .push(format!("{FILE}: ignored: it is a symbolic link, which is not followed. Use a regular file"));
         }
         Text::Says(text) => {
-            // A key of a provider is given to no server that a file of a workspace names.
+            // A key of a provider or a search engine is given to no server that a file of a workspace names.
+            let search = &loaded.config.web.search;
+            let of_search = search.engine.is_some().then(|| search.key_variable());
             let keys = setup::key_variables();
-            let variable = |name: &str| variable(name).filter(|_| !keys.contains(&name));
+            let is_key = |name: &str| keys.contains(&name) || of_search == Some(name);
+            let variable = |name: &str| variable(name).filter(|_| !is_key(name));
             list.extend(ServerList::parse(&text, Origin::Workspace, &variable));
         }
     }
@@ -155,16 +168,44 @@ pub(crate) fn brought(workspace: &Workspace) -> Option<Result<String, String>> {
     }
 }
 
-/// Returns one line for each server that the text of a `.mcp.json` names, as it is written there.
+/// Returns lines about each server that the text of a `.mcp.json` names: first what runs or is reached, whole and as it is written there.
 pub(crate) fn lines(text: &Result<String, String>) -> Vec<String> {
     let text = match text {
         Ok(text) => text,
         Err(why) => return vec![why.clone()],
     };
-    let file: Value = match serde_json::from_str(text) {
+    // As the servers are read for their start.
+    let file: Value = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(file) => file,
         Err(error) => return vec![format!("it is not JSON: {error}")],
     };
     let servers = file.get("mcpServers").and_then(Value::as_object);
-    servers.into_iter().flatten().map(|(name, entry)| format!("MCP server {name}: {entry}")).collect()
+    servers.into_iter().flatten().flat_map(|(name, entry)| about(name, entry)).collect()
+}
+
+fn about(name: &str, entry: &Value) -> Vec<String> {
+    // JSON as text escapes line breaks, which could pose as lines of their own.
+    let name = Value::from(name);
+    let Some(fields) = entry.as_object() else {
+        return vec![format!("MCP server {name}: {}", clip(&entry.to_string(), MAX_OTHER))];
+    };
+    let decides = |key: &str| DECIDING.contains(&key);
+    let first = DECIDING.iter().filter_map(|key| Some(format!("  {key}: {}", whole(fields.get(*key)?))));
+    let others = || fields.iter().filter(|(key, _)| !decides(key));
+    let other = |(key, value): (&String, &Value)| clip(&format!("  {}: {value}", Value::from(&**key)), MAX_OTHER);
+    let left = others().count().saturating_sub(MAX_OTHERS);
+    let left = (left > 0).then(|| format!("  {} without effect", count(left as u64, "more key")));
+    let head = std::iter::once(format!("MCP server {name}:"));
+    head.chain(first).chain(others().take(MAX_OTHERS).map(other)).chain(left).collect()
+}
+
+/// Returns a value as JSON; of a very long one its start, its length and its hash.
+fn whole(value: &Value) -> String {
+    let text = value.to_string();
+    if text.len() <= MAX_WHOLE {
+        return text;
+    }
+    let start: String = text.chars().take(MAX_WHOLE / 4).collect();
+    let (bytes, hash) = (text.len(), Hash::of(text.as_bytes()));
+    format!("{start}… ({bytes} bytes in all, with the hash {hash}: read {FILE} before you trust it)")
 }

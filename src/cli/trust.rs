@@ -15,10 +15,11 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::guidance;
-use super::paint::{BOLD, In, ODD, clip, count, harmless};
+use super::paint::{BOLD, In, ODD, clip, count, exact, harmless, path_line};
 use super::settings::{self, Project};
 use super::{servers, workspace};
 pub(crate) use level::{ServerTrust, Trust};
+pub(crate) use record::FILE as RECORD_FILE;
 use record::Record;
 
 pub(crate) mod level;
@@ -127,27 +128,29 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let path = workspace.path();
     if args.revoke {
         let text = match Record::forget(path)? {
-            true => format!("{} is no longer trusted", path.display()),
-            false => format!("{} was not trusted", path.display()),
+            true => format!("{} is no longer trusted", path_line(path)),
+            false => format!("{} was not trusted", path_line(path)),
         };
         return say(&text);
     }
     let brought = Brought::of(&workspace);
     // An empty workspace is not trusted: that would trust files that appear later, unseen.
     if brought.is_nothing() {
-        return say(&format!("{} contains nothing that needs trust; nothing is recorded", path.display()));
+        return say(&format!("{} contains nothing that needs trust; nothing is recorded", path_line(path)));
     }
     show(&workspace, &brought)?;
     if args.yes {
-        brought.keep(&workspace, true)?;
-        return say(&format!("{} is trusted", path.display()));
+        if !brought.keep(&workspace, true)? {
+            return Err(Fail::Other(not_kept(path)));
+        }
+        return say(&format!("{} is trusted", path_line(path)));
     }
     if !at_terminal() {
         return Err(Fail::Usage("not trusted: there is no terminal to ask on. Use --yes to trust it".to_owned()));
     }
     match ask(&workspace, &brought)? {
-        Trust::Used { .. } => say(&format!("{} is trusted", path.display())),
-        Trust::LeftOut => Err(Fail::Other(format!("{} is not trusted", path.display()))),
+        Trust::Used { .. } => say(&format!("{} is trusted", path_line(path))),
+        Trust::LeftOut => Err(Fail::Other(format!("{} is not trusted", path_line(path)))),
     }
 }
 
@@ -158,7 +161,19 @@ pub(crate) fn is_settled(workspace: &Workspace) -> Result<bool, Fail> {
 
 /// Records that the user trusts the workspace, since they wrote a file of it themselves.
 pub(crate) fn keep(workspace: &Workspace) -> Result<(), Fail> {
-    Brought::of(workspace).keep(workspace, true)
+    if !Brought::of(workspace).keep(workspace, true)? {
+        say(&not_kept(workspace.path()))?;
+    }
+    Ok(())
+}
+
+/// Says why a yes is not kept.
+fn not_kept(path: &Path) -> String {
+    format!(
+        "{} cannot be trusted for good: its file system keeps no time of creation, by which another directory in its place would be \
+         noticed. Use --trust on each call, or move it to another file system",
+        path_line(path)
+    )
 }
 
 impl Brought {
@@ -210,7 +225,7 @@ impl Brought {
         Trust::Used { servers: self.seen().map_or(ServerTrust::None, ServerTrust::Seen) }
     }
 
-    fn keep(&self, workspace: &Workspace, trusted: bool) -> Result<(), Fail> {
+    fn keep(&self, workspace: &Workspace, trusted: bool) -> Result<bool, Fail> {
         Record::keep(workspace.path(), trusted, (&self.protected, self.seen()))
     }
 
@@ -276,7 +291,9 @@ fn ask(workspace: &Workspace, shown: &Brought) -> Result<Trust, Fail> {
         return Ok(Trust::LeftOut);
     }
     let yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
-    shown.keep(workspace, yes)?;
+    if !shown.keep(workspace, yes)? {
+        say(&not_kept(workspace.path()))?;
+    }
     Ok(if yes { shown.used() } else { Trust::LeftOut })
 }
 
@@ -284,7 +301,7 @@ fn ask(workspace: &Workspace, shown: &Brought) -> Result<Trust, Fail> {
 fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
     let mut err = anstream::stderr().lock();
     let path = workspace.path();
-    writeln!(err, "{} contains:", In(BOLD, harmless(&path.display().to_string())))?;
+    writeln!(err, "{} contains:", In(BOLD, path_line(path)))?;
     if brought.config {
         writeln!(err, "  {FILE}")?;
         let text = match settings::project(workspace) {
@@ -305,12 +322,6 @@ fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
             Err(why) => writeln!(err, "    {}", clip(&harmless(&why), 400))?,
         }
     }
-    if let Some(text) = &brought.servers {
-        writeln!(err, "  {}", mcp::FILE)?;
-        for line in servers::lines(text) {
-            writeln!(err, "    {}", clip(&harmless(&line), 400))?;
-        }
-    }
     let catalog = Catalog::load(path);
     for manifest in catalog.all() {
         if let Some(file) = manifest.source.path() {
@@ -327,6 +338,13 @@ fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
         let line = format!("{}: {}", problem.path.display(), problem.message);
         writeln!(err, "  {}", clip(&harmless(&line), 300))?;
     }
+    // Last, next to the question: these run outside of a sandbox. What they run is not clipped.
+    if let Some(text) = &brought.servers {
+        writeln!(err, "  {}", mcp::FILE)?;
+        for line in servers::lines(text) {
+            writeln!(err, "    {}", exact(&line))?;
+        }
+    }
     Ok(())
 }
 
@@ -338,7 +356,7 @@ fn list() -> Result<Code, Fail> {
             (true, false) => "gone or replaced",
             (false, _) => "not trusted",
         };
-        writeln!(out, "{word}  {}", harmless(&entry.path))?;
+        writeln!(out, "{word}  {}", path_line(Path::new(&entry.path)))?;
     }
     Ok(Code::Done)
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::error::ConfigError;
 use super::key::Key;
+use super::loaded::check::MAX_WARNINGS;
 use super::near::hint;
 use super::origin::{Origin, Warning};
 use super::shape::Shape;
@@ -40,7 +41,12 @@ impl Layer {
             Warning { origin: origin.clone(), message: format!("unknown key `{key}` has no effect{near}") }
         };
         found.unknown.sort_unstable();
-        let warnings = found.unknown.into_iter().map(warning).collect();
+        let more = found.unknown.len().saturating_sub(MAX_WARNINGS);
+        let mut warnings: Vec<Warning> = found.unknown.into_iter().take(MAX_WARNINGS).map(warning).collect();
+        if more > 0 {
+            let message = format!("{more} more unknown keys have no effect");
+            warnings.push(Warning { origin: origin.clone(), message });
+        }
         let values = found.values.into_iter().map(|(key, value)| (key, value, origin.clone())).collect();
         Ok(Self { values, warnings })
     }

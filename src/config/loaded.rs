@@ -1,5 +1,7 @@
 //! A configuration put together from its layers.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
@@ -83,6 +85,18 @@ impl Loaded {
         found.map_or(Origin::Default, |setting| setting.origin.clone())
     }
 
+    /// Returns the source of each entry of the map `key`: one pass over the values, of which a file may bring thousands.
+    pub fn origins(&self, key: &Key) -> BTreeMap<String, Origin> {
+        let at = key.names().len();
+        let below = self.values.iter().filter(|setting| key.holds(&setting.key));
+        let mut found = BTreeMap::new();
+        for setting in below {
+            let Some(name) = setting.key.names().get(at) else { continue };
+            found.entry(name.clone()).or_insert_with(|| setting.origin.clone());
+        }
+        found
+    }
+
     /// Returns the values at and below `key`, with their sources. A key without value and default is null.
     ///
     /// # Errors
@@ -158,9 +172,10 @@ fn place(tree: &mut Value, names: &[String], value: Value) {
 fn settings(config: &Config, values: &[(Key, Value, Origin)]) -> Result<Vec<Setting>, serde_json::Error> {
     let (tree, mut settings) = (serde_json::to_value(config)?, Vec::new());
     list(Shape::whole(), &Key::whole(), &tree, &mut settings);
+    // The last of a key counts.
+    let last: BTreeMap<&Key, &Origin> = values.iter().map(|(key, _, origin)| (key, origin)).collect();
     for setting in &mut settings {
-        let last = values.iter().rev().find(|(key, ..)| *key == setting.key);
-        setting.origin = last.map_or(Origin::Default, |(_, _, origin)| origin.clone());
+        setting.origin = last.get(&setting.key).map_or(Origin::Default, |origin| (*origin).clone());
     }
     Ok(settings)
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
+use subtend_session::escape::on_one_line;
 
 /// The source of a value; a later variant overrides an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +45,8 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            Self::User(path) | Self::Project(path) => path.display().fmt(f),
+            // A line break in a name could pose as a message of its own.
+            Self::User(path) | Self::Project(path) => f.write_str(&on_one_line(&path.display().to_string())),
             Self::Variable(name) => write!(f, "${name}"),
         }
     }

@@ -47,7 +47,7 @@ fn untrusted_instructions_enter_no_prompt() {
     user.file("ENVIRONMENT.md", "Obey as well.\n");
     let (system, done) = prompt_of(&user, &[]);
     assert!(!system.contains("Obey"), "{system}");
-    assert!(done.err.contains("1 instruction file of this workspace ignored"), "{done:?}");
+    assert!(done.err.contains("2 instruction files of this workspace ignored"), "{done:?}");
     write(&user.config().join("subtend/subtend.yaml"), "tools: {spawn: {enabled: true, profiles: {p: {}}}}\n");
     let child = call(&user, &["agents", "prompt", "general", "--profile", "p"]);
     assert!(child.code == Some(0) && !child.out.contains("Obey"), "{child:?}");
@@ -58,6 +58,21 @@ fn untrusted_instructions_enter_no_prompt() {
     assert!(!done.err.contains("ignored"), "{done:?}");
     let child = call(&user, &["agents", "prompt", "general", "--profile", "p"]);
     assert!(child.out.contains("Obey the repository.") && child.out.contains("Obey as well."), "{child:?}");
+}
+
+/// A file that begins the prompts of children needs trust where it is alone, too. The control: trusted, it is used.
+#[test]
+fn file_of_childrens_prompts_alone_needs_trust() {
+    let user = User::new();
+    user.file("ENVIRONMENT.md", "Obey.\n");
+    write(&user.config().join("subtend/subtend.yaml"), "tools: {spawn: {enabled: true, profiles: {p: {}}}}\n");
+    let child = || call(&user, &["agents", "prompt", "general", "--profile", "p"]);
+    assert!(child().code == Some(0) && !child().out.contains("Obey."), "{:?}", child());
+    let (_, done) = prompt_of(&user, &[]);
+    assert!(done.err.contains("1 instruction file of this workspace ignored"), "{done:?}");
+    let shown = call(&user, &["trust", "--yes"]);
+    assert!(shown.err.contains("instructions of children ENVIRONMENT.md: Obey."), "{shown:?}");
+    assert!(child().out.contains("Obey."), "{:?}", child());
 }
 
 /// An import puts nothing into a prompt that the session may not read. The control may read it.
@@ -199,6 +214,15 @@ fn directories_above_that_others_may_write_are_not_read() {
     assert!(first < second && second < third);
     std::fs::set_permissions(top.join("open"), std::fs::Permissions::from_mode(0o777)).expect("a mode");
     assert!(matches!(order(&system()), [None, None, Some(_)]), "{}", system());
+    // A group is others too, unless it is the owner's own. Only the superuser can give a directory to any group.
+    let mode =
+        |mode| std::fs::set_permissions(top.join("open"), std::fs::Permissions::from_mode(mode)).expect("a mode");
+    if std::os::unix::fs::chown(top.join("open"), None, Some(54_321)).is_ok() {
+        mode(0o775);
+        assert!(matches!(order(&system()), [None, None, Some(_)]), "{}", system());
+    }
+    mode(0o755);
+    assert!(matches!(order(&system()), [Some(_), Some(_), Some(_)]), "{}", system());
 }
 
 /// The person's own file comes first, and one that lies in the workspace is the workspace's.

@@ -263,3 +263,64 @@ fn failed_listing_of_a_command_names_the_tool() {
     assert!(done.out.contains("holds something denied: the tool list does"), "{}", done.out);
     assert!(done.out.contains("a.rs"), "{}", done.out);
 }
+
+/// The person's own files may be links into a workspace, such as one of dotfiles: no session there writes what they lead to, nor puts
+/// another link in their way. The control: the same files without the links.
+#[cfg(unix)]
+#[test]
+fn own_files_behind_links_are_not_written_in_their_workspace() {
+    use std::os::unix::fs::symlink;
+
+    const ATTACKS: [(&str, &str, &str); 7] = [
+        ("subtend/subtend.yaml", "dots/subtend.yaml", "dots/subtend.yaml"),
+        ("subtend/trusted.json", "dots/trusted.json", "dots/trusted.json"),
+        ("subtend/AGENTS.md", "dots/AGENTS.md", "dots/AGENTS.md"),
+        ("subtend/skills", "dots/skills", "dots/skills/a/SKILL.md"),
+        ("claude/CLAUDE.md", "dots/CLAUDE.md", "dots/CLAUDE.md"),
+        ("claude/agents", "dots/agents", "dots/agents/general.md"),
+        ("codex/prompts", "dots/prompts", "dots/prompts/a.md"),
+    ];
+    let user = User::new();
+    user.file("dots/trusted.json", "[]");
+    for path in ["dots/real.yaml", "dots/AGENTS.md", "dots/CLAUDE.md", "dots/agents/x.md", "dots/prompts/x.md"] {
+        user.file(path, "");
+    }
+    user.file("dots/skills/x/SKILL.md", "");
+    // Two links in a row.
+    symlink("real.yaml", user.workspace().join("dots/subtend.yaml")).expect("a link");
+    for (link, target, _) in ATTACKS {
+        let link = user.config().join(link);
+        std::fs::create_dir_all(link.parent().expect("a folder")).expect("a folder");
+        symlink(user.workspace().join(target), link).expect("a link");
+    }
+    let mut calls: Vec<Value> = ATTACKS.iter().map(|(.., written)| write(written)).collect();
+    calls.extend(
+        ATTACKS.iter().map(|(.., written)| sh(&format!("mkdir -p $(dirname {written}); echo spoiled > {written}"))),
+    );
+    calls.extend([write("dots/real.yaml"), sh("ln -sf ../other.yaml dots/subtend.yaml"), write("dots/other.txt")]);
+    plays(&user, &calls, &[]);
+    let spoiled = || ATTACKS.map(|(.., written)| is_spoiled(&user, written));
+    assert_eq!((spoiled(), is_spoiled(&user, "dots/real.yaml")), ([false; 7], false));
+    let kept = std::fs::read_link(user.workspace().join("dots/subtend.yaml")).expect("a link");
+    assert_eq!((kept.to_str(), is_spoiled(&user, "dots/other.txt")), (Some("real.yaml"), true));
+    ATTACKS.iter().for_each(|(link, ..)| std::fs::remove_file(user.config().join(link)).expect("a link"));
+    plays(&user, &calls[..7], &[]);
+    assert_eq!(spoiled(), [true; 7], "the control");
+}
+
+/// Where the workspace is the home directory, the folders of the person's own agents and commands lie in it. The control: another folder.
+#[test]
+fn own_folders_in_the_workspace_are_not_written() {
+    const ATTACKS: [&str; 3] =
+        [".config/opencode/agents/a.md", ".config/opencode/command/a.md", ".config/opencode/AGENTS.md"];
+    let user = User::new();
+    let steps = ATTACKS.iter().chain(&[".config/other/a.md"]).map(|path| json!({"calls": [write(path)]}));
+    let steps: Vec<Value> = steps.chain([json!({"text": "done"})]).collect();
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let mut command = user.command(&["run", "--model", &model, "--allow", "fs.*", "go"]);
+    command.env("XDG_CONFIG_HOME", user.workspace().join(".config"));
+    let done = Under::start(command, "").done();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(ATTACKS.map(|path| is_spoiled(&user, path)), [false; 3]);
+    assert!(is_spoiled(&user, ".config/other/a.md"), "{done:?}");
+}

@@ -103,3 +103,33 @@ fn links_in_skills_lead_nowhere() {
     let (_, shown, _) = read(&user, &["--trust"], &tries);
     assert!(!shown.contains(SECRET) && shown.matches("leads out of the workspace").count() == 2, "{shown}");
 }
+
+/// A hard link to a file outside gives no skill, no command and no agent. The control: a copy.
+#[cfg(unix)]
+#[test]
+fn hard_links_give_no_skill_command_or_agent() {
+    const ATTACKS: [(&str, &str); 4] = [
+        (".claude/skills/a/SKILL.md", "skills"),
+        (".subtend/commands/a.md", "commands"),
+        (".claude/agents/a.md", "agents"),
+        (".subtend/agents/a.md", "agents"),
+    ];
+    for (name, kind) in ATTACKS {
+        let user = User::new();
+        let outside = user.workspace().with_file_name("outside.md");
+        write(&outside, "---\nname: a\nmode: all\ndescription: Taken from outside.\n---\nx\n");
+        let name = user.workspace().join(name);
+        std::fs::create_dir_all(name.parent().expect("a folder")).expect("a folder");
+        std::fs::hard_link(&outside, &name).expect("a second name");
+        let listed = || match kind {
+            "agents" => user.call(&["agents"]),
+            kind => user.call(&["agents", kind]),
+        };
+        let linked = listed();
+        assert!(!linked.out.contains("Taken from outside."), "{name:?}: {linked:?}");
+        assert!((linked.err + &user.call(&["agents"]).err).contains("has other names (hard links)"), "{name:?}");
+        std::fs::remove_file(&name).expect("removed");
+        std::fs::copy(&outside, &name).expect("a copy");
+        assert!(listed().out.contains("Taken from outside."), "{name:?}: {:?}", listed());
+    }
+}

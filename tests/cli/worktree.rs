@@ -50,6 +50,21 @@ pub(crate) fn run(user: &User, model: &str) -> String {
     done.out
 }
 
+/// Git runs in other directories, so a relative path of the store is one of the caller.
+#[test]
+fn worktrees_lie_in_a_relative_data_directory() {
+    let user = User::new();
+    repository(&user);
+    let model = delegates(&user, &isolated(), &[writes("a.txt", "child\n"), json!({"text": "done"})]);
+    for store in [["--data", "../d"], ["--store", "redb:../e"]] {
+        let run = ["run", "--quiet", "--model", &model, "go", "--allow", "fs.*"];
+        let done = user.call(&[&run[..], &store[..]].concat());
+        assert_eq!(done.code, Some(0), "{store:?}: {done:?}");
+        let listed = user.json(&[&["worktree"][..], &store[..], &["list", "--json"]].concat());
+        assert_eq!(listed.as_array().map(Vec::len), Some(1), "{store:?}: {listed}");
+    }
+}
+
 fn worktrees(user: &User) -> Vec<Value> {
     user.json(&["worktree", "list", "--json"]).as_array().expect("an array").clone()
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Catalog, MAX_FILES, first_symlink, has_ending, read_bounded};
+use super::{Catalog, HardLinks, MAX_FILES, first_symlink, has_ending, read_bounded};
 use crate::foreign::{self, file::ForeignFile};
 use crate::manifest::Source;
 use crate::name;
@@ -27,6 +27,7 @@ impl Catalog {
     /// A folder within `workspace` is ignored: its files come with the workspace.
     pub fn add_own(&mut self, product: Product, home: &Path, workspace: &Path) {
         let Ok(home) = home.canonicalize() else { return };
+        self.links = HardLinks::Read;
         self.reading = Some(product);
         for folder in product.agent_folders() {
             let Ok(folder) = home.join(folder).canonicalize() else { continue };
@@ -41,6 +42,7 @@ impl Catalog {
             self.load_folder(product, &folder, workspace);
         }
         self.reading = None;
+        self.links = HardLinks::Refused;
         self.problems.sort_by(|a, b| a.path.cmp(&b.path));
     }
 
@@ -61,7 +63,7 @@ impl Catalog {
 
     fn read_foreign(&mut self, product: Product, folder: &Path, path: &Path, workspace: &Path) {
         let id = id(folder, path);
-        let text = match read_bounded(path) {
+        let text = match read_bounded(path, self.links) {
             Ok(text) => text,
             Err(message) => return self.refuse_foreign(path, &name::slug(&id), message),
         };

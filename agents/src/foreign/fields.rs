@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use subtend_session::ids::Text;
 
 use crate::form::shown;
-use crate::front::{BadManifest, unknown};
+use crate::front::{BadManifest, MAX_UNKNOWN, unknown};
 use crate::name::{self, slug};
 use crate::product::Product;
 
@@ -138,21 +138,36 @@ impl Fields {
 
     /// Reports the remaining keys, which have no effect in `what`.
     pub(crate) fn rest(&mut self, what: &str) {
-        for (key, _) in std::mem::take(&mut self.map) {
-            self.note(format!("unknown key `{}` has no effect in {what}", shorter(&key)));
+        let unknown = std::mem::take(&mut self.map);
+        for key in unknown.keys().take(MAX_UNKNOWN) {
+            self.note(format!("unknown key `{}` has no effect in {what}", shorter(key)));
+        }
+        self.more(unknown.len());
+    }
+
+    fn more(&mut self, unknown: usize) {
+        let more = unknown.saturating_sub(MAX_UNKNOWN);
+        if more > 0 {
+            self.note(format!("{more} more unknown keys are not listed"));
         }
     }
 
     /// Keeps the remaining keys. Returns whether one of the unknown keys seems to restrict.
     pub(crate) fn finish(&mut self, product: Product) -> bool {
         let mut restricts = false;
-        for (key, value) in std::mem::take(&mut self.map) {
+        let unknown = std::mem::take(&mut self.map);
+        let count = unknown.len();
+        for (ix, (key, value)) in unknown.into_iter().enumerate() {
             let restriction = unknown::restricts(&key, &value);
+            // The first that restricts is named in any case.
+            if ix < MAX_UNKNOWN || restriction && !restricts {
+                let effect = if restriction { "seems to restrict, so every action is asked" } else { "has no effect" };
+                self.note(format!("unknown key `{}` of {} is kept and {effect}", shorter(&key), product.name()));
+            }
             restricts |= restriction;
-            let effect = if restriction { "seems to restrict, so every action is asked" } else { "has no effect" };
-            self.note(format!("unknown key `{}` of {} is kept and {effect}", shorter(&key), product.name()));
             self.kept.insert(key, value);
         }
+        self.more(count);
         restricts
     }
 }

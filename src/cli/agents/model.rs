@@ -61,12 +61,10 @@ pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {
 /// Returns a problem for each agent that a profile names and that does not exist, and a warning for each such tool.
 fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<AgentProblem> {
     let mut problems = Vec::new();
+    let origins = loaded.origins(&Key::from(["tools", "spawn", "profiles"]));
     for (name, profile) in &loaded.config.tools.spawn.profiles {
         let key = Key::from(["tools", "spawn", "profiles", name]);
-        let path = match loaded.origin(&key) {
-            Origin::User(path) | Origin::Project(path) => path,
-            Origin::Default | Origin::Variable(_) => continue,
-        };
+        let Some(Origin::User(path) | Origin::Project(path)) = origins.get(&**name) else { continue };
         if let Some(agent) = profile.agent.as_ref().filter(|agent| catalog.get(agent).is_none()) {
             let message = format!("`{key}.agent`: {}; the profile cannot be used", why_not(catalog, agent));
             problems.push(AgentProblem { path: path.clone(), kind: ProblemKind::Refused, product: None, message });
@@ -80,9 +78,10 @@ fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<AgentPr
 /// Returns a warning for each tool that a template of minions names and that does not exist.
 fn templates(loaded: &Loaded, tools: &Registry) -> Vec<AgentProblem> {
     let mut problems = Vec::new();
+    let origins = loaded.origins(&Key::from(["tools", "minion", "templates"]));
     for (name, template) in &loaded.config.tools.minion.templates {
         let key = Key::from(["tools", "minion", "templates", name]);
-        let (Origin::User(path) | Origin::Project(path)) = loaded.origin(&key) else { continue };
+        let Some(Origin::User(path) | Origin::Project(path)) = origins.get(&**name) else { continue };
         let listed = template.enabled_tools.iter().flatten().filter_map(|tool| tools.missing(tool));
         let why = "a call that names no tools is an error";
         problems.extend(listed.map(|lacks| warning(path.clone(), format!("`{key}.enabledTools`: {lacks}; {why}"))));
@@ -145,8 +144,14 @@ impl KnownModels {
             (Key::from(["tools", "minion", "templates", &**name, "model"]), template.model.as_ref())
         });
         let all = std::iter::once(own).chain(named);
+        let origins = loaded.origins(&Key::from(["tools", "minion", "templates"]));
         let problem = |(key, model): (Key, Option<&Text>)| {
-            let (Origin::User(path) | Origin::Project(path)) = loaded.origin(&key) else { return None };
+            let is_template = key.names().get(2).is_some_and(|name| name == "templates");
+            let of_template = key.names().get(3).filter(|_| is_template).and_then(|name| origins.get(name)).cloned();
+            let (Origin::User(path) | Origin::Project(path)) = of_template.unwrap_or_else(|| loaded.origin(&key))
+            else {
+                return None;
+            };
             Some(warning(path, format!("`{key}`: {}", self.instead(model?).or_else(|| self.uncalled(model?))?)))
         };
         if minion.enabled { all.filter_map(problem).collect() } else { Vec::new() }

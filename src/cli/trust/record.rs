@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Hash;
@@ -12,7 +13,7 @@ use super::super::fail::Fail;
 use super::super::settings;
 
 /// The file, next to the user's own `subtend.yaml`.
-const FILE: &str = "trusted.json";
+pub(crate) const FILE: &str = "trusted.json";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
@@ -31,7 +32,12 @@ impl Record {
     /// Returns the answer for the directory at `path`; `None` if another directory is there now.
     pub(super) fn of(path: &Path) -> Result<Option<Self>, Fail> {
         let (name, identity) = (path.to_str(), identity(path));
-        Ok(Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.identity == identity))
+        Ok(Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.is_of(identity.as_deref())))
+    }
+
+    /// Returns whether the answer is about the directory with this identity. Without one only a no counts.
+    fn is_of(&self, identity: Option<&str>) -> bool {
+        identity.map_or(!self.trusted, |identity| self.identity == identity)
     }
 
     /// Returns the content of the file of servers that the answer is about.
@@ -54,19 +60,26 @@ impl Record {
         !self.covers.is_subset(names)
     }
 
+    /// Keeps an answer; returns whether it was kept. A yes needs a directory that is distinct from any put in its place.
     pub(super) fn keep(
         path: &Path,
         trusted: bool,
         (covers, servers): (&BTreeSet<String>, Option<Hash>),
-    ) -> Result<(), Fail> {
+    ) -> Result<bool, Fail> {
         let Some(name) = path.to_str() else {
             let why = "its name is not UTF-8; rename it";
             return Err(Fail::Usage(format!("{} cannot be trusted: {why}", path.display())));
         };
+        let identity = identity(path);
+        let is_kept = identity.is_some() || !trusted;
         let mut all = Self::all()?;
         all.retain(|entry| entry.path != name);
-        all.push(Self { path: name.to_owned(), identity: identity(path), trusted, covers: covers.clone(), servers });
-        store(&all)
+        if is_kept {
+            let identity = identity.unwrap_or_else(|| UNKNOWN.to_owned());
+            all.push(Self { path: name.to_owned(), identity, trusted, covers: covers.clone(), servers });
+        }
+        store(&all)?;
+        Ok(is_kept)
     }
 
     /// Forgets the answer; whether it was a yes.
@@ -95,7 +108,7 @@ impl Record {
     }
 
     pub(super) fn is_same(&self) -> bool {
-        identity(Path::new(&self.path)) == self.identity
+        self.is_of(identity(Path::new(&self.path)).as_deref())
     }
 }
 
@@ -109,13 +122,50 @@ fn store(all: &[Record]) -> Result<(), Fail> {
     write_private(&file, &(serde_json::to_string_pretty(all)? + "\n"))
 }
 
-/// Inode and time of creation: a directory that is put in the place of another has others.
-fn identity(path: &Path) -> String {
-    let Ok(metadata) = path.metadata() else { return "gone".to_owned() };
+/// The identity in an answer about a directory without one.
+const UNKNOWN: &str = "unknown";
+
+/// Returns inode and time of creation: a directory that is put in the place of another has others. `None` where the file system keeps no
+/// such time, since an inode is used again.
+fn identity(path: &Path) -> Option<String> {
+    let metadata = path.metadata().ok()?;
     #[cfg(unix)]
     let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
     #[cfg(not(unix))]
     let inode = 0_u64;
-    let created = metadata.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-    format!("{inode}-{}", created.map_or(0, |at| at.as_nanos()))
+    identity_of(inode, metadata.created())
+}
+
+fn identity_of(inode: u64, created: io::Result<SystemTime>) -> Option<String> {
+    let created = created.ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos();
+    (created > 0).then(|| format!("{inode}-{created}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn record(trusted: bool, identity: &str) -> Record {
+        let (covers, servers) = (BTreeSet::new(), None);
+        Record { path: "/w".into(), identity: identity.into(), trusted, covers, servers }
+    }
+
+    /// An inode is used again: without a time of creation, a yes would hold for what is put in the place of the directory. The control: a
+    /// directory with one.
+    #[test]
+    fn directory_without_a_time_of_creation_is_not_trusted_for_good() {
+        let none = || Err(io::Error::from(io::ErrorKind::Unsupported));
+        for identity in [identity_of(7, none()), identity_of(7, Ok(UNIX_EPOCH))] {
+            assert_eq!(identity, None);
+            // Also by an answer that an earlier version kept.
+            assert!(
+                !record(true, "7-0").is_of(identity.as_deref()) && record(false, UNKNOWN).is_of(identity.as_deref())
+            );
+        }
+        let known = identity_of(7, Ok(UNIX_EPOCH + Duration::from_nanos(3)));
+        assert_eq!(known.as_deref(), Some("7-3"));
+        assert!(record(true, "7-3").is_of(known.as_deref()) && !record(true, "7-4").is_of(known.as_deref()));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use subtend::config::Config;
+use subtend::config::{Config, FILE};
 use subtend_agents::catalog::Catalog;
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict, is_wide_address};
 use subtend_session::near::unknown_agent;
@@ -12,7 +12,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::super::data::StoreArgs;
 use super::super::fail::Fail;
-use super::super::{remote, settings};
+use super::super::{guidance, remote, servers, settings, trust};
 
 /// Reads the rules of both options, on top of the default policy.
 pub(super) fn read(
@@ -47,11 +47,12 @@ fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Opt
     Ok(policy)
 }
 
-/// Rules of every session: targets of protected links ask, the user's own files are denied.
+/// Rules of every session: targets of protected links and the user's own prompts ask, the user's configuration is denied. Their links may
+/// lead into a workspace, such as one of dotfiles.
 pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.kept()?;
     paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
-    let all: Vec<PathBuf> = paths.iter().cloned().chain(store.token_files()).collect();
+    let all = [&*paths, &own_files(), &store.token_files()].concat();
     let kept = HostPolicy::kept(workspace.path(), &all).map_err(|error| Fail::Usage(error.to_string()))?;
     let readable = sandbox::places(workspace.path()).readable;
     if let Some((path, place)) = paths.iter().find_map(|path| Some((path, within(path, &readable)?))) {
@@ -59,7 +60,15 @@ pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSe
         let why = format!("{path} lies in {place}, which every command may read; name another directory (--data DIR)");
         return Err(Fail::Usage(why));
     }
-    Ok([HostPolicy::linked(workspace.path()), kept])
+    let mut asked = HostPolicy::linked(workspace.path());
+    asked.rules.extend(HostPolicy::own(workspace.path(), &guidance::own_paths()).rules);
+    Ok([asked, kept])
+}
+
+/// Returns the user's own files that decide what is used and started.
+fn own_files() -> Vec<PathBuf> {
+    let names = [FILE, trust::RECORD_FILE, servers::KNOWN];
+    settings::user_file().into_iter().flat_map(|file| names.map(|name| file.with_file_name(name))).collect()
 }
 
 fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {

@@ -11,6 +11,9 @@ use crate::config::key::Key;
 use crate::config::origin::{Origin, Warning};
 use crate::config::{EngineName, OptionValue};
 
+/// Most warnings of one kind that are written out.
+pub(in crate::config) const MAX_WARNINGS: usize = 64;
+
 /// Checks what no value shows by itself; what can be lived with is a warning.
 pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
     agent(loaded)?;
@@ -202,12 +205,17 @@ fn figures(loaded: &Loaded) -> Result<(), ConfigError> {
 fn profiles(loaded: &Loaded) -> Vec<Warning> {
     let config = &loaded.config;
     let named = config.tools.spawn.profiles.iter().filter_map(|(name, profile)| Some((name, profile.pool.as_ref()?)));
-    let lacking = named.filter(|(_, pool)| !config.llm.pools.contains_key(*pool));
-    lacking
-        .map(|(name, pool)| {
-            let key = Key::from(["tools", "spawn", "profiles", name]);
-            let message = format!("`{key}` names the pool `{pool}`, which does not exist: the caller's model is used");
-            Warning { origin: loaded.origin(&key), message }
-        })
-        .collect()
+    let lacking: Vec<_> = named.filter(|(_, pool)| !config.llm.pools.contains_key(*pool)).collect();
+    let more = lacking.len().saturating_sub(MAX_WARNINGS);
+    let mut warnings: Vec<Warning> = Vec::new();
+    for (name, pool) in lacking.into_iter().take(MAX_WARNINGS) {
+        let key = Key::from(["tools", "spawn", "profiles", name]);
+        let message = format!("`{key}` names the pool `{pool}`, which does not exist: the caller's model is used");
+        warnings.push(Warning { origin: loaded.origin(&key), message });
+    }
+    if let (Some(last), true) = (warnings.last(), more > 0) {
+        let message = format!("{more} more profiles under `tools.spawn.profiles` name pools that do not exist");
+        warnings.push(Warning { origin: last.origin.clone(), message });
+    }
+    warnings
 }

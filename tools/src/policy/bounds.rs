@@ -1,5 +1,6 @@
 //! Bounds besides a policy: files that configure agents, and files of the host itself.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
@@ -7,6 +8,9 @@ use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use super::HostPolicy;
 
 const WRITE: &str = "fs.write";
+
+/// Most links on the way to a path; the system follows as many.
+const MAX_LINKS: usize = 40;
 
 /// Workspace files by which this and other products configure agents: they decide what the next session does.
 pub const PROTECTED: [&str; 10] = [
@@ -82,7 +86,18 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Denies tools the host's own `paths` (its store, its configuration) in `workspace`. A path need not exist yet.
+    /// Requires approval for writes to the person's own `paths` in `workspace`, such as a folder of skills that is used everywhere, and to
+    /// the links on the way to them. A path need not exist yet; one around the workspace counts as work on it.
+    pub fn own(workspace: &Path, paths: &[PathBuf]) -> RuleSet {
+        let workspace = resolved(workspace);
+        let named = paths.iter().flat_map(|path| way(path)).filter_map(|path| named_below(&workspace, &path));
+        let named: BTreeSet<String> = named.collect();
+        let rule = |path: String| Rule { action: WRITE.into(), resource: path.into(), verdict: Verdict::Ask };
+        RuleSet { default: Verdict::Allow, rules: named.into_iter().map(rule).collect() }
+    }
+
+    /// Denies tools the host's own `paths` (its store, its configuration) in `workspace`, and writes to the links on the way to them: who
+    /// replaces one names another file. A path need not exist yet.
     ///
     /// # Errors
     /// [`CannotKeep`] if the workspace lies in such a path, or no rule can name it.
@@ -100,6 +115,10 @@ impl HostPolicy {
             };
             rules.push(Rule { action: "fs.*".into(), resource: below.into(), verdict: Verdict::Deny });
         }
+        let links = paths.iter().flat_map(|path| way(path)).filter_map(|path| named_below(&workspace, &path));
+        let links: BTreeSet<String> = links.collect();
+        let rule = |link: String| Rule { action: WRITE.into(), resource: link.into(), verdict: Verdict::Deny };
+        rules.extend(links.into_iter().map(rule));
         Ok(RuleSet { default: Verdict::Allow, rules })
     }
 }
@@ -113,6 +132,40 @@ pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool)
         let is_bound = set.default == Verdict::Allow && rule.verdict == Verdict::Ask && &*rule.action == WRITE;
         !is_bound || !PROTECTED.contains(&&*rule.resource) || exists(&rule.resource)
     })
+}
+
+/// Returns the path below `workspace` as a rule names it: where no rule can name it, the nearest directory above.
+fn named_below(workspace: &Path, path: &Path) -> Option<String> {
+    let below = path.strip_prefix(workspace).ok()?;
+    let plain =
+        |part: Component<'_>| part.as_os_str().to_str().filter(|name| !name.contains(['\\', '*'])).map(str::to_owned);
+    let parts: Vec<String> = below.components().map_while(plain).collect();
+    let whole = if parts.is_empty() { "*".to_owned() } else { parts.join("/") };
+    (below.components().next().is_some()).then_some(whole)
+}
+
+/// Returns every symbolic link that `path` leads through, and then what it leads to.
+fn way(path: &Path) -> Vec<PathBuf> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (mut found, mut at) = (Vec::new(), PathBuf::new());
+    let mut rest: Vec<PathBuf> = path.components().rev().map(|part| part.as_os_str().into()).collect();
+    while let Some(part) = rest.pop() {
+        if part == Path::new("..") {
+            at.pop();
+            continue;
+        }
+        // An absolute part replaces the path.
+        let next = at.join(&part);
+        match next.read_link() {
+            Ok(target) if found.len() < MAX_LINKS => {
+                found.push(next);
+                rest.extend(target.components().rev().map(|part| PathBuf::from(part.as_os_str())));
+            }
+            Ok(_) | Err(_) => at = next,
+        }
+    }
+    found.push(at);
+    found
 }
 
 fn resolved(path: &Path) -> PathBuf {

@@ -112,7 +112,14 @@ fn of_others(place: &Path, workspace: &Path) -> Option<String> {
         return Some(format!("belongs to another user, {}", found.uid()));
     }
     // On file systems without modes all can write everywhere, the workspace too.
-    (found.mode() & !workspace.mode() & 0o002 != 0).then(|| "can be written by all users".to_owned())
+    let writable = |mask: u32| found.mode() & mask != 0 && workspace.mode() & mask == 0;
+    if writable(0o002) {
+        return Some("can be written by all users".to_owned());
+    }
+    // A group of the owner's own has their number.
+    let group = found.gid();
+    let is_shared = group != found.uid() && (group != workspace.gid() || writable(0o020));
+    (found.mode() & 0o020 != 0 && is_shared).then(|| format!("can be written by a group, {group}"))
 }
 
 #[cfg(not(unix))]

@@ -1,0 +1,98 @@
+//! Files of a workspace that are small and have thousands of parts: each is read before the person trusts it.
+
+use serde_json::{Value, json};
+use subtend::config::{Layer, Loaded, Origin};
+#[cfg(unix)]
+use subtend_agents::catalog::AgentProblem;
+use subtend_agents::catalog::Catalog;
+use subtend_agents::form::misfits;
+#[cfg(unix)]
+use subtend_agents::skill::Skills;
+#[cfg(unix)]
+use subtend_agents::slash::SlashCommands;
+
+fn loaded(text: &str) -> Result<Loaded, String> {
+    let layer = Layer::file(Origin::Project("subtend.yaml".into()), text).map_err(|error| error.to_string())?;
+    Loaded::of([layer]).map_err(|error| error.to_string())
+}
+
+/// A list of wrong items is reported once, with the start of its text: each report was as long as the list. The control: a wrong item.
+#[test]
+fn list_of_wrong_items_is_reported_once() {
+    let schema = json!({"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}});
+    for items in [1, 16_000] {
+        let found = misfits(&schema, &json!({"names": vec![1; items]})).expect("a schema");
+        assert_eq!(found.len(), 1, "{items} items");
+        assert!(format!("{found:?}").len() < 300, "{found:?}");
+    }
+    let refused = loaded(&format!("agent: {}", json!(vec![1; 16_000]))).expect_err("no list");
+    assert!(refused.len() < 400, "{refused}");
+}
+
+/// Thousands of profiles and keys give a bounded number of warnings. The control: each of a few is named.
+#[test]
+fn warnings_about_a_huge_configuration_are_bounded() {
+    let profiles = |count: usize| {
+        let all = (0..count).map(|n| format!("    p{n:05}: {{pool: missing}}\n")).collect::<String>();
+        format!("tools:\n  spawn:\n   profiles:\n{all}")
+    };
+    let keys = |count: usize| (0..count).map(|n| format!("key{n:05}: 1\n")).collect::<String>();
+    let attacks: [&dyn Fn(usize) -> String; 2] = [&profiles, &keys];
+    for text in attacks {
+        let counts = [3, 9_000].map(|count| loaded(&text(count)).expect("a configuration").warnings.len());
+        assert_eq!(counts, [3, 65]);
+    }
+    // A name as long as the file is compared with no known one.
+    assert_eq!(loaded(&format!("? {}\n: 1\n", "k".repeat(900_000))).expect("a configuration").warnings.len(), 1);
+}
+
+/// The control: each of a few keys is named.
+#[test]
+fn unknown_keys_of_an_agent_file_are_named_to_a_bound() {
+    let attacks: [(&str, &str); 2] = [(".subtend/agents/a.md", "mode: all\n"), (".claude/agents/a.md", "name: a\n")];
+    for (path, head) in attacks {
+        let problems = |count: usize| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            let keys = (0..count).map(|n| format!("key{n:05}: 1\n")).collect::<String>();
+            std::fs::write(&path, format!("---\n{head}description: d\n{keys}---\nWork.\n")).expect("a file");
+            Catalog::load(dir.path()).problems().len()
+        };
+        assert_eq!([3, 10_000].map(problems), [3, 17], "{path}");
+    }
+}
+
+/// Folders of thousands of links give a bounded number of problems. The control: each of a few is reported.
+#[cfg(unix)]
+#[test]
+fn links_of_folders_of_agents_are_reported_to_a_bound() {
+    let attacks: [&str; 3] = [".claude/agents", ".claude/skills", ".claude/commands"];
+    for folder in attacks {
+        let problems = |count: usize| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let folder = dir.path().join(folder);
+            std::fs::create_dir_all(&folder).expect("a folder");
+            (0..count).for_each(|n| std::os::unix::fs::symlink("/", folder.join(format!("{n}.md"))).expect("a link"));
+            let (agents, skills, commands) =
+                (Catalog::load(dir.path()), Skills::load(dir.path()), SlashCommands::load(dir.path()));
+            let all: [&[AgentProblem]; 3] = [agents.problems(), skills.problems(), commands.problems()];
+            all.map(<[_]>::len).iter().sum::<usize>()
+        };
+        assert_eq!([3, 2_500].map(problems), [3, 1_001], "{folder}");
+    }
+}
+
+/// A value is shown by its start, however long it is.
+#[test]
+fn long_values_are_shown_by_their_start() {
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    let deep = (0..100).fold(json!(1), |deep, _| json!([deep]));
+    let attacks: [Value; 3] = [json!({"a": "x".repeat(1 << 20)}), deep, json!(["ä".repeat(1 << 20)])];
+    for value in attacks {
+        let found = format!("{:?}", misfits(&schema, &json!({"name": value})).expect("a schema"));
+        assert!(found.len() < 400 && found.contains('…'), "{found}");
+    }
+    // The control.
+    assert!(format!("{:?}", misfits(&schema, &json!({"name": [7]})).expect("a schema")).contains("\"[7]\""));
+}
