@@ -278,7 +278,7 @@ async fn replacement_never_widens_the_authority() {
     for (path, args, why) in [
         ("open", json!({"path": "secret"}), "is not allowed in this session"),
         ("open", json!({"path": "asked"}), "requires approval"),
-        ("open", json!(["no object"]), "arguments that do not fit"),
+        ("open", json!(["no object"]), "invalid arguments"),
     ] {
         let (journal, ran) = (journal(), Arc::default());
         let given = args.clone();

@@ -75,7 +75,7 @@ fn p5_an_ask_beyond_its_deadline_is_noticed() {
     // Its run does not end either: in some worlds S-6 is noticed first.
     let mut failures = (0..400).filter_map(|seed| simulate(SeedPlan { bug: Some(bug), ..plan(seed) }).failure);
     let noticed = failures.find(|failure| failure.id != "S-6").expect("an ask remains open");
-    assert!(noticed.id == "P-5" && noticed.to_string().contains("it stood beyond its deadline"), "{noticed:?}");
+    assert!(noticed.id == "P-5" && noticed.to_string().contains("it was open beyond its deadline"), "{noticed:?}");
 }
 
 /// Known from the requests; the journal alone does not show it.

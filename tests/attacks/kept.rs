@@ -260,7 +260,7 @@ fn failed_listing_of_a_command_names_the_tool() {
     let user = User::new();
     user.file("src/a.rs", "");
     let done = plays(&user, &[sh("ls"), sh("ls src")], &["--data", "data"]);
-    assert!(done.out.contains("holds something denied: the tool list does"), "{}", done.out);
+    assert!(done.out.contains("holds something denied (the tool list does)"), "{}", done.out);
     assert!(done.out.contains("a.rs"), "{}", done.out);
 }
 

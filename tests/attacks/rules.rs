@@ -9,8 +9,8 @@ use crate::cli::call::User;
 fn rule_without_effect_is_refused() {
     let user = User::new();
     for (option, rule, why) in [
-        ("--allow", "fs.write=src/**,docs/**", "a comma separates nothing"),
-        ("--ask", "fs.read=a,b", "a comma separates nothing"),
+        ("--allow", "fs.write=src/**,docs/**", "a comma does not separate patterns"),
+        ("--ask", "fs.read=a,b", "a comma does not separate patterns"),
         ("--allow", "net.fetch=https://*.rs/*", "`https://*.rs/*` names no single host"),
         ("--ask", "net.fetch=evil.com", "`evil.com` matches no address"),
     ] {

@@ -85,7 +85,7 @@ fn worktree_holds_all_sessions_below_and_no_call_lifts_it() {
         {"agent": "*", "steps": [task("upper", json!({"isolation": "none"})), task("upper", json!({})), {"text": "done"}]},
     ]);
     let out = run(&user, &user.script(&json!({ "rules": rules }).to_string()));
-    assert!(out.contains("this agent works in a worktree of its own, and no call changes that"), "{out}");
+    assert!(out.contains("this agent always works in a worktree of its own"), "{out}");
     assert!(out.contains("deep.txt +1 -0") && !user.workspace().join("deep.txt").exists(), "{out}");
     let listed = user.json(&["worktree", "list", "--json"]);
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed:#}");
