@@ -54,14 +54,16 @@ fn spoiled(path: &str, text: &str, tool: &str) -> (bool, CommandOutput) {
     let agent = path.rsplit('/').next().and_then(|name| name.split('.').next()).expect("a name");
     let call = match tool {
         "write" => json!({"tool": "write", "args": {"path": "spoiled/new", "content": "x"}}),
-        _ => json!({"tool": "shell", "args": {"command": "cd spoiled; touch new"}}),
+        _ => json!({"tool": "shell", "args": {"command": "cd spoiled; touch kept; echo x > kept"}}),
     };
     let start = json!({"tool": "task", "args": {"subagent_type": agent, "prompt": "go"}});
     let does = |agent: &str, call: Value| json!({"agent": agent, "steps": [{"calls": [call]}, {"text": "done"}]});
     let model = user.script(&json!({"rules": [does("general", start), does(agent, call)]}).to_string());
     let done = user.call(&[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
-    (user.workspace().join("spoiled/new").exists(), done)
+    // A rule on files by pattern, which agents of OpenCode have, leaves commands the files that exist.
+    let kept = std::fs::read_to_string(user.workspace().join("spoiled/kept")).expect("it was written");
+    (user.workspace().join("spoiled/new").exists() || !kept.is_empty(), done)
 }
 
 /// For each format. The control is the same file without its line.
