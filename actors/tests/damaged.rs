@@ -285,7 +285,7 @@ async fn owner_ends_when_its_child_in_flight_is_unreadable() {
     let ended = session.run_ended(RunNo(1)).await.expect("the run ends");
     assert_eq!(ended.outcome, Outcome::Completed);
     let report = ended.text.expect("a text");
-    assert!(report.contains("failed: its session cannot be read (session "), "{report}");
+    assert!(report.contains("failed: its session cannot be read (\"session "), "{report}");
     assert!(report.contains("its progress is unknown, and its last calls may have had effects"), "{report}");
     assert_eq!(report.matches("cannot be read").count(), 1, "reported once: {report}");
     runtime.shutdown(Duration::from_secs(1)).await;

@@ -362,7 +362,7 @@ fn h1_chat_in_another_terminal_has_questions_and_commands() {
         ("/queue", "the queue is empty"),
         ("/usage", "tokens for the session"),
         ("/condense", "not compacted"),
-        ("/condense undo", "nothing is compacted"),
+        ("/condense undo", "no compaction to undo"),
         ("/agent nosuch", "unknown agent nosuch"),
         ("/agent plan", "plan answers from the next line on"),
         ("/interrupt", "no run is in flight"),

@@ -105,7 +105,9 @@ fn unreadable_files_make_lower_bounds() {
         let alone = no_forks();
         fs::copy(command.get_program(), &program).expect("a copy");
         drop(alone);
-        fs::set_permissions(&home, fs::Permissions::from_mode(0o777)).expect("permissions");
+        // A store in a directory that others can write is refused.
+        std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).expect("an owner");
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).expect("permissions");
         let mut other = std::process::Command::new(program);
         other.args(command.get_args()).current_dir(user.workspace()).env("SUBTEND_DATA", user.data());
         other.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());

@@ -28,6 +28,7 @@ pub(crate) struct ArgumentSchema {
     validator: Validator,
 }
 
+#[cfg(any(test, feature = "mcp"))]
 impl ArgumentSchema {
     /// Returns whether `args` fit; false for those that would take too long to check.
     pub(crate) fn is_valid(&self, args: &Value) -> bool {

@@ -182,13 +182,13 @@ fn missing_acknowledged_data_is_found() {
         Vec::<String>::new()
     );
     let expected = [
-        format!("the accepted input {input} of {OWNER} is gone"),
-        format!("the end of run 1 of {OWNER}, which was reported, is gone"),
-        format!("the cancel of run 1 of {CHILD} is gone"),
-        format!("the interrupt of run 1 of {CHILD} is gone"),
-        format!("the branch {CHILD} is gone"),
-        format!("the approval of call 2.1 of {OWNER} is gone"),
-        format!("record 3 of {OWNER}, which was shown, is gone: the last is 1"),
+        format!("the accepted input {input} of {OWNER} is missing"),
+        format!("the reported end of run 1 of {OWNER} is missing"),
+        format!("the cancel of run 1 of {CHILD} is missing"),
+        format!("the interrupt of run 1 of {CHILD} is missing"),
+        format!("the branch {CHILD} is missing"),
+        format!("the verdict on call 2.1 of {OWNER} is missing"),
+        format!("the shown record 3 of {OWNER} is missing: the last is 1"),
     ];
     assert_eq!(acknowledged.lost(&Sessions::from([(OWNER, &owner[1..2])]), &Gone::default()), expected);
 }
