@@ -136,7 +136,7 @@ mod tests {
             ("", "it is not an address"),
             ("http://", "it is not an address"),
             ("http://me:secret@h", "errors would show"),
-            ("http://h/?key=1", "no `?`"),
+            ("http://h/?key=1", "must not have a `?`"),
         ] {
             let message = Address::parse(text).map_or_else(str::to_owned, |address| address.to_string());
             assert!(message.contains(why), "{text}: {message}");
