@@ -131,7 +131,7 @@ fn b9_lost_child_has_a_status_of_the_tool() {
 fn every_outcome_describes_its_cause() {
     let model = FailKind::Model { error: ModelFail::Rate, message: "slow down".into() };
     let causes = [
-        (Outcome::Failed { kind: model }, "failed: the model's rate limit was reached (slow down)"),
+        (Outcome::Failed { kind: model }, "failed: the model's rate limit was reached (\"slow down\")"),
         (Outcome::Cancelled { by: By::Person }, "was cancelled by a person"),
         (
             Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::TimedOut } },
