@@ -82,11 +82,26 @@ fn binary_files_alone_are_counted_and_never_quoted() {
     sound(&user);
 }
 
+/// Gives `path`, and all below it that another user has, to the user `own`.
+#[cfg(unix)]
+fn own_again(path: &std::path::Path, own: u32) {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let found = fs::symlink_metadata(path).expect("a file");
+    if found.uid() != own {
+        std::os::unix::fs::lchown(path, Some(own), None).expect("an owner");
+    }
+    if found.is_dir() && !path.ends_with("vault") {
+        let entries = fs::read_dir(path).expect("a directory");
+        entries.for_each(|entry| own_again(&entry.expect("an entry").path(), own));
+    }
+}
+
 /// Files that the user may not read are reported, and the rest is true.
 #[cfg(unix)]
 #[test]
 fn unreadable_files_make_lower_bounds() {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::os::unix::process::CommandExt as _;
 
     let user = User::new();
@@ -116,6 +131,10 @@ fn unreadable_files_make_lower_bounds() {
     }
     close("server/vault").expect("permissions");
     let done = Under::start(command, "").done();
+    // A store of another user is refused: it is the own one again. Only the superuser needs it, and may do it.
+    let own = fs::metadata(user.workspace()).expect("a workspace").uid();
+    let home = user.workspace().parent().expect("a home").to_owned();
+    own_again(&home, own);
     fs::set_permissions(user.workspace().join("server/vault"), fs::Permissions::from_mode(0o755)).expect("permissions");
     assert_eq!(done.code, Some(0), "{done:?}");
     let checked = checker::answer(&done.out, &truth, &[ERROR]);
