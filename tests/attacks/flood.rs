@@ -147,10 +147,10 @@ async fn no_call_raises_the_turns_of_an_agent() {
         assert_eq!(opened.collect::<Vec<_>>(), [allowed, allowed], "{agent} {asked}");
         let answered = records.iter().filter(|record| matches!(record, Record::TurnAnswered(_))).count();
         assert_eq!(answered, 2 * allowed as usize, "{agent} {asked}");
-        let told = host.request(root.id()).messages.iter().any(|message| {
+        let reported = host.request(root.id()).messages.iter().any(|message| {
             matches!(message, Message::Result { content, .. } if content.contains(&format!("at most {allowed} iterations")))
         });
-        assert!(told, "{agent} {asked}");
+        assert!(reported, "{agent} {asked}");
         host.down().await;
     }
 }

@@ -219,8 +219,9 @@ async fn stricter_agent_directs_no_child_of_another() {
         assert_eq!(!result.0, arrives, "{result:?}");
         assert!(arrives || result.1.contains("may do more than you may now (fs.write"), "{result:?}");
         host.handle(old).run_ended(RunNo(1)).await.expect("it ends");
-        let told = |message: &Message| matches!(message, Message::User { text, .. } if text.contains("Write open/new"));
-        assert_eq!(host.request(old).messages.iter().any(told), arrives);
+        let has_task =
+            |message: &Message| matches!(message, Message::User { text, .. } if text.contains("Write open/new"));
+        assert_eq!(host.request(old).messages.iter().any(has_task), arrives);
         host.down().await;
     }
 }

@@ -5,7 +5,6 @@
 //! it was asked for. The id of the commit then stands for all that was shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +24,7 @@ pub(super) struct RawChange {
 }
 
 impl Worktrees {
-    /// Runs `act` where a copy lies of all that differs between base and tip, and of the attributes that apply to it. Requires the lock.
+    /// Runs `act` where a copy lies of all that differs between base and tip, and of the attributes that its files had before. Requires the lock.
     ///
     /// # Errors
     /// [`WorktreeError::Spoiled`] if an object has other bytes than its id says, [`WorktreeError::TooLarge`], and those of `act`.
@@ -52,7 +51,7 @@ impl Worktrees {
         for (name, value) in &mut to.variables {
             match *name {
                 "GIT_OBJECT_DIRECTORY" => *value = dir.clone().into(),
-                "GIT_INDEX_FILE" => *value = dir.join("index").into(),
+                "GIT_INDEX_FILE" => *value = dir.join("index").into(), // Never written: no command needs an index.
                 _ => {}
             }
         }
@@ -78,13 +77,7 @@ impl Worktrees {
         };
         copy("tree", of(true))?;
         copy("blob", of(false))?;
-        for (object, path) in self.attributes(&to, entry, tip)? {
-            copy("blob", [(object.clone(), path.clone().into())].into())?;
-            let mut info = OsString::from(format!("100644,{object},"));
-            info.push(path);
-            self.git
-                .run(&to, &["update-index".as_ref(), "--add".as_ref(), "--cacheinfo".as_ref(), info.as_os_str()])?;
-        }
+        copy("blob", self.attributes(&to, entry, tip)?)?;
         Ok(to)
     }
 
@@ -147,19 +140,20 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Returns the attribute files, by object and path, of the directories in which something changed.
+    /// Returns the attribute files of the base, by object, of the directories in which something changed.
     fn attributes(
         &self,
         at: &GitPlace,
         entry: &WorktreeEntry,
         tip: &str,
-    ) -> Result<Vec<(String, OsString)>, WorktreeError> {
+    ) -> Result<BTreeMap<String, PathBuf>, WorktreeError> {
         let changes = self.raw(at, entry, tip, &[])?;
         let dirs: BTreeSet<&Path> = changes.iter().flat_map(|change| change.path.ancestors().skip(1)).collect();
         let paths: Vec<PathBuf> = dirs.into_iter().map(|dir| dir.join(ATTRIBUTES)).collect();
-        let mut found = Vec::new();
+        let mut found = BTreeMap::new();
         for paths in paths.chunks(TOGETHER) {
-            let mut args: Vec<std::ffi::OsString> = ["ls-tree", "-z", "--full-tree", tip, "--"].map(Into::into).into();
+            let mut args: Vec<std::ffi::OsString> =
+                ["ls-tree", "-z", "--full-tree", &*entry.base, "--"].map(Into::into).into();
             args.extend(paths.iter().map(Into::into));
             let out = self.git.run(at, &args)?;
             for line in out.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
@@ -169,7 +163,7 @@ impl Worktrees {
                 let mut fields = head.split(' ');
                 // Git reads attributes from files alone.
                 if let (Some("100644" | "100755"), _, Some(object)) = (fields.next(), fields.next(), fields.next()) {
-                    found.push((object.to_owned(), os(path)?));
+                    found.insert(object.to_owned(), os(path)?.into());
                 }
             }
         }
