@@ -11,7 +11,6 @@ use subtend_session::outcome::ModelFail;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use super::server::{Reply, answer, request};
 
@@ -138,8 +137,8 @@ async fn endless_text_is_refused() {
     assert!(sent < MAX_READ, "{sent}");
 }
 
-/// A server that sends endless interim responses has its own threads, so calls of other servers are answered meanwhile. The control: one more call of
-/// that server is not even sent within that time, or not answered.
+/// A server that sends endless interim responses has its own threads, so calls of other servers are answered while its calls are in flight. The control is
+/// `interim_responses_hold_the_thread_that_reads_them` of the command.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_interim_responses_block_no_other_server() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -164,13 +163,11 @@ async fn endless_interim_responses_block_no_other_server() {
         let provider = Provider::new(target).unwrap();
         async move { provider.call(request(), Deltas::none()).await }
     };
-    let held: Vec<_> = (0..4).map(|_| tokio::spawn(calls(&url))).collect();
+    let held = [(); 2].map(|()| tokio::spawn(calls(&url)));
     tokio::task::spawn_blocking(move || receiver.iter().take(2).for_each(drop)).await.unwrap();
-    let begun = Instant::now();
     let other = super::server::Server::start([Reply::with_head("401 Unauthorized", "{}")]).await;
-    let error = tokio::time::timeout(Duration::from_secs(20), calls(&other.url)).await.unwrap().unwrap_err();
+    let error = tokio::time::timeout(Duration::from_secs(120), calls(&other.url)).await.unwrap().unwrap_err();
     assert_eq!(error.kind, ModelFail::Auth, "{error}");
-    let took = begun.elapsed();
-    assert!(tokio::time::timeout(took, calls(&url)).await.is_err());
+    assert!(held.iter().all(|call| !call.is_finished()), "a call of the endless server ended");
     held.iter().for_each(JoinHandle::abort);
 }
