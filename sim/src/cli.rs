@@ -6,4 +6,5 @@ pub(crate) mod coverage;
 pub(crate) mod lease;
 pub(crate) mod matrix;
 pub(crate) mod model;
+pub(crate) mod nodes;
 pub(crate) mod run;

@@ -155,6 +155,23 @@ impl LeaseBug {
         Self::OwnClaimForgotten,
     ];
 
+    /// Bugs that the simulation of nodes must notice too.
+    ///
+    /// Of the others, two are in parts that are real there (`EffectBeforeIntent`, `AcknowledgedWhenSent`). The rest harm nothing in whole nodes:
+    /// a commit of a former owner still needs the last LSN, and a node's own clock ends its work before its lease is renewed too late.
+    pub const SIMULATED: [Self; 10] = [
+        Self::NoFence,
+        Self::FenceWithoutLsn,
+        Self::RenewedByLocalClock,
+        Self::CountedFromReply,
+        Self::ClockStopsInPause,
+        Self::TakenBeforeExpiry,
+        Self::EffectAfterExpiry,
+        Self::LostTakenAsStored,
+        Self::ResentUnread,
+        Self::OwnClaimForgotten,
+    ];
+
     /// Returns the size in which this bug shows soonest.
     fn shows_in(self) -> LeaseSize {
         match self {

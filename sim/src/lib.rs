@@ -2,11 +2,14 @@
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
+mod chance;
 pub mod check;
 pub mod clients;
 pub mod coverage;
 pub mod fault;
 pub mod lease;
 pub mod model;
+pub mod nodes;
 pub mod simulate;
 pub mod size;
+mod storage;

@@ -1,5 +1,5 @@
 //! The commands: `model` tries every interleaving of a small system, `lease` of nodes that share a database, `run` simulates seeds,
-//! `clients` does so with clients of a host, `controls` shows that they notice seeded bugs, and `coverage` counts what they can refute.
+//! `clients` does so with clients of a host, `nodes` with nodes of a database, `controls` shows that they notice seeded bugs, and `coverage` counts what they can refute.
 
 mod cli;
 
@@ -12,6 +12,7 @@ use crate::cli::controls::{self, ControlsArgs};
 use crate::cli::coverage::{self, CoverageArgs};
 use crate::cli::lease::{self, LeaseArgs};
 use crate::cli::model::{self, ModelArgs};
+use crate::cli::nodes::{self, NodesArgs};
 use crate::cli::run::{self, RunArgs};
 
 /// A quarter of a simulation's time is allocation.
@@ -32,6 +33,7 @@ enum SimCommand {
     Lease(LeaseArgs),
     Run(RunArgs),
     Clients(ClientsArgs),
+    Nodes(NodesArgs),
     Controls(ControlsArgs),
     Coverage(CoverageArgs),
 }
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         SimCommand::Lease(args) => lease::lease(&args),
         SimCommand::Run(args) => run::run(&args),
         SimCommand::Clients(args) => clients::clients(&args),
+        SimCommand::Nodes(args) => nodes::nodes(&args),
         SimCommand::Controls(args) => controls::controls(&args),
         SimCommand::Coverage(args) => coverage::coverage(&args),
     }

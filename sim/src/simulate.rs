@@ -4,7 +4,6 @@
 //! one thread, its clock advances only when it is idle, and the journal is written when the disk has its turn.
 
 mod action;
-mod chance;
 mod crowd;
 mod disk;
 mod fake_approver;
@@ -33,6 +32,7 @@ use subtend_journal::Journal;
 
 use crate::simulate::fake_users::ProcessEnd;
 use crate::simulate::world::World;
+use crate::storage::Simulated;
 
 /// The number of processes at most: a run that dies in each recovery would never end.
 const LIVES: u32 = 60;
@@ -77,7 +77,7 @@ pub fn simulate(plan: SeedPlan) -> RunReport {
 
 /// Checks the final store: it holds everything acknowledged, and nothing deleted.
 fn last_look(world: &World) {
-    let journal = match Journal::open(Box::new(world.disk.clone()), subtend_journal::Options::default()) {
+    let journal = match Journal::open(Box::new(Simulated(world.disk.clone())), subtend_journal::Options::default()) {
         Ok(journal) => journal,
         Err(error) => return world.oracle.wrong("open", error.to_string()),
     };

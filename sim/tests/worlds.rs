@@ -3,4 +3,5 @@
 mod clients;
 mod lease;
 mod model;
+mod nodes;
 mod simulate;

@@ -1,19 +1,19 @@
 //! A store in memory that outlives every process, reports durable records, and can fail at a write.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_journal::compact::{self, Compacted};
-use subtend_journal::engine::{Engine, Go, Group, Payload, Range, Result, StoredFrame};
+use subtend_journal::engine::{Engine as _, Go, Group, Payload, Result};
 use subtend_journal::error::EngineError;
 use subtend_journal::memory::Memory;
-use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
-use subtend_session::index::{Head, Inflight, InflightChange, Row};
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::index::{InflightChange, Row};
 use tokio::sync::Notify;
 
 use crate::simulate::oracle::Oracle;
 use crate::simulate::seeded::{Rot, Seeded};
+use crate::storage::Storage;
 
 /// The store of a simulation; clones share it.
 #[derive(Clone)]
@@ -28,10 +28,6 @@ pub(crate) struct Disk {
 impl Disk {
     pub(crate) fn new(oracle: Arc<Oracle>, bug: Option<Seeded>) -> Self {
         Self { memory: Arc::default(), oracle, death: Arc::default(), bug }
-    }
-
-    fn memory(&self) -> Memory {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Compacts the store between two processes.
@@ -112,16 +108,12 @@ impl Disk {
 
 const DEAD: EngineError = EngineError::Injected("the process is dead");
 
-impl Engine for Disk {
-    fn name(&self) -> &'static str {
-        "simulated"
+impl Storage for Disk {
+    fn memory(&self) -> Memory {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn durability(&self) -> Cow<'static, str> {
-        "as ordered".into()
-    }
-
-    fn write(&self, mut group: Group) -> Result<()> {
+    fn store(&self, mut group: Group) -> Result<()> {
         let dies = {
             let mut oracle = self.oracle.lock();
             if oracle.dead {
@@ -144,77 +136,5 @@ impl Engine for Disk {
         }
         self.show(&group);
         self.memory().write(group)
-    }
-
-    fn wants_bytes(&self) -> bool {
-        false
-    }
-
-    fn max_body(&self) -> u64 {
-        self.memory().max_body()
-    }
-
-    fn syncs(&self) -> u64 {
-        self.memory().syncs()
-    }
-
-    fn last_lsn(&self) -> Result<Lsn> {
-        self.memory().last_lsn()
-    }
-
-    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
-        self.memory().frame(lsn)
-    }
-
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
-        self.memory().frames(from, visit)
-    }
-
-    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
-        self.memory().places(session)
-    }
-
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
-        self.memory().range(session, from, until)
-    }
-
-    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
-        self.memory().all_places(visit)
-    }
-
-    fn head(&self, session: SessionId) -> Result<Option<Head>> {
-        self.memory().head(session)
-    }
-
-    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
-        self.memory().heads(visit)
-    }
-
-    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
-        self.memory().inflight(session)
-    }
-
-    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
-        self.memory().inflights(visit)
-    }
-
-    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
-        self.memory().kids(parent)
-    }
-
-    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
-        self.memory().all_kids(visit)
-    }
-
-    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
-        self.memory().outbox(to, visit)
-    }
-
-    fn def(&self, hash: Hash) -> Result<Option<Text>> {
-        self.memory().def(hash)
-    }
-
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
-        self.memory().defs(visit)
     }
 }

@@ -25,6 +25,7 @@ use crate::simulate::plan::{SeedPlan, Sync};
 use crate::simulate::seeded::{Rot, Seeded};
 use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::world::{World, ordered_panic};
+use crate::storage::Simulated;
 
 /// The limit of a start, in virtual time.
 const START: Duration = Duration::from_secs(300);
@@ -159,7 +160,7 @@ fn spawn_late_input(world: &Arc<World>, runtime: &Runtime) {
 }
 
 fn open(world: &Arc<World>) -> Option<Journal> {
-    let (faulty, faults) = Faulty::new(Box::new(world.disk.clone()));
+    let (faulty, faults) = Faulty::new(Box::new(Simulated(world.disk.clone())));
     {
         let mut oracle = world.oracle.lock();
         let now = oracle.now();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use subtend_session::limits::Limits;
 use subtend_session::place::OnRestart;
 
-use crate::simulate::chance::Chance;
+use crate::chance::Chance;
 use crate::simulate::seeded::Seeded;
 use crate::simulate::tally::Verb;
 

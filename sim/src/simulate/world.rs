@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use subtend_actors::Runtime;
 
-use crate::simulate::chance::Chance;
+use crate::chance::Chance;
 use crate::simulate::disk::Disk;
 use crate::simulate::oracle::Oracle;
 use crate::simulate::plan::{SeedPlan, Swarm, Takes};

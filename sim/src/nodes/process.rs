@@ -1,0 +1,73 @@
+//! The process of a node: a tokio runtime of its own, which runs in slices, stops, and is killed.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::node::{Node, live};
+use super::users;
+use super::world::{NodesWorld, Rate, TRUE_RATE, lock};
+
+/// A running process of a node.
+pub(super) struct Process {
+    tokio: tokio::runtime::Runtime,
+    life: JoinHandle<()>,
+    rate: Rate,
+    /// Time of the node's clock during which it was stopped.
+    stopped: Arc<Mutex<Duration>>,
+    /// World time at which a stopped process continues.
+    pub(super) stopped_until: Option<Duration>,
+    missed: Duration,
+}
+
+impl Process {
+    /// Starts a process of the node `number`.
+    pub(super) fn start(world: &Arc<NodesWorld>, number: usize) -> std::io::Result<Self> {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+        // Clocks differ by less than a third of the time between the last effect of a lease and its end.
+        let rate = world.chance.between(930, 1_070);
+        let stopped = Arc::<Mutex<Duration>>::default();
+        let node = Node::new(world, number, Arc::clone(&stopped));
+        let life = tokio.spawn(live(node.clone()));
+        tokio.spawn(users::act(node));
+        Ok(Self { tokio, life, rate, stopped, stopped_until: None, missed: Duration::ZERO })
+    }
+
+    /// Returns whether the node has left by itself.
+    pub(super) fn is_over(&self) -> bool {
+        self.life.is_finished()
+    }
+
+    /// Runs from world time `now` on for `length`, or not if it is stopped. A process that continues finds that time has passed.
+    pub(super) fn run(&mut self, world: &NodesWorld, now: Duration, length: Duration) {
+        if self.stopped_until.is_some_and(|until| now < until) {
+            self.missed = self.missed.saturating_add(length);
+            return;
+        }
+        self.stopped_until = None;
+        let missed = scaled(std::mem::take(&mut self.missed), self.rate);
+        *lock(&self.stopped) += missed;
+        let (rate, local) = (self.rate, scaled(length, self.rate));
+        self.tokio.block_on(async {
+            if !missed.is_zero() {
+                tokio::time::advance(missed).await;
+            }
+            world.begin_slice(now, rate);
+            tokio::time::sleep(local).await;
+            world.end_slice(now.saturating_add(length));
+        });
+    }
+
+    /// Kills the process. Drops within its runtime may start tasks; those are dropped too.
+    pub(super) fn kill(self) {
+        let handle = self.tokio.handle().clone();
+        let _inside = handle.enter();
+        drop(self.tokio);
+    }
+}
+
+fn scaled(time: Duration, rate: Rate) -> Duration {
+    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(micros.saturating_mul(rate) / TRUE_RATE)
+}

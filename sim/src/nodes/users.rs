@@ -1,0 +1,95 @@
+//! Clients of a node: they send inputs with keys, and repeat those without a reply on whichever node has the shard.
+
+use subtend_actors::{OpenOptions, SessionHandle};
+use subtend_invariants::observed::KeyedCommand;
+use subtend_session::ids::{InputId, SessionId};
+use tokio::time::sleep;
+
+use super::fakes::{FAILS, RESUMES};
+use super::node::Node;
+use super::world::Command;
+
+/// Most commands of one simulation.
+const COMMANDS: u64 = 60;
+/// Most root sessions of one simulation.
+const SESSIONS: usize = 6;
+
+/// Acts until the node ends.
+pub(super) async fn act(node: Node) {
+    loop {
+        sleep(node.world.chance.ms(20, 1_500)).await;
+        let Some(shard) = node.world.chance.pick(&node.open()) else { continue };
+        if let Some((command, session)) = next(&node, shard) {
+            send(&node, command, &session).await;
+        } else if node.world.strikes(10)
+            && let Some(session) = known(&node, shard)
+        {
+            drop(session.cancel_tree().await);
+        }
+    }
+}
+
+/// Returns a command without a reply, or a new one, and its session.
+fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
+    let world = &node.world;
+    let pending: Vec<Command> =
+        world.clients().pending.iter().filter(|command| command.shard == shard).cloned().collect();
+    if let Some(command) = world.chance.pick(&pending) {
+        match found(node, shard, command.session) {
+            Some(session) => return Some((command, session)),
+            // It was never durable, and no input of it was accepted.
+            None => world.clients().pending.retain(|other| other.text != command.text),
+        }
+    }
+    let sent = world.clients().sent;
+    let sessions = world.clients().sessions.len();
+    if world.is_calm() || sent >= COMMANDS {
+        return None;
+    }
+    let session = match known(node, shard) {
+        Some(session) if sessions >= SESSIONS || !world.chance.one_in(3) => session,
+        _ => {
+            let agent = world.chance.pick(&[RESUMES, RESUMES, FAILS]).unwrap_or(RESUMES);
+            node.with_runtime(shard, |runtime| runtime.open(OpenOptions::agent(agent)).ok())??
+        }
+    };
+    let mut clients = world.clients();
+    clients.sent = sent.saturating_add(1);
+    let command = Command { shard, session: session.id(), text: format!("input {sent}") };
+    clients.pending.push(command.clone());
+    Some((command, session))
+}
+
+fn known(node: &Node, shard: usize) -> Option<SessionHandle> {
+    let sessions: Vec<SessionId> =
+        node.world.clients().sessions.iter().filter(|(of, _)| *of == shard).map(|(_, session)| *session).collect();
+    found(node, shard, node.world.chance.pick(&sessions)?)
+}
+
+fn found(node: &Node, shard: usize, session: SessionId) -> Option<SessionHandle> {
+    node.with_runtime(shard, |runtime| runtime.session(session).ok().flatten()).flatten()
+}
+
+async fn send(node: &Node, command: Command, session: &SessionHandle) {
+    let sent = session.input(command.text.clone()).key(command.text.clone()).send().await;
+    let Ok(receipt) = sent else { return };
+    node.world.trace(|| format!("{} is acknowledged", command.text));
+    acknowledged(node, command, receipt.input);
+}
+
+fn acknowledged(node: &Node, command: Command, input: InputId) {
+    let mut clients = node.world.clients();
+    let session = (command.shard, command.session);
+    if !clients.sessions.contains(&session) {
+        clients.sessions.push(session);
+    }
+    // Some replies do not reach the client, which then sends the command again.
+    if !node.world.strikes(5) {
+        clients.pending.retain(|pending| pending.text != command.text);
+    }
+    let reply = (command.session, input);
+    match clients.answered.iter_mut().find(|answered| *answered.text == *command.text) {
+        Some(answered) => answered.replies.push(reply),
+        None => clients.answered.push(KeyedCommand { text: command.text.into(), replies: vec![reply] }),
+    }
+}

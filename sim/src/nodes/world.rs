@@ -1,0 +1,179 @@
+//! The state that all nodes of a simulation share: the database, time, chance, and what clients were answered.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use subtend_invariants::observed::KeyedCommand;
+use subtend_session::ids::SessionId;
+use subtend_tools::tool::ToolKey;
+use tokio::time::Instant;
+
+use super::database::{Database, LeaseId};
+use super::{NodesPlan, NodesReport};
+use crate::chance::Chance;
+use crate::lease::LeaseBug;
+
+/// Number of shards.
+pub(super) const SHARDS: usize = 2;
+
+/// Longest time for which one node runs alone.
+pub(super) const SLICE: Duration = Duration::from_millis(100);
+
+/// A clock of a node's machine runs at this many thousandths of the database's.
+pub(super) type Rate = u64;
+
+pub(super) const TRUE_RATE: Rate = 1_000;
+
+/// A command with an idempotency key, which any node that has the shard may be sent.
+#[derive(Clone, Debug)]
+pub(super) struct Command {
+    pub(super) shard: usize,
+    pub(super) session: SessionId,
+    pub(super) text: String,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ClientState {
+    /// Sessions that accepted an input, with their shards.
+    pub(super) sessions: Vec<(usize, SessionId)>,
+    /// Commands without a reply.
+    pub(super) pending: Vec<Command>,
+    pub(super) answered: Vec<KeyedCommand>,
+    pub(super) sent: u64,
+}
+
+/// The part of world time in which one node runs.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    starts: Duration,
+    /// The node's time at its start; `None` while no node runs.
+    began: Option<Instant>,
+    rate: Rate,
+}
+
+pub(super) struct NodesWorld {
+    pub(super) plan: NodesPlan,
+    pub(super) chance: Chance,
+    calm: AtomicBool,
+    database: Mutex<Database>,
+    slice: Mutex<Slice>,
+    clients: Mutex<ClientState>,
+    report: Mutex<NodesReport>,
+    effects: Mutex<BTreeSet<ToolKey>>,
+    starts: Mutex<u64>,
+    /// Nodes that are stopped at the end of their slice.
+    stopping: Mutex<BTreeSet<usize>>,
+}
+
+impl NodesWorld {
+    pub(super) fn new(plan: NodesPlan) -> Arc<Self> {
+        Arc::new(Self {
+            plan,
+            chance: Chance::new(plan.seed),
+            calm: AtomicBool::default(),
+            database: Mutex::new(Database::new(SHARDS, plan.bug)),
+            slice: Mutex::new(Slice { starts: Duration::ZERO, began: None, rate: TRUE_RATE }),
+            clients: Mutex::default(),
+            report: Mutex::default(),
+            effects: Mutex::default(),
+            starts: Mutex::default(),
+            stopping: Mutex::default(),
+        })
+    }
+
+    pub(super) fn has_bug(&self, bug: LeaseBug) -> bool {
+        self.plan.bug == Some(bug)
+    }
+
+    /// Begins a slice of a node at world time `starts`; called inside the node's runtime.
+    pub(super) fn begin_slice(&self, starts: Duration, rate: Rate) {
+        *lock(&self.slice) = Slice { starts, began: Some(Instant::now()), rate };
+    }
+
+    /// Ends the slice of a node: time stops until the next one.
+    pub(super) fn end_slice(&self, ends: Duration) {
+        *lock(&self.slice) = Slice { starts: ends, began: None, rate: TRUE_RATE };
+    }
+
+    /// Returns world time, which is that of the database.
+    pub(super) fn now(&self) -> Duration {
+        let slice = *lock(&self.slice);
+        let local = slice.began.map_or(Duration::ZERO, |began| began.elapsed());
+        let passed = u64::try_from(local.as_micros()).unwrap_or(u64::MAX).saturating_mul(TRUE_RATE) / slice.rate.max(1);
+        slice.starts.saturating_add(Duration::from_micros(passed))
+    }
+
+    /// Returns the database, whose clock never steps back: nodes run one after the other within a slice.
+    pub(super) fn database(&self) -> MutexGuard<'_, Database> {
+        let now = self.now();
+        let mut database = lock(&self.database);
+        database.now = database.now.max(now);
+        database
+    }
+
+    pub(super) fn clients(&self) -> MutexGuard<'_, ClientState> {
+        lock(&self.clients)
+    }
+
+    pub(super) fn report(&self) -> MutexGuard<'_, NodesReport> {
+        lock(&self.report)
+    }
+
+    /// Returns whether no further fault occurs, and no further command is sent.
+    pub(super) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+    }
+
+    /// Draws whether a fault occurs now, once in `of` times.
+    pub(super) fn strikes(&self, of: u64) -> bool {
+        self.chance.one_in(of) && !self.is_calm()
+    }
+
+    /// Stops a node at the end of its slice.
+    pub(super) fn stop_soon(&self, node: usize) {
+        lock(&self.stopping).insert(node);
+    }
+
+    /// Returns whether a node is to be stopped now.
+    pub(super) fn stops(&self, node: usize) -> bool {
+        lock(&self.stopping).remove(&node) || self.strikes(400)
+    }
+
+    /// Returns the number of this start of a runtime, from which it draws its ids.
+    pub(super) fn next_start(&self) -> u64 {
+        let mut starts = lock(&self.starts);
+        *starts = starts.saturating_add(1);
+        *starts
+    }
+
+    /// Judges the start of a model or tool call.
+    pub(super) fn begins(&self, shard: usize, lease: LeaseId, what: &str, once: Option<ToolKey>) {
+        let mut database = self.database();
+        database.judge_effect(shard, lease, what);
+        self.trace(|| format!("shard {shard}, lease {lease}: {what}"));
+        if let Some(key) = once
+            && !lock(&self.effects).insert(key)
+        {
+            database.wrong(format!("{what} of shard {shard} was repeated: {key:?}"));
+        }
+        drop(database);
+        self.report().effects += 1;
+    }
+
+    /// Prints an event, if that is enabled.
+    pub(super) fn trace(&self, what: impl FnOnce() -> String) {
+        if self.plan.trace {
+            eprintln!("{:9} {}", self.now().as_millis(), what());
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,106 @@
+//! Engines whose writes a simulation decides, over a store in memory.
+
+use std::borrow::Cow;
+
+use subtend_journal::engine::{Engine, Go, Group, Range, Result, StoredFrame};
+use subtend_journal::memory::Memory;
+use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Head, Inflight, Row};
+
+/// The part of an engine that a simulation decides.
+pub(crate) trait Storage: Send + Sync + 'static {
+    /// Returns the store that is read; clones share it.
+    fn memory(&self) -> Memory;
+
+    /// Writes a group, or fails as the simulation orders.
+    fn store(&self, group: Group) -> Result<()>;
+}
+
+/// An engine over a storage.
+pub(crate) struct Simulated<S>(pub(crate) S);
+
+impl<S: Storage> Engine for Simulated<S> {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn durability(&self) -> Cow<'static, str> {
+        "as ordered".into()
+    }
+
+    fn write(&self, group: Group) -> Result<()> {
+        self.0.store(group)
+    }
+
+    fn wants_bytes(&self) -> bool {
+        false
+    }
+
+    fn max_body(&self) -> u64 {
+        self.0.memory().max_body()
+    }
+
+    fn syncs(&self) -> u64 {
+        self.0.memory().syncs()
+    }
+
+    fn last_lsn(&self) -> Result<Lsn> {
+        self.0.memory().last_lsn()
+    }
+
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
+        self.0.memory().frame(lsn)
+    }
+
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
+        self.0.memory().frames(from, visit)
+    }
+
+    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        self.0.memory().places(session)
+    }
+
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+        self.0.memory().range(session, from, until)
+    }
+
+    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+        self.0.memory().all_places(visit)
+    }
+
+    fn head(&self, session: SessionId) -> Result<Option<Head>> {
+        self.0.memory().head(session)
+    }
+
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+        self.0.memory().heads(visit)
+    }
+
+    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
+        self.0.memory().inflight(session)
+    }
+
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+        self.0.memory().inflights(visit)
+    }
+
+    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        self.0.memory().kids(parent)
+    }
+
+    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+        self.0.memory().all_kids(visit)
+    }
+
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+        self.0.memory().outbox(to, visit)
+    }
+
+    fn def(&self, hash: Hash) -> Result<Option<Text>> {
+        self.0.memory().def(hash)
+    }
+
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+        self.0.memory().defs(visit)
+    }
+}
