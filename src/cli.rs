@@ -78,7 +78,7 @@ mod worker;
 mod workspace;
 mod worktree;
 
-const AFTER: &str = "\
+const AFTER_HELP: &str = "\
 Exit codes: 0 completed · 1 failed · 2 usage · 3 store refused (in use, newer, damaged) · 4 out of turns or budget · \
 130 cancelled
 
@@ -87,7 +87,7 @@ Example:
 
 /// Supervised, durable sessions and subagents for LLM agents.
 #[derive(Debug, Parser)]
-#[command(name = "subtend", version, after_help = AFTER, max_term_width = 110)]
+#[command(name = "subtend", version, after_help = AFTER_HELP, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -150,7 +150,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to stdout with code 0, all else to stderr with code 2.
+            // Help and version go to stdout with code 0, usage errors to stderr with code 2.
             let code = if error.use_stderr() { Code::Usage } else { Code::Done };
             drop(error.print());
             return code.into();
@@ -207,12 +207,12 @@ pub(crate) fn main() -> ExitCode {
         Verb::Guard(args) => return guard::verb(args),
         Verb::DrillChild(args) => drill::child(&args),
     };
-    done.unwrap_or_else(|fail| tell(&fail)).into()
+    done.unwrap_or_else(|fail| print_error(&fail)).into()
 }
 
-fn tell(fail: &Fail) -> Code {
+fn print_error(fail: &Fail) -> Code {
     if !matches!(fail, Fail::Closed) {
-        // Without stderr, the exit code alone reports it.
+        // A failed write is ignored: the exit code still reports the error.
         drop(writeln!(anstream::stderr(), "{} {}", In(BAD, "error:"), paint::harmless(&fail.to_string())));
     }
     fail.code()
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 }

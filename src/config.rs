@@ -1,8 +1,8 @@
 //! Configuration: `subtend.yaml` of a workspace and of its user, and variables `SUBTEND_*`.
 //!
-//! A value comes, from weakest to strongest, from its default, the user's file, the workspace's file, an environment
-//! variable, or an option of the command. Each key is resolved by itself: [`Loaded::values`] names the origin of each. A pool,
-//! a price and a profile are resolved as a whole.
+//! A value comes, in increasing precedence, from its default, the user's file, the workspace's file, an environment
+//! variable, or an option of the command. Each key is resolved separately, and [`Loaded::values`] names its origin. A
+//! pool, a price and a profile are resolved as a whole.
 //!
 //! ```
 //! use subtend::config::{Layer, Loaded, Origin};
@@ -14,8 +14,8 @@
 //! # Ok::<(), subtend::config::ConfigError>(())
 //! ```
 //!
-//! Permissions of agents are not configured here: a file that comes with a workspace could raise them. Neither are the addresses
-//! of model providers, since API keys are sent there.
+//! Permissions of agents are not part of the configuration, because the file of a workspace could raise them. Addresses
+//! of model providers are not part of it either, because API keys are sent there.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -61,10 +61,10 @@ mod shape;
 mod tests;
 mod variable;
 
-/// The name of the file, in a workspace and in the user's directory of configurations.
+/// Name of the file, in a workspace and in the user's configuration directory.
 pub const FILE: &str = "subtend.yaml";
 
-/// Bytes of one file at most.
+/// Maximum size of a file in bytes.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The content of `subtend.yaml`.
@@ -73,25 +73,25 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 pub struct Config {
     /// The agent of new sessions.
     pub agent: Text,
-    /// Sessions: what the host does for them.
+    /// Services of the host for sessions: titles and summaries.
     pub sessions: SessionsConfig,
-    /// Bounds of the process in which sessions work.
+    /// Bounds of the process that runs sessions.
     pub host: HostConfig,
     /// Language models.
     pub llm: Llm,
     /// Subagents, independent of the tools that start them.
     pub subagents: Subagents,
-    /// Tools by which models start subagents: which are offered, and their options.
+    /// Tools by which models start subagents, and options of tools.
     pub tools: Tools,
-    /// Servers of tools that sessions may call, by the Model Context Protocol.
+    /// Tool servers of the Model Context Protocol.
     pub mcp: Mcp,
-    /// Tools whose calls `subtend worker` answers, on this machine or another one, by their names.
+    /// Remote tools by name; a `subtend worker` on this or another machine answers their calls.
     pub remote_tools: BTreeMap<Text, RemoteToolConfig>,
     /// Commands of the tool `shell`.
     pub shell: Shell,
     /// The web: the hosts that `fetch` reaches, and the search engine of `web_search`.
     pub web: Web,
-    /// Limits of a run and of all below it. Times are milliseconds, sizes bytes; `none` removes a limit.
+    /// Limits of a run and its descendants. Times are in milliseconds, sizes in bytes; `none` removes a limit.
     #[schemars(schema_with = "schema::limits")]
     pub limits: Limits,
     /// Prices of models, in US dollars per million tokens, by the name of the model; a name may end with `*`.
@@ -118,31 +118,31 @@ impl Default for Config {
     }
 }
 
-/// Services of the host for sessions, by agents of its own. Left out, they run if the model of sessions is a provider's.
+/// Services of the host for sessions. By default they run if the model of sessions is a provider's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SessionsConfig {
-    /// Whether the agent `title` names a new session by its first message. Left out: if a provider's model answers.
+    /// True if the agent `title` generates titles of new sessions. Default: true if a provider's model answers.
     pub titles: Option<bool>,
-    /// Whether the agent `summary` summarises a session that is closed. Left out: if a provider's model answers.
+    /// True if the agent `summary` summarises closed sessions. Default: true if a provider's model answers.
     pub summaries: Option<bool>,
 }
 
-/// Bounds of the process in which sessions work, over all of them.
+/// Bounds of the process that runs sessions, over all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostConfig {
-    /// Runs of subagents that work at the same time, over all trees; runs that persons opened have as many for themselves. No
-    /// `live_runs` or `live_person_runs` is larger.
+    /// Maximum number of concurrent runs of subagents, over all trees; the same number again for runs that users opened.
+    /// Upper bound of `live_runs` and `live_person_runs`.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub slots: u32,
-    /// Most inputs that one session holds before it accepts them.
+    /// Maximum number of queued inputs in the inbox of a session.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub inbox: u32,
-    /// Events that a slow reader may lag behind.
+    /// Maximum number of events by which a slow reader may lag behind.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub events: u32,
-    /// How long a session without work stays in memory, in milliseconds.
+    /// Time in ms for which an idle session stays in memory.
     #[schemars(range(min = 1))]
     pub idle_ms: u64,
 }
@@ -157,7 +157,7 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
-    /// Returns the limits that are above a bound of the host, each with its value: they would not take effect.
+    /// Returns the limits that exceed a bound of the host, with their values. They would have no effect.
     ///
     /// ```
     /// use subtend::config::HostConfig;
@@ -176,27 +176,27 @@ impl HostConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Llm {
-    /// The model of sessions whose agent names none: `offline`, or a provider's as `PROVIDER/MODEL`; several with commas
-    /// between, of which the next is asked where one fails.
+    /// Model of sessions whose agent does not name one: `offline`, or a provider's as `PROVIDER/MODEL`. Several are separated
+    /// by commas: if one fails, the next is called.
     pub model: Option<Text>,
-    /// The pool of sessions whose agent names no model; instead of `model`.
+    /// Pool of sessions whose agent does not name a model; replaces `model`.
     pub default_pool: Option<Text>,
-    /// Pools: names for several models, which are called in their order if one fails.
+    /// Pools: named lists of models. If one model fails, the next is called.
     pub pools: BTreeMap<Text, Vec<Text>>,
-    /// Context windows of models in tokens, by the name of the model; a name may end with `*`. Left out: the known ones.
+    /// Context windows of models in tokens, by the name of the model; a name may end with `*`. Default: the known ones.
     pub context_windows: BTreeMap<Text, NonZeroU64>,
-    /// Output tokens of one model call at most, by the name of the model; a name may end with `*`. `limits.output_tokens`, an
-    /// agent and a call can only lower it.
+    /// Maximum number of output tokens of a model call, by the name of the model; a name may end with `*`.
+    /// `limits.output_tokens`, an agent and a call can only lower it.
     pub output_tokens: BTreeMap<Text, NonZeroU64>,
 }
 
 impl Llm {
-    /// Context windows, for [`Builder::context_windows`](crate::Builder::context_windows).
+    /// Returns the context windows, for [`Builder::context_windows`](crate::Builder::context_windows).
     pub fn windows(&self) -> Windows {
         Windows::new(self.context_windows.clone())
     }
 
-    /// Caps on output tokens, for [`Builder::output_tokens`](crate::Builder::output_tokens).
+    /// Returns the caps on output tokens, for [`Builder::output_tokens`](crate::Builder::output_tokens).
     pub fn caps(&self) -> ByModel {
         ByModel::new(self.output_tokens.clone())
     }
@@ -206,9 +206,9 @@ impl Llm {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Subagents {
-    /// Whether models may start any. If not, no tool for it is offered; existing children can still be read.
+    /// True if models may start subagents. If false, no tool for it is offered; existing children can still be read.
     pub enabled: bool,
-    /// Whether running agents of a tree may write to each other, by the tool `message`.
+    /// True if running agents of a tree may send messages to each other, by the tool `message`.
     pub messages: bool,
 }
 
@@ -232,13 +232,13 @@ pub struct Tools {
     pub minion: Minion,
     /// `subagent`.
     pub subagent: Subagent,
-    /// Options that other tools declare, by the names of tool and option; a text, true or false. Those that are left out are
+    /// Options that other tools declare, by the names of tool and option: a text, true or false. Missing required options are
     /// filled in.
     pub options: BTreeMap<Text, BTreeMap<Text, OptionValue>>,
 }
 
 impl Default for Tools {
-    /// `task` is enabled by default, the others are not (K25).
+    /// Enables `task` and disables the other dialects.
     fn default() -> Self {
         let [task, off] = [true, false].map(|enabled| ToolSwitch { enabled });
         Self {
@@ -256,7 +256,7 @@ impl Default for Tools {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ToolSwitch {
-    /// Whether sessions are offered it.
+    /// True if the tool is offered to sessions.
     pub enabled: bool,
 }
 
@@ -264,7 +264,7 @@ pub struct ToolSwitch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Spawn {
-    /// Whether sessions are offered it.
+    /// True if the tool is offered to sessions.
     pub enabled: bool,
     /// Named ways to start a child.
     pub profiles: BTreeMap<Text, Profile>,
@@ -274,7 +274,7 @@ pub struct Spawn {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Minion {
-    /// Whether sessions are offered it.
+    /// True if the tool is offered to sessions.
     pub enabled: bool,
     /// Its options.
     pub options: MinionOptions,
@@ -286,13 +286,13 @@ pub struct Minion {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Subagent {
-    /// Whether sessions are offered it.
+    /// True if the tool is offered to sessions.
     pub enabled: bool,
     /// Its options.
     pub options: SubagentOptions,
 }
 
-/// MCP servers of a person, in every workspace. A workspace names its own in `.mcp.json`.
+/// MCP servers of the user, in every workspace. A workspace names its own in `.mcp.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Mcp {
@@ -300,35 +300,36 @@ pub struct Mcp {
     pub servers: BTreeMap<Text, McpServer>,
 }
 
-/// One server: a command, or an address. `${NAME}` and `${NAME:-default}` are expanded.
+/// A server: a command, or an address. `${NAME}` and `${NAME:-default}` are expanded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct McpServer {
-    /// The program of a server that reads and writes messages.
+    /// Program of a server that communicates over stdin and stdout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Text>,
     /// Its arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<Text>,
-    /// Variables that it gets in addition to those of commands.
+    /// Environment variables of the program, in addition to those of shell commands.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<Text, Text>,
-    /// The address of a server that is reached by streamable HTTP.
+    /// Address of a server with streamable HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<Text>,
-    /// Headers of every request to it.
+    /// Headers of every HTTP request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<Text, Text>,
-    /// Time limit of one call in milliseconds, in addition to the limit of the session.
+    /// Time limit of a call in milliseconds, in addition to the limit of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub timeout: Option<u64>,
-    /// Whether its process starts in the workspace: its program must run nothing that lies there, as npx does.
+    /// True if its process starts in the workspace. Use it only for programs that do not run files of the workspace, as npx
+    /// does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_workspace: bool,
 }
 
-/// The value of an option of a tool.
+/// Value of a tool option.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OptionValue {
@@ -342,22 +343,23 @@ pub enum OptionValue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Shell {
-    /// Variables of the environment that commands get besides the usual ones (`PATH`, `HOME`, `LANG`, toolchains): names, or starts of
-    /// names with `*` at the end. Keys reach commands only where they are named here.
+    /// Environment variables that commands get in addition to the usual ones (`PATH`, `HOME`, `LANG`, toolchains): names, or
+    /// prefixes followed by `*`. Keys are passed to commands only if they are named here.
     pub environment: Vec<Text>,
-    /// Processes and threads of one command at the same time; those of the superuser where a control group can be made.
+    /// Maximum number of concurrent processes and threads of a command; applies to the superuser only if a control group can
+    /// be created.
     #[schemars(range(min = 1))]
     pub processes: u64,
-    /// Bytes of memory of one process.
+    /// Maximum memory of a process, in bytes.
     #[schemars(range(min = 1))]
     pub memory_bytes: u64,
-    /// Bytes of one file that a command writes.
+    /// Maximum size of a file that a command writes, in bytes.
     #[schemars(range(min = 1))]
     pub file_bytes: u64,
-    /// Open files of one process.
+    /// Maximum number of open files of a process.
     #[schemars(range(min = 1))]
     pub open_files: u64,
-    /// Seconds of CPU time of one process.
+    /// Maximum CPU time of a process, in seconds.
     #[schemars(range(min = 1))]
     pub cpu_seconds: u64,
 }
@@ -373,10 +375,10 @@ impl Default for Shell {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Web {
-    /// Hosts of your own network, or of this machine, that `fetch` may reach: names or addresses, with a port where only that one is
-    /// meant (`localhost:8080`). Without an entry only public addresses are reached.
+    /// Hosts of your own network or this machine that `fetch` may reach: names or addresses, optionally with a port
+    /// (`localhost:8080`). All other hosts must have public addresses.
     pub internal_hosts: Vec<Text>,
-    /// The search engine of `web_search`; without one the tool is not offered.
+    /// The search engine of `web_search`; without it the tool is not offered.
     pub search: SearchConfig,
 }
 
@@ -384,11 +386,11 @@ pub struct Web {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SearchConfig {
-    /// `searxng`, an engine of your own with that protocol, or `brave`.
+    /// `searxng`, another engine with its protocol, or `brave`.
     pub engine: Option<EngineName>,
-    /// The address of a SearXNG, such as `http://localhost:8888`.
+    /// Address of a SearXNG server, such as `http://localhost:8888`.
     pub url: Option<Text>,
-    /// The variable of the environment that holds the key of Brave. Left out: `BRAVE_API_KEY`.
+    /// Environment variable with the key of Brave. Default: `BRAVE_API_KEY`.
     pub key_variable: Option<Text>,
 }
 
@@ -403,7 +405,7 @@ pub enum EngineName {
 }
 
 impl SearchConfig {
-    /// Returns the variable that holds the key.
+    /// Returns the name of the variable with the key.
     pub fn key_variable(&self) -> &str {
         self.key_variable.as_deref().unwrap_or("BRAVE_API_KEY")
     }
@@ -423,8 +425,8 @@ impl Tools {
 }
 
 impl Config {
-    /// Returns the options of a runtime: whether sessions are named and summed up, where `calls` says whether a provider's model
-    /// answers, and the bounds of the host.
+    /// Returns the options of a runtime: titles, summaries and bounds of the host. `calls` is true if a provider's model
+    /// answers.
     pub fn options(&self, calls: bool) -> Options {
         let count = |of: u32| usize::try_from(of).unwrap_or(usize::MAX);
         Options {
@@ -438,10 +440,10 @@ impl Config {
         }
     }
 
-    /// Returns the dialects that sessions are offered, with their profiles; `read` reads the profiles' files in the workspace.
+    /// Returns the dialects offered to sessions, with their profiles; `read` reads files of profiles in the workspace.
     ///
     /// # Errors
-    /// When a profile cannot be used, for example since its prompt file is missing.
+    /// When a profile cannot be used, for example because its prompt file is missing.
     pub fn dialects(&self, read: Reader<'_>) -> Result<Dialects, subtend_agents::profile::BadProfile> {
         Ok(Dialects {
             enabled: self.subagents.enabled,

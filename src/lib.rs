@@ -1,8 +1,9 @@
 //! Supervised, durable sessions and subagents for LLM agents.
 //!
-//! A [`Runtime`] owns **sessions**: durable conversations of one agent each, kept alive by supervised actors and recorded in an
-//! append-only journal. A session's model may call tools, and may start **subagents** (children with a context of their own)
-//! that run alongside it. The end of each arrives exactly once, even if the process is killed.
+//! A [`Runtime`] owns **sessions**: durable conversations of one agent each, kept alive by supervised actors and recorded
+//! in an append-only journal. A session's model may call tools, and may start **subagents** (children with a context of
+//! their own) that run alongside it. A session is notified of the end of each subagent exactly once, even if the process
+//! is killed.
 //!
 //! ```
 //!
@@ -28,33 +29,34 @@
 //! # tokio::runtime::Runtime::new().expect("a runtime").block_on(example()).expect("an answer");
 //! ```
 //!
-//! It runs in the caller's tokio, of either flavour. Handles are cheap to clone; dropping one, or a wait on one, cancels nothing.
+//! It runs in the caller's tokio runtime, of either flavour. Handles are cheap to clone. Dropping a handle, or a future
+//! that waits on one, does not cancel its run.
 //!
 //! **[The guide](guide) continues from here**, with a page for each task; `examples/` has complete programs.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`guide`] | how to do what, page by page |
-//! | [`approvals`], [`hooks`] | what people and the host decide |
+//! | [`guide`] | a guide with a page for each task |
+//! | [`approvals`], [`hooks`] | decisions of users and of the host |
 //! | [`branches`], [`events`], [`views`] | alternatives to a message; live events; trees, tasks, queues and usage |
 //! | [`host`] | prices, restarts, reports of starts and shutdowns |
 //! | [`agents`] | manifests: prompt, model, tools, authority, as data; profiles, and how prompts are put together |
-//! | [`config`] | `subtend.yaml` and variables of the environment, with who said what |
+//! | [`config`] | `subtend.yaml` and environment variables, with the origin of each value |
 //! | [`models`] | the [`models::Model`] trait; models that need no network, and those of providers |
 //! | [`tools`] | the [`tools::Tool`] trait, typed tools; the workspace and its tools; the host's policy |
-//! | [`journal`] | stores, and reading what sessions did |
+//! | [`journal`] | stores, and reading the records of sessions |
 //! | [`session`] | the shared vocabulary: ids, outcomes, authority, limits |
 //! | [`format`](mod@format) | the on-disk format: records and index rows |
 //! | `testing` | tests of agents in virtual time, with the feature `testing` |
 //!
-//! | feature | what | default |
+//! | feature | content | default |
 //! |---|---|---|
-//! | `redb`, `sled` | stores on disk, an engine each; without any there is the journal in memory | yes |
+//! | `redb`, `sled` | stores on disk, an engine each; without them, the journal is kept in memory | yes |
 //! | `providers` | language models of providers, over HTTP | yes |
 //! | `cli` | the `subtend` command, which the library does not need | yes |
 //! | `testing` | [`testing`](guide::testing_agents) | no |
 //!
-//! Embedders say `default-features = false, features = ["redb", "providers"]`.
+//! Embedders set `default-features = false, features = ["redb", "providers"]`.
 
 pub mod config;
 pub mod guide;
@@ -85,7 +87,7 @@ pub mod agents {
     pub use subtend_session::dialect::Dialect;
 }
 
-/// Approvals: what calls wait for, and what was decided.
+/// Approvals: open requests and their answers.
 pub mod approvals {
     pub use subtend_actors::{Approval, DecidedBy, Decision};
     pub use subtend_session::record::{AskBy, AskVerdict};
@@ -105,7 +107,8 @@ pub mod events {
 
 /// The on-disk format: the records of a session, and the index rows that follow from them.
 ///
-/// They change with the version of the format (`format 1`), not with that of the library: each version reads what earlier ones wrote.
+/// They change with the version of the format (`format 1`), not with that of the library. Each version reads the stores
+/// of earlier ones.
 pub mod format {
     pub use subtend_session::index::{Head, Inflight, Row, RowKey, RowKind};
     pub use subtend_session::record::{
@@ -116,14 +119,14 @@ pub mod format {
     };
 }
 
-/// Hooks: what a host decides about messages, models, tools and subagents.
+/// Hooks: decisions of the host about messages, models, tools and subagents.
 pub mod hooks {
     pub use subtend_actors::{
         BeforeTool, Decided, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,
     };
 }
 
-/// The host: prices, restarts, its start and its end.
+/// The host: prices, restarts, startup and shutdown.
 pub mod host {
     pub use subtend_actors::tool_options::BadToolOptions;
     pub use subtend_actors::{
@@ -132,7 +135,7 @@ pub mod host {
     pub use subtend_supervision::Intensity;
 }
 
-/// The journal: stores, and reading what sessions did.
+/// The journal: stores, and reading the records of sessions.
 pub mod journal {
     pub use subtend_journal::engine::{self, Engine};
     pub use subtend_journal::memory::Memory;
@@ -181,7 +184,7 @@ pub mod tools {
     pub use subtend_tools::worktree::{self, Worktrees};
 }
 
-/// The vocabulary: identities, outcomes, authority, limits.
+/// The shared vocabulary: ids, outcomes, authority, limits.
 pub mod session {
     pub use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
     pub use subtend_session::call::{CallEnd, CallKind, CallResult, Invalid, ToolEffect, ToolErrorKind};
@@ -211,7 +214,7 @@ pub mod views {
     pub use subtend_session::state::Boundary;
 }
 
-/// The example of the README, so that it compiles.
+/// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

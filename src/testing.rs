@@ -1,4 +1,4 @@
-//! Tests of agents: models that play a script, a journal in memory, and time that passes in no time.
+//! Tests of agents: models that play a script, a journal in memory, and virtual time.
 //!
 //! Behind the feature `testing`, for dev-dependencies:
 //!
@@ -7,7 +7,7 @@
 //! subtend = { version = "0.1", default-features = false, features = ["testing"] }
 //! ```
 //!
-//! A complete test of an agent whose child takes longer than it may:
+//! A complete test of an agent whose child exceeds its time limit:
 //!
 //! ```
 //!
@@ -16,7 +16,7 @@
 //! use subtend::testing;
 //!
 //! // In your tests this line is `#[test]`.
-//! fn an_owner_hears_that_its_child_took_too_long() -> Result<(), Box<dyn std::error::Error>> {
+//! fn child_timeout_reaches_its_owner() -> Result<(), Box<dyn std::error::Error>> {
 //!     let task = serde_json::json!({"subagent_type": "explore", "prompt": "Read everything."});
 //!     let model = Scripted::builder("script")
 //!         .rule("general", [Step::call("task", task), Step::text("It said: {last}")])
@@ -28,7 +28,7 @@
 //!         let session = runtime.open("general")?;
 //!         let receipt = session.send("Have a look.").await?;
 //!
-//!         let answered = receipt.answer().await?; // after the child's 480 seconds, which take no time
+//!         let answered = receipt.answer().await?; // after the child's 480 virtual seconds
 //!         assert!(answered.text.contains("timed out"));
 //!         assert_eq!(session.run_ended(receipt.run).await?.outcome, Outcome::Completed);
 //!         assert_eq!(testing::kinds(&runtime, session.id()).await?.last(), Some(&"run_ended"));
@@ -37,7 +37,7 @@
 //!         Ok(())
 //!     })
 //! }
-//! # an_owner_hears_that_its_child_took_too_long().expect("the test passes");
+//! # child_timeout_reaches_its_owner().expect("the test passes");
 //! ```
 
 use std::future::Future;
@@ -57,14 +57,14 @@ pub use subtend_journal::audit::Violation;
 /// Seed of [`builder`].
 pub const SEED: u64 = 7;
 
-/// How long [`finish`] lets active runs continue, in the runtime's time.
+/// Grace period of [`finish`] for active runs, in virtual time.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Returns a single-threaded tokio whose clock jumps to the next timer when nothing else can run.
+/// Returns a single-threaded tokio runtime whose clock jumps to the next timer when no task can run.
 ///
-/// Sleeps, deadlines, back-off and latencies of scripted models then take no time, and come in the same order in every run.
-/// A wait for something outside of tokio (a socket, a process, another thread) does not stop the clock: it jumps meanwhile. So use
-/// the journal in memory, and test code that does I/O in real time.
+/// Sleeps, deadlines, back-off and latencies of scripted models then take no real time, and fire in the same order in
+/// every run. The clock does not wait for anything outside of tokio (a socket, a process, another thread). Use the
+/// journal in memory, and test code that does I/O in real time.
 ///
 /// # Panics
 /// When the async runtime cannot start.
@@ -74,7 +74,7 @@ pub fn virtual_time() -> tokio::runtime::Runtime {
     builder.enable_all().start_paused(true).build().expect("a runtime")
 }
 
-/// Runs `work` in virtual time, in a tokio of its own: [`virtual_time`].
+/// Runs `work` in virtual time, in its own tokio runtime; see [`virtual_time`].
 ///
 /// # Panics
 /// As [`virtual_time`], and when `work` does.
@@ -90,16 +90,16 @@ pub fn journal() -> Journal {
 /// Opens a journal on a store in memory, as a restarted host does. Drop or shut down the earlier runtime first.
 ///
 /// # Panics
-/// When the store contains something else than a journal.
+/// When the store contains anything other than a journal.
 #[expect(clippy::expect_used, reason = "a test cannot continue without its journal")]
 pub fn reopen(store: &Memory) -> Journal {
     Journal::open(Box::new(store.clone()), subtend_journal::Options::default()).expect("a journal")
 }
 
-/// Returns a builder whose runtimes do the same in every run: ids and clock from [`SEED`], a journal in memory, the built-in agents,
-/// no tools, and **everything allowed**. Set what differs; give it a model.
+/// Returns a builder of deterministic runtimes: ids and clock from [`SEED`], a journal in memory, the built-in agents, no
+/// tools, and **everything allowed**. Set a model, and override the rest where needed.
 ///
-/// A second runtime on the same journal needs another seed, or it mints the ids of the first one again:
+/// A second runtime on the same journal needs another seed, because the same seed generates the same ids:
 /// `.options(Options { seed: Some(8), ..Options::default() })`.
 pub fn builder() -> Builder {
     Runtime::builder()
@@ -123,7 +123,7 @@ pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>)
     Answer::of_calls(None, calls.into_iter().enumerate().map(tool_call).collect())
 }
 
-/// Returns all records of a session, when what was decided so far is durable.
+/// Waits until all decisions so far are durable, then returns all records of a session.
 ///
 /// # Errors
 /// When the journal cannot be read.
@@ -132,7 +132,7 @@ pub async fn records(runtime: &Runtime, session: SessionId) -> Result<Vec<Record
     Ok(runtime.journal().records(session)?.into_iter().map(|stored| stored.record).collect())
 }
 
-/// Returns the kinds of all records of a session: what happened, in order, in words such as `turn_answered`.
+/// Returns the kinds of all records of a session in order, such as `turn_answered`.
 ///
 /// # Errors
 /// As [`records`].
@@ -151,17 +151,18 @@ pub async fn results(runtime: &Runtime, session: SessionId) -> Result<Vec<Text>,
     Ok(records(runtime, session).await?.into_iter().filter_map(result).collect())
 }
 
-/// Checks the whole journal against the invariants of a store **at rest**: every run ended once, every owner was notified of
-/// every end once, and no session exceeded the permissions of its owner. Wait for the runs of the test first.
+/// Checks the whole journal against the invariants of a store **at rest**: every run ended once, every owner was notified
+/// of every end once, and no session exceeded the permissions of its owner. Call it after the runs of the test have
+/// ended.
 ///
 /// # Errors
-/// The first invariant that does not hold, or what keeps the journal from being read.
+/// When an invariant does not hold (the first one is returned), or the journal cannot be read.
 pub async fn audit(runtime: &Runtime) -> Result<(), AuditError> {
     settled(runtime.journal()).await;
     subtend_journal::audit(runtime.journal(), true)
 }
 
-/// Ends a test: [`audit`], then a shutdown that leaves nothing alive.
+/// Ends a test: runs [`audit`], shuts the runtime down, and checks that no actor or task is left.
 ///
 /// # Panics
 /// When an invariant does not hold, or an actor or a task outlives the shutdown.

@@ -1,4 +1,4 @@
-//! `subtend agents`: which agents a workspace has, what one is, and what is wrong with their files.
+//! `subtend agents`: lists the agents of a workspace, shows one in full, and reports problems of their files.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ mod schema;
 #[command(args_conflicts_with_subcommands = true, subcommand_value_name = "COMMAND")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: Option<AgentsCommand>,
+    command: Option<AgentsCommand>,
 
     /// Agent to show in full
     name: Option<String>,
@@ -99,7 +99,7 @@ struct Warning {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    match &args.what {
+    match &args.command {
         Some(AgentsCommand::Check(check)) => return check::verb(check),
         Some(AgentsCommand::Commands(args)) => return commands::commands(args),
         Some(AgentsCommand::Skills(args)) => return commands::skills(args),
@@ -109,7 +109,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         None => {}
     }
     let workspace = workspace::open(&args.workspace)?;
-    let trust = Trust::told(&workspace)?;
+    let trust = Trust::decide_and_warn(&workspace)?;
     let catalog = trust.catalog(&workspace);
     let agent = args.name.as_deref().map(|name| lookup::agent(&catalog, name)).transpose()?;
     let loaded = settings::load(&workspace, trust)?;
@@ -150,16 +150,16 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     warn(&problems)
 }
 
-/// Tells on stderr what is wrong with agent files.
+/// Prints problems of agent files on stderr.
 pub(crate) fn warn(problems: &[AgentProblem]) -> Result<Code, Fail> {
-    problems.iter().try_for_each(tell)?;
+    problems.iter().try_for_each(print_problem)?;
     Ok(Code::Done)
 }
 
-/// Tells what is wrong with agent files to a verb that is about something else: files of other products are one line.
+/// Prints problems of agent files for commands that do not list agents: all files of other products are reported in one line.
 pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
     let (foreign, own): (Vec<_>, Vec<_>) = problems.iter().partition(|problem| problem.product.is_some());
-    own.into_iter().try_for_each(tell)?;
+    own.into_iter().try_for_each(print_problem)?;
     let refused = foreign.iter().filter(|problem| problem.kind == ProblemKind::Refused).count();
     if refused > 0 {
         let files = count(refused as u64, "agent file");
@@ -169,8 +169,8 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Tells one thing that is wrong with an agent file.
-fn tell(problem: &AgentProblem) -> Result<(), Fail> {
+/// Prints one problem of an agent file.
+fn print_problem(problem: &AgentProblem) -> Result<(), Fail> {
     let (style, word) = match problem.kind {
         ProblemKind::Refused => (BAD, "refused"),
         ProblemKind::Warning => (ODD, "warning"),

@@ -1,4 +1,4 @@
-//! `subtend approvals`: calls that needed an approval, and the answers.
+//! `subtend approvals`: lists calls that wait for approval, and answers them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,8 +24,9 @@ use crate::cli::json;
 
 /// Lists calls that wait for approval, and answers them.
 ///
-/// `run`, `send` and `chat` ask on their own terminal; from any other one, --allow, --always and --deny answer a call that waits. The list
-/// names each call with a digest of what it shows (`3.0:5f1c22a09b7d`), so that an answer counts for nothing else.
+/// `run`, `send` and `chat` ask on their own terminal; from any other one, --allow, --always and --deny answer a waiting
+/// call. The list names each call with a digest of its content (`3.0:5f1c22a09b7d`), so that an answer applies to that
+/// content only.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// List only calls of this session and those below it: an id, the start of one, a short name, or a path
@@ -35,11 +36,11 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Allow this call of SESSION, named as the list does; without the digest, a terminal shows it and asks
+    /// Allow this call of SESSION, named as in the list; without the digest, the command shows the call and asks
     #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "always", "deny", "json"])]
     allow: Option<String>,
 
-    /// Allow this call, and the same in that session from now on
+    /// Allow this call, and identical calls in that session from now on
     #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "deny", "json"])]
     always: Option<String>,
 
@@ -65,15 +66,15 @@ struct ApprovalRow {
     resource: Text,
     verdict: Option<AskVerdict>,
     by: Option<AskBy>,
-    /// The resource as the call has it, where the record shortens it.
+    /// The full resource of the call; the record may shorten it.
     #[serde(skip)]
     whole: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Text>,
-    /// Names what is shown, for an answer; where a host has the call.
+    /// Digest of the shown content, by which an answer names it; present if a host has the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
-    /// The arguments, where they are to be answered.
+    /// The arguments; present if the call can be answered.
     #[serde(skip)]
     args: Option<Text>,
 }
@@ -113,26 +114,26 @@ impl WaitingApproval {
 
 const INDENT: &str = "    ";
 
-/// Hexadecimal digits of a digest that are shown and compared.
-const DIGITS: usize = 12;
+/// Number of hexadecimal digits of a digest that are shown and compared.
+const DIGEST_DIGITS: usize = 12;
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some((call, verdict)) = args.answer() {
         return answer(args, call, verdict);
     }
     let Some(reader) = StoreReader::open(&args.store)? else { return nothing(args) };
-    let above = args.session.as_deref().map(|name| reader.find(name)).transpose()?;
-    // A session whose head is damaged is in no listing.
+    let ancestor = args.session.as_deref().map(|name| reader.find(name)).transpose()?;
+    // A session whose head is damaged is missing from listings.
     for (session, error) in reader.journal().damaged()? {
         if let Some(session) = session {
             left_out(session, &error)?;
         }
     }
-    let waiting = if args.all || !reader.is_hosted() { None } else { waiting(args, &reader, above)? };
+    let waiting = if args.all || !reader.is_hosted() { None } else { waiting(args, &reader, ancestor)? };
     let rows = match waiting {
         Some(rows) => rows,
-        None if args.all => ever(&reader, above)?,
-        None => open(&reader, above)?,
+        None if args.all => all_asks(&reader, ancestor)?,
+        None => open(&reader, ancestor)?,
     };
     let mut out = anstream::stdout().lock();
     if args.json {
@@ -145,8 +146,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     rows.iter().try_for_each(|row| writeln!(out, "{}", line(row)))?;
     if let Some(row) = rows.iter().find(|row| row.digest.is_some()) {
-        let (name, again, call) = (row.session.short().0, args.store.again(), named(row));
-        writeln!(anstream::stderr(), "answer: subtend approvals {name}{again} --allow {call}, or --deny {call}")?;
+        let (name, store_option, call) = (row.session.short().0, args.store.options_for_shell(), call_name(row));
+        writeln!(
+            anstream::stderr(),
+            "answer: subtend approvals {name}{store_option} --allow {call}, or --deny {call}"
+        )?;
     }
     Ok(Code::Done)
 }
@@ -158,14 +162,14 @@ impl Args {
     }
 }
 
-/// Answers a call that waits in the process that hosts the store. An answer that allows it names what was shown by its digest
-/// (`3.0:5f1c22a09b7d`); without one, a terminal shows the call and asks.
-fn answer(args: &Args, named: &str, verdict: &str) -> Result<Code, Fail> {
+/// Answers a call that waits in the process that hosts the store. An answer that allows it must name the shown content by
+/// its digest (`3.0:5f1c22a09b7d`); without a digest, the command shows the call and asks.
+fn answer(args: &Args, call_name: &str, verdict: &str) -> Result<Code, Fail> {
     let none = || Fail::Other("no process hosts the store, so no call waits for approval".to_owned());
     let session = args.session.as_deref().unwrap_or_default();
     let id = Hosted::find(&args.store, session)?.ok_or_else(none)?.id;
     let host = Attached::to(&args.store.place()?)?.ok_or_else(none)?;
-    let (call, seen) = named.split_once(':').map_or((named, None), |(call, seen)| (call, Some(seen)));
+    let (call, seen) = call_name.split_once(':').map_or((call_name, None), |(call, seen)| (call, Some(seen)));
     let open: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
     let name = id.short().0;
     let Some(approval) = open.into_iter().find(|approval| approval.session == id && approval.call == call) else {
@@ -175,14 +179,14 @@ fn answer(args: &Args, named: &str, verdict: &str) -> Result<Code, Fail> {
     };
     let digest = approval.digest.clone();
     match seen {
-        Some(seen) if seen.len() >= DIGITS && digest.starts_with(seen) => {}
+        Some(seen) if seen.len() >= DIGEST_DIGITS && digest.starts_with(seen) => {}
         Some(_) => {
             return Err(Fail::Other(format!(
                 "call {call} of session {name} is not what was shown: `subtend approvals {name}` shows it as it is now"
             )));
         }
         None if verdict == "deny" => {}
-        None => confirmed(approval, call, &name)?,
+        None => confirm(approval, call, &name)?,
     }
     let body = serde_json::json!({"verdict": verdict, "digest": digest});
     let _: serde_json::Value = host.call(Method::POST, &format!("/v1/approvals/{id}/{call}"), Some(&body))?;
@@ -191,12 +195,12 @@ fn answer(args: &Args, named: &str, verdict: &str) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Shows a call and asks whether it is allowed.
-fn confirmed(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fail> {
+/// Shows a call and asks for confirmation.
+fn confirm(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fail> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(Fail::Usage(format!(
-            "call {call}: say what is allowed, by the digest that `subtend approvals {name}` shows (`{call}:DIGEST`); there is no \
-             terminal to show it and ask"
+            "call {call} needs a digest, since there is no terminal to show it and ask: pass `{call}:DIGEST` as `subtend approvals {name}` \
+             shows it"
         )));
     }
     let mut err = anstream::stderr();
@@ -211,35 +215,36 @@ fn confirmed(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fa
     }
 }
 
-/// Returns the open asks of the process that hosts the store, oldest first; `None` if that process has ended.
-fn waiting(args: &Args, reader: &StoreReader, above: Option<SessionId>) -> Result<Option<Vec<ApprovalRow>>, Fail> {
+/// Returns the open approvals of the process that hosts the store, oldest first; `None` if that process has ended.
+fn waiting(args: &Args, reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Option<Vec<ApprovalRow>>, Fail> {
     let Some(host) = Attached::to(&args.store.place()?)? else { return Ok(None) };
     let approvals: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
-    let wanted =
-        approvals.into_iter().filter(|approval| above.is_none_or(|above| below(reader, approval.session, above)));
+    let wanted = approvals
+        .into_iter()
+        .filter(|approval| ancestor.is_none_or(|ancestor| is_within(reader, approval.session, ancestor)));
     Ok(Some(wanted.filter_map(WaitingApproval::row).collect()))
 }
 
-/// Returns all asks, answered ones included, by session.
-fn ever(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
+/// Returns all approvals, answered ones included, by session.
+fn all_asks(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
     let mut rows = Vec::new();
     for (id, head) in reader.heads() {
-        if above.is_none_or(|above| below(reader, *id, above)) {
+        if ancestor.is_none_or(|ancestor| is_within(reader, *id, ancestor)) {
             rows.extend(readable(reader, *id, head)?);
         }
     }
     Ok(rows)
 }
 
-/// Returns open asks, oldest first. Rows for the approver name them, so no other session is read.
-fn open(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
+/// Returns open approvals, oldest first. Outbox rows name their sessions, so other sessions are not read.
+fn open(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
     let mut rows = Vec::new();
     let mut read: BTreeMap<SessionId, Vec<ApprovalRow>> = BTreeMap::new();
     for (row, _) in reader.journal().outbox()? {
         let (RowKind::Ask, RowKey::Call(call), Some(head)) = (row.kind, row.key, reader.heads().get(&row.from)) else {
             continue;
         };
-        if !above.is_none_or(|above| below(reader, row.from, above)) {
+        if !ancestor.is_none_or(|ancestor| is_within(reader, row.from, ancestor)) {
             continue;
         }
         let approvals = match read.entry(row.from) {
@@ -252,7 +257,8 @@ fn open(reader: &StoreReader, above: Option<SessionId>) -> Result<Vec<ApprovalRo
     Ok(rows)
 }
 
-/// Returns the asks of a session. A session that cannot be read gives none and a warning, so that the others are still listed.
+/// Returns the approvals of a session. A session that cannot be read is skipped with a warning, so that the others are
+/// still listed.
 fn readable(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
     match reader.journal().records(id) {
         Ok(records) => Ok(open_asks(id, &head.short, head.root, records.iter().map(|stored| &stored.record))),
@@ -279,12 +285,12 @@ fn nothing(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn below(reader: &StoreReader, id: SessionId, above: SessionId) -> bool {
+fn is_within(reader: &StoreReader, id: SessionId, ancestor: SessionId) -> bool {
     let mut at = Some(id);
-    // No chain is longer than there are sessions: a damaged store may hold a ring.
+    // The bound guards against a cycle of parents in a damaged store.
     for _ in 0..=reader.heads().len() {
         let Some(session) = at else { return false };
-        if session == above {
+        if session == ancestor {
             return true;
         }
         at = reader.heads().get(&session).and_then(|head| head.parent);
@@ -332,9 +338,9 @@ fn open_asks<'a>(
     rows
 }
 
-/// The call, with the digest of its content if it can be answered.
-fn named(row: &ApprovalRow) -> String {
-    match row.digest.as_deref().and_then(|digest| digest.get(..DIGITS)) {
+/// Returns the id of the call, with the digest of its content if it can be answered.
+fn call_name(row: &ApprovalRow) -> String {
+    match row.digest.as_deref().and_then(|digest| digest.get(..DIGEST_DIGITS)) {
         Some(digest) => format!("{}:{digest}", row.call),
         None => row.call.to_string(),
     }
@@ -351,10 +357,10 @@ fn line(row: &ApprovalRow) -> String {
         (Some(AskVerdict::Deny), Some(AskBy::Person) | None) => ("denied", BAD),
     };
     let resource = first_line(&row.whole, 80);
-    // A truncated call is listed whole below the line, since its beginning alone could mislead.
-    let is_cut = row.plan.is_none() && row.whole != resource;
+    // A truncated call is shown in full below the line, since its beginning alone could mislead.
+    let is_truncated = row.plan.is_none() && row.whole != resource;
     let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
-    let text = row.plan.as_deref().map(str::trim_end).or(args).or_else(|| is_cut.then_some(&*row.whole));
+    let text = row.plan.as_deref().map(str::trim_end).or(args).or_else(|| is_truncated.then_some(&*row.whole));
     let shown = text.map(|text| match frame::columns() {
         Some(columns) => frame::framed(text, Some(columns.saturating_sub(INDENT.len()))),
         None => exact(text),
@@ -364,7 +370,7 @@ fn line(row: &ApprovalRow) -> String {
     format!(
         "{session} call {call}  {action} on {resource}  {word}{plan}",
         session = In(DIM, row.session),
-        call = named(row),
+        call = call_name(row),
         action = clip(&row.action, 40),
         word = In(style, word),
     )

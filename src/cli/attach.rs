@@ -10,16 +10,16 @@ use super::fail::{Code, Fail};
 use super::work::face::Face;
 use super::work::{self, Work};
 
-/// Joins a session of the process that hosts the store: shows the conversation so far, and follows the run in flight.
+/// Joins a session that another process runs: shows the conversation so far, and follows the run in flight.
 ///
-/// Leaving stops nothing: close the terminal or press Ctrl-D. Ctrl-C cancels the run.
+/// Close the terminal or press Ctrl-D to leave; the run continues. Ctrl-C cancels it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     #[arg(value_name = "ID")]
     session: String,
 
-    /// Print every event as a line of JSON on stdout, last the end of the run
+    /// Print every event as a line of JSON on stdout, and the end of the run as the last one
     #[arg(long)]
     json: bool,
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let none = || {
-        let (name, again) = (&args.session, args.store.again());
+        let (name, again) = (&args.session, args.store.options_for_shell());
         Fail::Other(format!(
             "no process hosts the store, so nothing runs in it: `subtend show {name}{again}` shows the session, `subtend chat \
              {name}{again}` continues it"
@@ -42,7 +42,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let face = Face { json: args.json, raw: false, quiet: args.quiet, store: &args.store };
     let done = work::attached(face, &args.session, async |mut work: Work<'_>| {
         let id = work.session()?;
-        // Subscribed before the conversation is read, so that no later event is missed.
+        // Subscribe before reading the conversation, so that no later event is missed.
         let since = work.since(Some(id)).await?;
         if !args.json {
             let tools = work.screen.tools().clone();
@@ -53,12 +53,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         let run = work.read(|journal| journal.inflight_of(id))?.map(|row| row.run);
         let Some(run) = run else {
-            let (name, again) = (id.short().0, args.store.again());
+            let (name, again) = (id.short().0, args.store.options_for_shell());
             work.screen.note(&format!("no run is in flight; write to it: subtend send {name}{again} TEXT"));
             return Ok(Code::Done);
         };
         if std::io::stdin().is_terminal() {
-            work.leaves = true;
+            work.can_leave = true;
             work.screen.note("Ctrl-D leaves, Ctrl-C cancels the run");
         }
         work.follow(since, id, run).await

@@ -1,4 +1,4 @@
-//! `subtend branch`: another way on from a message.
+//! `subtend branch`: starts a branch at a message.
 
 use std::io::Write as _;
 
@@ -19,8 +19,8 @@ use crate::cli::json;
 
 /// Branches off a session at one of its messages, and prints the id of the branch.
 ///
-/// The branch knows everything up to that message and nothing after it; `subtend send ID TEXT` continues it. The session itself
-/// does not change. Files stay as they are, unless `--files` restores them to that message.
+/// The branch has the conversation up to that message; `subtend send ID TEXT` continues it. The session itself does not
+/// change. Files stay as they are, unless `--files` restores them to that message.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Message: SESSION:RECORD as `subtend show` names it, or SESSION for its last one
@@ -81,11 +81,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         if args.restore.files {
             writeln!(err, "{}", restored(&made.files))?;
         } else if let Some(left) = left {
-            writeln!(
-                err,
-                "{} changed after that message, and can be restored by a branch with --files",
-                count(left, "file")
-            )?;
+            writeln!(err, "{} changed after that message; branch with --files to restore them", count(left, "file"))?;
         }
         Ok(Code::Done)
     })

@@ -1,4 +1,4 @@
-//! `subtend cancel`: a run ends, with all that it owns.
+//! `subtend cancel`: cancels a run with its children.
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -6,7 +6,7 @@ use super::hosted;
 
 /// Cancels the run in flight of a session, and everything that it owns.
 ///
-/// Works from any terminal while another process hosts the store.
+/// It works from any terminal while another process hosts the store.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`

@@ -1,4 +1,4 @@
-//! Why a run ended, in one sentence, and the exit code that says it.
+//! The cause of a run's end as a sentence and as an exit code.
 
 use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
 use subtend_session::record::ContinueRefusal;
@@ -60,8 +60,8 @@ fn failure(kind: &FailKind) -> String {
         FailKind::Unreadable { message } => {
             format!("its session cannot be read ({}): `subtend verify` reports what is wrong", harmless(message))
         }
-        FailKind::AgentMissing => "its agent is not known here: `subtend agents` lists those that are".to_owned(),
-        FailKind::Authority => "a permission that it needs is missing".to_owned(),
+        FailKind::AgentMissing => "unknown agent: `subtend agents` lists the known ones".to_owned(),
+        FailKind::Authority => "a required permission is missing".to_owned(),
         FailKind::Internal { message } => format!("a fault in subtend, please report it: {message}"),
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn model(error: ModelFail) -> &'static str {
         ModelFail::BadAnswer => "the model's answer could not be read",
         ModelFail::ContextOverflow => "the conversation is larger than the model's context",
         ModelFail::InvalidRequest => "the model refused the request as invalid",
-        ModelFail::Dropped => "the call of the model was dropped",
+        ModelFail::Dropped => "the model call was dropped",
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_to_end_has_its_code() {
+    fn outcome_maps_to_its_exit_code() {
         let ends = [
             (Outcome::Completed, Code::Done),
             (Outcome::Failed { kind: FailKind::Refused }, Code::Failed),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_models_own_words_are_kept() {
+    fn sentence_keeps_the_message_of_the_model() {
         let kind = FailKind::Model { error: ModelFail::Auth, message: "key `abc` expired".into() };
         let text = sentence(&Outcome::Failed { kind });
         assert_eq!(text, "failed: the model's key is missing or refused: key `abc` expired");

@@ -16,9 +16,9 @@ mod read_positions;
 
 /// Talks with an agent, and shows what it and its subagents do.
 ///
-/// A line opens a run if the session is idle, and steers the run in flight otherwise: it enters at the next turn boundary. /help
-/// lists the commands. A run of an earlier process that resumes (`on_restart: resume`) is shown. Without a terminal, each line of
-/// stdin is sent in turn, and each answer goes to stdout.
+/// A line opens a run if the session is idle; otherwise it steers the run in flight at its next turn boundary. /help
+/// lists the commands. A run of an earlier process that resumes (`on_restart: resume`) is shown. Without a terminal, each
+/// line of stdin is sent in turn, and each answer goes to stdout.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session to continue: an id, the start of one, a short name, or a path such as `root/a3f9c1` [default: a new one]
@@ -46,7 +46,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
     } else if args.here.here {
         return Err(Fail::Usage(
-            "`--here` is for an existing session: a new one belongs to this directory. Leave it out".to_owned(),
+            "`--here` needs an existing session: a new session always uses this directory. Omit it".to_owned(),
         ));
     }
     let typed = std::io::stdin().is_terminal();
@@ -74,7 +74,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let commands = args.work.slash_commands(&work, args.here)?;
         let code = Conversation::begin(&mut work, commands, (id, since)).await?.talk().await?;
         if args.work.store.place()?.path().is_some() && work.read(|journal| journal.head(id))?.is_some() {
-            work.screen.note(&format!("return to it: subtend chat {}{}", id.short().0, args.work.store.again()));
+            work.screen.note(&format!(
+                "return to it: subtend chat {}{}",
+                id.short().0,
+                args.work.store.options_for_shell()
+            ));
         }
         Ok(code)
     })

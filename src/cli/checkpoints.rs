@@ -1,4 +1,4 @@
-//! The checkpoints of a store, and writes whose results are not recorded.
+//! The checkpoints of a store, and reports about writes whose results are not recorded.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,15 @@ use super::data::StoreLocation;
 use super::fail::Fail;
 use super::paint::{count, harmless};
 
-/// Lines of a diff that is shown without being asked for.
-const LINES: usize = 40;
+/// Maximum number of diff lines in a report.
+const MAX_DIFF_LINES: usize = 40;
 
 /// Returns the checkpoints of a store; `None` for one in memory.
-pub(crate) fn of(place: &StoreLocation) -> Option<Checkpoints> {
+pub(crate) fn for_store(place: &StoreLocation) -> Option<Checkpoints> {
     place.checkpoints().map(Checkpoints::new)
 }
 
-/// Returns what became of writes without a result, each with its diff.
+/// Describes writes whose result is not recorded, each with its diff.
 pub(crate) fn unrecorded(writes: &[UnrecordedWrite]) -> Option<String> {
     if writes.is_empty() {
         return None;
@@ -36,10 +36,10 @@ pub(crate) fn unrecorded(writes: &[UnrecordedWrite]) -> Option<String> {
             "session {session}, run {run}, call {call}: the result of the write to `{path}` is not recorded; {fate}"
         );
         let lines: Vec<&str> = write.file.patch.lines().collect();
-        for line in lines.iter().take(LINES) {
+        for line in lines.iter().take(MAX_DIFF_LINES) {
             let _ = writeln!(text, "  {}", harmless(line));
         }
-        if let Some(more) = lines.len().checked_sub(LINES).filter(|more| *more > 0) {
+        if let Some(more) = lines.len().checked_sub(MAX_DIFF_LINES).filter(|more| *more > 0) {
             let _ = writeln!(text, "  and {} more", count(u64::try_from(more).unwrap_or(u64::MAX), "line"));
         }
     }

@@ -1,4 +1,4 @@
-//! The host of a store, as the command reaches it: its HTTP API, on the Unix socket of the data directory.
+//! The client of a host: its HTTP API on the Unix socket of the data directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::{self, PoisonError};
@@ -23,12 +23,12 @@ use super::progress::ProgressLine;
 
 /// File of the socket, in the host's directory.
 pub(crate) const SOCKET: &str = "host.sock";
-/// Time between two checks whether the process that has the store listens.
-const LOOK: Duration = Duration::from_millis(50);
-/// Number of checks: three seconds.
-const LOOKS: u32 = 60;
-/// Hosts that may end one after the other before a read fails. When many commands start at the same time, each may host the store for
-/// its own run; a read must survive the end of several such hosts.
+/// Time between two checks whether the process that holds the store listens.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of checks, three seconds in total.
+const MAX_POLLS: u32 = 60;
+/// Number of hosts that may end one after the other before a read fails. When many commands start at the same time, each
+/// may host the store for its own run; a read must survive the end of several such hosts.
 pub(crate) const HOSTS: u32 = 16;
 
 /// The process that serves a store.
@@ -36,35 +36,35 @@ pub(crate) const HOSTS: u32 = 16;
 pub(crate) struct ServingProcess {
     pub(crate) pid: u32,
     pub(crate) version: String,
-    /// Which API it serves; empty where it does not say.
+    /// Hash of the API that it serves; empty if it does not report one.
     #[serde(default)]
     api: String,
 }
 
-/// A connection to the host of a store. One request at a time.
-pub(crate) struct Connection(Way);
+/// A connection to the host of a store, for one request at a time.
+pub(crate) struct Connection(Transport);
 
-/// How the host is reached.
-enum Way {
+/// Transport to the host.
+enum Transport {
     /// Another process hosts the store.
     Socket(SendRequest<Full<Bytes>>),
     /// This process hosts it.
     Own(Local),
 }
 
-/// Where the host of a store listens, if one does.
+/// Returns the path of the socket on which the host of a store listens.
 pub(crate) fn socket(place: &StoreLocation) -> Option<PathBuf> {
     place.host_dir().map(|dir| dir.join(SOCKET))
 }
 
 impl Connection {
-    /// Connects to the host that listens at `path`; `None` where none does.
+    /// Connects to the host that listens at `path`; `None` if none does.
     ///
     /// # Errors
     /// When another user listens there, or a host of another version.
     pub(crate) async fn open(path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
         let Some(mut connection) = Self::connect(path).await? else { return Ok(None) };
-        // A process that just ended leaves connections that no one answers.
+        // A connection to a process that just ended is never answered.
         let Ok(serving) = connection.get::<ServingProcess>("/v1/host").await else { return Ok(None) };
         let own = env!("CARGO_PKG_VERSION");
         if serving.version != own {
@@ -82,9 +82,9 @@ impl Connection {
         Ok(Some((connection, serving)))
     }
 
-    /// The host of this process.
+    /// Connects to the host within this process.
     pub(crate) fn own(local: Local) -> Self {
-        Self(Way::Own(local))
+        Self(Transport::Own(local))
     }
 
     /// Returns `None`: without Unix sockets no other process can reach a host.
@@ -112,25 +112,25 @@ impl Connection {
         }
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|error| unreachable_at(path, &error.to_string()))?;
-        // It ends with the sender.
+        // The task ends when the sender is dropped.
         tokio::spawn(async move { drop(connection.await) });
-        Ok(Some(Self(Way::Socket(sender))))
+        Ok(Some(Self(Transport::Socket(sender))))
     }
 
-    /// Sends a request; the response is not read yet.
+    /// Sends a request and returns the response; its body is not read yet.
     ///
     /// # Errors
-    /// A problem, as [`Fail`]; [`Fail::Unavailable`] when the host went away.
+    /// The problem that the host reports, as [`Fail`]; [`Fail::Unavailable`] when the host has ended.
     pub(crate) async fn send(
         &mut self,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<Response<Body>, Fail> {
-        self.accepted(method, path, body, None).await
+        self.send_with_key(method, path, body, None).await
     }
 
-    async fn accepted(
+    async fn send_with_key(
         &mut self,
         method: Method,
         path: &str,
@@ -161,18 +161,18 @@ impl Connection {
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
         }
-        let request = request.body(Full::new(Bytes::from(bytes))).map_err(|error| gone(&error.to_string()))?;
+        let request = request.body(Full::new(Bytes::from(bytes))).map_err(|error| unavailable(&error.to_string()))?;
         Ok(match &mut self.0 {
-            Way::Socket(sender) => {
-                // The connection takes the next request after the whole previous answer was read.
-                sender.ready().await.map_err(|error| gone(&error.to_string()))?;
-                sender.send_request(request).await.map_err(|error| gone(&error.to_string()))?.map(Body::new)
+            Transport::Socket(sender) => {
+                // The connection accepts the next request after the previous response was read to its end.
+                sender.ready().await.map_err(|error| unavailable(&error.to_string()))?;
+                sender.send_request(request).await.map_err(|error| unavailable(&error.to_string()))?.map(Body::new)
             }
-            Way::Own(local) => local.request(request.map(Body::new)).await,
+            Transport::Own(local) => local.request(request.map(Body::new)).await,
         })
     }
 
-    /// Sends a request without a body; `None` where there is no such resource.
+    /// Sends a request without a body; returns `None` if the resource does not exist.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -193,7 +193,7 @@ impl Connection {
         read(&bytes).map(Some)
     }
 
-    /// Sends a command with a body of JSON, and reads the answer.
+    /// Sends a command with a JSON body, and reads the answer.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -206,7 +206,7 @@ impl Connection {
         read(&whole(self.send(method, path, body).await?).await?)
     }
 
-    /// Sends a command that creates something, with its idempotency key if it has one; other commands refuse a key.
+    /// Sends a command that creates a resource, with its idempotency key if it has one. Other commands do not accept a key.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -216,7 +216,7 @@ impl Connection {
         body: &Value,
         key: Option<&str>,
     ) -> Result<T, Fail> {
-        read(&whole(self.accepted(Method::POST, path, Some(body), key).await?).await?)
+        read(&whole(self.send_with_key(Method::POST, path, Some(body), key).await?).await?)
     }
 
     /// Reads a resource.
@@ -236,24 +236,26 @@ struct HostRefusal {
 }
 
 impl From<HostRefusal> for Fail {
-    fn from(of: HostRefusal) -> Self {
-        match &*of.code {
-            "unknown_agent" => Self::Usage(format!("{} (--agent NAME; `subtend agents` describes them)", of.detail)),
-            "store_failed" | "session_damaged" => Self::Store(of.detail),
+    fn from(refusal: HostRefusal) -> Self {
+        match &*refusal.code {
+            "unknown_agent" => {
+                Self::Usage(format!("{} (--agent NAME; `subtend agents` describes them)", refusal.detail))
+            }
+            "store_failed" | "session_damaged" => Self::Store(refusal.detail),
             "malformed" | "invalid_body" | "invalid_input" | "invalid_limit" | "invalid_rule" | "invalid_title"
-            | "unknown_model" | "workspace_unusable" | "no_price" => Self::Usage(of.detail),
-            _ => Self::Other(of.detail),
+            | "unknown_model" | "workspace_unusable" | "no_price" => Self::Usage(refusal.detail),
+            _ => Self::Other(refusal.detail),
         }
     }
 }
 
-/// The answer of the host.
+/// Parses the answer of the host.
 fn read<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, Fail> {
     let text: &[u8] = if bytes.is_empty() { b"null" } else { bytes };
-    serde_json::from_slice(text).map_err(|error| gone(&format!("its answer cannot be read: {error}")))
+    serde_json::from_slice(text).map_err(|error| unavailable(&format!("its answer cannot be read: {error}")))
 }
 
-/// Why the host refused.
+/// Returns the host's reason for a refusal.
 fn refused(status: StatusCode, bytes: &[u8]) -> Fail {
     let problem: HostRefusal = serde_json::from_slice(bytes)
         .unwrap_or_else(|_| HostRefusal { detail: format!("the host answers {status}"), code: String::new() });
@@ -261,43 +263,43 @@ fn refused(status: StatusCode, bytes: &[u8]) -> Fail {
 }
 
 async fn whole(response: Response<Body>) -> Result<Bytes, Fail> {
-    Ok(response.into_body().collect().await.map_err(|error| gone(&error.to_string()))?.to_bytes())
+    Ok(response.into_body().collect().await.map_err(|error| unavailable(&error.to_string()))?.to_bytes())
 }
 
-/// The error for a host that has ended.
+/// Returns the error for a host that has ended.
 pub(crate) fn host_is_gone() -> Fail {
-    Fail::Unavailable("the host of the store is gone: call this again".to_owned())
+    Fail::Unavailable("the process that hosts the store ended: run the command again".to_owned())
 }
 
-fn gone(why: &str) -> Fail {
-    Fail::Unavailable(format!("the host of the store did not answer: {why}. Call this again"))
+fn unavailable(why: &str) -> Fail {
+    Fail::Unavailable(format!("the host of the store did not answer: {why}. Run the command again"))
 }
 
 fn unreachable_at(path: &Path, why: &str) -> Fail {
     Fail::Store(format!("the host at {} cannot be reached: {why}", path.display()))
 }
 
-/// The host of a store, for verbs that wait for each answer.
+/// A blocking client of the host of a store.
 pub(crate) struct Attached {
-    threads: Runtime,
+    async_runtime: Runtime,
     connection: Mutex<Connection>,
-    /// The process.
+    /// The process that hosts the store.
     pub(crate) serving: ServingProcess,
 }
 
 impl Attached {
-    pub(crate) fn own(threads: Runtime, local: Local) -> Self {
+    pub(crate) fn own(async_runtime: Runtime, local: Local) -> Self {
         let serving = ServingProcess {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api: API.to_owned(),
         };
-        Self { threads, connection: Mutex::new(Connection::own(local)), serving }
+        Self { async_runtime, connection: Mutex::new(Connection::own(local)), serving }
     }
 
-    /// Closes the connection.
-    pub(crate) fn into_threads(self) -> Runtime {
-        self.threads
+    /// Closes the connection and returns the async runtime.
+    pub(crate) fn into_runtime(self) -> Runtime {
+        self.async_runtime
     }
 
     /// Connects to the host of a store, if it has one.
@@ -306,12 +308,12 @@ impl Attached {
     /// As [`Connection::open`].
     pub(crate) fn to(place: &StoreLocation) -> Result<Option<Self>, Fail> {
         let Some(path) = socket(place).filter(|path| path.exists()) else { return Ok(None) };
-        let threads = tokio::runtime::Builder::new_current_thread()
+        let async_runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Fail::Other(format!("cannot start the async runtime: {error}")))?;
-        let Some((connection, serving)) = threads.block_on(Connection::open(&path))? else { return Ok(None) };
-        Ok(Some(Self { threads, connection: Mutex::new(connection), serving }))
+        let Some((connection, serving)) = async_runtime.block_on(Connection::open(&path))? else { return Ok(None) };
+        Ok(Some(Self { async_runtime, connection: Mutex::new(connection), serving }))
     }
 
     /// Sends a command, and reads the answer.
@@ -324,10 +326,10 @@ impl Attached {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Fail> {
-        self.threads.block_on(self.ask(method, path, body))
+        self.async_runtime.block_on(self.ask(method, path, body))
     }
 
-    /// As [`Attached::call`], for a caller that waits for something else too.
+    /// As [`Attached::call`], for async callers.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -340,31 +342,32 @@ impl Attached {
         self.connection.lock().await.call(method, path, body).await
     }
 
-    /// Waits for `work`.
+    /// Runs `work` to its end on the client's runtime.
     pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        self.threads.block_on(work)
+        self.async_runtime.block_on(work)
     }
 
-    /// Answers one read of the store.
+    /// Sends one read of the store to the host.
     fn read(&self, read: &Read) -> Result<Value, Fail> {
         self.call(Method::POST, "/v1/store/reads", Some(&serde_json::to_value(read)?))
     }
 
-    /// Returns the store, read through the host. Reads fail once the host ends: the caller then restarts the whole command.
+    /// Returns a journal that reads through the host. Reads fail once the host ends; the caller then restarts the whole
+    /// command.
     ///
     /// # Errors
     /// When the host does not answer.
     pub(crate) fn journal(self) -> Result<Journal, Fail> {
-        remote(move |read| self.read(read))
+        remote_journal(move |read| self.read(read))
     }
 }
 
-fn remote(read: impl Fn(&Read) -> Result<Value, Fail> + Send + Sync + 'static) -> Result<Journal, Fail> {
+fn remote_journal(read: impl Fn(&Read) -> Result<Value, Fail> + Send + Sync + 'static) -> Result<Journal, Fail> {
     let read = move |request: &Read| read(request).map_err(|fail| fail.to_string());
     Ok(Journal::open(Box::new(Remote::new(read)), subtend_journal::Options::default())?)
 }
 
-/// How a command reaches a store.
+/// Access to a store.
 pub(crate) enum Store {
     /// Another process hosts it.
     Hosted(Attached),
@@ -373,8 +376,8 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// Returns the store to read, and whether another process hosts it. If that process ends, as one does after its own run, reading
-    /// continues through the next host or in the store itself.
+    /// Returns a journal for reading, and whether another process hosts the store. If that process ends, for example after
+    /// its own run, reading continues through the next host or directly in the store.
     ///
     /// # Errors
     /// When the host does not answer.
@@ -388,13 +391,13 @@ impl Store {
             let mut now = now.lock().unwrap_or_else(PoisonError::into_inner);
             for _ in 0..HOSTS {
                 match now.read(read) {
-                    Err(Fail::Unavailable(_)) => *now = either(&place)?,
+                    Err(Fail::Unavailable(_)) => *now = connect_or_open(&place)?,
                     answered => return answered,
                 }
             }
             now.read(read)
         };
-        Ok((remote(read)?, true))
+        Ok((remote_journal(read)?, true))
     }
 
     fn read(&self, read: &Read) -> Result<Value, Fail> {
@@ -405,15 +408,15 @@ impl Store {
     }
 }
 
-/// Opens a store for this process alone. Waits for a process that has the store and does not listen, since it starts or ends.
-/// Starts no async runtime, so it may be called within one.
+/// Opens a store for this process alone. Waits for a process that holds the store and does not listen, since it is
+/// starting or ending. Does not start an async runtime, so it may be called within one.
 ///
 /// # Errors
 /// As [`StoreLocation::open`]; "in use" if another process hosts the store.
-pub(crate) fn alone(place: &StoreLocation) -> Result<Journal, Fail> {
+pub(crate) fn open_alone(place: &StoreLocation) -> Result<Journal, Fail> {
     let mut progress = ProgressLine::new();
-    for _ in 0..LOOKS {
-        if listens(place) {
+    for _ in 0..MAX_POLLS {
+        if is_listening(place) {
             break;
         }
         if let Some(journal) = try_own(place, &mut progress)? {
@@ -426,10 +429,10 @@ pub(crate) fn alone(place: &StoreLocation) -> Result<Journal, Fail> {
 /// Connects to the host of a store, or opens the store if no process hosts it.
 ///
 /// # Errors
-/// As [`StoreLocation::open`] and [`Attached::to`]. A process that has the store and does not listen yet is waited for.
-pub(crate) fn either(place: &StoreLocation) -> Result<Store, Fail> {
+/// As [`StoreLocation::open`] and [`Attached::to`]. Waits for a process that holds the store and does not listen yet.
+pub(crate) fn connect_or_open(place: &StoreLocation) -> Result<Store, Fail> {
     let mut progress = ProgressLine::new();
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_POLLS {
         if let Some(host) = Attached::to(place)? {
             return Ok(Store::Hosted(host));
         }
@@ -440,31 +443,31 @@ pub(crate) fn either(place: &StoreLocation) -> Result<Store, Fail> {
     place.open().map(Store::Own)
 }
 
-/// Returns whether the process `pid` does not host a store any more.
+/// Returns whether the process `pid` no longer hosts the store.
 ///
 /// # Errors
 /// As [`Attached::to`].
-pub(crate) fn is_gone(place: &StoreLocation, pid: u32) -> Result<bool, Fail> {
+pub(crate) fn has_ended(place: &StoreLocation, pid: u32) -> Result<bool, Fail> {
     Ok(Attached::to(place)?.is_none_or(|host| host.serving.pid != pid))
 }
 
-/// Opens a store. Waits [`LOOK`] and returns `None` if a process has it that may listen soon.
+/// Opens a store. If a process that may listen soon holds it, waits [`POLL_INTERVAL`] and returns `None`.
 fn try_own(place: &StoreLocation, progress: &mut ProgressLine) -> Result<Option<Journal>, Fail> {
     match place.try_open() {
         Ok(journal) => Ok(Some(journal)),
-        // That process starts and will listen, or it ends.
+        // That process is starting, and will listen, or it is ending.
         Err(OpenError::InUse { .. } | OpenError::Held { .. }) => {
-            progress.report(|| "waiting for the process that has the store to be ready".to_owned());
-            std::thread::sleep(LOOK);
+            progress.report(|| "waiting for the process that holds the store to be ready".to_owned());
+            std::thread::sleep(POLL_INTERVAL);
             Ok(None)
         }
         Err(error) => Err(place.refused(error)),
     }
 }
 
-/// Says whether a process listens on the socket of a store. A killed one leaves the socket, and does not.
+/// Returns whether a process listens on the socket of a store. A killed process leaves the socket file behind.
 #[cfg(unix)]
-fn listens(place: &StoreLocation) -> bool {
+fn is_listening(place: &StoreLocation) -> bool {
     use std::os::unix::net::UnixStream;
     use subtend_host::socket_path::SocketPath;
     let connected = |path: PathBuf| SocketPath::of(&path).and_then(|path| UnixStream::connect(path.as_path()));
@@ -472,6 +475,6 @@ fn listens(place: &StoreLocation) -> bool {
 }
 
 #[cfg(not(unix))]
-fn listens(_: &StoreLocation) -> bool {
+fn is_listening(_: &StoreLocation) -> bool {
     false
 }

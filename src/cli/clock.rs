@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970; 0 for an earlier clock.
-#[expect(clippy::disallowed_methods, reason = "an age is said to a person; nothing is decided by it")]
+/// Returns the Unix time in ms; 0 if the clock is before 1970.
+#[expect(clippy::disallowed_methods, reason = "an age is only displayed; no decision depends on it")]
 pub(crate) fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

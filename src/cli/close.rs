@@ -1,4 +1,4 @@
-//! `subtend close`: a quiet session is closed.
+//! `subtend close`: closes an idle session.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use super::fail::{Code, Fail};
 use super::hosted::{self, Hosted};
 use super::paint::{In, ODD, harmless};
 use super::work::StopSignal;
-use super::work::serve::{self, ServeArgs, Unmet};
+use super::work::serve::{self, ServeArgs, ServiceError};
 
 /// Closes an idle session; the next input reopens it.
 ///
@@ -33,47 +33,47 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     match args.serve.ready(session) {
         Ok(mut ready) if ready.parts.options.summaries && !ready.parts.models.is_offline() => {
-            // Asked for below, where a failure can be reported.
+            // The summary is requested below instead, where its failure can be reported.
             ready.parts.options.summaries = false;
             let (threads, mut stop) = serve::listen()?;
-            match serve::with(threads, ready, |hosted| summed_up(hosted, &mut stop)) {
-                // Nothing was started.
-                Err(Fail::Usage(why)) => closed_alone(args, &why),
+            match serve::with(threads, ready, |hosted| close_with_summary(hosted, &mut stop)) {
+                // The host was not started.
+                Err(Fail::Usage(why)) => close_without_summary(args, &why),
                 done => done,
             }
         }
         Ok(ready) => {
-            // It holds the store.
+            // Release the store first.
             drop(ready);
             hosted::with(store, session, close)
         }
         Err(_) if args.serve.wants_no_summaries() => hosted::with(store, session, close),
-        Err(why) => closed_alone(args, &why.to_string()),
+        Err(why) => close_without_summary(args, &why.to_string()),
     }
 }
 
-fn summed_up(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
+fn close_with_summary(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
     close(hosted)?;
-    // Only a root is summed up by its close.
+    // Only root sessions are summarised when they are closed.
     if hosted.journal.head(hosted.id)?.is_some_and(|head| head.parent.is_some()) {
         return Ok(Code::Done);
     }
     let short = hosted.id.short();
-    match serve::summarised(hosted, stop, true) {
+    match serve::request_summary(hosted, stop, true) {
         Ok(Ok(_)) => {}
-        Ok(Err(why)) => unsummed(&why.to_string(), &short.0),
-        Err(Unmet::Late) => unsummed("no summary: it took too long", &short.0),
-        Err(Unmet::Stopped) => {
-            unsummed("no summary: it was cancelled", &short.0);
+        Ok(Err(why)) => warn_no_summary(&why.to_string(), &short.0),
+        Err(ServiceError::Late) => warn_no_summary("no summary: it took too long", &short.0),
+        Err(ServiceError::Stopped) => {
+            warn_no_summary("no summary: it was cancelled", &short.0);
             return Ok(Code::Cancelled);
         }
     }
     Ok(Code::Done)
 }
 
-fn closed_alone(args: &Args, why: &str) -> Result<Code, Fail> {
+fn close_without_summary(args: &Args, why: &str) -> Result<Code, Fail> {
     let closed = hosted::with(&args.serve.store, &args.session, close)?;
-    unsummed(&format!("no summary: {why}"), &args.session);
+    warn_no_summary(&format!("no summary: {why}"), &args.session);
     Ok(closed)
 }
 
@@ -84,8 +84,8 @@ fn close(hosted: &Hosted) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Warns that the closed session has no summary. Without a stderr there is no reader.
-fn unsummed(why: &str, session: &str) {
-    let text = harmless(&format!("{why} (`subtend summary {session}` tries again)"));
+/// Warns that the closed session has no summary. A failed write is ignored.
+fn warn_no_summary(why: &str, session: &str) {
+    let text = harmless(&format!("{why} (retry with `subtend summary {session}`)"));
     drop(writeln!(anstream::stderr(), "{} {text}", In(ODD, "warning:")));
 }

@@ -13,10 +13,10 @@ use super::progress::ProgressLine;
 
 /// Erases the text of deleted sessions from the files of the store, and removes unreferenced blobs.
 ///
-/// It writes a new store next to the old one and then replaces the old one: both must fit on the disk, and no other process may
-/// have the store open. If it is killed, the old store or the new one remains. It cannot erase copies of the store, or what the
-/// disk keeps of removed files. In a database it removes the rows in one transaction and frees their space; freed space that was
-/// not written again, the write-ahead log and backups are its administrator's to erase.
+/// It writes a new store next to the old one and then replaces the old one: both must fit on the disk, and no other
+/// process may have the store open. If it is killed, the old store or the new one remains. It cannot erase copies of the
+/// store, or remains of removed files on the disk. In a database it removes the rows in one transaction and frees their
+/// space; the administrator must erase the write-ahead log, backups, and freed space that was not overwritten.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -26,9 +26,9 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     if !place.exists()? {
-        return Err(place.none());
+        return Err(place.missing_store());
     }
-    let before = below(place.path());
+    let before = size_of(place.path());
     let mut progress = ProgressLine::new();
     let done = place.compact(&mut |step| {
         if let Compacting::Copied(frames) = step {
@@ -37,8 +37,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     })?;
     drop(progress);
     erase_checkpoints(&place)?;
-    let sizes = place.path().map(|path| (before, below(Some(path))));
-    control::say(&report(&done, sizes))?;
+    let sizes = place.path().map(|path| (before, size_of(Some(path))));
+    control::say(&summary(&done, sizes))?;
     for held in &done.held {
         let (session, why) = (held.session, &held.why);
         control::say(&format!(
@@ -48,9 +48,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(if done.held.is_empty() { Code::Done } else { Code::Failed })
 }
 
-/// Erases the checkpoints of deleted sessions, should their deletion have been interrupted.
+/// Erases the checkpoints of deleted sessions that remained after an interrupted deletion.
 fn erase_checkpoints(place: &StoreLocation) -> Result<(), Fail> {
-    let Some(checkpoints) = checkpoints::of(place) else { return Ok(()) };
+    let Some(checkpoints) = checkpoints::for_store(place) else { return Ok(()) };
     let saved = checkpoints.sessions()?;
     if saved.is_empty() {
         return Ok(());
@@ -64,12 +64,12 @@ fn erase_checkpoints(place: &StoreLocation) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Says what was erased, and what the store took before and takes now; a database does not say it.
-fn report(done: &Compacted, sizes: Option<(u64, u64)>) -> String {
+/// Returns a report of the erased content, with the sizes of the store before and after; sizes are unknown for a database.
+fn summary(done: &Compacted, sizes: Option<(u64, u64)>) -> String {
     let (sessions, frames) = (count(done.erased, "session"), count(done.frames, "frame"));
     match sizes {
         Some((before, after)) => format!(
-            "erased {sessions} ({frames} and {}); the store takes {}, before {}",
+            "erased {sessions} ({frames} and {}); the store takes {}, before: {}",
             count(done.blobs, "blob"),
             size(after),
             size(before)
@@ -78,12 +78,12 @@ fn report(done: &Compacted, sizes: Option<(u64, u64)>) -> String {
     }
 }
 
-/// Bytes of the files below a directory; what cannot be read counts for nothing.
-fn below(dir: Option<&Path>) -> u64 {
+/// Returns the total size of the files below a directory, without those that cannot be read.
+fn size_of(dir: Option<&Path>) -> u64 {
     let entries = dir.and_then(|dir| std::fs::read_dir(dir).ok()).into_iter().flatten().flatten();
     entries
         .map(|entry| match entry.metadata() {
-            Ok(found) if found.is_dir() => below(Some(&entry.path())),
+            Ok(found) if found.is_dir() => size_of(Some(&entry.path())),
             Ok(found) => found.len(),
             Err(_) => 0,
         })

@@ -1,4 +1,4 @@
-//! `subtend condense`: the old part of a conversation is summarised and hidden from its model.
+//! `subtend condense`: replaces old messages by a summary in the model's context.
 
 use std::io::Write as _;
 
@@ -12,12 +12,12 @@ use super::hosted::{self, Hosted};
 use super::json;
 use super::paint::count;
 use super::work::StopSignal;
-use super::work::serve::{self, ServeArgs, Unmet};
+use super::work::serve::{self, ServeArgs, ServiceError};
 
 /// Summarizes the old part of a conversation with the agent `compaction`; later model calls see the summary in its place.
 ///
-/// Nothing is deleted: `subtend show` marks the messages, and `--undo` shows them to the model again. It happens by itself where the
-/// context is nearly full (`limits.compact_at`).
+/// Nothing is deleted: `subtend show` marks the messages, and `--undo` shows them to the model again. It happens
+/// automatically when the context is nearly full (`limits.compact_at`).
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     serve: ServeArgs,
 }
 
-/// The answer of a host to a compaction.
+/// The host's reply to a compaction.
 #[derive(Deserialize, Serialize)]
 pub(crate) struct CompactionReply {
     messages: u64,
@@ -58,7 +58,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (threads, mut stop) = serve::listen()?;
     if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
         args.serve.through()?;
-        return condensed(args, &hosted, &mut stop);
+        return condense(args, &hosted, &mut stop);
     }
     let ready = args.serve.ready(&args.session)?;
     if ready.parts.models.is_offline() {
@@ -68,19 +68,19 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 .to_owned(),
         ));
     }
-    serve::with(threads, ready, |hosted| condensed(args, hosted, &mut stop))
+    serve::with(threads, ready, |hosted| condense(args, hosted, &mut stop))
 }
 
-fn condensed(args: &Args, hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
-    match serve::request::<CompactionReply>(hosted, stop, "/compaction", "the conversation is condensed") {
+fn condense(args: &Args, hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
+    match serve::request::<CompactionReply>(hosted, stop, "/compaction", "compacting the conversation") {
         Ok(done) => {
             let done = done?;
             control::say(&if args.json { json::text(&done)? } else { done.sentence() })?;
             Ok(Code::Done)
         }
-        Err(Unmet::Late) => Err(Fail::Other("the summary took too long: nothing is hidden".to_owned())),
-        Err(Unmet::Stopped) => {
-            // Without stderr, the exit code alone reports it.
+        Err(ServiceError::Late) => Err(Fail::Other("the summary took too long: nothing is hidden".to_owned())),
+        Err(ServiceError::Stopped) => {
+            // A failed write is ignored: the exit code still reports the cancellation.
             drop(writeln!(anstream::stderr(), "cancelled: the conversation is not condensed"));
             Ok(Code::Cancelled)
         }
@@ -93,7 +93,7 @@ fn undo(args: &Args, hosted: &Hosted) -> Result<Code, Fail> {
     control::say(&if args.json {
         json::text(&object!({"session": session, "undone": true}))?
     } else {
-        format!("session {name}: the model sees again what the last compaction hid")
+        format!("session {name}: the messages hidden by the last compaction are visible to the model again")
     })?;
     Ok(Code::Done)
 }

@@ -1,4 +1,4 @@
-//! `subtend config`: what is configured, by whom, and how to change it.
+//! `subtend config`: shows the configuration with the origin of each value, and changes it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -19,7 +19,7 @@ use crate::cli::json;
 
 mod options;
 
-const AFTER: &str = "\
+const AFTER_HELP: &str = "\
 Sources of a value, from weakest to strongest: its default, your own file, the workspace's file, an environment variable, an option of the command.
 
 Examples:
@@ -30,10 +30,10 @@ Examples:
 
 /// Shows and changes the configuration: `subtend.yaml` of the workspace, your own, and environment variables.
 #[derive(clap::Args, Debug)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: ConfigCommand,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -72,8 +72,8 @@ enum ConfigCommand {
     },
     /// Prints a JSON Schema, for editors: of `subtend.yaml`, or of the front matter of agent files
     Schema {
-        /// Which
-        of: SchemaSubject,
+        /// Subject of the schema
+        subject: SchemaSubject,
     },
 }
 
@@ -92,11 +92,11 @@ struct ConfigOutput<'a> {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    match &args.what {
+    match &args.command {
         ConfigCommand::Show { key, workspace, json } => show(key.as_deref(), workspace, *json),
         ConfigCommand::Set { key, value, workspace, user } => set(key, value, workspace, *user),
-        ConfigCommand::Schema { of } => {
-            let schema = match of {
+        ConfigCommand::Schema { subject } => {
+            let schema = match subject {
                 SchemaSubject::Config => schema(),
                 SchemaSubject::Agent => front_matter(),
             };
@@ -108,10 +108,10 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 
 fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     let refused = |error: configuration::BadKey| Fail::Usage(error.to_string());
-    // Before the files are read: what is wrong with them is not what is wrong with the key.
+    // Parse the key before reading the files: an error in a file must not hide an error in the key.
     let key = key.map(str::parse::<Key>).transpose().map_err(refused)?;
     let workspace = workspace::open(folder)?;
-    let loaded = settings::load(&workspace, Trust::told(&workspace)?)?;
+    let loaded = settings::load(&workspace, Trust::decide_and_warn(&workspace)?)?;
     let values = key.map_or_else(|| Ok(loaded.values.clone()), |key| loaded.at(&key)).map_err(refused)?;
     let mut out = anstream::stdout().lock();
     if json {
@@ -126,11 +126,11 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     for (key, value, origin) in &rows {
         let (key, value) = (clip(key, 200), clip(value, 400));
         let (gap, space) = (fill(&key, keys), fill(&value, values));
-        let message = clip(&origin.to_string(), 400);
+        let source = clip(&origin.to_string(), 400);
         match origin {
-            Origin::Default => writeln!(out, "{key}{gap}  {value}{space}  {}", In(DIM, message))?,
+            Origin::Default => writeln!(out, "{key}{gap}  {value}{space}  {}", In(DIM, source))?,
             Origin::User(_) | Origin::Project(_) | Origin::Variable(_) => {
-                writeln!(out, "{}{gap}  {value}{space}  {message}", In(BOLD, key))?;
+                writeln!(out, "{}{gap}  {value}{space}  {source}", In(BOLD, key))?;
             }
         }
     }
@@ -143,12 +143,12 @@ fn text(value: &Value) -> String {
         Value::Null => "none".to_owned(),
         Value::String(text) if text.is_empty() => "\"\"".to_owned(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => format!("[{}]", items.iter().map(text_of_item).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!("[{}]", items.iter().map(item_text).collect::<Vec<_>>().join(", ")),
         other @ (Value::Bool(_) | Value::Number(_) | Value::Object(_)) => other.to_string(),
     }
 }
 
-fn text_of_item(value: &Value) -> String {
+fn item_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
         let path = settings::user_file().ok_or_else(|| {
             Fail::Usage("no home directory for the configuration: set HOME or XDG_CONFIG_HOME".into())
         })?;
-        // A link of the person's own leads to where they keep it.
+        // Follow the user's own link to the file.
         let path = path.canonicalize().unwrap_or(path);
         let text = std::fs::read_to_string(&path);
         (path, text)
@@ -181,15 +181,15 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let mut after = configuration::set(&before, &key, &value).map_err(describe)?;
     let origin = if user { Origin::User(path.clone()) } else { Origin::Project(path.clone()) };
     let mut loaded = read(origin.clone(), &after)?;
-    // A file that cannot be read yet is being corrected.
+    // If the old file is invalid, this change may be its correction.
     if let Ok(before) = read(origin.clone(), &before) {
-        options::keeps_required(&key, &before, &loaded)?;
+        options::check_required(&key, &before, &loaded)?;
     }
-    for (key, value) in options::filled(&key, &value, &loaded, &workspace, &tools)? {
+    for (key, value) in options::fill_required(&key, &value, &loaded, &workspace, &tools)? {
         after = configuration::set(&after, &key, &value).map_err(describe)?;
         loaded = read(origin.clone(), &after)?;
     }
-    let is_trusted = !user && trust::is_settled(&workspace)?;
+    let is_trusted = !user && trust::is_trusted(&workspace)?;
     if user { write_private(&path, &after) } else { write(&path, &after) }?;
     if is_trusted {
         trust::keep(&workspace)?;
@@ -197,26 +197,27 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let mut err = anstream::stderr().lock();
     writeln!(err, "{key} is set in {}", clip(&path.display().to_string(), 400))?;
     drop(err);
-    // A stronger word may stand against it.
-    let now = settings::load(&workspace, Trust::told(&workspace)?)?;
+    // A stronger origin may override the new value.
+    let now = settings::load(&workspace, Trust::decide_and_warn(&workspace)?)?;
     let counts = now.origin(&key);
     if counts.rank() > origin.rank() {
-        writeln!(anstream::stderr(), "it has no effect here: {counts} says otherwise, and goes before it")?;
+        writeln!(anstream::stderr(), "it has no effect here: {counts} overrides it")?;
     }
     settings::warn(&loaded)
 }
 
-/// Returns the file alone, so that nothing is written that could not be read again.
+/// Loads the file's text alone, so that an invalid file is never written.
 fn read(origin: Origin, text: &str) -> Result<Loaded, Fail> {
     Ok(Loaded::of([configuration::Layer::file(origin, text)?])?)
 }
 
-/// Puts the file in its place whole: who reads it meanwhile has the old one or the new one.
+/// Writes a file atomically: a concurrent reader sees the old or the new content.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fail> {
     write_with(File::options(), path, text)
 }
 
-/// As [`write`], for its owner alone; a missing directory is created for its owner alone too. A writer there decides what agents may do.
+/// As [`write`], readable and writable by the owner only; a missing directory is created with the same access. Another
+/// user who could write here could change the permissions of agents.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
     if let Some(folder) = path.parent() {
         let failed = |error| Fail::Other(format!("{} cannot be created: {error}", folder.display()));
@@ -230,12 +231,12 @@ fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail>
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    // A name of its own: two processes may write at a time.
+    // The name contains the process id, because two processes may write at the same time.
     let (part, mut file) = PartialFile::of(path, &std::process::id().to_string(), options).map_err(failed)?;
-    // One that was closed to others stays so.
+    // Keep the permissions of the existing file.
     if let Some(before) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
         file.set_permissions(before.permissions()).map_err(failed)?;
     }
     file.write_all(text.as_bytes()).map_err(failed)?;
-    part.put().map_err(failed)
+    part.persist().map_err(failed)
 }

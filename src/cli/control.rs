@@ -1,4 +1,4 @@
-//! The host of a process that controls sessions and runs no agent.
+//! A host for commands that control sessions without running an agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,23 @@ use super::progress::ProgressLine;
 use super::trust::Trust;
 use super::{work, workspace};
 
-/// Time for an orderly shutdown; no run is active.
+/// Time limit of a shutdown.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Hosts a store for controls: runs that an earlier process left end, as at every start. No agent runs, and queued inputs remain.
+/// Hosts a store for controls. As at every start, runs of an earlier process end as lost. No agent runs, and queued
+/// inputs remain.
 pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Host, Fail> {
     let none = fn_model("none", |_, _| async {
-        Err(ModelError::new(ModelFail::Unavailable, "this process only changes sessions: no agent works in it"))
+        Err(ModelError::new(ModelFail::Unavailable, "this process only controls sessions: it does not run agents"))
     });
     let workspace = workspace::open(".".as_ref())?;
     let builder = Runtime::builder()
-        .catalog(Trust::silent(&workspace)?.catalog(&workspace))
+        .catalog(Trust::decide(&workspace)?.catalog(&workspace))
         .workspace(workspace)
         .options(Options { resumes: false, ..Options::default() })
         .tools(Registry::builder().build())
         .model(Arc::new(none));
-    let builder = match checkpoints::of(place) {
+    let builder = match checkpoints::for_store(place) {
         Some(checkpoints) => builder.checkpoints(checkpoints),
         None => builder,
     };
@@ -41,9 +42,9 @@ pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Hos
     Ok(Host::new(runtime, HostOptions { approvals: false, ..HostOptions::default() }))
 }
 
-/// Ends a host that [`begin`] started.
+/// Shuts down a host that [`begin`] started.
 pub(crate) async fn end(host: Host) {
-    work::setup::full_disk(host.runtime());
+    work::setup::report_full_disk(host.runtime());
     host.shutdown(GRACE).await;
 }
 

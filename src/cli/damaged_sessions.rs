@@ -1,4 +1,4 @@
-//! Sessions whose row in the index is not what was written: they are left alone, and must not seem never to have been.
+//! Sessions with a damaged row in the index. They are left alone, but must not seem to be missing.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use super::paint::harmless;
 pub(crate) struct DamagedSessions(BTreeMap<SessionId, String>);
 
 impl DamagedSessions {
-    pub(crate) fn of(journal: &Journal) -> Result<(Heads, Self), Fail> {
+    pub(crate) fn split(journal: &Journal) -> Result<(Heads, Self), Fail> {
         let heads = journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
         let damaged =
             journal.damaged_heads()?.into_iter().map(|(session, error)| (session, harmless(&error.to_string())));
         Ok((heads, Self(damaged.collect())))
     }
 
-    /// As [`DamagedSessions::of`], for reading: what their own records say stands in for rows that are damaged.
+    /// As [`DamagedSessions::split`], for reading: a damaged row is replaced by one derived from the session's own records.
     pub(crate) fn read(journal: &Journal) -> Result<(Heads, Self), Fail> {
-        let (mut heads, damaged) = Self::of(journal)?;
+        let (mut heads, damaged) = Self::split(journal)?;
         for session in damaged.0.keys() {
             if let Some(head) = stand_in(journal, *session)?.filter(|head| !head.deleted) {
                 heads.insert(*session, head);
@@ -40,7 +40,7 @@ impl DamagedSessions {
         self.0.iter().map(|(session, why)| (*session, why.as_str()))
     }
 
-    /// Returns what to say of a name that no sound row answers to: which damaged session it may mean.
+    /// Returns the error for an unknown name: if it may name a damaged session, that session's damage.
     pub(crate) fn with_skipped(&self, name: &str, none: Fail) -> Fail {
         let word = name.trim().trim_start_matches("root/").to_ascii_lowercase();
         let part: String = word.chars().filter(|c| *c != '-').collect();
@@ -48,8 +48,8 @@ impl DamagedSessions {
         let means = |id: &SessionId| begins(id) || *id.short().0 == *part;
         match self.0.iter().find(|(id, _)| means(id)) {
             Some((id, why)) => Fail::Store(format!(
-                "session {id} is damaged and is left alone: {why}; the others are not touched by it. `subtend verify` tells \
-                 all that is wrong, and a backup of the store is the way back"
+                "session {id} is damaged and is left alone: {why}; other sessions are not affected. `subtend verify` \
+                 reports all damage; restore the store from a backup"
             )),
             None => none,
         }

@@ -1,4 +1,4 @@
-//! Where sessions are kept.
+//! The location of the store.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,17 @@ use super::progress::ProgressLine;
 
 mod owners;
 
-/// The variable that names the data directory where no option does.
+/// The variable that names the data directory if no option does.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
 
-/// The variable that names the store where no option does: an address may hold a password, and arguments are seen by everyone.
+/// The variable that names the store if no option does. An address may contain a password, and other users can see the
+/// arguments of a process.
 const STORE_VARIABLE: &str = "SUBTEND_STORE";
 
-/// Engines of a data directory, the default first; each keeps its store in a directory of its name.
+/// Engines of a data directory, the default first; the store is in a directory with the engine's name.
 const ENGINES: [&str; 2] = ["redb", "sled"];
 
-/// Which store a verb works on.
+/// Options that name the store of a command.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct StoreArgs {
     /// Directory of the sessions [default: $SUBTEND_DATA, else `subtend` in the platform's data directory]
@@ -38,20 +39,20 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "ENGINE:PATH")]
     pub(crate) store: Option<String>,
 
-    /// Open a store that has lost its end, such as a restored older copy, without the lost part
+    /// Open a store whose last records are lost, such as a restored older copy
     #[arg(long)]
     pub(crate) accept_loss: bool,
 
-    /// The shard that this process works on as a node, in place of what the options name.
+    /// The shard that this process hosts as a node; it replaces the store that the options name.
     #[arg(skip)]
     pub(crate) shard: Option<NodeShard>,
 
-    /// The file that the host's tokens are in, if it is not in the host's directory.
+    /// File of the host's tokens, if it is not in the host's directory.
     #[arg(skip)]
     pub(crate) tokens: Option<PathBuf>,
 }
 
-/// A shard of a node, and the directory for what the node keeps of all its shards.
+/// A shard of a node, with the node's directory for local files of all its shards.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeShard {
     pub(crate) dir: PathBuf,
@@ -70,7 +71,7 @@ impl StoreArgs {
     /// Returns the store that the options name.
     ///
     /// # Errors
-    /// When the options are wrong, and when another user has a part of the store or could replace it.
+    /// When the options are invalid, or when another user owns a part of the store or could replace it.
     pub(crate) fn place(&self) -> Result<StoreLocation, Fail> {
         let place = self.location()?;
         place.check_owners().map_err(|why| Fail::Store(format!("the store cannot be used: {why}")))?;
@@ -78,27 +79,27 @@ impl StoreArgs {
     }
 
     fn location(&self) -> Result<StoreLocation, Fail> {
-        // Absolute: git runs in other directories.
-        let named = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
-        let data = || named().map(|data| std::path::absolute(&data).unwrap_or(data));
+        // The path is made absolute because git runs in other directories.
+        let store_name = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
+        let data = || store_name().map(|data| std::path::absolute(&data).unwrap_or(data));
         let accept_loss = self.accept_loss;
         if let Some(NodeShard { dir, name, spec }) = &self.shard {
             return Ok(StoreLocation { spec: spec.clone(), data: Some(dir.join(name)), accept_loss });
         }
-        let Some(spec) = self.named() else {
-            let data = data().map_or_else(platform, Ok)?;
-            return Ok(StoreLocation { spec: kept_in(&data)?, data: Some(data), accept_loss });
+        let Some(spec) = self.store_name() else {
+            let data = data().map_or_else(platform_dir, Ok)?;
+            return Ok(StoreLocation { spec: store_in(&data)?, data: Some(data), accept_loss });
         };
         let spec = StoreSpec::parse(&spec)?;
-        // The local files for a store in a database: its watermark, the socket, and tokens.
+        // A store in a database has local files too: its watermark, the socket, and tokens.
         let data = match spec.place() {
-            Some(place) => Some(data().map_or_else(platform, Ok)?.join("postgres").join(place)),
+            Some(place) => Some(data().map_or_else(platform_dir, Ok)?.join("postgres").join(place)),
             None => None,
         };
         Ok(StoreLocation { spec, data, accept_loss })
     }
 
-    /// Returns the directory of a node that works on a database, by its name; `None` for a store on this machine.
+    /// Returns the local directory of the named node; `None` if the store is not in a database.
     #[cfg(feature = "postgres")]
     pub(crate) fn node_dir(&self, node: &str) -> Result<Option<PathBuf>, Fail> {
         let place = self.place()?;
@@ -106,44 +107,43 @@ impl StoreArgs {
     }
 
     /// Returns the store that an option or the variable names.
-    fn named(&self) -> Option<String> {
+    fn store_name(&self) -> Option<String> {
         let variable = || std::env::var(STORE_VARIABLE).ok().filter(|store| !store.is_empty() && self.data.is_none());
         self.store.clone().or_else(variable)
     }
 
     /// Returns the paths that tools must not reach: the store, and its data directory.
-    pub(crate) fn kept(&self) -> Result<Vec<PathBuf>, Fail> {
+    pub(crate) fn protected_paths(&self) -> Result<Vec<PathBuf>, Fail> {
         if let Some(shard) = &self.shard {
             return Ok(vec![shard.dir.clone()]);
         }
         let place = self.place()?;
         let Some(store) = place.path().map(Path::to_owned) else { return Ok(place.data.into_iter().collect()) };
-        let data = store.parent().filter(|_| self.named().is_none());
-        let beside = place.host_dir().into_iter().chain(place.worktrees()).chain(place.checkpoints());
-        Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(beside).collect())
+        let data = store.parent().filter(|_| self.store_name().is_none());
+        let siblings = place.host_dir().into_iter().chain(place.worktrees()).chain(place.checkpoints());
+        Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(siblings).collect())
     }
 
-    /// Returns the files of the host's tokens where they are not in its directory. Tools must not reach them either: a line in one is a
-    /// token.
+    /// Returns the files of the host's tokens that are outside of the host's directory. Tools must not reach them either.
     pub(crate) fn token_files(&self) -> Vec<PathBuf> {
         self.tokens.iter().flat_map(|file| [file.clone(), TokenFile::at(file).lock_path()]).collect()
     }
 
-    /// Passes the store on to a command.
+    /// Passes the store to a child process.
     pub(crate) fn pass_to(&self, command: &mut std::process::Command) {
         match (&self.data, &self.store) {
             (Some(data), _) => drop(command.arg("--data").arg(data)),
-            // Not as an argument, which may hold a password.
+            // Not as an argument: it may contain a password.
             (None, Some(store)) => drop(command.env(STORE_VARIABLE, store)),
             (None, None) => {}
         }
     }
 
-    /// Returns the options that find the store again, as a shell takes them.
-    pub(crate) fn again(&self) -> String {
+    /// Returns the options that name this store, quoted for a shell.
+    pub(crate) fn options_for_shell(&self) -> String {
         match (&self.data, &self.store) {
             (Some(data), _) => format!(" --data {}", quoted(&data.to_string_lossy())),
-            // An address is shown without its password.
+            // The parsed address is printed without its password.
             (None, Some(store)) => {
                 let shown = StoreSpec::parse(store).map_or_else(|_| "ENGINE:PATH".to_owned(), |spec| spec.to_string());
                 format!(" --store {}", quoted(&shown))
@@ -158,23 +158,23 @@ pub(crate) fn quoted(text: &str) -> String {
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-fn platform() -> Result<PathBuf, Fail> {
+fn platform_dir() -> Result<PathBuf, Fail> {
     let base = etcetera::choose_base_strategy()
         .map_err(|error| Fail::Usage(format!("no home directory for the sessions ({error}): use --data DIR")))?;
     Ok(base.data_dir().join("subtend"))
 }
 
-/// Returns the existing store of a data directory, or a new one of the first engine. A build without the engine of an existing
-/// store must not create a second one.
-fn kept_in(data: &Path) -> Result<StoreSpec, Fail> {
-    let mut there = None;
+/// Returns the existing store of a data directory, or a new one of the first engine. A build that lacks the engine of an
+/// existing store must not create a second one.
+fn store_in(data: &Path) -> Result<StoreSpec, Fail> {
+    let mut existing = None;
     for name in ENGINES {
-        if there.is_none() && is_there(&data.join(name))? {
-            there = Some(name);
+        if existing.is_none() && path_exists(&data.join(name))? {
+            existing = Some(name);
         }
     }
     let removed = data.join("fjall");
-    if there.is_none() && is_there(&removed)? {
+    if existing.is_none() && path_exists(&removed)? {
         return Err(Fail::Store(format!(
             "cannot open {}: the engine fjall was removed. Export the store with a version of subtend that has the engine, and \
              import the file here with --store redb:PATH",
@@ -182,15 +182,16 @@ fn kept_in(data: &Path) -> Result<StoreSpec, Fail> {
         )));
     }
     let held = || ENGINES.into_iter().find(|name| StoreSpec::engines().any(|held| held == *name));
-    let engine = there.or_else(held).ok_or_else(|| {
+    let engine = existing.or_else(held).ok_or_else(|| {
         let how = "use `--store memory`, or build with the feature `redb` or `sled`";
         Fail::Usage(format!("this build has no engine that keeps sessions on disk: {how}"))
     })?;
     Ok(StoreSpec::of(engine, data.join(engine))?)
 }
 
-/// Returns whether the path exists. If a directory above it cannot be read, that is an error: existing sessions must not seem to be missing.
-fn is_there(path: &Path) -> Result<bool, Fail> {
+/// Returns whether the path exists. An unreadable parent directory is an error, so that existing sessions never seem to
+/// be missing.
+fn path_exists(path: &Path) -> Result<bool, Fail> {
     path.try_exists().map_err(|error| {
         Fail::Store(format!(
             "{} cannot be read: {error}. Check its permissions, or name another store with --data DIR or --store ENGINE:PATH",
@@ -214,19 +215,20 @@ impl StoreLocation {
         self.data.as_deref().filter(|_| self.spec.place().is_some())
     }
 
-    /// Returns the directory, unless the store is in memory or in a database.
+    /// Returns the directory of the store; `None` if it is in memory or in a database.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.spec.path()
     }
 
-    /// Returns the directory of the host's socket and tokens: in the data directory, or alongside the store. `None` of a store in memory.
+    /// Returns the directory of the host's socket and tokens: in the data directory, or alongside the store; `None` for a
+    /// store in memory.
     pub(crate) fn host_dir(&self) -> Option<PathBuf> {
-        let beside = |store: &Path| {
+        let siblings = |store: &Path| {
             let mut name = store.as_os_str().to_owned();
             name.push(".host");
             PathBuf::from(name)
         };
-        self.data.as_ref().map(|data| data.join("host")).or_else(|| self.path().map(beside))
+        self.data.as_ref().map(|data| data.join("host")).or_else(|| self.path().map(siblings))
     }
 
     /// Returns the directory of worktrees, alongside that of the host.
@@ -254,7 +256,7 @@ impl StoreLocation {
 
     pub(crate) fn exists(&self) -> Result<bool, Fail> {
         match self.path() {
-            Some(path) => is_there(path),
+            Some(path) => path_exists(path),
             None => store_exists(&self.spec).map_err(|error| self.refused(error)),
         }
     }
@@ -264,16 +266,16 @@ impl StoreLocation {
     }
 
     pub(crate) fn refused(&self, error: OpenError) -> Fail {
-        if error.is_full() { Fail::Store(full(&self.name(), &error.to_string())) } else { error.into() }
+        if error.is_full() { Fail::Store(full_disk(&self.name(), &error.to_string())) } else { error.into() }
     }
 
     fn check_owners(&self) -> Result<(), String> {
-        let beside = self.worktrees().into_iter().chain(self.checkpoints()).collect::<Vec<_>>();
-        owners::check(self.data.as_deref(), self.path(), &beside)
+        let siblings = self.worktrees().into_iter().chain(self.checkpoints()).collect::<Vec<_>>();
+        owners::check(self.data.as_deref(), self.path(), &siblings)
     }
 
-    /// Refuses what another user made since the options were read, as [`StoreArgs::place`] does.
-    fn is_own(&self) -> Result<(), OpenError> {
+    /// Repeats the check of [`StoreArgs::place`], because another user may have created a directory since.
+    fn check_owners_again(&self) -> Result<(), OpenError> {
         self.check_owners().map_err(|why| self.unsafe_to_use(why))
     }
 
@@ -282,16 +284,16 @@ impl StoreLocation {
         OpenError::Io { what: "use the store in", path, source: std::io::Error::other(why) }
     }
 
-    /// Closes the store's directories to other users, and says on stderr which of them were open.
+    /// Removes other users' access to the store's directories, and reports each change on stderr.
     ///
     /// # Errors
-    /// When others can still write a directory, and so replace the store in it.
-    fn close_to_others(&self) -> Result<(), OpenError> {
+    /// When other users can still write a directory, and so replace the store in it.
+    fn restrict_access(&self) -> Result<(), OpenError> {
         let Some(dir) = self.data.as_deref().or(self.path()).filter(|dir| dir.exists()) else { return Ok(()) };
         let mut err = anstream::stderr();
-        // Opening the store reports what cannot be read here.
+        // Unreadable directories are reported when the store is opened.
         for exposed in close_to_others(dir).unwrap_or_default() {
-            if exposed.left.is_some() && owners::is_open(&exposed.path) {
+            if exposed.left.is_some() && owners::is_writable_by_others(&exposed.path) {
                 return Err(self.unsafe_to_use(exposed.to_string()));
             }
             drop(writeln!(err, "{}: {}", In(ODD, "warning"), harmless(&exposed.to_string())));
@@ -299,36 +301,36 @@ impl StoreLocation {
         Ok(())
     }
 
-    /// Refuses a data directory that others have or can write, before what is secret is put there.
-    pub(crate) fn check_closed(&self) -> Result<(), Fail> {
-        self.is_own()?;
-        match self.data.as_deref().filter(|data| owners::is_open(data)) {
+    /// Refuses a data directory that other users own or can write, before secrets are written to it.
+    pub(crate) fn check_not_writable_by_others(&self) -> Result<(), Fail> {
+        self.check_owners_again()?;
+        match self.data.as_deref().filter(|data| owners::is_writable_by_others(data)) {
             None => Ok(()),
             Some(data) => Err(Fail::Store(format!(
-                "other users can write {}, and so replace what is in it: close it (chmod go-w), or name another directory with --data DIR",
+                "other users can write {}, and so replace its content: close it (chmod go-w), or name another directory with --data DIR",
                 data.display()
             ))),
         }
     }
 
-    /// As [`StoreLocation::open`], with the reason as a typed error.
+    /// As [`StoreLocation::open`], with a typed error.
     pub(crate) fn try_open(&self) -> Result<Journal, OpenError> {
-        // Made before the check: in a directory for temporary files, another user could make it after.
+        // Create the directory before the check: in a shared temporary directory, another user could create it after the check.
         if let Some(dir) = self.data.as_deref().or(self.path()) {
             let made = create_dir_all(dir);
             made.map_err(|source| OpenError::Io { what: "create", path: dir.to_owned(), source })?;
         }
-        self.is_own()?;
-        self.close_to_others()?;
+        self.check_owners_again()?;
+        self.restrict_access()?;
         open_store_with(&self.spec, self.options())
     }
 
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<Compacted, Fail> {
-        self.close_to_others().map_err(|error| self.refused(error))?;
+        self.restrict_access().map_err(|error| self.refused(error))?;
         compact_store(&self.spec, &self.options(), progress).map_err(|error| self.refused(error))
     }
 
-    /// Removes the store if it is unused, with the directories that were made for it.
+    /// Removes the store if it is unused, with the directories that were created for it.
     pub(crate) fn discard(&self, made: &[PathBuf]) {
         // Files remain if the directory is not empty; the failure of the open is already reported.
         if discard_store(&self.spec).unwrap_or(false) {
@@ -336,27 +338,29 @@ impl StoreLocation {
         }
     }
 
-    /// Returns the directories that an opening would have to make, deepest first.
-    pub(crate) fn missing(&self) -> Vec<PathBuf> {
+    /// Returns the directories that opening the store would create, deepest first.
+    pub(crate) fn missing_dirs(&self) -> Vec<PathBuf> {
         let dirs = self.path().into_iter().flat_map(Path::ancestors);
         dirs.take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).map(Path::to_owned).collect()
     }
 
-    /// As [`StoreLocation::try_read`], for people.
+    /// As [`StoreLocation::try_read`], with the error as a message.
     pub(crate) fn read(&self) -> Result<Journal, Fail> {
-        self.try_read().map_err(|error| if error.is_full() { Fail::Store(no_room(&error)) } else { error.into() })
+        self.try_read()
+            .map_err(|error| if error.is_full() { Fail::Store(no_space_to_copy(&error)) } else { error.into() })
     }
 
-    /// Opens the store read-only; changes only its lock file, and modes that give access to others. Reports the progress of a copy.
+    /// Opens the store read-only. It changes only the lock file, and file modes that give access to others. Reports the
+    /// progress of a copy.
     pub(crate) fn try_read(&self) -> Result<Journal, OpenError> {
-        self.close_to_others()?;
+        self.restrict_access()?;
         let mut progress = ProgressLine::new();
         let journal = open_store_to_read(&self.spec, self.options(), &mut |copied| {
             progress.report(|| {
-                format!("{} of {} MiB of the store copied, to be read there", copied.bytes >> 20, copied.of >> 20)
+                format!("copied {} of {} MiB of the store for reading", copied.bytes >> 20, copied.of >> 20)
             });
         })?;
-        self.is_own()?;
+        self.check_owners_again()?;
         Ok(journal)
     }
 
@@ -365,7 +369,7 @@ impl StoreLocation {
         Options { accept_loss: self.accept_loss, node_dir, ..Options::default() }
     }
 
-    pub(crate) fn none(&self) -> Fail {
+    pub(crate) fn missing_store(&self) -> Fail {
         if self.is_in_memory() {
             return Fail::Usage(
                 "a store in memory holds no earlier sessions: name the store of the session with --data DIR or --store ENGINE:PATH"
@@ -379,18 +383,18 @@ impl StoreLocation {
     }
 }
 
-pub(crate) fn full(place: &str, why: &str) -> String {
+pub(crate) fn full_disk(place: &str, why: &str) -> String {
     format!(
-        "the disk that holds {place} is full, and nothing more can be kept there: make room on it, and call this again; what was \
-         acknowledged is there ({why})"
+        "the disk that holds {place} is full: free some space and run the command again; acknowledged changes are \
+         kept ({why})"
     )
 }
 
-/// Returns what to do if a store cannot be copied for reading.
-pub(crate) fn no_room(error: &OpenError) -> String {
+/// Returns the message for a store that cannot be copied for reading.
+pub(crate) fn no_space_to_copy(error: &OpenError) -> String {
     let temporary = std::env::temp_dir();
     format!(
-        "there is no room in {} for what an engine writes when it opens a store: make room there, or name another directory by \
+        "the store cannot be copied to {} for reading: no space is left. Free some space, or name another directory by \
          TMPDIR ({error})",
         temporary.display()
     )
@@ -429,7 +433,7 @@ mod tests {
         for engine in ENGINES {
             let data = tempfile::tempdir().expect("a directory");
             std::fs::create_dir(data.path().join(engine)).expect("a store");
-            let found = kept_in(data.path());
+            let found = store_in(data.path());
             if StoreSpec::engines().any(|held| held == engine) {
                 let spec = found.expect("a store");
                 assert_eq!((spec.engine(), spec.path()), (engine, Some(&*data.path().join(engine))));
@@ -441,15 +445,15 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_a_removed_engine_is_refused() {
+    fn store_of_a_removed_engine_is_refused() {
         let data = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(data.path().join("fjall")).expect("a store");
-        let why = kept_in(data.path()).expect_err("no engine opens it").to_string();
+        let why = store_in(data.path()).expect_err("no engine opens it").to_string();
         assert!(why.contains("the engine fjall was removed. Export the store"), "{why}");
     }
 
     #[test]
-    fn a_store_is_named_by_engine_and_path() {
+    fn store_option_takes_engine_and_path() {
         let place = args(None, Some("redb:here")).place().expect("a place");
         assert_eq!(place.path(), Some(Path::new("here")));
         assert_eq!(args(None, Some("memory")).place().expect("a place").name(), "memory");
@@ -469,14 +473,14 @@ mod tests {
             let fail = place.refused(error);
             let text = fail.to_string();
             assert_eq!(fail.code(), Code::Store);
-            assert!(text.starts_with("the disk that holds /srv/agents/") && text.contains("make room on it"), "{text}");
+            assert!(text.starts_with("the disk that holds /srv/agents/") && text.contains("free some space"), "{text}");
         }
         let other = OpenError::Engine(EngineError::Store { what: "open the sled store", why: "corrupted".into() });
         assert_eq!(place.refused(other).to_string(), "the store cannot be opened: open the sled store: corrupted");
     }
 
     #[test]
-    fn an_unknown_engine_is_a_usage_error_that_lists_the_known_ones() {
+    fn unknown_engine_is_a_usage_error_with_known_engines() {
         let fail = args(None, Some("tape:0")).place().expect_err("no such engine");
         assert!(matches!(fail, Fail::Usage(_)), "{fail:?}");
         let text = fail.to_string();

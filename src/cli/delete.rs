@@ -1,4 +1,4 @@
-//! `subtend delete`: a session and all below it are deleted.
+//! `subtend delete`: deletes a session with its descendants.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -17,10 +17,10 @@ use super::paint::{clip, count, harmless, size};
 use super::store_reader::StoreReader;
 use super::worktree;
 
-/// Sessions that the question lists.
-const LISTED: usize = 20;
-/// Columns of a title.
-const TITLE: usize = 50;
+/// Maximum number of sessions that the question lists.
+const MAX_LISTED: usize = 20;
+/// Maximum width of a title.
+const TITLE_WIDTH: usize = 50;
 
 /// Deletes a session and everything below it: they accept no input and appear in no listing or export.
 ///
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Delete without asking; required where stdin or stderr is not a terminal
+    /// Delete without asking; required if stdin or stderr is not a terminal
     #[arg(long, short)]
     yes: bool,
 
@@ -52,32 +52,32 @@ struct DeleteReply {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !args.yes && !attended {
-        // A name that means nothing is the better answer.
+        // An unknown name is reported first.
         StoreReader::must_open(&args.store)?.find(&args.session)?;
         return Err(Fail::Usage(
-            "nothing is deleted: delete asks first, and no terminal can answer; use --yes to delete without asking"
+            "nothing is deleted: there is no terminal to confirm the deletion. Use --yes to delete without asking"
                 .into(),
         ));
     }
     hosted::with(&args.store, &args.session, |hosted| {
-        if !args.yes && !confirmed(&hosted.journal, hosted.id)? {
+        if !args.yes && !is_confirmed(&hosted.journal, hosted.id)? {
             return Err(Fail::Other("nothing is deleted".into()));
         }
         let done: DeleteReply = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
-        worktree::forget(&args.store, &hosted.journal)?;
+        worktree::discard_deleted(&args.store, &hosted.journal)?;
         report(args, done.sessions)
     })
 }
 
 fn report(args: &Args, deleted: impl Into<u64>) -> Result<Code, Fail> {
-    let (sessions, again) = (count(deleted, "session"), args.store.again());
+    let (sessions, again) = (count(deleted, "session"), args.store.options_for_shell());
     control::say(&format!("deleted {sessions}; `subtend compact{again}` erases their text from the store"))?;
     Ok(Code::Done)
 }
 
-fn confirmed(journal: &Journal, session: SessionId) -> Result<bool, Fail> {
+fn is_confirmed(journal: &Journal, session: SessionId) -> Result<bool, Fail> {
     let mut err = anstream::stderr();
-    writeln!(err, "{}", listed(journal, session)?)?;
+    writeln!(err, "{}", preview(journal, session)?)?;
     write!(err, "Delete? [y/N] ")?;
     err.flush()?;
     let mut line = String::new();
@@ -85,20 +85,20 @@ fn confirmed(journal: &Journal, session: SessionId) -> Result<bool, Fail> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Returns what the session above keeps of one of this kind: it is part of that one's own conversation.
-fn kept_above(kind: Option<BranchKind>) -> Option<&'static str> {
+/// Returns a note about the parts that the parent session keeps in its own conversation.
+fn kept_by_parent(kind: Option<BranchKind>) -> Option<&'static str> {
     match kind {
-        Some(BranchKind::Subagent) => Some("The session above keeps the task and the result that its model was given."),
-        Some(BranchKind::Alternative) => Some("The session above keeps the answer that was regenerated here."),
+        Some(BranchKind::Subagent) => Some("The parent session keeps the task and the result that its model received."),
+        Some(BranchKind::Alternative) => Some("The parent session keeps the answer that was regenerated here."),
         Some(BranchKind::Human | BranchKind::Service) | None => None,
     }
 }
 
-fn listed(journal: &Journal, top: SessionId) -> Result<String, Fail> {
+fn preview(journal: &Journal, top: SessionId) -> Result<String, Fail> {
     let (mut lines, mut bytes, mut records, mut sessions) = (Vec::new(), 0_u64, 0_u64, 0_u64);
     let (mut seen, mut next) = (HashSet::new(), vec![(top, 0_usize)]);
     while let Some((id, depth)) = next.pop() {
-        // Each once: a damaged store may hold a cycle.
+        // Visit each session once: a damaged store may contain a cycle.
         if !seen.insert(id) {
             continue;
         }
@@ -107,7 +107,7 @@ fn listed(journal: &Journal, top: SessionId) -> Result<String, Fail> {
         bytes = bytes.saturating_add(own);
         records = records.saturating_add(head.last_seq.0);
         sessions = sessions.saturating_add(1);
-        let title = clip(&harmless(&head.title), TITLE);
+        let title = clip(&harmless(&head.title), TITLE_WIDTH);
         let pad = "  ".repeat(depth);
         lines.push(format!(
             "  {pad}{}  {}  {title}  {}, {}",
@@ -116,16 +116,16 @@ fn listed(journal: &Journal, top: SessionId) -> Result<String, Fail> {
             count(head.last_seq.0, "record"),
             size(own)
         ));
-        let below = journal.kids(id)?.into_iter().rev();
-        next.extend(below.map(|kid| (kid, depth.saturating_add(1))));
+        let children = journal.kids(id)?.into_iter().rev();
+        next.extend(children.map(|child| (child, depth.saturating_add(1))));
     }
-    let hidden = lines.len().saturating_sub(LISTED);
-    lines.truncate(LISTED);
+    let hidden = lines.len().saturating_sub(MAX_LISTED);
+    lines.truncate(MAX_LISTED);
     if hidden > 0 {
         lines.push(format!("  and {hidden} more"));
     }
     let kind = journal.head(top)?.filter(|head| head.parent.is_some()).and_then(|head| head.kind);
-    lines.extend(kept_above(kind).map(str::to_owned));
+    lines.extend(kept_by_parent(kind).map(str::to_owned));
     let all = format!("{}, {}, {}", count(sessions, "session"), count(records, "record"), size(bytes));
     Ok(format!("This deletes {all}:\n{}", lines.join("\n")))
 }
@@ -154,14 +154,14 @@ mod tests {
         runtime.shutdown(std::time::Duration::from_secs(1)).await;
         let (top, count, journal) = (session.id(), AtomicUsize::new(0), journal());
         let ask = move |read: &Read| {
-            // It is its own child; without the guard the list would not end before this does.
+            // The session is its own child. Without the guard, the listing would end only after 1,000 reads.
             if matches!(read, Read::Kids { .. }) && count.fetch_add(1, Ordering::Relaxed) < 1_000 {
                 return Ok(Value::from(vec![top.to_string()]));
             }
             journal.read(read).map_err(|error| error.to_string())
         };
         let cyclic = Journal::open(Box::new(Remote::new(ask)), Options::default()).expect("a journal");
-        let text = listed(&cyclic, top).expect("listed");
+        let text = preview(&cyclic, top).expect("a preview");
         assert!(text.starts_with("This deletes 1 session, "), "{text}");
     }
 }

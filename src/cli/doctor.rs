@@ -1,4 +1,4 @@
-//! `subtend doctor`: whether installation, store and disk are fit for work, and what to do where they are not.
+//! `subtend doctor`: checks installation, workspace, store and disk, and names remedies.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ mod disk;
 mod installation;
 mod store;
 
-/// Checks installation, store and disk, and says what to do; the exit code is 1 if something must be repaired.
+/// Checks installation, store and disk, and names a remedy for each problem; the exit code is 1 if something must be repaired.
 ///
-/// Reads the whole store, as `subtend verify` does, and reports what it finds.
+/// It reads the whole store, as `subtend verify` does.
 ///
-/// Changes nothing in the store except its lock file, which names this process meanwhile. It writes a small file next to the
-/// store and removes it.
+/// It does not change the store, except for its lock file, which names this process meanwhile. It writes a small file
+/// next to the store and removes it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Workspace whose agents and configuration are checked
@@ -53,9 +53,9 @@ enum DoctorArea {
 #[serde(rename_all = "snake_case")]
 enum Grade {
     Good,
-    /// To be known; nothing must be done.
+    /// A fact that needs no action.
     Note,
-    /// Something must be done.
+    /// A problem that must be repaired.
     Bad,
 }
 
@@ -65,7 +65,7 @@ struct Finding {
     check: &'static str,
     grade: Grade,
     found: String,
-    /// The advice; absent if nothing is to be done.
+    /// The remedy; absent if none is needed.
     #[serde(rename = "do")]
     advice: Option<String>,
 }
@@ -92,12 +92,12 @@ struct Findings<'a> {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
-    let mut findings = installation::look();
+    let mut findings = installation::check();
     findings.push(agents(&args.workspace)?);
     findings.extend(web(&args.workspace)?);
     findings.extend(mcp(&args.workspace)?);
-    findings.extend(store::look(&place));
-    findings.extend(disk::look(&place));
+    findings.extend(store::check(&place));
+    findings.extend(disk::check(&place));
     let sound = findings.iter().all(|finding| finding.grade != Grade::Bad);
     let mut out = anstream::stdout().lock();
     if args.json {
@@ -109,10 +109,10 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(if sound { Code::Done } else { Code::Failed })
 }
 
-/// Returns what agent files and profiles of the workspace name that does not exist, and files that are refused.
+/// Checks agent files and profiles for unknown names and refused files.
 fn agents(folder: &Path) -> Result<Finding, Fail> {
     let workspace = workspace::open(folder)?;
-    let trust = Trust::told(&workspace)?;
+    let trust = Trust::decide_and_warn(&workspace)?;
     let catalog = trust.catalog(&workspace);
     let loaded = match settings::load(&workspace, trust) {
         Ok(loaded) => loaded,
@@ -121,7 +121,7 @@ fn agents(folder: &Path) -> Result<Finding, Fail> {
         }
     };
     let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools(&loaded.config)?);
-    // A file of another product may be none of its agents, such as a readme.
+    // A refused file of another product may not be an agent at all, such as a readme.
     let is_bad = |problem: &&AgentProblem| problem.kind == ProblemKind::Refused && problem.product.is_none();
     let bad = problems.iter().find(is_bad);
     let Some(first) = bad.or_else(|| problems.first()) else {
@@ -138,32 +138,32 @@ fn agents(folder: &Path) -> Result<Finding, Fail> {
     })
 }
 
-/// Returns what the tools of the web reach and ask.
+/// Describes the hosts and the search engine of the web tools.
 fn web(folder: &Path) -> Result<Option<Finding>, Fail> {
     let workspace = workspace::open(folder)?;
-    // A configuration that cannot be read is a finding already.
-    let Ok(loaded) = settings::load(&workspace, Trust::silent(&workspace)?) else { return Ok(None) };
+    // An unreadable configuration is already reported.
+    let Ok(loaded) = settings::load(&workspace, Trust::decide(&workspace)?) else { return Ok(None) };
     let found = super::web::about(&loaded.config.web).join("; ");
     let is_whole = loaded.config.web.search.engine.is_some() && !found.contains("not offered");
     Ok(Some(match is_whole {
         true => Finding::good(DoctorArea::Workspace, "web", found),
-        false => Finding::note(DoctorArea::Workspace, "web", found, "the guide to the web says what to set"),
+        false => Finding::note(DoctorArea::Workspace, "web", found, "the guide to the web names the settings"),
     }))
 }
 
-/// Returns what is wrong with the MCP servers that are named, without starting one; nothing where none is.
+/// Checks the configured MCP servers without starting one; `None` if none is configured.
 fn mcp(folder: &Path) -> Result<Option<Finding>, Fail> {
     let workspace = workspace::open(folder)?;
-    let trust = Trust::silent(&workspace)?;
-    // A configuration that cannot be read is a finding already.
+    let trust = Trust::decide(&workspace)?;
+    // An unreadable configuration is already reported.
     let Ok(loaded) = settings::load(&workspace, trust) else { return Ok(None) };
-    let servers = ServerPool::default().of(&workspace, trust, &loaded)?;
+    let servers = ServerPool::default().for_workspace(&workspace, trust, &loaded)?;
     let named = servers.reports().len();
     let refused = servers.problems().iter().find(|problem| !problem.ends_with("has no effect"));
     Ok(match refused {
         None if named == 0 => None,
         None => {
-            let found = format!("{} named", count(named as u64, "server"));
+            let found = format!("{} configured", count(named as u64, "server"));
             Some(Finding::note(DoctorArea::Workspace, "MCP servers", found, "`subtend tools list` starts them"))
         }
         Some(why) => Some(Finding::bad(DoctorArea::Workspace, "MCP servers", why.clone(), "correct it")),

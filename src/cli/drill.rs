@@ -1,4 +1,4 @@
-//! `subtend drill`: kills real processes on a real store, and checks what they left.
+//! `subtend drill`: kills real processes on a real store, and checks the store after each kill.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ mod text;
 
 pub(crate) use subtend_drill::child::Args as ChildArgs;
 
-/// Kills subtend with SIGKILL at random moments, on stores of its own, and checks that nothing is lost or done twice.
+/// Kills subtend with SIGKILL at random moments, on its own stores, and checks that nothing is lost or done twice.
 ///
-/// It starts itself with many concurrent trees of agents: children that are awaited and children in the background, cancels,
-/// continued sessions, and tools with countable side effects. It kills that process while it runs, opens a store and recovers,
-/// and reads the disk. Then it lets a new process recover, and reads the disk again. One store is kept for up to a hundred kills;
-/// the others are new.
+/// It starts itself with many concurrent trees of agents: children that are awaited and children in the background,
+/// cancels, continued sessions, and tools with countable side effects. It kills that process while it runs, while it
+/// opens a store, or while it recovers, and reads the disk. Then it starts a new process that recovers the store, and
+/// reads the disk again. One store is kept for up to a hundred kills; the others are new.
 ///
 /// The same seed gives the same work and the same order of kills. The exact moment of a kill depends on the machine.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Number of kills; fewer than ten hit too little to show anything
+    /// Number of kills, at least ten
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     kills: u64,
 
@@ -41,12 +41,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ENGINE[:DIR]", default_value = "redb")]
     store: String,
 
-    /// Inject a bug, and succeed as soon as it is noticed; needs a binary built with the feature `fault-points`
+    /// Inject a bug, and succeed as soon as it is detected; needs a binary built with the feature `fault-points`
     #[arg(long, value_name = "BUG", value_enum)]
     sabotage: Option<Sabotage>,
 
-    /// Kill a host under so many clients instead: they follow all events and send commands with keys, and must receive each event once
-    /// and see each command take effect once
+    /// Kill a host that serves N clients instead. They follow all events and send commands with keys; each event must arrive
+    /// once, and each command must take effect once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     clients: Option<u64>,
 
@@ -60,12 +60,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some(sabotage) = args.sabotage.filter(|_| !Sabotage::is_built_in()) {
         return Err(Fail::Usage(sabotage.refusal()));
     }
-    let seed = args.seed.unwrap_or_else(any_seed);
+    let seed = args.seed.unwrap_or_else(random_seed);
     if let Some(sabotage) = args.sabotage.filter(|sabotage| sabotage.is_of_clients() != args.clients.is_some()) {
         let (without, with) = if args.clients.is_some() {
-            ("leave out", "is noticed without it")
+            ("leave out", "is detected without clients")
         } else {
-            ("add", "is noticed by clients alone")
+            ("add", "is detected by clients only")
         };
         return Err(Fail::Usage(format!("`--sabotage {}` {with}; {without} `--clients N`", sabotage.name())));
     }
@@ -87,30 +87,31 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 pub(crate) fn child(args: &ChildArgs) -> Result<Code, Fail> {
-    let guard = guard::guard()
-        .map_err(|error| Fail::Other(format!("the running program cannot be found, so it guards nothing: {error}")))?;
+    let guard = guard::guard().map_err(|error| {
+        Fail::Other(format!("cannot start guards of tool processes: the running program cannot be found: {error}"))
+    })?;
     subtend_drill::child::work(args, guard)?;
     Ok(Code::Done)
 }
 
 fn run(options: DrillOptions) -> Result<Report, Fail> {
-    let threads = work::threads()?;
+    let async_runtime = work::async_runtime()?;
     let stop_requested = Arc::new(AtomicBool::new(false));
-    threads.block_on(async {
+    async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
         let flag = Arc::clone(&stop_requested);
         tokio::spawn(async move {
             stop.requested().await;
             flag.store(true, Ordering::Relaxed);
         });
-        let course = tokio::task::spawn_blocking(move || {
+        let drill = tokio::task::spawn_blocking(move || {
             let mut progress = DrillProgress::new();
             let report =
-                subtend_drill::drill(&options, &stop_requested, &mut |report| progress.tell(report, options.kills));
+                subtend_drill::drill(&options, &stop_requested, &mut |report| progress.report(report, options.kills));
             progress.clear();
             report
         });
-        Ok(course.await.map_err(|error| Fail::Other(format!("the drill broke off: {error}")))??)
+        Ok(drill.await.map_err(|error| Fail::Other(format!("the drill panicked: {error}")))??)
     })
 }
 
@@ -125,8 +126,8 @@ impl From<DrillError> for Fail {
     }
 }
 
-/// Returns a random seed of 32 bits, short enough to type again.
-fn any_seed() -> u64 {
+/// Returns a random seed of 32 bits, short enough to type.
+fn random_seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish() >> 32
 }

@@ -65,13 +65,13 @@ const EXAMPLES: [(&str, &str); 56] = [
 
 /// Adds the examples to the help of their commands.
 pub(super) fn add(cli: Command) -> Command {
-    EXAMPLES.into_iter().fold(cli, |cli, (path, example)| below(cli, path, example))
+    EXAMPLES.into_iter().fold(cli, |cli, (path, example)| add_example(cli, path, example))
 }
 
-fn below(command: Command, path: &str, example: &str) -> Command {
+fn add_example(command: Command, path: &str, example: &str) -> Command {
     let (name, rest) = path.split_once(' ').map_or((path, None), |(name, rest)| (name, Some(rest)));
     command.mut_subcommand(name, |command| match rest {
-        Some(rest) => below(command, rest, example),
+        Some(rest) => add_example(command, rest, example),
         None => {
             let before = command.get_after_help().map(|text| format!("{}\n\n", text.ansi()));
             let text = format!("{}Example:\n  {example}", before.unwrap_or_default());
@@ -90,21 +90,21 @@ mod tests {
     use super::*;
 
     /// Returns the arguments of a command line, up to a redirection.
-    fn words(line: &str) -> Vec<String> {
-        let mut words = vec![String::new()];
+    fn shell_words(line: &str) -> Vec<String> {
+        let mut shell_words = vec![String::new()];
         let mut quote = None;
         for c in line.split(" > ").next().expect("a command").chars() {
             match (c, quote) {
                 ('\'' | '"', None) => quote = Some(c),
                 (c, Some(open)) if c == open => quote = None,
-                (' ', None) => words.push(String::new()),
-                (c, _) => words.last_mut().expect("a word").push(c),
+                (' ', None) => shell_words.push(String::new()),
+                (c, _) => shell_words.last_mut().expect("a word").push(c),
             }
         }
-        words
+        shell_words
     }
 
-    /// Visible commands that have no subcommand, and those that work without one.
+    /// Collects the visible commands that can be called without a subcommand.
     fn leaves(command: &Command, path: &str, out: &mut BTreeSet<String>) {
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
             let path = format!("{path} {}", sub.get_name()).trim_start().to_owned();
@@ -116,25 +116,25 @@ mod tests {
     }
 
     #[test]
-    fn example_of_every_command_is_a_valid_call_of_it() {
+    fn every_command_has_a_valid_example() {
         let mut commands = BTreeSet::new();
         leaves(&Cli::command(), "", &mut commands);
         assert_eq!(EXAMPLES.map(|(path, _)| path.to_owned()).into_iter().collect::<BTreeSet<_>>(), commands);
         for (path, example) in EXAMPLES {
-            let matches = Cli::command().try_get_matches_from(words(example)).expect(example);
+            let matches = Cli::command().try_get_matches_from(shell_words(example)).expect(example);
             let (mut at, mut named) = (&matches, Vec::new());
-            while let Some((name, below)) = at.subcommand() {
+            while let Some((name, add_example)) = at.subcommand() {
                 named.push(name);
-                at = below;
+                at = add_example;
             }
             assert_eq!(named.join(" "), path);
         }
     }
 
-    /// The control: a flag that does not exist.
+    /// Positive control: an unknown flag is refused.
     #[test]
-    fn example_with_an_unknown_flag_is_noticed() {
-        assert!(Cli::command().try_get_matches_from(words("subtend tree a3f9c1 --ful")).is_err());
-        assert_eq!(words("subtend run 'a b' \"c d\" > out"), ["subtend", "run", "a b", "c d"]);
+    fn example_with_an_unknown_flag_is_refused() {
+        assert!(Cli::command().try_get_matches_from(shell_words("subtend tree a3f9c1 --ful")).is_err());
+        assert_eq!(shell_words("subtend run 'a b' \"c d\" > out"), ["subtend", "run", "a b", "c d"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `subtend export`: a tree or the whole store as lines of JSON.
+//! `subtend export`: writes a tree or the whole store as lines of JSON.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,11 +17,13 @@ use super::store_reader::StoreReader;
 
 /// Writes a tree or the whole store as JSON lines, which `subtend import` reads into any store.
 ///
-/// The same sessions give the same bytes from every engine. Damage is an error. `--skip-damaged` leaves out each tree with a
-/// damaged session: the whole tree, since its other sessions name the damaged one. `subtend show` still reads them.
+/// The same sessions give the same bytes from every engine. A damaged session is an error. `--skip-damaged` leaves out
+/// the whole tree of a damaged session, since its other sessions refer to the damaged one. `subtend show` still reads
+/// them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session, whose whole tree is written: an id, the start of one, a short name, or a path such as `root/a3f9c1` [default: everything]
+    /// Session whose whole tree is written: an id, the start of one, a short name, or a path such as `root/a3f9c1` [default:
+    /// everything]
     session: Option<String>,
 
     /// File to write, which must not exist [default: stdout]
@@ -38,14 +40,14 @@ pub(crate) struct Args {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::must_open(&args.store)?;
-    let scope = args.session.as_deref().map_or(Ok(Scope::Store), |name| reader.find(name).map(Scope::Tree))?;
-    let what = if args.skip_damaged { ExportScope::Sound } else { ExportScope::All(scope) };
+    let sessions = args.session.as_deref().map_or(Ok(Scope::Store), |name| reader.find(name).map(Scope::Tree))?;
+    let scope = if args.skip_damaged { ExportScope::Sound } else { ExportScope::All(sessions) };
     let (tally, skipped) = match &args.out {
-        None => write(&reader, what, &mut BufWriter::new(std::io::stdout().lock()))?,
-        Some(path) => to_file(&reader, what, path)?,
+        None => write(&reader, scope, &mut BufWriter::new(std::io::stdout().lock()))?,
+        Some(path) => to_file(&reader, scope, path)?,
     };
     let place = args.out.as_ref().map_or_else(String::new, |path| format!(" to {}", path.display()));
-    // On stderr: stdout may be the export.
+    // Reports go to stderr, because stdout may be the export.
     let mut err = anstream::stderr();
     skipped.iter().try_for_each(|skipped| writeln!(err, "{}", left_out(skipped)))?;
     writeln!(err, "exported {}{place}", describe(tally))?;
@@ -53,11 +55,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Ok(Code::Done);
     }
     let trees = skipped.iter().map(|skipped| skipped.root).collect::<BTreeSet<_>>().len();
-    writeln!(
-        err,
-        "{} left out; the export is complete without, and the store still has everything",
-        count(trees as u64, "tree")
-    )?;
+    writeln!(err, "{} left out; all others are exported, and the store is unchanged", count(trees as u64, "tree"))?;
     Ok(Code::Failed)
 }
 
@@ -77,12 +75,12 @@ pub(crate) fn describe(tally: Tally) -> String {
     format!("{} with {}", count(tally.sessions, "session"), count(tally.records, "record"))
 }
 
-fn write(reader: &StoreReader, what: ExportScope, out: &mut dyn Write) -> Result<(Tally, Vec<Skipped>), Fail> {
+fn write(reader: &StoreReader, scope: ExportScope, out: &mut dyn Write) -> Result<(Tally, Vec<Skipped>), Fail> {
     let mut progress = ProgressLine::new();
     let mut report_progress = |at: Progress| {
         progress.report(|| format!("{} frames of {} sessions exported", at.frames, at.sessions));
     };
-    let done = match what {
+    let done = match scope {
         ExportScope::All(scope) => {
             reader.journal().export(scope, out, &mut report_progress).map(|tally| (tally, Vec::new()))
         }
@@ -97,17 +95,17 @@ fn write(reader: &StoreReader, what: ExportScope, out: &mut dyn Write) -> Result
     })
 }
 
-fn to_file(reader: &StoreReader, what: ExportScope, path: &Path) -> Result<(Tally, Vec<Skipped>), Fail> {
+fn to_file(reader: &StoreReader, scope: ExportScope, path: &Path) -> Result<(Tally, Vec<Skipped>), Fail> {
     let describe = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
     if path.try_exists().map_err(describe)? {
         return Err(Fail::Usage(format!("{} exists: choose another name, or remove it", path.display())));
     }
     let (part, file) = PartialFile::of(path, "part", file_options()).map_err(describe)?;
     let mut out = BufWriter::new(file);
-    let report = write(reader, what, &mut out)?;
+    let exported = write(reader, scope, &mut out)?;
     let file = out.into_inner().map_err(|error| describe(error.into_error()))?;
-    file.sync_all().and_then(|()| part.put()).and_then(|()| sync_entry(path)).map_err(describe)?;
-    Ok(report)
+    file.sync_all().and_then(|()| part.persist()).and_then(|()| sync_entry(path)).map_err(describe)?;
+    Ok(exported)
 }
 
 /// Makes the file's name durable.

@@ -1,4 +1,4 @@
-//! Why a verb failed, and the exit codes.
+//! Errors of commands, and exit codes.
 
 use std::io;
 use std::process::ExitCode;
@@ -8,12 +8,12 @@ use subtend_journal::{EngineError, OpenError, ReadError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Code {
-    /// The verb did its work; a run completed.
+    /// The command succeeded; a run completed.
     Done = 0,
     Failed = 1,
-    /// The command line or the configuration is wrong.
+    /// The command line or the configuration is invalid.
     Usage = 2,
-    /// The store was refused: in use, newer, damaged, or behind what it acknowledged.
+    /// The store was refused: it is in use, newer, damaged, or older than its watermark.
     Store = 3,
     Spent = 4,
     Cancelled = 130,
@@ -25,7 +25,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// Why a verb failed, by what the caller can do about it.
+/// An error of a command; each variant names the caller's remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fail {
     /// Correct the command line or the configuration.
@@ -34,10 +34,10 @@ pub(crate) enum Fail {
     /// Inspect the store.
     #[error("{0}")]
     Store(String),
-    /// Retry: another process has the store and does not serve it, or ended while it did.
+    /// Retry: another process holds the store without serving it, or ended while it did.
     #[error("{0}")]
     Unavailable(String),
-    /// Anything else; the message says what to do.
+    /// Anything else; the message names the remedy.
     #[error("{0}")]
     Other(String),
     /// The reader of stdout has closed it; nothing is reported.
@@ -98,7 +98,7 @@ impl From<ReadError> for Fail {
         match &error {
             ReadError::Engine(EngineError::Unreachable(_)) => Self::Unavailable(error.to_string()),
             ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) => {
-                Self::Store(format!("{error}; `subtend verify` reports what else is wrong"))
+                Self::Store(format!("{error}; `subtend verify` reports all damage"))
             }
             ReadError::NoSuchSession(_) | ReadError::Closed => Self::Other(error.to_string()),
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_in_use_names_the_process_and_the_way_out() {
+    fn store_in_use_names_the_process_and_a_remedy() {
         let fail = Fail::from(OpenError::InUse { path: "/data/redb".into(), pid: "4711".into(), boot: "b".into() });
         assert_eq!(fail.code(), Code::Store);
         let text = fail.to_string();

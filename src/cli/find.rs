@@ -8,8 +8,8 @@ use subtend_session::ids::SessionId;
 use super::fail::Fail;
 use super::paint::clip;
 
-/// Candidates that an ambiguous name lists.
-const LISTED: usize = 10;
+/// Maximum number of candidates listed for an ambiguous name.
+const MAX_LISTED: usize = 10;
 
 pub(crate) use subtend_actors::Heads;
 
@@ -23,30 +23,30 @@ pub(crate) fn find(heads: &Heads, name: &str) -> Result<SessionId, Fail> {
     if let Ok(id) = name.parse::<SessionId>() {
         return match heads.contains_key(&id) {
             true => Ok(id),
-            false => Err(none(name)),
+            false => Err(no_match(name)),
         };
     }
     let found = named(heads, name);
-    let mut left = found.iter();
-    match (left.next(), left.next()) {
-        (None, _) => Err(none(name)),
+    let mut matches = found.iter();
+    match (matches.next(), matches.next()) {
+        (None, _) => Err(no_match(name)),
         (Some(id), None) => Ok(*id),
         (Some(_), Some(_)) => Err(ambiguous(heads, name, &found)),
     }
 }
 
-fn none(name: &str) -> Fail {
+fn no_match(name: &str) -> Fail {
     Fail::Other(format!("no session matches `{}`; `subtend sessions --all` lists all", clip(name, 80)))
 }
 
 fn ambiguous(heads: &Heads, name: &str, found: &BTreeSet<SessionId>) -> Fail {
     let mut text = format!("`{}` matches {} sessions; give more of the id, or a path:", clip(name, 80), found.len());
-    // Newest first: the one that is meant was most likely seen last.
-    for (id, head) in found.iter().rev().take(LISTED).filter_map(|id| heads.get(id).map(|head| (id, head))) {
+    // Newest first: the user most likely means the latest one.
+    for (id, head) in found.iter().rev().take(MAX_LISTED).filter_map(|id| heads.get(id).map(|head| (id, head))) {
         text.push_str(&format!("\n  {id}  {}  {}  {}", head.short, head.agent, clip(&head.title, 50)));
     }
-    if found.len() > LISTED {
-        text.push_str(&format!("\n  and {} more", found.len().saturating_sub(LISTED)));
+    if found.len() > MAX_LISTED {
+        text.push_str(&format!("\n  and {} more", found.len().saturating_sub(MAX_LISTED)));
     }
     Fail::Usage(text)
 }

@@ -1,14 +1,14 @@
-//! `subtend guard`: supervises the processes of one tool call. subtend starts it.
+//! `subtend guard`: supervises the processes of one tool call. It is started by subtend, not by users.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use subtend_tools::guard::Guard;
 
-/// Stands over the processes of one tool call; subtend starts it.
+/// Supervises the processes of one tool call. It is started by subtend, not by users.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// What subtend passes on
+    /// Arguments of the guard
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<OsString>,
 }

@@ -1,4 +1,4 @@
-//! Files that enter prompts: the instruction files of the person and of a workspace.
+//! Files that become part of prompts: instruction files, skills and slash commands of the user and of a workspace.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -22,42 +22,42 @@ use super::paint::{In, ODD, count};
 use super::settings;
 use super::trust::level::Trust;
 
-/// The person's own instruction file for subtend, next to the configuration.
+/// The user's own instruction file for subtend, next to the configuration.
 const OWN: &str = "AGENTS.md";
 
-/// The person's own folders of skills and commands, next to the configuration.
+/// The user's own folders of skills and commands, next to the configuration.
 const SKILLS: &str = "skills";
 const COMMANDS: &str = "commands";
 
-/// The person's folder of skills that no product owns, in the home directory.
+/// The user's folder of skills that are shared by products, in the home directory.
 const SHARED_SKILLS: &str = ".agents/skills";
 
-/// Returns the instruction files for prompts: those of the person, then those of the workspace if it is trusted.
+/// Returns the instruction files for prompts: those of the user, then those of the workspace if it is trusted.
 pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Instructions {
     let mut all = if trust.is_used() { Instructions::default() } else { Instructions::withheld() };
     add_own(&mut all, Some(workspace));
     if trust.is_used() {
-        add_brought(&mut all, workspace);
+        add_workspace_files(&mut all, workspace);
     }
     all
 }
 
 /// The files of a workspace that can reach prompts, used or not.
-pub(crate) struct Brought {
+pub(crate) struct WorkspaceFiles {
     instructions: Instructions,
     /// Files that begin the prompts of children.
     bootstrap: Vec<&'static str>,
     skills: Skills,
     commands: SlashCommands,
-    /// The workspace.
+    /// Path of the workspace.
     path: PathBuf,
 }
 
-impl Brought {
-    /// Looks at files and uses none.
+impl WorkspaceFiles {
+    /// Finds the files without using them.
     pub(crate) fn of(workspace: &Workspace) -> Self {
         let mut instructions = Instructions::default();
-        add_brought(&mut instructions, workspace);
+        add_workspace_files(&mut instructions, workspace);
         let path = workspace.path();
         let is_used = |name: &str| instructions.files().iter().any(|file| file.path == path.join(name));
         let exists = |name: &str| path.join(name).symlink_metadata().is_ok();
@@ -71,8 +71,8 @@ impl Brought {
         }
     }
 
-    /// Returns the files that give something: instructions, skills and commands.
-    fn given(&self) -> [Vec<PathBuf>; 3] {
+    /// Returns the files that are not refused: instructions, skills and commands.
+    fn accepted(&self) -> [Vec<PathBuf>; 3] {
         let of_children = self.bootstrap.iter().map(|name| self.path.join(name));
         let instructions = self.instructions.files().iter().map(|file| file.path.clone()).chain(of_children).collect();
         let skills = self.skills.all().map(|skill| skill.folder.join(FILE)).collect();
@@ -82,17 +82,17 @@ impl Brought {
 
     /// Returns all files, refused ones included.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        self.given().into_iter().flatten().chain(self.problems().map(|problem| problem.path.clone())).collect()
+        self.accepted().into_iter().flatten().chain(self.problems().map(|problem| problem.path.clone())).collect()
     }
 
     /// Returns how many files of each kind there are, refused ones included.
     pub(crate) fn counts(&self) -> [(usize, &'static str); 3] {
         let refused = |problem: &&AgentProblem| problem.kind == ProblemKind::Refused;
-        let files = |given: Vec<PathBuf>, problems: &[AgentProblem]| {
+        let files = |accepted: Vec<PathBuf>, problems: &[AgentProblem]| {
             let refused = problems.iter().filter(refused).map(|problem| problem.path.clone());
-            given.into_iter().chain(refused).collect::<BTreeSet<_>>().len()
+            accepted.into_iter().chain(refused).collect::<BTreeSet<_>>().len()
         };
-        let [instructions, skills, commands] = self.given();
+        let [instructions, skills, commands] = self.accepted();
         [
             (files(instructions, self.instructions.problems()), "instruction file"),
             (files(skills, self.skills.problems()), "skill"),
@@ -123,7 +123,7 @@ impl Brought {
     }
 }
 
-/// Returns the skills of a workspace if it is trusted, then those of the person.
+/// Returns the skills of a workspace if it is trusted, then those of the user.
 pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
     let path = workspace.path();
     let mut skills = if trust.is_used() { Skills::load(path) } else { Skills::default() };
@@ -139,7 +139,7 @@ pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
     skills
 }
 
-/// Returns the slash commands of a workspace if it is trusted, then those of the person, then skills.
+/// Returns the slash commands of a workspace if it is trusted, then those of the user, then skills.
 pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> SlashCommands {
     let path = workspace.path();
     let mut commands = if trust.is_used() { SlashCommands::load(path) } else { SlashCommands::default() };
@@ -160,7 +160,7 @@ pub(crate) fn skill_tool(skills: &Skills) -> Arc<dyn Tool> {
     let folder = |skill: &Arc<Skill>| {
         let place = match skill.in_workspace {
             true => SkillPlace::Workspace,
-            // One that is gone meanwhile is not offered.
+            // A folder that was removed meanwhile is not offered.
             false => SkillPlace::Own(Arc::new(Workspace::open(&skill.folder).ok()?)),
         };
         Some(SkillFolder { name: Arc::clone(&skill.name), resource: Arc::clone(&skill.resource), place })
@@ -168,19 +168,19 @@ pub(crate) fn skill_tool(skills: &Skills) -> Arc<dyn Tool> {
     tool(skills.all().filter(|skill| skill.for_models).filter_map(folder).collect())
 }
 
-/// Reports refused files to a verb that is about something else.
+/// Warns about refused files in one line, for commands that do not list them.
 pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
     let refused = problems.iter().filter(|problem| problem.kind == ProblemKind::Refused);
     let files = refused.map(|problem| &problem.path).collect::<BTreeSet<_>>().len();
     if files > 0 {
         let (word, files) = (In(ODD, "warning"), count(files as u64, "file"));
-        let what = "with instructions or skills not used, or not in full";
+        let what = "with instructions or skills not used, or used only in part";
         writeln!(anstream::stderr(), "{word}: {files} {what}: `subtend agents` says why")?;
     }
     Ok(())
 }
 
-/// Returns the person's own files and folders that reach prompts in every workspace. A workspace may hold what they lead to.
+/// Returns the user's own files and folders that reach prompts in every workspace. Their links may lead into a workspace.
 pub(crate) fn own_paths() -> Vec<PathBuf> {
     let own = settings::user_file()
         .into_iter()
@@ -197,7 +197,8 @@ pub(crate) fn own_paths() -> Vec<PathBuf> {
     own.chain(shared).chain(of_products).chain(imported).collect()
 }
 
-/// Adds the first instruction file of the person: that for subtend, or that of another product. Files in `workspace` are skipped.
+/// Adds the user's first existing instruction file: the one for subtend, else one of another product. Files in
+/// `workspace` are skipped.
 fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
     let home = settings::home();
     let own = settings::user_file().map(|file| (file.with_file_name(OWN), OWN)).into_iter();
@@ -205,12 +206,12 @@ fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
         .into_iter()
         .flat_map(|(product, home)| product.instruction_files().iter().map(move |name| (home.join(name), *name)));
     for (path, name) in own.chain(names) {
-        // The person's own file may be a link, to a collection of settings for example.
+        // The user's own file may be a link, for example into a dotfiles repository.
         let Ok(path) = path.canonicalize() else { continue };
         let (Some(folder), Some(file)) = (path.parent(), path.file_name().and_then(|file| file.to_str())) else {
             continue;
         };
-        // Files in the workspace come with the workspace.
+        // Files in the workspace are added with the workspace.
         if workspace.is_some_and(|workspace| folder.starts_with(workspace.path())) {
             continue;
         }
@@ -225,9 +226,9 @@ fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
 }
 
 /// Adds the instruction files of the directories from the top of the repository down to the workspace.
-fn add_brought(all: &mut Instructions, workspace: &Workspace) {
+fn add_workspace_files(all: &mut Instructions, workspace: &Workspace) {
     let (path, home) = (workspace.path(), settings::home());
-    for folder in above(path) {
+    for folder in parents(path) {
         let below = path.strip_prefix(&folder).ok().and_then(Path::to_str);
         let (Some(below), Ok(opened)) = (below, Workspace::open(&folder)) else { continue };
         let read = reader(&opened, HardLinks::Refused);
@@ -243,8 +244,9 @@ fn add_brought(all: &mut Instructions, workspace: &Workspace) {
     all.add(InstructionArea { path, home: home.as_deref(), names: &NAMES, workspace: Some(""), read: &read });
 }
 
-/// Returns the directories above a workspace up to the top of its repository, from the top. It ends at one that others may write.
-fn above(workspace: &Path) -> Vec<PathBuf> {
+/// Returns the parent directories of a workspace up to the top of its repository, the top first. A directory that other
+/// users can write ends the list.
+fn parents(workspace: &Path) -> Vec<PathBuf> {
     let Some(top) = workspace.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()) else {
         return Vec::new();
     };
@@ -254,8 +256,8 @@ fn above(workspace: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Whether the directory has the owner of the workspace, and others may not write in it. A group of the owner's own has their number, as
-/// systems with the umask 002 make it.
+/// Returns whether the directory has the same owner as the workspace and is not writable by others. A group with the
+/// owner's id is private, as systems with umask 002 create it.
 #[cfg(unix)]
 fn is_own(folder: &Path, workspace: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -272,22 +274,22 @@ fn is_own(_: &Path, _: &Path) -> bool {
     true
 }
 
-/// Reads one file below a directory, which is opened for it.
+/// Reads one file below a directory.
 pub(crate) fn read_below(folder: &Path, path: &str) -> Result<FoundFile, Unread> {
     let opened = Workspace::open(folder).map_err(|error| Unread::Refused(format!("cannot be read: {error}")))?;
     reader(&opened, HardLinks::Refused)(path)
 }
 
-/// How a file with several hard links is treated.
+/// Policy for files with several hard links.
 #[derive(Clone, Copy)]
 enum HardLinks {
-    /// The person's own file may be linked to a collection.
+    /// The user's own file may be linked from a dotfiles repository.
     Read,
-    /// In a workspace, another name may be that of a file that no session may read.
+    /// In a workspace, another link may be a file that sessions must not read.
     Refused,
 }
 
-/// Reads files below a directory through its handle: no path and no link leads out, and the file that is checked is read.
+/// Returns a function that reads files below a directory through its handle, so that paths and links cannot lead out.
 fn reader(folder: &Workspace, links: HardLinks) -> impl Fn(&str) -> Result<FoundFile, Unread> {
     move |path| {
         let missing = |error: &ToolError| error.kind == ToolErrorKind::NotFound;

@@ -1,4 +1,4 @@
-//! A session and the host of its store: controls are requests of the HTTP API.
+//! A session and the host of its store, to which controls are sent as HTTP requests.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -26,48 +26,50 @@ use super::fail::{Code, Fail};
 use super::names;
 use super::{cause, paint, work};
 
-/// How long a cancel waits for the end of the run, in milliseconds.
-const PATIENCE_MS: u32 = 10_000;
+/// Time in ms that a cancel waits for the end of the run.
+const CANCEL_TIMEOUT_MS: u32 = 10_000;
 
 pub(crate) struct Hosted {
     host: Attached,
-    /// The store.
+    /// Reads the store through the host.
     pub(crate) journal: Journal,
     pub(crate) id: SessionId,
-    /// Whether this process hosts the store: no agent works in it.
+    /// True if this process hosts the store; it does not run agents.
     pub(crate) is_own: bool,
-    /// The last record of the session when the verb began: a control that is sent again with it has no second effect.
+    /// Last record of the session when the command began. A control that is repeated with it takes effect once.
     after: Seq,
-    /// Whether a command was sent that would act twice if it were sent again.
-    is_bound: Cell<bool>,
+    /// True if a command was sent that is not idempotent.
+    is_not_repeatable: Cell<bool>,
 }
 
-/// Runs `job` with the session `name`, through the host of the store. If no process hosts the store, this one does during `job`.
-/// A host that ends before it answers is replaced by the next one, unless it may have taken a command that would act twice.
+/// Runs `job` with the session `name`, through the host of the store. If no process hosts the store, this process does
+/// during `job`. If a host ends before it answers, `job` is repeated with the next host, unless a command that is not
+/// idempotent was sent.
 ///
 /// # Errors
-/// Those of `job`; as [`names::find`]; and when the store or its host cannot be used.
+/// Errors of `job` and of [`names::find`], and when the store or its host cannot be used.
 pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Result<Code, Fail>) -> Result<Code, Fail> {
     let place = store.place()?;
     if !place.exists()? {
-        return Err(place.none());
+        return Err(place.missing_store());
     }
     let (mut after, mut hosts) = (None, 0);
     let journal = loop {
-        let reader = match client::either(&place)? {
+        let reader = match client::connect_or_open(&place)? {
             Store::Hosted(reader) => reader,
             Store::Own(journal) => break journal,
         };
         let pid = reader.serving.pid;
         hosts += 1;
         let hosted = match Hosted::through(reader, &place, name) {
-            Err(_) if hosts < HOSTS && client::is_gone(&place, pid)? => continue,
+            Err(_) if hosts < HOSTS && client::has_ended(&place, pid)? => continue,
             hosted => hosted?,
         };
         let first = *after.get_or_insert(hosted.after);
         let hosted = Hosted { after: first, ..hosted };
         match job(&hosted) {
-            Err(Fail::Unavailable(_)) if hosts < HOSTS && !hosted.is_bound.get() && client::is_gone(&place, pid)? => {}
+            Err(Fail::Unavailable(_))
+                if hosts < HOSTS && !hosted.is_not_repeatable.get() && client::has_ended(&place, pid)? => {}
             done => return done,
         }
     };
@@ -79,37 +81,37 @@ pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Resul
         }
         Ok(host)
     };
-    hosting(work::threads()?, (journal, id, after), begin, job)
+    with_own_host(work::async_runtime()?, (journal, id, after), begin, job)
 }
 
-/// Runs `job` with a session of the store `journal`, which this process hosts during `job`. `after` is the last record that an earlier
-/// attempt of the command found there.
+/// Runs `job` with a session of the store `journal`, which this process hosts during `job`. `after` is the session's last
+/// record at the first attempt of the command.
 ///
 /// # Errors
-/// Those of `begin` and `job`.
-pub(crate) fn hosting(
-    threads: Runtime,
+/// Errors of `begin` and `job`.
+pub(crate) fn with_own_host(
+    async_runtime: Runtime,
     (journal, id, after): (Journal, SessionId, Option<Seq>),
     begin: impl AsyncFnOnce(Journal) -> Result<Host, Fail>,
     job: impl FnOnce(&Hosted) -> Result<Code, Fail>,
 ) -> Result<Code, Fail> {
-    let host = threads.block_on(begin(journal.clone()))?;
-    let after = after.map_or_else(|| last(&journal, id), Ok)?;
-    let host_of_this = Attached::own(threads, host.local());
-    let hosted = Hosted { host: host_of_this, journal, id, is_own: true, after, is_bound: Cell::new(false) };
+    let host = async_runtime.block_on(begin(journal.clone()))?;
+    let after = after.map_or_else(|| last_seq(&journal, id), Ok)?;
+    let own_host = Attached::own(async_runtime, host.local());
+    let hosted = Hosted { host: own_host, journal, id, is_own: true, after, is_not_repeatable: Cell::new(false) };
     let done = job(&hosted);
-    let threads = hosted.host.into_threads();
-    threads.block_on(control::end(host));
-    threads.shutdown_timeout(Duration::from_secs(1));
+    let async_runtime = hosted.host.into_runtime();
+    async_runtime.block_on(control::end(host));
+    async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
-fn last(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
+fn last_seq(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
     Ok(journal.head(session)?.map_or(Seq(0), |head| head.last_seq))
 }
 
 impl Hosted {
-    /// Finds the session that `name` means in the host of the store; `None` where no process hosts it.
+    /// Finds the session `name` through the host of the store; `None` if no process hosts it.
     ///
     /// # Errors
     /// As [`names::find`], and when the host cannot be used.
@@ -122,13 +124,13 @@ impl Hosted {
     fn through(reader: Attached, place: &StoreLocation, name: &str) -> Result<Self, Fail> {
         let journal = reader.journal()?;
         let id = names::find(&journal, name)?;
-        // One connection reads, the other one controls.
+        // One connection is for reads, the other one for controls.
         let host = Attached::to(place)?.ok_or_else(client::host_is_gone)?;
-        let after = last(&journal, id)?;
-        Ok(Self { host, journal, id, is_own: false, after, is_bound: Cell::new(false) })
+        let after = last_seq(&journal, id)?;
+        Ok(Self { host, journal, id, is_own: false, after, is_not_repeatable: Cell::new(false) })
     }
 
-    /// Sends a command to `what` below the session.
+    /// Sends a command to the path `what` below the session's resource.
     ///
     /// # Errors
     /// As [`Attached::call`].
@@ -138,11 +140,12 @@ impl Hosted {
         what: &str,
         body: Option<&Value>,
     ) -> Result<T, Fail> {
-        self.is_bound.set(self.is_bound.get() || method != Method::GET);
+        self.is_not_repeatable.set(self.is_not_repeatable.get() || method != Method::GET);
         self.host.call(method, &format!("/v1/sessions/{}{what}", self.id), body)
     }
 
-    /// Sends a control that acts once, however often it is sent: the host finds its record behind the one that this verb began with.
+    /// Sends an idempotent control: the host ignores a repetition if it finds the control's record after the last record that
+    /// this command saw at its start.
     ///
     /// # Errors
     /// As [`Attached::call`].
@@ -155,7 +158,7 @@ impl Hosted {
         self.host.call(method, &format!("/v1/sessions/{}{what}?after={}", self.id, self.after), body)
     }
 
-    /// As [`Hosted::call`] without a body, for a caller that waits for something else too.
+    /// As [`Hosted::call`] without a body, for async callers.
     ///
     /// # Errors
     /// As [`Attached::call`].
@@ -163,38 +166,38 @@ impl Hosted {
         self.host.ask(method, &format!("/v1/sessions/{}{what}", self.id), None).await
     }
 
-    /// Waits for `work`.
+    /// Runs `work` to its end on the client's async runtime.
     pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         self.host.block_on(work)
     }
 
-    /// Cancels the run in flight, or all of the tree, and waits for the ends.
+    /// Cancels the run in flight, or the whole tree, and waits for the runs to end.
     pub(crate) fn cancel(&self, tree: bool) -> Result<Code, Fail> {
         let root = self.journal.head(self.id)?.map(|head| head.root);
-        let below = |row: &Inflight| tree && Some(row.root) == root;
+        let is_in_tree = |row: &Inflight| tree && Some(row.root) == root;
         let mut runs: Vec<(SessionId, RunNo)> = Vec::new();
         for (id, row) in self.journal.inflight()? {
-            if id == self.id || below(&row) {
+            if id == self.id || is_in_tree(&row) {
                 runs.push((id, row.run));
             }
         }
-        // What a host cancelled before it ended is not in flight any more.
+        // Collected before the cancel, since cancelled runs are no longer in flight afterwards.
         let path = format!("/v1/sessions/{}/cancel?tree={tree}", self.id);
         let done: Controlled = self.host.call(Method::POST, &path, None)?;
-        let due = Instant::now() + Duration::from_millis(PATIENCE_MS.into());
+        let due = Instant::now() + Duration::from_millis(CANCEL_TIMEOUT_MS.into());
         for (id, run) in runs {
             let left = due.saturating_duration_since(Instant::now()).as_millis().saturating_add(1);
             let path = format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout={left}");
-            // A host that ends has accepted the cancel, and nothing is left to wait for.
+            // A host that shuts down has accepted the cancel.
             let Ok(ended) = self.host.call::<RunReply>(Method::GET, &path, None) else { break };
             if ended.in_flight {
                 if Instant::now() < due {
                     break;
                 }
                 return Err(Fail::Other(format!(
-                    "cancelled, and run {run} of session {} has not ended after {} s: `subtend tree {}` shows when it has",
+                    "the cancel was sent, but run {run} of session {} has not ended after {} s: check it with `subtend tree {}`",
                     id.short().0,
-                    PATIENCE_MS / 1_000,
+                    CANCEL_TIMEOUT_MS / 1_000,
                     self.id.short().0
                 )));
             }
@@ -211,7 +214,7 @@ impl Hosted {
     /// Interrupts the run in flight.
     ///
     /// # Errors
-    /// [`Fail::Other`] where the run would take an input at once that no agent of this process could answer.
+    /// [`Fail::Other`] if the run would take a queued input at once, which no agent of this process could answer.
     pub(crate) fn interrupt(&self) -> Result<Code, Fail> {
         let in_flight = self.journal.inflight_of(self.id)?.is_some();
         let inputs = |entry: &QueueEntry| entry.kind != QueueKind::Completion;
@@ -219,9 +222,9 @@ impl Hosted {
         if self.is_own && in_flight && waiting > 0 {
             let name = self.id.short().0;
             return Err(Fail::Other(format!(
-                "{} in session {name}: the first would be taken at once, and no agent works in this process; \
-                 `subtend queue {name} clear` removes the queued inputs, `subtend cancel {name}` ends the run and leaves it",
-                if waiting == 1 { "1 input waits".to_owned() } else { format!("{waiting} inputs wait") }
+                "cannot interrupt session {name}: {}, and the run would take the next one at once, but this process does not run \
+                 agents. Remove them with `subtend queue {name} clear`, or end the run with `subtend cancel {name}`",
+                if waiting == 1 { "1 input is queued".to_owned() } else { format!("{waiting} inputs are queued") }
             )));
         }
         let done: Controlled = self.control(Method::POST, "/interrupt", None)?;
@@ -240,7 +243,7 @@ impl Hosted {
         Ok(Code::Done)
     }
 
-    /// How the last run ended.
+    /// Returns the outcome of the last run.
     fn last_outcome(&self) -> Result<Option<Outcome>, Fail> {
         let records = self.journal.records(self.id)?;
         Ok(records.into_iter().rev().find_map(|stored| {

@@ -1,4 +1,4 @@
-//! `subtend import`: takes in what `subtend export` wrote.
+//! `subtend import`: reads the output of `subtend export`.
 
 use std::fs::File;
 use std::io::{BufReader, Write as _};
@@ -20,29 +20,28 @@ use super::{settings, workspace};
 
 pub(crate) mod rights;
 
-/// Time between two checks whether the host has imported.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval of progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Imports the sessions of an export into the store: all of them or none.
 ///
-/// A file that is damaged, truncated or of a newer version is refused, and so is a session that the store has. An import that was
-/// killed can be repeated with the same file; until then `verify` and `doctor` report it. Runs that were in flight in the export
-/// end when the store is next opened, and at once where a process hosts the store.
+/// A file that is damaged, truncated or of a newer version is refused, and so is a session that already exists in the
+/// store. An import that was killed can be repeated with the same file; until then `verify` and `doctor` report it. Runs
+/// that were in flight in the export end when the store is next opened, or at once if a process hosts the store.
 ///
-/// The file is not trusted: names with paths or control characters are refused, and an approval for a whole session counts only
-/// once. The sessions have at most the permissions of a session that `subtend run` opens here with the same options, and at most the
-/// limits of your own configuration. A script
-/// answers in them only if --model names it.
+/// The file is not trusted: names with paths or control characters are refused, and an approval for a whole session is
+/// reduced to a single call. The sessions get at most the permissions of a session that `subtend run` opens here with the
+/// same options, and at most the limits of your own configuration. A scripted model answers only if --model names it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// File that `subtend export` wrote
     file: PathBuf,
 
-    /// Let the sessions keep an action beyond reading the workspace where they have it, such as `fs.write=src/**`; repeatable
+    /// Let the sessions keep an action other than reading the workspace, if they have it, such as `fs.write=src/**`; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     allow: Vec<String>,
 
-    /// Ask before an action that is allowed otherwise, such as `fs.read=private/**`; repeatable
+    /// Ask before an action that would be allowed, such as `fs.read=private/**`; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     ask: Vec<String>,
 
@@ -59,18 +58,18 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             args.file.display()
         )));
     }
-    // The person's own file alone says which remote tools there are.
+    // Only the user's own file defines remote tools.
     let config = settings::load(&*workspace::open(Path::new("."))?, Trust::LeftOut)?.config;
-    let rights = policy::of_imports(&args.allow, &args.ask, &config)?;
+    let rights = policy::for_imports(&args.allow, &args.ask, &config)?;
     let within = ImportBounds { rights, limits: Some(config.limits) };
     let place = args.store.place()?;
-    let made = place.missing();
-    let imported = match client::either(&place)? {
-        Store::Hosted(reader) => through(reader, place, &args.file, &within),
+    let made = place.missing_dirs();
+    let imported = match client::connect_or_open(&place)? {
+        Store::Hosted(reader) => import_by_host(reader, place, &args.file, &within),
         Store::Own(journal) => {
-            let done = work::threads()?.block_on(into(journal, file, &within));
+            let done = work::async_runtime()?.block_on(import_here(journal, file, &within));
             if done.is_err() && !made.is_empty() {
-                // A refused import leaves no directory that it made.
+                // A refused import removes the directories that it created.
                 place.discard(&made);
             }
             done
@@ -82,7 +81,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 /// Imports into a store of this process.
-async fn into(journal: Journal, file: File, within: &ImportBounds) -> Result<(Tally, rights::Lost), Fail> {
+async fn import_here(journal: Journal, file: File, within: &ImportBounds) -> Result<(Tally, rights::Lost), Fail> {
     let mut progress = ProgressLine::new();
     let mut file = BufReader::with_capacity(1 << 18, file);
     let mut tick = |at: Progress| progress.report(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
@@ -93,7 +92,7 @@ async fn into(journal: Journal, file: File, within: &ImportBounds) -> Result<(Ta
         Ok(tally) => Ok((tally, rights::lost(&journal, &before)?)),
         Err(error) => Err(error),
     };
-    let full = setup::full(&journal);
+    let full = setup::full_disk(&journal);
     let closed = journal.close().await;
     match (done, full) {
         (Err(_), Some(full)) => Err(Fail::Store(full)),
@@ -102,8 +101,8 @@ async fn into(journal: Journal, file: File, within: &ImportBounds) -> Result<(Ta
     }
 }
 
-/// Imports into the store of another process, which reads the file.
-fn through(
+/// Asks the process that hosts the store to import the file.
+fn import_by_host(
     reader: Attached,
     place: StoreLocation,
     file: &Path,
@@ -121,7 +120,7 @@ fn through(
         loop {
             tokio::select! {
                 done = &mut importing => return done,
-                () = tokio::time::sleep(LOOK) => progress.report(|| "the host of the store imports the file".to_owned()),
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => progress.report(|| "the host of the store is importing the file".to_owned()),
             }
         }
     })?;

@@ -1,4 +1,4 @@
-//! `subtend interrupt`: a run stops and waits for the next input.
+//! `subtend interrupt`: stops a run until the next input.
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -6,7 +6,7 @@ use super::hosted::{self, Hosted};
 
 /// Interrupts the run in flight of a session: its model and tools stop, and it waits for the next input.
 ///
-/// Works from any terminal while another process hosts the store.
+/// It works from any terminal while another process hosts the store.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`

@@ -1,4 +1,4 @@
-//! JSON on stdout: characters that are not seen are escaped as JSON allows, since it is read at terminals too.
+//! JSON on stdout. Invisible characters are escaped, since users also read it at terminals.
 
 use std::io::Write;
 
@@ -7,18 +7,18 @@ use subtend_session::unseen::is_unseen;
 
 use super::fail::Fail;
 
-/// Returns the JSON of `value` with unseen characters escaped as `\u`.
+/// Returns the JSON of `value` with invisible characters escaped as `\u`.
 pub(crate) fn text(value: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(escaped(serde_json::to_string(value)?))
 }
 
 pub(crate) fn escaped(json: String) -> String {
-    if !json.contains(is_odd) {
+    if !json.contains(needs_escape) {
         return json;
     }
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        if is_odd(c) {
+        if needs_escape(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 out.push_str(&format!("\\u{unit:04x}"));
             }
@@ -29,7 +29,7 @@ pub(crate) fn escaped(json: String) -> String {
     out
 }
 
-fn is_odd(c: char) -> bool {
+fn needs_escape(c: char) -> bool {
     !c.is_ascii() && is_unseen(c) || c == '\u{7f}'
 }
 

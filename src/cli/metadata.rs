@@ -1,4 +1,4 @@
-//! `subtend metadata`: what is attached to a session.
+//! `subtend metadata`: prints and changes the metadata of a session.
 
 use hyper::Method;
 use serde_json::{Map, Value};
@@ -18,8 +18,8 @@ pub(crate) struct Args {
     /// Session or branch: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
-    /// Key to set: VALUE is JSON if it parses as JSON, else text; KEY=null removes the key
-    #[arg(value_name = "KEY=VALUE", value_parser = change)]
+    /// Key to set. VALUE is JSON if it parses as JSON, else text; KEY=null removes the key
+    #[arg(value_name = "KEY=VALUE", value_parser = parse_change)]
     changes: Vec<(String, Value)>,
 
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     })
 }
 
-fn change(word: &str) -> Result<(String, Value), String> {
+fn parse_change(word: &str) -> Result<(String, Value), String> {
     match word.split_once('=') {
         Some((key, value)) if !key.is_empty() => {
             Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| Value::from(value))))
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b3_a_value_is_json_where_it_reads_as_json() {
+    fn b3_value_is_json_if_it_parses_as_json() {
         for (word, key, value) in [
             ("ticket=7", "ticket", json!(7)),
             ("owner=kim", "owner", json!("kim")),
@@ -67,10 +67,10 @@ mod tests {
             ("sum=1=1", "sum", json!("1=1")),
             ("empty=", "empty", json!("")),
         ] {
-            assert_eq!(change(word), Ok((key.to_owned(), value)), "{word}");
+            assert_eq!(parse_change(word), Ok((key.to_owned(), value)), "{word}");
         }
         for wrong in ["ticket", "=7", ""] {
-            assert!(change(wrong).is_err(), "{wrong}");
+            assert!(parse_change(wrong).is_err(), "{wrong}");
         }
     }
 }

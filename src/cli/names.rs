@@ -1,4 +1,4 @@
-//! Names of sessions and messages, as you type them.
+//! Lookup of sessions and messages by typed names.
 
 use subtend_journal::Journal;
 use subtend_session::ids::{Seq, SessionId};
@@ -8,13 +8,13 @@ use super::fail::Fail;
 use super::find;
 use super::paint::clip;
 
-/// The session that a person means, in a store that nothing need work on.
+/// Finds a session by its typed name.
 pub(crate) fn find(journal: &Journal, name: &str) -> Result<SessionId, Fail> {
-    let (heads, damaged) = DamagedSessions::of(journal)?;
+    let (heads, damaged) = DamagedSessions::split(journal)?;
     find::find(&heads, name).map_err(|none| damaged.with_skipped(name, none))
 }
 
-/// A message, as a person names it: `SESSION:RECORD`, or `SESSION` for its last one.
+/// Parses the name of a message: `SESSION:RECORD`, or `SESSION` for its last one.
 pub(crate) fn message(word: &str) -> Result<(&str, Option<Seq>), Fail> {
     let Some((session, record)) = word.rsplit_once(':') else { return Ok((word, None)) };
     match record.parse::<u64>() {

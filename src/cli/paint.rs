@@ -1,4 +1,4 @@
-//! Styles, marks, figures, and text that cannot move the cursor.
+//! Styles, status marks, formatted numbers, and text without control characters.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -16,7 +16,7 @@ pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 /// The style of failures.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
-/// The colour of stopped runs and oddities.
+/// The style of warnings and stopped runs.
 pub(crate) const ODD: Style = AnsiColor::Yellow.on_default();
 /// The style of running work.
 pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
@@ -39,13 +39,13 @@ pub(crate) fn mark(outcome: OutcomeKind) -> (&'static str, Style) {
     }
 }
 
-/// The mark and the colour of a session that waits for approval.
+/// The mark and the style of a session that waits for approval.
 pub(crate) const ASKS: (&str, Style) = ("◆", ODD);
 
 /// The activity of a session that waits for approval.
 pub(crate) const ASKS_WORD: &str = "waits for approval";
 
-/// The meaning of the marks, for help.
+/// The legend of the marks, for help texts.
 pub(crate) const MARKS: &str = "\
 Marks: ○ no run yet or queued   ◐ works   ◌ waits for subagents or a limit   ◆ waits for approval
        ✓ completed   ✗ failed   ■ cancelled, interrupted or held   ◷ out of time, turns or budget
@@ -63,7 +63,7 @@ pub(crate) fn phase_word(phase: Phase) -> &'static str {
     }
 }
 
-/// Returns the mark and the colour of a run in flight. The live tree has the same.
+/// Returns the mark and the style of a run in flight, as in the live tree.
 pub(crate) fn flight_mark(phase: Phase) -> (&'static str, Style) {
     match phase {
         Phase::Queued | Phase::Quiet => ("○", DIM),
@@ -73,18 +73,18 @@ pub(crate) fn flight_mark(phase: Phase) -> (&'static str, Style) {
     }
 }
 
-/// Returns what a run in flight does, and until when it waits for a provider's limit.
-pub(crate) fn doing(phase: Phase, limited_until: Option<i64>) -> String {
+/// Describes the activity of a run in flight, with the end of a wait for a provider's limit.
+pub(crate) fn activity(phase: Phase, limited_until: Option<i64>) -> String {
     limited_until.map_or_else(|| phase_word(phase).to_owned(), limited)
 }
 
 pub(crate) fn limited(until_ms: i64) -> String {
-    format!("waits for the provider's limit until {}", moment(until_ms))
+    format!("waits for the provider's limit until {}", utc_time(until_ms))
 }
 
-/// Returns a moment in UTC: `24 Nov 2026 08:58:15 UTC`.
-fn moment(ms: i64) -> String {
-    // A damaged record may hold any number, and a year has four digits.
+/// Formats a Unix time in ms in UTC: `24 Nov 2026 08:58:15 UTC`.
+fn utc_time(ms: i64) -> String {
+    // A damaged record may contain any number; the year is limited to four digits.
     let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms.min(253_402_300_799_999)).unwrap_or(0));
     format!("{} UTC", httpdate::fmt_http_date(at).get(5..25).unwrap_or_default())
 }
@@ -118,13 +118,13 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    // A screen line is shorter than this; the rest of a huge text is not scanned.
-    const ENOUGH: usize = 4096;
-    let start = text.get(..text.floor_char_boundary(ENOUGH)).unwrap_or_default();
+    // Screen lines are shorter than this; the rest of a huge text need not be scanned.
+    const MAX_SCANNED: usize = 4096;
+    let start = text.get(..text.floor_char_boundary(MAX_SCANNED)).unwrap_or_default();
     harmless(start).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the first line of `text`, at most `width` columns wide, and how many lines follow: no line is folded into another.
+/// Returns the first line of `text`, at most `width` columns wide, with the number of lines that follow.
 pub(crate) fn first_line(text: &str, width: usize) -> String {
     let (first, rest) = text.split_once('\n').map_or((text, None), |(first, rest)| (first, Some(rest)));
     let more =
@@ -132,7 +132,7 @@ pub(crate) fn first_line(text: &str, width: usize) -> String {
     format!("{}{more}", clip(first, width))
 }
 
-/// Spaces that fill `text` to `width` columns.
+/// Returns the spaces that pad `text` to `width` columns.
 pub(crate) fn fill(text: &str, width: usize) -> String {
     " ".repeat(width.saturating_sub(text.width()))
 }
@@ -145,7 +145,7 @@ pub(crate) fn count(n: impl Into<u64>, noun: &str) -> String {
     }
 }
 
-/// Returns a count of tokens: `950 tokens`, `12.3k tokens`, `4.5M tokens`.
+/// Formats a count of tokens: `950 tokens`, `12.3k tokens`, `4.5M tokens`.
 pub(crate) fn tokens(n: u64) -> String {
     let tenths = |unit: u64| {
         let tenths = n / (unit / 10);
@@ -158,7 +158,7 @@ pub(crate) fn tokens(n: u64) -> String {
     }
 }
 
-/// Returns a size: `950 B`, `12.3 kB`, `4.5 MB`.
+/// Formats a size: `950 B`, `12.3 kB`, `4.5 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit / (unit / 10));
     match bytes {
@@ -168,7 +168,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Returns a span of time: `0.4s`, `12s`, `3m 05s`, `2h 10m`.
+/// Formats a duration: `0.4s`, `12s`, `3m 05s`, `2h 10m`.
 pub(crate) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -179,7 +179,7 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
-/// Returns a working time: `1.2s`, or `at least 1.2s` where a process ended in between; none where that would be nothing.
+/// Formats a working time: `1.2s`, or `at least 1.2s` if a process ended in between; `None` if that would be next to nothing.
 pub(crate) fn work_span(worked: Worked) -> Option<String> {
     let known = span(Duration::from_millis(worked.ms));
     match worked {
@@ -192,7 +192,7 @@ pub(crate) fn work_span(worked: Worked) -> Option<String> {
 /// The text for an unknown working time.
 pub(crate) const UNKNOWN_WORK: &str = "working time unknown";
 
-/// Returns how long ago something was, from two wall-clock times in milliseconds: `just now`, `5 minutes ago`, `3 days ago`.
+/// Formats the age of a Unix time in ms: `just now`, `5 minutes ago`, `3 days ago`.
 pub(crate) fn ago(now_ms: i64, then_ms: i64) -> String {
     let seconds = u64::try_from(now_ms.saturating_sub(then_ms) / 1_000).unwrap_or(0);
     match seconds {
@@ -208,16 +208,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parked_run_says_until_when() {
-        let says = "waits for the provider's limit until 24 Nov 2026 08:58:15 UTC";
-        assert_eq!(doing(Phase::WaitingMidTurn, Some(1_795_510_695_000)), says);
-        assert_eq!(doing(Phase::WaitingMidTurn, None), "waiting");
+    fn parked_run_shows_the_end_of_its_wait() {
+        let expected = "waits for the provider's limit until 24 Nov 2026 08:58:15 UTC";
+        assert_eq!(activity(Phase::WaitingMidTurn, Some(1_795_510_695_000)), expected);
+        assert_eq!(activity(Phase::WaitingMidTurn, None), "waiting");
         let far = "waits for the provider's limit until 31 Dec 9999 23:59:59 UTC";
-        assert_eq!([i64::MAX, 253_402_300_800_000].map(|ms| doing(Phase::WaitingMidTurn, Some(ms))), [far; 2]);
+        assert_eq!([i64::MAX, 253_402_300_800_000].map(|ms| activity(Phase::WaitingMidTurn, Some(ms))), [far; 2]);
     }
 
     #[test]
-    fn u3_runs_in_flight_have_the_marks_that_help_explains() {
+    fn u3_marks_of_runs_in_flight_are_in_the_legend() {
         let phases = [
             (Phase::Queued, "○", "queued"),
             (Phase::Working, "◐", "works"),
@@ -255,15 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_short() {
-        let figures = [tokens(1), tokens(999), tokens(1_000), tokens(12_345), tokens(4_500_000)];
-        assert_eq!(figures, ["1 token", "999 tokens", "1.0k tokens", "12.3k tokens", "4.5M tokens"]);
+    fn numbers_are_formatted_briefly() {
+        let token_counts = [tokens(1), tokens(999), tokens(1_000), tokens(12_345), tokens(4_500_000)];
+        assert_eq!(token_counts, ["1 token", "999 tokens", "1.0k tokens", "12.3k tokens", "4.5M tokens"]);
         let spans = [430, 9_990, 12_000, 185_000, 7_800_000].map(|ms| span(Duration::from_millis(ms)));
         assert_eq!(spans, ["0.4s", "9.9s", "12s", "3m 05s", "2h 10m"]);
         let worked = [(0, false), (99, true), (1_200, true)].map(|(ms, at_least)| work_span(Worked { ms, at_least }));
         assert_eq!(worked, [Some("0.0s".to_owned()), None, Some("at least 1.2s".to_owned())]);
         let ages = [0, 59_000, 60_000, 7_200_000, 259_200_000].map(|ms| ago(ms, 0));
         assert_eq!(ages, ["just now", "just now", "1 minute ago", "2 hours ago", "3 days ago"]);
-        assert_eq!(ago(0, 5_000), "just now", "a clock that went back");
+        assert_eq!(ago(0, 5_000), "just now", "a clock that was set back");
     }
 }

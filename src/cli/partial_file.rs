@@ -1,34 +1,34 @@
-//! Files that get their name when they are whole.
+//! Files that get their final name when they are complete.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Names that are tried.
-const NAMES: u32 = 1_000;
+/// Maximum number of temporary names tried.
+const MAX_ATTEMPTS: u32 = 1_000;
 
-/// A new file alongside the one whose place it takes; removed when it is dropped before.
+/// A temporary file in the directory of its target. Dropping it before [`PartialFile::persist`] removes it.
 #[derive(Debug)]
 pub(crate) struct PartialFile {
-    at: PathBuf,
-    whole: PathBuf,
+    temporary: PathBuf,
+    target: PathBuf,
 }
 
 impl PartialFile {
-    /// Creates the part file of `whole` under a name that no file has: one that exists may be the user's, a foreign link, or readable by
-    /// others.
-    pub(crate) fn of(whole: &Path, ending: &str, mut options: OpenOptions) -> io::Result<(Self, File)> {
+    /// Creates the temporary file of `target` under an unused name: an existing file may belong to the user, be another
+    /// user's link, or be readable by others.
+    pub(crate) fn of(target: &Path, ending: &str, mut options: OpenOptions) -> io::Result<(Self, File)> {
         let options = options.write(true).create_new(true);
         let mut number = 0_u32;
         loop {
-            let mut at = whole.as_os_str().to_owned();
-            at.push(format!(".{ending}"));
+            let mut temporary = target.as_os_str().to_owned();
+            temporary.push(format!(".{ending}"));
             if number > 0 {
-                at.push(format!("-{number}"));
+                temporary.push(format!("-{number}"));
             }
-            match options.open(&at) {
-                Ok(file) => return Ok((Self { at: at.into(), whole: whole.to_owned() }, file)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES => {
+            match options.open(&temporary) {
+                Ok(file) => return Ok((Self { temporary: temporary.into(), target: target.to_owned() }, file)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_ATTEMPTS => {
                     number = number.saturating_add(1);
                 }
                 Err(error) => return Err(error),
@@ -36,15 +36,15 @@ impl PartialFile {
         }
     }
 
-    /// Puts it in its place: who reads that meanwhile has the old file or the new one.
-    pub(crate) fn put(self) -> io::Result<()> {
-        std::fs::rename(&self.at, &self.whole)
+    /// Renames the file to its target. A concurrent reader sees the old or the new file.
+    pub(crate) fn persist(self) -> io::Result<()> {
+        std::fs::rename(&self.temporary, &self.target)
     }
 }
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        // After the rename it no longer exists.
-        drop(std::fs::remove_file(&self.at));
+        // The error is ignored: after the rename the file no longer exists.
+        drop(std::fs::remove_file(&self.temporary));
     }
 }

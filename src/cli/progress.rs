@@ -1,4 +1,4 @@
-//! Progress of a verb on stderr, once it takes longer than a second.
+//! Progress of a command on stderr, if it takes longer than a second.
 
 use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
@@ -11,34 +11,34 @@ struct Pace {
 }
 
 /// Time before the first report.
-const FIRST: Duration = Duration::from_secs(1);
-const LINES: Duration = Duration::from_secs(10);
-const REWRITES: Duration = Duration::from_millis(200);
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+const REWRITE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Reports how far a verb is. At a terminal, dropping it clears the line.
+/// Progress line of a command. At a terminal, dropping it clears the line.
 pub(crate) struct ProgressLine {
     out: Box<dyn Write + Send>,
-    watched: bool,
+    is_terminal: bool,
     step: Duration,
     next: Instant,
     shown: bool,
 }
 
-#[expect(clippy::disallowed_methods, reason = "only the pace of progress reports; nothing is decided by it")]
+#[expect(clippy::disallowed_methods, reason = "only for the interval of progress reports; no decision depends on it")]
 fn now() -> Instant {
     Instant::now()
 }
 
 impl ProgressLine {
     pub(crate) fn new() -> Self {
-        let watched = std::io::stderr().is_terminal();
-        let step = if watched { REWRITES } else { LINES };
-        Self::paced(Box::new(std::io::stderr()), watched, Pace { first: FIRST, step })
+        let is_terminal = std::io::stderr().is_terminal();
+        let step = if is_terminal { REWRITE_INTERVAL } else { LINE_INTERVAL };
+        Self::paced(Box::new(std::io::stderr()), is_terminal, Pace { first: FIRST_DELAY, step })
     }
 
-    fn paced(out: Box<dyn Write + Send>, watched: bool, pace: Pace) -> Self {
+    fn paced(out: Box<dyn Write + Send>, is_terminal: bool, pace: Pace) -> Self {
         let now = now();
-        Self { out, watched, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), shown: false }
+        Self { out, is_terminal, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), shown: false }
     }
 
     pub(crate) fn report(&mut self, describe: impl FnOnce() -> String) {
@@ -46,17 +46,17 @@ impl ProgressLine {
         if now < self.next {
             return;
         }
-        let line = if self.watched { format!("\r\u{1b}[K{}", describe()) } else { describe() + "\n" };
+        let line = if self.is_terminal { format!("\r\u{1b}[K{}", describe()) } else { describe() + "\n" };
         self.next = now.checked_add(self.step).unwrap_or(now);
         self.shown = true;
-        // A failed write of progress does not stop the verb.
+        // A failed write of progress does not stop the command.
         drop(self.out.write_all(line.as_bytes()));
     }
 }
 
 impl Drop for ProgressLine {
     fn drop(&mut self) {
-        if self.shown && self.watched {
+        if self.shown && self.is_terminal {
             drop(write!(self.out, "\r\u{1b}[K"));
         }
     }
@@ -92,8 +92,8 @@ mod tests {
     }
 
     impl ProgressLine {
-        pub(crate) fn of(out: CapturedProgress, watched: bool, first: Duration) -> Self {
-            Self::paced(Box::new(out), watched, Pace { first, step: Duration::ZERO })
+        pub(crate) fn of(out: CapturedProgress, is_terminal: bool, first: Duration) -> Self {
+            Self::paced(Box::new(out), is_terminal, Pace { first, step: Duration::ZERO })
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `subtend queue`: queued inputs, and completions that the model has not been given.
+//! `subtend queue`: lists and removes queued inputs, and lists completions that the model has not received.
 
 use std::io::Write as _;
 
@@ -21,14 +21,15 @@ use super::paint::{DIM, In, ago, clip, count};
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
-/// Lists the queue of a session (inputs, and completions not yet given to its model), removes an input, or clears all inputs.
+/// Lists the queue of a session (inputs, and completions that its model has not received), removes an input, or clears
+/// all inputs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     #[command(subcommand)]
-    what: Option<QueueCommand>,
+    command: Option<QueueCommand>,
 
     /// Print one JSON array
     #[arg(long, global = true)]
@@ -40,14 +41,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum QueueCommand {
-    /// List the entries in the order in which they are taken (default)
+    /// List the entries in the order of processing (default)
     List,
-    /// Remove one
+    /// Remove an input
     Remove {
-        /// Its id
+        /// Id of the input
         input: String,
     },
-    /// Remove all
+    /// Remove all inputs
     Clear,
 }
 
@@ -75,7 +76,7 @@ fn row(entry: &QueueEntry) -> QueueRow<'_> {
     }
 }
 
-/// Describes the sender of an entry and the boundary that takes it.
+/// Describes the kind of an entry and the boundary at which it is taken.
 pub(crate) fn what(entry: &QueueEntry) -> String {
     let steers = match entry.lane {
         Lane::Steer => ", steers",
@@ -100,7 +101,7 @@ fn kind(kind: QueueKind) -> &'static str {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    match &args.what {
+    match &args.command {
         None | Some(QueueCommand::List) => list(args),
         Some(QueueCommand::Remove { input }) => {
             let id: InputId = input.parse().map_err(|_| {
@@ -127,13 +128,13 @@ fn clear(args: &Args) -> Result<Code, Fail> {
     })
 }
 
-/// Lists the queue as journaled. Starts nothing: a run that a killed process left stays as it is.
+/// Lists the queue as recorded in the journal. Does not recover runs of a killed process.
 fn list(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::must_open(&args.store)?;
     let id = reader.find(&args.session)?;
-    let (goes_on, keeps) = at_next_boot(&reader.journal().inflight()?);
-    let runs = reader.is_hosted() || goes_on.contains(&id) || keeps.contains(&id);
-    let entries = QueueEntry::list(reader.journal(), id, runs)?;
+    let (resuming, queued) = at_next_boot(&reader.journal().inflight()?);
+    let has_run = reader.is_hosted() || resuming.contains(&id) || queued.contains(&id);
+    let entries = QueueEntry::list(reader.journal(), id, has_run)?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;

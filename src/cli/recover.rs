@@ -1,4 +1,4 @@
-//! `subtend recover`: settles the runs that an earlier process left in flight, and reports.
+//! `subtend recover`: ends or keeps the runs that an earlier process left in flight, and prints a report.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use super::paint::{BAD, GOOD, In, clip, count, span};
 use super::work;
 use crate::cli::json;
 
-/// Settles the runs that an earlier process left in flight, and delivers pending notices; the exit code is 3 if something is left
-/// undone.
+/// Recovers the store: ends or keeps the runs that an earlier process left in flight, and delivers pending notices. The
+/// exit code is 3 if a part cannot be recovered.
 ///
-/// Every command that changes sessions does this when it opens the store. This one does nothing else, and reports. No agent runs:
-/// runs that resume after a restart wait for the next process that runs agents.
+/// Every command that changes sessions does this when it opens the store. This one does nothing else, and prints a
+/// report. It does not run agents: runs that resume after a restart wait for the next process that does.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object
@@ -34,14 +34,14 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Recovered {
     swept: usize,
-    /// Queued runs, which keep their place.
+    /// Queued runs; they stay queued.
     waiting: usize,
     /// Runs that resume with the next process that runs agents.
     goes_on: usize,
     /// Queued inputs of sessions whose run has ended.
     inputs: usize,
     notices: usize,
-    /// Files of restores that were interrupted.
+    /// Files restored by completing interrupted restores.
     #[serde(skip_serializing_if = "is_zero")]
     restored: usize,
     /// Writes of runs in flight whose results are not recorded.
@@ -60,10 +60,10 @@ struct UnrecoveredRow {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     if !place.exists()? {
-        return Err(place.none());
+        return Err(place.missing_store());
     }
-    let journal = client::alone(&place)?;
-    let threads = work::threads()?;
+    let journal = client::open_alone(&place)?;
+    let threads = work::async_runtime()?;
     let recovered = threads.block_on(async {
         let host = control::begin(journal, &place).await?;
         let recovered = recovered(host.runtime().boot());
@@ -113,16 +113,16 @@ fn text(recovered: &Recovered) -> String {
         parts.push(format!("{} waiting for a slot", count(*waiting as u64, "run")));
     }
     if *goes_on > 0 {
-        parts.push(format!("{} to resume with the next command that lets agents work", count(*goes_on as u64, "run")));
+        parts.push(format!("{} to resume with the next command that runs agents", count(*goes_on as u64, "run")));
     }
     if *inputs > 0 {
-        parts.push(format!("{} left in queues behind what ended", count(*inputs as u64, "input")));
+        parts.push(format!("{} left in queues of ended runs", count(*inputs as u64, "input")));
     }
     if *restored > 0 {
-        parts.push(format!("{} of an interrupted restore finished", count(*restored as u64, "file")));
+        parts.push(format!("{} of an interrupted restore completed", count(*restored as u64, "file")));
     }
     if !undone.is_empty() {
-        parts.push(format!("{} left undone", count(undone.len() as u64, "thing")));
+        parts.push(format!("{} not recovered", count(undone.len() as u64, "problem")));
     }
     let mark = if undone.is_empty() { In(GOOD, "✓") } else { In(BAD, "✗") };
     let took = span(Duration::from_millis(*took_ms));
@@ -134,7 +134,7 @@ fn text(recovered: &Recovered) -> String {
     }));
     if !undone.is_empty() {
         lines.push(
-            "  they stay as they are, and all others work: `subtend verify` reports what is wrong with them".into(),
+            "  they are left as they are, and all other sessions work: `subtend verify` reports the damage".into(),
         );
     }
     lines.join("\n")
@@ -166,9 +166,9 @@ mod tests {
         recovered.undone.push(UnrecoveredRow { session: None, why: "a row is damaged".into() });
         let expected = "\
 ✗ recovered in 0.4s: 3 runs swept, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume with the next \
-command that lets agents work, 1 input left in queues behind what ended, 1 thing left undone
+command that runs agents, 1 input left in queues of ended runs, 1 problem not recovered
   store: a row is damaged
-  they stay as they are, and all others work: `subtend verify` reports what is wrong with them";
+  they are left as they are, and all other sessions work: `subtend verify` reports the damage";
         assert_eq!(plain(&recovered), expected);
     }
 }

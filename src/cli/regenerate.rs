@@ -8,8 +8,8 @@ use super::work::{self, About, HereArgs, Work, WorkArgs};
 
 /// Regenerates an answer, as an alternative to the existing one.
 ///
-/// The new answer replaces the old one in the conversation when it is complete; `subtend switch` brings the old one back. Refused
-/// while a run is in flight.
+/// The new answer replaces the old one in the conversation when it is complete; `subtend switch` brings the old one back.
+/// The command is refused while a run is in flight.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Answer: SESSION:RECORD as `subtend show` names it, or SESSION for its last one

@@ -1,4 +1,4 @@
-//! Remote tools, as a person configured them.
+//! Remote tools of a configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::fail::Fail;
 /// Declares the remote tools of a configuration.
 ///
 /// # Errors
-/// [`Fail::Usage`] for one that cannot take effect.
+/// [`Fail::Usage`] for a tool that cannot be declared.
 pub(crate) fn workers(config: &Config) -> Result<Workers, Fail> {
     let tools = config.remote_tools.iter().map(|(name, tool)| RemoteTool {
         spec: ToolSpec {
@@ -29,11 +29,11 @@ pub(crate) fn workers(config: &Config) -> Result<Workers, Fail> {
     Workers::new(tools).map_err(|error| Fail::Usage(format!("{error} (`remote_tools` of your configuration)")))
 }
 
-/// Returns whether a call of a remote tool may need what a rule for `action` allows.
-pub(crate) fn needs(config: &Config, action: &str) -> bool {
-    let of = |(name, action): (&Arc<str>, Option<&Arc<str>>)| {
+/// Returns whether `action` may be the action of a remote tool.
+pub(crate) fn may_be_needed(config: &Config, action: &str) -> bool {
+    let action_of = |(name, action): (&Arc<str>, Option<&Arc<str>>)| {
         action.map_or_else(|| format!("tool:{name}"), ToString::to_string)
     };
-    let mut actions = config.remote_tools.iter().map(|(name, tool)| of((name, tool.action.as_ref())));
+    let mut actions = config.remote_tools.iter().map(|(name, tool)| action_of((name, tool.action.as_ref())));
     actions.any(|needed| needed == action || action.contains('*'))
 }

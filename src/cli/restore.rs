@@ -1,4 +1,4 @@
-//! Files that a rollback or a branch restores, after a person saw the changes.
+//! Restores of files by a rollback or a branch, after the user confirmed the changes.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
@@ -12,11 +12,11 @@ use super::paint::{count, harmless};
 /// Options of a command that can restore files.
 #[derive(clap::Args, Debug)]
 pub(crate) struct FilesArgs {
-    /// Restore the files that its file tools changed, too: shows the diff and asks first. Files that commands changed stay
+    /// Also restore the files that its file tools changed, after showing the diff and asking. Files that commands changed stay
     #[arg(long)]
     pub(crate) files: bool,
 
-    /// Restore files without asking; required where stdin or stderr is not a terminal
+    /// Restore files without asking; required if stdin or stderr is not a terminal
     #[arg(long, short, requires = "files")]
     yes: bool,
 }
@@ -38,20 +38,20 @@ pub(crate) struct FileName {
 }
 
 impl RestorePreview {
-    /// Reads what would be restored: `of` names the run or the message.
+    /// Reads a preview of the restore; `of` names the run or the message.
     pub(crate) fn read(hosted: &Hosted, of: &str) -> Result<Self, Fail> {
         hosted.call(Method::GET, &format!("/restore{of}"), None)
     }
 
-    /// Returns how many files could be restored; `None` for zero, and if that is unknown.
+    /// Returns the number of files that could be restored; `None` if it is zero or unknown.
     pub(crate) fn count(hosted: &Hosted, of: &str) -> Option<u64> {
-        // Without checkpoints the command itself succeeds all the same.
+        // Errors are ignored: the command itself succeeds without checkpoints.
         let preview = Self::read(hosted, of).ok()?;
         let files = preview.files.len().saturating_add(preview.conflicts.len());
         u64::try_from(files).ok().filter(|files| *files > 0)
     }
 
-    /// Shows the diff and asks. `what` is done to `name`: `rolled back`.
+    /// Shows the diff and asks for confirmation. `name` is the object and `what` the action, such as `rolled back`.
     ///
     /// # Errors
     /// If a file cannot be restored, no terminal can answer, or the answer is no.
@@ -60,7 +60,7 @@ impl RestorePreview {
             let why = |file: &FileName| format!("`{}` {}", harmless(&file.path), file.why);
             let all: Vec<String> = self.conflicts.iter().map(why).collect();
             return Err(Fail::Other(format!(
-                "nothing is {what}, and no file is restored: {}; leave out --files to leave all files as they are",
+                "nothing is {what}, and no file is restored: {}; omit --files to leave all files as they are",
                 all.join("; ")
             )));
         }
@@ -69,7 +69,7 @@ impl RestorePreview {
         }
         if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
             return Err(Fail::Usage(format!(
-                "nothing is {what}: --files asks first, and no terminal can answer; use --yes to restore without asking"
+                "nothing is {what}: there is no terminal to confirm the restore. Use --yes to restore without asking"
             )));
         }
         let mut err = anstream::stderr();
@@ -87,7 +87,7 @@ impl RestorePreview {
     }
 }
 
-/// Returns how many files were restored, for people.
+/// Describes the restored files.
 pub(crate) fn restored(files: &[String]) -> String {
     match files {
         [] => "no file had to be restored".to_owned(),

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Message to the agent [default: Continue your previous work.]; `-` reads it from stdin
     text: Option<String>,
 
-    /// Most turns of the run
+    /// Maximum number of turns of the run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     turns: Option<u32>,
 
@@ -35,8 +35,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
     work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
-        if let (Some(run), None, None) = (work.left, &text, args.turns) {
-            // There is nothing to be said to it: words would be one more task for a session that is at its last one.
+        if let (Some(run), None, None) = (work.resuming_run, &text, args.turns) {
+            // Sending text would queue another task behind the run that is resuming.
             let id = work.session()?;
             let since = work.since(Some(id)).await?;
             return work.follow(since, id, run).await;

@@ -1,4 +1,4 @@
-//! `subtend rollback`: what a run that failed said is hidden.
+//! `subtend rollback`: hides the messages of a failed run.
 
 use hyper::Method;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// The answer of a host to a rollback.
+/// The host's reply to a rollback.
 #[derive(Deserialize)]
 struct RollbackReply {
     run: RunNo,
@@ -66,29 +66,35 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             body = object!({"run": args.run, "files": preview.digest});
         }
         let done: RollbackReply = hosted.control(Method::POST, "/rollback", Some(&body))?;
-        let left = if args.restore.files { None } else { RestorePreview::count(hosted, &of) };
-        report(args, hosted.id, &done, left)
+        let restorable = if args.restore.files { None } else { RestorePreview::count(hosted, &of) };
+        report(args, hosted.id, &done, restorable)
     })
 }
 
-fn report(args: &Args, session: SessionId, done: &RollbackReply, left: Option<u64>) -> Result<Code, Fail> {
+fn report(args: &Args, session: SessionId, done: &RollbackReply, restorable: Option<u64>) -> Result<Code, Fail> {
     let run = done.run;
     if args.json {
         let files = args.restore.files.then_some(&*done.files);
-        control::say(&json::text(&RolledBack { session, run, rolled_back: true, files, restorable_files: left })?)?;
+        control::say(&json::text(&RolledBack {
+            session,
+            run,
+            rolled_back: true,
+            files,
+            restorable_files: restorable,
+        })?)?;
         return Ok(Code::Done);
     }
     let name = session.short().0;
     let files = match args.restore.files {
         true => restored(&done.files),
-        false => "what it changed in files stays".to_owned(),
+        false => "files that it changed stay as they are".to_owned(),
     };
     control::say(&format!("session {name}: run {run} is rolled back; {files}"))?;
-    if let Some(left) = left {
-        let again = args.store.again();
+    if let Some(restorable) = restorable {
+        let again = args.store.options_for_shell();
         control::say(&format!(
             "{} can be restored: `subtend rollback {name} --run {run} --files{again}` shows the changes and asks",
-            count(left, "file")
+            count(restorable, "file")
         ))?;
     }
     Ok(Code::Done)

@@ -1,4 +1,4 @@
-//! `subtend run`: one prompt, one answer, and the tree of sessions that finds it.
+//! `subtend run`: runs one prompt in a new session and prints the answer.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 
 /// Runs one prompt in a new session and prints the answer.
 ///
-/// The answer goes to stdout, progress to stderr. Every session that takes part is kept; `subtend tree` shows them.
+/// The answer goes to stdout, progress to stderr. All sessions of the run are kept; `subtend tree` shows them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Prompt; `-` reads it from stdin
@@ -20,8 +20,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
 
-    /// Leave the run to the process that hosts the store, and print the id of its session; without such a process, one is started
-    /// that ends when nothing is left to do
+    /// Leave the run to the process that hosts the store, and print the id of its session. Without such a process, one is
+    /// started that ends when no run is left
     #[arg(long, conflicts_with_all = ["json", "raw"])]
     detach: bool,
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let prompt = prompt::read(&args.prompt, std::io::stdin())?;
     if args.detach {
-        background::host(&args.work.store)?;
+        background::ensure_host(&args.work.store)?;
     }
     work::verb(&args.work, About::New(args.agent.as_deref()), async |mut work: Work<'_>| {
         let prompt = args.work.prompt(&mut work, HereArgs { here: false }, &prompt)?;
@@ -41,8 +41,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let id = opened.session.id;
         if args.detach {
             writeln!(std::io::stdout(), "{id}")?;
-            let again = args.work.store.again();
-            work.screen.note(&format!("it keeps running; follow it: subtend attach {}{again}", id.short().0));
+            let again = args.work.store.options_for_shell();
+            work.screen
+                .note(&format!("it continues in the background; follow it: subtend attach {}{again}", id.short().0));
             return Ok(Code::Done);
         }
         let run = opened.input.map_or(RunNo(1), |input| input.run);

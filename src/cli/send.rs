@@ -7,9 +7,9 @@ use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 
 /// Sends an input to a session, follows the run that takes it, and prints the answer.
 ///
-/// An idle session opens a run for it, and a closed session is reopened. The session's own agent answers, with the earlier
-/// conversation in context. Where one run takes several messages, the answer to this one is printed. `/NAME …` is a slash
-/// command of the session's directory.
+/// An idle session opens a run for it, and a closed session is reopened. The session's own agent answers, with the
+/// earlier conversation in context. If one run takes several messages, the answer to this one is printed. `/NAME …` is a
+/// slash command of the session's directory.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`

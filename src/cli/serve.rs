@@ -34,23 +34,23 @@ mod node;
 mod node_args;
 mod settings;
 
-/// Time for an orderly end: running calls may finish within it.
+/// Time that running calls have to finish at a shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Between two checks whether anything is left to do.
-const IDLE: Duration = Duration::from_secs(2);
+/// Interval of checks whether a run is in flight.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// File of the tokens, in the host's directory.
 const TOKENS: &str = "tokens.json";
 
 /// Hosts the store: serves its sessions over HTTP until it is stopped.
 ///
-/// Programs send `Authorization: Bearer TOKEN` (`subtend token create`), a browser opens the login link once. The API is described by
-/// `GET /v1/openapi.json`. Programs of this user may use the Unix socket, which needs no token. Ctrl-C or SIGTERM ends the host in order;
-/// runs of agents with `on_restart: resume` continue with the next one.
+/// Programs send `Authorization: Bearer TOKEN` (`subtend token create`); a browser opens the login link once. The API is
+/// described by `GET /v1/openapi.json`. Programs of this user may use the Unix socket, which needs no token. Ctrl-C or
+/// SIGTERM shuts the host down; runs of agents with `on_restart: resume` continue with the next host.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// Address to listen on; port 0 takes a free one, `none` serves the Unix socket alone
+    /// Address to listen on; port 0 takes a free one, `none` serves the Unix socket only
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475", value_parser = listen_at)]
     listen: Listen,
 
@@ -58,11 +58,12 @@ pub(crate) struct Args {
     #[arg(long)]
     until_idle: bool,
 
-    /// Another name of this host in the address of requests, such as `box.lan:7475`; repeatable
+    /// Additional host name that requests may use, such as `box.lan:7475`; repeatable
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<String>,
 
-    /// Write a log to stderr, with one line for each request and its trace id (`traceparent`); needs `--json`, which has the login link
+    /// Write a log to stderr, with one line for each request and its trace id (`traceparent`); needs `--json`, which prints
+    /// the login link
     #[arg(long, value_name = "FORMAT", value_enum, requires = "json")]
     log: Option<LogFormat>,
 
@@ -73,7 +74,7 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-/// Where a host listens besides its Unix socket.
+/// The TCP address of a host, in addition to its Unix socket.
 #[derive(Clone, Copy, Debug)]
 enum Listen {
     None,
@@ -129,7 +130,7 @@ fn as_node(_: &Args, name: &str) -> Result<Code, Fail> {
 
 async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<Code, Fail> {
     let prepared = match directory(&hosting.place) {
-        Ok(dir) => bound(args.listen).await.map(|listener| (dir, listener)),
+        Ok(dir) => bind(args.listen).await.map(|listener| (dir, listener)),
         Err(why) => Err(why),
     };
     let (dir, listener) = match prepared {
@@ -185,21 +186,21 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
         },
         Err(error) => Err(error),
     };
-    hosting.screen.note("the host ends: running calls have 5 s to finish");
+    hosting.screen.note("the host is shutting down: running calls have 5 s to finish");
     ends.cancel();
     while servers.join_next().await.is_some() {}
     drop(guard);
     if host.shutdown(GRACE).await.is_none() {
-        hosting.screen.alert("a request held the host beyond its end: runs in flight are recovered by the next start");
+        hosting.screen.alert("a request did not end in time: runs in flight are recovered at the next start");
     }
     if let Some(path) = socket {
-        // The next host replaces a leftover.
+        // The error is ignored: the next host replaces a leftover socket.
         drop(std::fs::remove_file(path));
     }
     done
 }
 
-async fn bound(at: Listen) -> Result<Option<(TcpListener, SocketAddr)>, Fail> {
+async fn bind(at: Listen) -> Result<Option<(TcpListener, SocketAddr)>, Fail> {
     let Listen::At(address) = at else { return Ok(None) };
     let listener = TcpListener::bind(address).await.and_then(|listener| {
         let address = listener.local_addr()?;
@@ -210,18 +211,18 @@ async fn bound(at: Listen) -> Result<Option<(TcpListener, SocketAddr)>, Fail> {
     })
 }
 
-/// Waits until no run is in flight, twice in a row: a client that has just connected sends its first input meanwhile.
+/// Waits until two checks in a row find no run in flight, so that a client that has just connected can send its first input.
 async fn idle(runtime: &Runtime) {
     let mut quiet = 0_u32;
     while quiet < 2 {
-        tokio::time::sleep(IDLE).await;
-        // A journal that cannot be read is for the clients to find out.
+        tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
+        // Clients report a journal that cannot be read.
         let busy = runtime.journal().inflight().is_ok_and(|rows| rows.iter().any(|(_, row)| is_busy(row)));
         quiet = if busy { 0 } else { quiet.saturating_add(1) };
     }
 }
 
-/// Returns whether a run continues by itself: one that is held waits for an input.
+/// Returns whether a run continues without an input; a held run does not.
 pub(crate) fn is_busy(row: &Inflight) -> bool {
     match row.state {
         Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Quiet => false,
@@ -238,17 +239,18 @@ fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Fa
     Fail::Other(format!("a socket of the host failed: {why}"))
 }
 
-/// Makes the directory of socket and tokens, which only its owner may enter.
+/// Creates the directory of the socket and the tokens, which only its owner can enter.
 pub(crate) fn directory(place: &StoreLocation) -> Result<PathBuf, Fail> {
     let dir = place.host_dir().ok_or_else(|| Fail::Usage("a store in memory has no host directory".to_owned()))?;
-    place.check_closed()?;
-    private(&dir).map_err(|error| Fail::Store(format!("the host's directory {}: {error}", dir.display())))?;
+    place.check_not_writable_by_others()?;
+    create_private(&dir).map_err(|error| Fail::Store(format!("the host's directory {}: {error}", dir.display())))?;
     Ok(dir)
 }
 
-/// Makes `dir` for this user alone. A link or a directory of another user is refused, also to root: its owner would choose the tokens.
+/// Creates `dir` for this user only. A link or a directory of another user is refused, also for root: its owner could
+/// choose the tokens.
 #[cfg(unix)]
-fn private(dir: &Path) -> std::io::Result<()> {
+fn create_private(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
 
     use rustix::fs::{Mode, OFlags, fchmod, fstat};
@@ -256,11 +258,11 @@ fn private(dir: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => return made,
     }
-    // What was opened is checked and closed: its path may be that of another file by now.
+    // Check and change the opened directory, not the path: the path may be swapped concurrently.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let foreign = || {
         std::io::Error::other(
-            "it is a link or belongs to another user: remove it, or use a store in a directory of your own",
+            "it is a link or belongs to another user: remove it, or use a store in your own directory",
         )
     };
     let opened = rustix::fs::open(dir, flags, Mode::empty()).map_err(|error| match error {
@@ -274,14 +276,14 @@ fn private(dir: &Path) -> std::io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn private(dir: &Path) -> std::io::Result<()> {
+fn create_private(dir: &Path) -> std::io::Result<()> {
     match std::fs::create_dir(dir) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-/// Prints where the host is found: to people on stderr, and with --json as one line on stdout.
+/// Prints the addresses of the host: on stderr, or with --json as one line on stdout.
 fn announce(
     args: &Args,
     socket: Option<&Path>,
@@ -315,7 +317,7 @@ fn announce(
         writeln!(err, "  login, once and within 5 minutes: {login}")?;
         let of = match tokens {
             Some(file) => format!(" --tokens {}", quoted(&file.to_string_lossy())),
-            None => args.work.store.again(),
+            None => args.work.store.options_for_shell(),
         };
         writeln!(err, "  tokens: subtend token{of} create NAME")?;
     }
@@ -329,21 +331,21 @@ pub(crate) fn tokens(place: &StoreLocation) -> Result<TokenFile, Fail> {
     let dir = place.host_dir().ok_or_else(|| {
         Fail::Usage("a store in memory has no tokens: name a store with --data DIR or --store ENGINE:PATH".to_owned())
     })?;
-    above(&dir)?;
+    create_parent(&dir)?;
     Ok(TokenFile::at(directory(place)?.join(TOKENS)))
 }
 
-/// Returns the path of the socket of a store, also where no process has hosted the store yet.
+/// Returns the path of the socket of a store, even if no process has hosted the store yet.
 pub(crate) fn socket(place: &StoreLocation) -> Result<PathBuf, Fail> {
     if let Some(dir) = place.host_dir() {
-        above(&dir)?;
+        create_parent(&dir)?;
     }
     Ok(directory(place)?.join(SOCKET))
 }
 
-fn above(dir: &Path) -> Result<(), Fail> {
-    let Some(above) = dir.parent() else { return Ok(()) };
-    create_dir_all(above).map_err(|error| Fail::Store(format!("{}: {error}", above.display())))
+fn create_parent(dir: &Path) -> Result<(), Fail> {
+    let Some(parent) = dir.parent() else { return Ok(()) };
+    create_dir_all(parent).map_err(|error| Fail::Store(format!("{}: {error}", parent.display())))
 }
 
 #[cfg(target_os = "linux")]
@@ -358,8 +360,9 @@ mod tests {
         std::fs::metadata(path).expect("a directory").permissions().mode() & 0o777
     }
 
-    /// Exchanges `dir` and a link to another directory until `attempt` has closed the other one, or for its number of calls.
-    fn closes_another(calls: usize, attempt: impl Fn(&Path)) -> bool {
+    /// Repeatedly exchanges `dir` with a link to another directory, and returns whether `attempt` changed the mode of that
+    /// directory within `calls` calls.
+    fn changes_another_directory(calls: usize, attempt: impl Fn(&Path)) -> bool {
         let at = tempfile::tempdir().expect("a directory");
         let [dir, link, victim] = ["host", "link", "victim"].map(|name| at.path().join(name));
         [&dir, &victim].into_iter().for_each(|path| std::fs::create_dir(path).expect("a directory"));
@@ -382,12 +385,12 @@ mod tests {
         })
     }
 
-    /// The owner of the directory above exchanges the directory of the host with a link, between the check and the change of its mode. The
-    /// control: a check of the path alone.
+    /// The owner of the parent directory exchanges the host's directory with a link between the check and the change of its
+    /// mode. Positive control: a check of the path alone changes the other directory.
     #[test]
-    fn swapped_link_closes_no_other_directory() {
-        assert!(!closes_another(20_000, |dir| drop(private(dir))));
-        assert!(closes_another(5_000_000, |dir| {
+    fn swapped_link_does_not_change_another_directory() {
+        assert!(!changes_another_directory(20_000, |dir| drop(create_private(dir))));
+        assert!(changes_another_directory(5_000_000, |dir| {
             if std::fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir()) {
                 drop(std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)));
             }

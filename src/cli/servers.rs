@@ -1,4 +1,4 @@
-//! MCP servers: those of `.mcp.json` in a trusted workspace, and those of the person's own configuration.
+//! MCP servers of `.mcp.json` in a trusted workspace, and of the user's own configuration.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -20,17 +20,18 @@ use super::trust::level::Trust;
 use super::work::setup;
 use super::{guard, settings};
 
-/// File of earlier tool descriptions, next to the user's configuration.
+/// File of cached tool descriptions, next to the user's configuration.
 pub(crate) const KNOWN: &str = "mcp-tools.json";
 
-/// Keys of a server that say what runs or is reached, in the order in which they are shown.
-const DECIDING: [&str; 6] = ["command", "url", "args", "env", "headers", "in_workspace"];
+/// Keys that decide which program runs or which address is used, in the order of display.
+const DECISIVE_KEYS: [&str; 6] = ["command", "url", "args", "env", "headers", "in_workspace"];
 
-/// Longest value of these that is shown whole, in bytes.
-const MAX_WHOLE: usize = 8 << 10;
+/// Maximum length in bytes of a decisive value that is shown in full.
+const MAX_FULL_BYTES: usize = 8 << 10;
 
-/// Most other keys of a server that are shown, and most columns of each.
+/// Maximum number of other keys that are shown.
 const MAX_OTHERS: usize = 8;
+/// Maximum width of another key with its value.
 const MAX_OTHER: usize = 200;
 
 /// The servers of each workspace, shared by all its sessions in this process. Cheap to clone.
@@ -38,8 +39,8 @@ const MAX_OTHER: usize = 200;
 pub(crate) struct ServerPool(Arc<Mutex<HashMap<PathBuf, (ServerList, Servers)>>>);
 
 impl ServerPool {
-    /// Returns the servers of a workspace as they are named now. Nothing is started.
-    pub(crate) fn of(&self, workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Result<Servers, Fail> {
+    /// Returns the servers of a workspace as currently configured, without starting them.
+    pub(crate) fn for_workspace(&self, workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Result<Servers, Fail> {
         let list = list(workspace, trust, loaded)?;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, servers)) = all.get(workspace.path())
@@ -61,7 +62,7 @@ impl ServerPool {
     }
 }
 
-/// Prints what is wrong with the servers that are named.
+/// Prints problems of the configured servers.
 pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     let mut err = anstream::stderr().lock();
     for problem in servers.problems() {
@@ -70,7 +71,7 @@ pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Returns the servers that count in a workspace: a person's own first, so that no file takes their names.
+/// Returns the servers of a workspace. The user's own come first, so that a file of the workspace cannot take their names.
 pub(crate) fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Result<ServerList, Fail> {
     let variable = |name: &str| std::env::var(name).ok();
     let own: Map<String, Value> = match serde_json::to_value(&loaded.config.mcp.servers) {
@@ -81,46 +82,46 @@ pub(crate) fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Resu
     if !trust.is_used() {
         return Ok(list);
     }
-    match text(workspace)? {
-        Text::Missing => {}
-        Text::Says(text) if !trust.uses_servers(&text) => {}
-        Text::Linked => {
+    match read_file(workspace)? {
+        ServersFile::Missing => {}
+        ServersFile::Content(read_file) if !trust.uses_servers(&read_file) => {}
+        ServersFile::Linked => {
             list.problems
                 .push(format!("{FILE}: ignored: it is a symbolic link, which is not followed. Use a regular file"));
         }
-        Text::Says(text) => {
-            // A key of a provider or a search engine is given to no server that a file of a workspace names.
+        ServersFile::Content(read_file) => {
+            // Servers of a workspace file never receive keys of providers or search engines.
             let search = &loaded.config.web.search;
             let of_search = search.engine.is_some().then(|| search.key_variable());
             let keys = setup::key_variables();
             let is_key = |name: &str| keys.contains(&name) || of_search == Some(name);
             let variable = |name: &str| variable(name).filter(|_| !is_key(name));
-            list.extend(ServerList::parse(&text, Origin::Workspace, &variable));
+            list.extend(ServerList::parse(&read_file, Origin::Workspace, &variable));
         }
     }
     Ok(list)
 }
 
-pub(crate) enum Text {
+pub(crate) enum ServersFile {
     Missing,
     Linked,
-    Says(String),
+    Content(String),
 }
 
-/// Reads `.mcp.json`; trust is the caller's matter.
-pub(crate) fn text(workspace: &Workspace) -> Result<Text, Fail> {
+/// Reads `.mcp.json`. The caller checks trust.
+pub(crate) fn read_file(workspace: &Workspace) -> Result<ServersFile, Fail> {
     if workspace.path().join(FILE).is_symlink() {
-        return Ok(Text::Linked);
+        return Ok(ServersFile::Linked);
     }
     match workspace.text(FILE, MAX_FILE_BYTES) {
-        Ok(text) => Ok(Text::Says(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Text::Missing),
+        Ok(read_file) => Ok(ServersFile::Content(read_file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(ServersFile::Missing),
         Err(error) => Err(Fail::Usage(format!("{FILE} cannot be read: {error}"))),
     }
 }
 
-/// Returns a problem for each tool that an agent lists of a server that is not named, and for each such rule: no server, no tool. Files
-/// of other products do not say which part of a name is the server.
+/// Returns a warning for each tool or rule of an agent that names an unknown server. Rules of other products' files are
+/// skipped, since they do not say which part of a name is the server.
 pub(crate) fn missing(
     catalog: &Catalog,
     (workspace, trust): (&Workspace, Trust),
@@ -138,7 +139,7 @@ pub(crate) fn missing(
         let action = &rule.action;
         (!is_known).then(|| format!("`permissions`: `{action}` matches no tool: no MCP server is called `{server}`"))
     };
-    let of = |manifest: &Arc<Manifest>| {
+    let for_workspace = |manifest: &Arc<Manifest>| {
         let path = manifest.source.path().map(std::path::Path::to_owned)?;
         let product = match &manifest.source {
             Source::Foreign(product, _) => Some(*product),
@@ -154,28 +155,28 @@ pub(crate) fn missing(
             message,
         }))
     };
-    Ok(catalog.all().filter_map(of).flatten().collect())
+    Ok(catalog.all().filter_map(for_workspace).flatten().collect())
 }
 
-/// Returns `.mcp.json` of a workspace, if it has one: the text, or why the file cannot be used.
-pub(crate) fn brought(workspace: &Workspace) -> Option<Result<String, String>> {
+/// Returns the text of a workspace's `.mcp.json`, or the reason if it cannot be used; `None` if it is missing.
+pub(crate) fn workspace_file(workspace: &Workspace) -> Option<Result<String, String>> {
     workspace.path().join(FILE).symlink_metadata().ok()?;
-    match text(workspace) {
-        Ok(Text::Says(text)) => Some(Ok(text)),
-        Ok(Text::Missing) => None,
-        Ok(Text::Linked) => Some(Err("it is a symbolic link, which is not followed".to_owned())),
+    match read_file(workspace) {
+        Ok(ServersFile::Content(read_file)) => Some(Ok(read_file)),
+        Ok(ServersFile::Missing) => None,
+        Ok(ServersFile::Linked) => Some(Err("it is a symbolic link, which is not followed".to_owned())),
         Err(why) => Some(Err(why.to_string())),
     }
 }
 
-/// Returns lines about each server that the text of a `.mcp.json` names: first what runs or is reached, whole and as it is written there.
-pub(crate) fn lines(text: &Result<String, String>) -> Vec<String> {
-    let text = match text {
-        Ok(text) => text,
+/// Describes each server in the text of a `.mcp.json`. The program or address comes first, in full and as written there.
+pub(crate) fn lines(read_file: &Result<String, String>) -> Vec<String> {
+    let read_file = match read_file {
+        Ok(read_file) => read_file,
         Err(why) => return vec![why.clone()],
     };
-    // As the servers are read for their start.
-    let file: Value = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
+    // Parsed in the same way as for starting the servers.
+    let file: Value = match serde_json::from_str(read_file.trim_start_matches('\u{feff}')) {
         Ok(file) => file,
         Err(error) => return vec![format!("it is not JSON: {error}")],
     };
@@ -184,28 +185,28 @@ pub(crate) fn lines(text: &Result<String, String>) -> Vec<String> {
 }
 
 fn about(name: &str, entry: &Value) -> Vec<String> {
-    // JSON as text escapes line breaks, which could pose as lines of their own.
+    // The JSON form escapes line breaks, which could forge lines.
     let name = Value::from(name);
     let Some(fields) = entry.as_object() else {
         return vec![format!("MCP server {name}: {}", clip(&entry.to_string(), MAX_OTHER))];
     };
-    let decides = |key: &str| DECIDING.contains(&key);
-    let first = DECIDING.iter().filter_map(|key| Some(format!("  {key}: {}", whole(fields.get(*key)?))));
-    let others = || fields.iter().filter(|(key, _)| !decides(key));
+    let is_decisive = |key: &str| DECISIVE_KEYS.contains(&key);
+    let first = DECISIVE_KEYS.iter().filter_map(|key| Some(format!("  {key}: {}", bounded_json(fields.get(*key)?))));
+    let others = || fields.iter().filter(|(key, _)| !is_decisive(key));
     let other = |(key, value): (&String, &Value)| clip(&format!("  {}: {value}", Value::from(&**key)), MAX_OTHER);
-    let left = others().count().saturating_sub(MAX_OTHERS);
-    let left = (left > 0).then(|| format!("  {} without effect", count(left as u64, "more key")));
+    let hidden = others().count().saturating_sub(MAX_OTHERS);
+    let hidden = (hidden > 0).then(|| format!("  {} without effect", count(hidden as u64, "more key")));
     let head = std::iter::once(format!("MCP server {name}:"));
-    head.chain(first).chain(others().take(MAX_OTHERS).map(other)).chain(left).collect()
+    head.chain(first).chain(others().take(MAX_OTHERS).map(other)).chain(hidden).collect()
 }
 
-/// Returns a value as JSON; of a very long one its start, its length and its hash.
-fn whole(value: &Value) -> String {
-    let text = value.to_string();
-    if text.len() <= MAX_WHOLE {
-        return text;
+/// Returns a value as JSON; a very long one as its start, its length and its hash.
+fn bounded_json(value: &Value) -> String {
+    let read_file = value.to_string();
+    if read_file.len() <= MAX_FULL_BYTES {
+        return read_file;
     }
-    let start: String = text.chars().take(MAX_WHOLE / 4).collect();
-    let (bytes, hash) = (text.len(), Hash::of(text.as_bytes()));
+    let start: String = read_file.chars().take(MAX_FULL_BYTES / 4).collect();
+    let (bytes, hash) = (read_file.len(), Hash::of(read_file.as_bytes()));
     format!("{start}… ({bytes} bytes in all, with the hash {hash}: read {FILE} before you trust it)")
 }

@@ -1,4 +1,4 @@
-//! `subtend sessions`: what is in the store.
+//! `subtend sessions`: lists the sessions of the store.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -22,10 +22,10 @@ use super::paint::{ASKS, ASKS_WORD, BAD, DIM, In, MARKS, ago, clip, fill, flight
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
-/// Columns of a workspace's path.
-const FOLDER: usize = 24;
+/// Width of the column of workspaces.
+const FOLDER_WIDTH: usize = 24;
 
-/// Lists sessions, newest first: those that people opened, with branches, and children of agents with `inspectable: true`.
+/// Lists sessions, newest first: those that users opened, with branches, and children of agents with `inspectable: true`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = MARKS)]
 pub(crate) struct Args {
@@ -57,7 +57,7 @@ struct SessionRow<'a> {
     state: Phase,
     outcome: Option<OutcomeKind>,
     title: &'a Text,
-    /// Its directory; absent if its journal cannot be read.
+    /// Directory of the session; absent if its journal cannot be read.
     workspace: Option<Text>,
     parent: Option<SessionId>,
     root: SessionId,
@@ -67,12 +67,12 @@ struct SessionRow<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     asks: bool,
     kind: Option<BranchKind>,
-    /// Whether a person made it as a branch that starts afresh.
+    /// True for a branch of a user with an empty context.
     #[serde(skip)]
     fresh: bool,
     created_ms: i64,
     updated_ms: i64,
-    /// The error of its index row, if damaged; its own records supply the rest.
+    /// Error of its index row, if damaged; the other fields then come from its own records.
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<&'a str>,
 }
@@ -81,9 +81,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open(&args.store)?;
     let none = (Heads::new(), DamagedSessions::default());
     let (heads, damaged) = reader.as_ref().map_or((&none.0, &none.1), |reader| (reader.heads(), reader.damaged()));
-    let birth = |id| reader.as_ref().map_or(Ok(None), |reader| reader.birth(id));
-    let asking = reader.as_ref().map_or(Ok(BTreeSet::new()), StoreReader::asking)?;
-    let mut rows = chosen(listed(heads, damaged, args.all), args, &birth)?;
+    let creation = |id| reader.as_ref().map_or(Ok(None), |reader| reader.creation(id));
+    let asking = reader.as_ref().map_or(Ok(BTreeSet::new()), StoreReader::sessions_waiting_for_approval)?;
+    let mut rows = filter(listed(heads, damaged, args.all), args, &creation)?;
     rows.iter_mut().for_each(|row| row.asks = asking.contains(&row.id));
     for (session, why) in damaged.all().filter(|(session, _)| !heads.contains_key(session)) {
         writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?;
@@ -107,33 +107,34 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Returns the rows that the filters leave, each with what its birth says, which is read for no other row.
-fn chosen<'a>(
+/// Applies the filters, and fills in fields from the creation record, which is read for selected rows only.
+fn filter<'a>(
     rows: Vec<SessionRow<'a>>,
     args: &Args,
-    birth: &dyn Fn(SessionId) -> Result<Option<SessionCreated>, Fail>,
+    creation: &dyn Fn(SessionId) -> Result<Option<SessionCreated>, Fail>,
 ) -> Result<Vec<SessionRow<'a>>, Fail> {
     let wanted = args.workspace.as_deref().map(resolved).transpose()?;
     let limit = args.limit.map_or(usize::MAX, NonZeroUsize::get);
-    let mut left = Vec::new();
+    let mut selected = Vec::new();
     for row in rows {
-        if left.len() >= limit {
+        if selected.len() >= limit {
             break;
         }
-        let birth = birth(row.id)?;
-        let fresh = birth.as_ref().is_some_and(|birth| is_fresh(&birth.place));
-        let workspace = birth.map(|birth| birth.workspace);
+        let creation = creation(row.id)?;
+        let fresh = creation.as_ref().is_some_and(|creation| is_fresh(&creation.place));
+        let workspace = creation.map(|creation| creation.workspace);
         if wanted.is_none() || wanted == workspace {
-            left.push(SessionRow { workspace, fresh, ..row });
+            selected.push(SessionRow { workspace, fresh, ..row });
         }
     }
-    Ok(left)
+    Ok(selected)
 }
 
-/// Returns the name by which sessions record the folder. One that no longer exists may still have sessions.
+/// Returns the folder as sessions record it. A removed folder may still have sessions.
 fn resolved(dir: &Path) -> Result<Text, Fail> {
-    let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-    let found = dir.canonicalize().or_else(|error| if gone(&error) { std::path::absolute(dir) } else { Err(error) });
+    let is_missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    let found =
+        dir.canonicalize().or_else(|error| if is_missing(&error) { std::path::absolute(dir) } else { Err(error) });
     let path = found.map_err(|error| {
         Fail::Usage(format!("workspace {} cannot be read: {error} (--workspace DIR)", dir.display()))
     })?;
@@ -188,7 +189,7 @@ fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
         }
         None => ("○", DIM, "no run yet"),
     };
-    let folder = row.workspace.as_deref().map(|path| end_of(path, FOLDER)).unwrap_or_default();
+    let folder = row.workspace.as_deref().map(|path| path_end(path, FOLDER_WIDTH)).unwrap_or_default();
     format!(
         "{short}{room}  {sign} {agent}{pad}  {word}{gap}  {age}  {folder}{space}  {title}",
         short = In(DIM, row.short),
@@ -198,16 +199,16 @@ fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
         word = In(style, word),
         gap = fill(word, 18),
         age = In(DIM, format!("{:<14}", ago(now, row.created_ms))),
-        space = fill(&folder, FOLDER),
-        title = titled(row),
+        space = fill(&folder, FOLDER_WIDTH),
+        title = title_with_kind(row),
     )
 }
 
-fn titled(row: &SessionRow<'_>) -> String {
+fn title_with_kind(row: &SessionRow<'_>) -> String {
     let title = if row.title.is_empty() { "no message yet".to_owned() } else { clip(row.title, 60) };
     match row.kind {
         None => title,
-        // A task that the host opened hangs on no session.
+        // A task that the host opened has no parent.
         Some(_) if row.parent.is_none() => format!("task: {title}"),
         Some(BranchKind::Human) => format!("branch: {title}"),
         Some(BranchKind::Subagent) if row.fresh => format!("branch: {title}"),
@@ -218,7 +219,7 @@ fn titled(row: &SessionRow<'_>) -> String {
 }
 
 /// Returns the end of a path, which distinguishes directories, at most `width` columns wide.
-fn end_of(path: &str, width: usize) -> String {
+fn path_end(path: &str, width: usize) -> String {
     let path = clip(path, usize::MAX);
     let many = path.chars().count();
     if many <= width {
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_one_line() {
+    fn row_is_printed_on_one_line() {
         let root = "0192f0c1-2d3e-7abc-8def-0123456789ab";
         let mut heads = Heads::new();
         session(&mut heads, root, None, false, 0);

@@ -1,4 +1,4 @@
-//! The configuration of a workspace, as the command reads it: both files, and the environment.
+//! Loads the configuration of a workspace: both files, and the environment.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -13,20 +13,20 @@ use super::fail::{Code, Fail};
 use super::paint::{In, ODD, harmless};
 use super::trust::level::Trust;
 
-/// Bytes of one file that a prompt takes in at most.
+/// Maximum size in bytes of a file that a prompt includes.
 const MAX_PROMPT_BYTES: u64 = 256 << 10;
 
 pub(crate) fn user_file() -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(FILE))
 }
 
-/// The person's home directory.
+/// Returns the user's home directory.
 pub(crate) fn home() -> Option<PathBuf> {
     let home = etcetera::choose_base_strategy().ok()?.home_dir().to_owned();
     Some(home.canonicalize().unwrap_or(home))
 }
 
-/// The folders of other products that hold the person's own agents.
+/// Returns the user's folders of other products.
 pub(crate) fn products() -> Vec<(Product, PathBuf)> {
     let Ok(base) = etcetera::choose_base_strategy() else { return Vec::new() };
     let directory_of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -38,15 +38,15 @@ pub(crate) fn products() -> Vec<(Product, PathBuf)> {
     Product::ALL.map(|product| (product, home(product))).to_vec()
 }
 
-/// Reads what counts in a workspace; its own file where that is trusted.
+/// Loads the configuration for a workspace. The workspace's own file is included if the workspace is trusted.
 pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> {
-    let (mut layers, mut unread) = (Vec::new(), None);
+    let (mut layers, mut unreadable) = (Vec::new(), None);
     if let Some(path) = user_file() {
         match read(&path) {
-            // A home that is not the user's own, under `sudo` say, must not keep them from working.
+            // An unreadable home, for example under `sudo`, must not block the command.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let message = format!("it cannot be read, and says nothing: {error}");
-                unread = Some(Warning { origin: Origin::User(path), message });
+                let message = format!("ignored: it cannot be read: {error}");
+                unreadable = Some(Warning { origin: Origin::User(path), message });
             }
             text => {
                 let text = found(&path.display().to_string(), text)?;
@@ -58,37 +58,37 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
     let mut linked = None;
     if trust.is_used() {
         match project(workspace)? {
-            Project::Linked => {
+            ProjectFile::Linked => {
                 let message = "ignored: it is a symbolic link, which is not followed. Use a regular file".to_owned();
                 linked = Some(Warning { origin: Origin::Project(path), message });
             }
-            Project::Says(text) => layers.push(Layer::file(Origin::Project(path), &text)?),
-            Project::Missing => {}
+            ProjectFile::Content(text) => layers.push(Layer::file(Origin::Project(path), &text)?),
+            ProjectFile::Missing => {}
         }
     }
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value));
     let variables = std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("SUBTEND_"));
     layers.push(Layer::variables(variables.map(|(name, value)| (name, value.to_string_lossy().into_owned())))?);
     let mut loaded = Loaded::of(layers)?;
-    loaded.warnings.extend(unread.into_iter().chain(linked));
+    loaded.warnings.extend(unreadable.into_iter().chain(linked));
     Ok(loaded)
 }
 
-pub(crate) enum Project {
+pub(crate) enum ProjectFile {
     Missing,
-    /// It is a symbolic link: who may write what it leads to would write the configuration, and no rule for this file covers that.
+    /// A symbolic link, which is not followed: rules that protect this file would not protect the link's target.
     Linked,
-    Says(String),
+    Content(String),
 }
 
-/// Reads the configuration of a workspace; trust is the caller's matter.
-pub(crate) fn project(workspace: &Workspace) -> Result<Project, Fail> {
+/// Reads the configuration file of a workspace. The caller checks trust.
+pub(crate) fn project(workspace: &Workspace) -> Result<ProjectFile, Fail> {
     let path = workspace.path().join(FILE);
     if path.is_symlink() {
-        return Ok(Project::Linked);
+        return Ok(ProjectFile::Linked);
     }
     let text = found(&path.display().to_string(), workspace.text(FILE, MAX_FILE_BYTES))?;
-    Ok(text.map_or(Project::Missing, Project::Says))
+    Ok(text.map_or(ProjectFile::Missing, ProjectFile::Content))
 }
 
 fn read(path: &std::path::Path) -> io::Result<String> {
@@ -116,7 +116,7 @@ pub(crate) fn dialects(loaded: &Loaded, workspace: &Workspace) -> Result<Dialect
     })
 }
 
-/// Reads files that prompts take in, from the workspace and from nowhere else.
+/// Returns a function that reads files for prompts, from the workspace only.
 pub(crate) fn reader(workspace: &Workspace) -> impl Fn(&str) -> Result<String, String> {
     |path| {
         workspace.text(path, MAX_PROMPT_BYTES).map_err(|error| {

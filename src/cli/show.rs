@@ -1,4 +1,4 @@
-//! `subtend show`: what was said and done in one session, for people.
+//! `subtend show`: prints the transcript of one session.
 
 use std::io::Write as _;
 
@@ -14,19 +14,19 @@ use crate::cli::json;
 
 mod draw;
 
-/// Shows what was said and done in one session: prompt, messages, calls with their results, and how each run ended.
+/// Shows the transcript of one session: prompt, messages, calls with their results, and the outcome of each run.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: its id, the start of it, a short name, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     #[arg(value_name = "ID")]
     session: String,
 
-    /// Truncate nothing: print the whole system prompt, arguments, results, and the transcripts of children that `sessions` does
+    /// Print everything in full: the system prompt, arguments, results, and the transcripts of children that `sessions` does
     /// not list
     #[arg(long)]
     full: bool,
 
-    /// Print one JSON object, with nothing truncated and such children within the calls that started them
+    /// Print one JSON object in full, with the transcripts of such children inside the calls that started them
     #[arg(long)]
     json: bool,
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// A transcript with what its journal lacks.
+/// A transcript with writes that the journal does not contain.
 #[derive(Serialize)]
 struct ShownSession<'a> {
     #[serde(flatten)]
@@ -46,13 +46,13 @@ struct ShownSession<'a> {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::must_open(&args.store)?;
     let id = reader.find(&args.session)?;
-    let how = TranscriptReading { nests: args.full || args.json, ..TranscriptReading::default() };
-    let transcript = Transcript::read(reader.journal(), id, how)?;
-    let writes = match checkpoints::of(&args.store.place()?) {
+    let options = TranscriptReading { nests: args.full || args.json, ..TranscriptReading::default() };
+    let transcript = Transcript::read(reader.journal(), id, options)?;
+    let writes = match checkpoints::for_store(&args.store.place()?) {
         // Calls in flight of a running process have no results yet.
         Some(saved) => subtend_actors::checkpoints::unrecorded(reader.journal(), &saved, (id, !reader.is_hosted()))
             .or_else(|error| {
-                // The conversation is worth more than what is known of its files.
+                // The transcript is still shown.
                 writeln!(anstream::stderr(), "warning: writes without results are not shown: {error}")?;
                 Ok::<_, Fail>(Vec::new())
             })?,
@@ -63,8 +63,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         json::write(&mut out, &ShownSession { transcript: &transcript, unrecorded_writes: &writes })?;
         writeln!(out)?;
     } else {
-        let how = draw::How { full: args.full, hosted: reader.is_hosted() };
-        draw::draw(&mut out, &transcript, how)?;
+        let options = draw::DrawOptions { full: args.full, hosted: reader.is_hosted() };
+        draw::draw(&mut out, &transcript, options)?;
         if let Some(text) = checkpoints::unrecorded(&writes) {
             writeln!(out, "\n{text}")?;
         }

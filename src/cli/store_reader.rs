@@ -1,4 +1,4 @@
-//! Reading a store: the one place where the reading verbs meet the journal.
+//! Read access to a store for commands that do not change it.
 
 use std::collections::BTreeSet;
 
@@ -21,26 +21,26 @@ pub(crate) struct StoreReader {
 }
 
 impl StoreReader {
-    /// Opens an existing store; `None` without one, since reading creates nothing.
+    /// Opens an existing store; returns `None` if none exists.
     pub(crate) fn open(args: &StoreArgs) -> Result<Option<Self>, Fail> {
         let place = args.place()?;
         if !place.exists()? {
             return Ok(None);
         }
-        let (journal, hosted) = client::either(&place)?.into_journal(place)?;
+        let (journal, hosted) = client::connect_or_open(&place)?.into_journal(place)?;
         let (heads, damaged) = DamagedSessions::read(&journal)?;
         Ok(Some(Self { journal, heads, damaged, hosted }))
     }
 
-    /// As [`StoreReader::open`], for a verb that needs a session or a store to work on.
+    /// As [`StoreReader::open`], for commands that need an existing store.
     pub(crate) fn must_open(args: &StoreArgs) -> Result<Self, Fail> {
         match Self::open(args)? {
             Some(reader) => Ok(reader),
-            None => Err(args.place()?.none()),
+            None => Err(args.place()?.missing_store()),
         }
     }
 
-    /// Returns whether another process has the store: its runs in flight are running.
+    /// Returns whether another process hosts the store, so that runs in flight are running.
     pub(crate) fn is_hosted(&self) -> bool {
         self.hosted
     }
@@ -49,7 +49,7 @@ impl StoreReader {
         &self.damaged
     }
 
-    /// Returns all sessions that are not deleted; where a row is damaged, as their records have it.
+    /// Returns the heads of all sessions that are not deleted; a damaged row is derived from the session's records.
     pub(crate) fn heads(&self) -> &Heads {
         &self.heads
     }
@@ -58,7 +58,7 @@ impl StoreReader {
         find(&self.heads, name).map_err(|none| self.damaged.with_skipped(name, none))
     }
 
-    pub(crate) fn asking(&self) -> Result<BTreeSet<SessionId>, Fail> {
+    pub(crate) fn sessions_waiting_for_approval(&self) -> Result<BTreeSet<SessionId>, Fail> {
         let asks = self.journal.outbox()?.into_iter().filter(|(row, _)| row.kind == RowKind::Ask);
         Ok(asks.map(|(row, _)| row.from).collect())
     }
@@ -68,8 +68,8 @@ impl StoreReader {
         Ok(if damaged { self.journal.salvage(session) } else { self.journal.records(session) }?)
     }
 
-    /// Returns a session's birth; `None` if its journal cannot be read.
-    pub(crate) fn birth(&self, session: SessionId) -> Result<Option<SessionCreated>, Fail> {
+    /// Returns a session's creation record; `None` if its journal cannot be read.
+    pub(crate) fn creation(&self, session: SessionId) -> Result<Option<SessionCreated>, Fail> {
         let first = match self.journal.records_from(session, Seq(1), 1) {
             Ok(first) => first,
             Err(ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. }) => return Ok(None),

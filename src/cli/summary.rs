@@ -1,4 +1,4 @@
-//! `subtend summary`: what was done in a session is summed up.
+//! `subtend summary`: summarises a session.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use super::control;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
 use super::work::StopSignal;
-use super::work::serve::{self, ServeArgs, Unmet};
+use super::work::serve::{self, ServeArgs, ServiceError};
 
 /// Summarizes a session with the agent `summary`, and prints the summary; `subtend show` shows it from then on.
 ///
@@ -24,7 +24,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (threads, mut stop) = serve::listen()?;
     if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
         args.serve.through()?;
-        return summed_up(&hosted, &mut stop);
+        return summarise(&hosted, &mut stop);
     }
     let ready = args.serve.ready(&args.session)?;
     if ready.parts.models.is_offline() {
@@ -34,18 +34,18 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 .to_owned(),
         ));
     }
-    serve::with(threads, ready, |hosted| summed_up(hosted, &mut stop))
+    serve::with(threads, ready, |hosted| summarise(hosted, &mut stop))
 }
 
-fn summed_up(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
-    match serve::summarised(hosted, stop, false) {
+fn summarise(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
+    match serve::request_summary(hosted, stop, false) {
         Ok(summary) => {
             control::say(&summary?.unwrap_or_default())?;
             Ok(Code::Done)
         }
-        Err(Unmet::Late) => Err(Fail::Other("the summary took too long: nothing is recorded".to_owned())),
-        Err(Unmet::Stopped) => {
-            // Without stderr, the exit code alone reports it.
+        Err(ServiceError::Late) => Err(Fail::Other("the summary took too long: nothing is recorded".to_owned())),
+        Err(ServiceError::Stopped) => {
+            // A failed write is ignored: the exit code still reports the cancellation.
             drop(writeln!(anstream::stderr(), "cancelled: the session is not summarised"));
             Ok(Code::Cancelled)
         }

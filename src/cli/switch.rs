@@ -1,4 +1,4 @@
-//! `subtend switch`: another alternative of an answer is seen.
+//! `subtend switch`: switches to another alternative of an answer.
 
 use hyper::Method;
 use serde_json::json;
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (session, of) = names::message(&args.message)?;
-    let to = match read(&args.to)? {
+    let to = match parse_target(&args.to)? {
         SwitchTo::Next => json!("next"),
         SwitchTo::Previous => json!("previous"),
         SwitchTo::Index(index) => json!(index),
@@ -40,13 +40,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     })
 }
 
-fn read(word: &str) -> Result<SwitchTo, Fail> {
+fn parse_target(word: &str) -> Result<SwitchTo, Fail> {
     match word {
         "next" => Ok(SwitchTo::Next),
         "previous" | "prev" => Ok(SwitchTo::Previous),
         _ => word.parse().map(SwitchTo::Index).map_err(|_| {
             Fail::Usage(format!(
-                "`{}` is not an alternative: give a number from 0 on, `next` or `previous`",
+                "`{}` is not an alternative: give a number (0 is the original), `next` or `previous`",
                 clip(word, 40)
             ))
         }),
@@ -58,9 +58,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alternative_is_a_number_or_a_neighbour() {
-        assert_eq!(read("2").expect("a number"), SwitchTo::Index(2));
-        assert_eq!(read("next").expect("a neighbour"), SwitchTo::Next);
-        assert!(read("-1").expect_err("none").to_string().contains("-1"));
+    fn alternative_is_a_number_or_next_or_previous() {
+        assert_eq!(parse_target("2").expect("a number"), SwitchTo::Index(2));
+        assert_eq!(parse_target("next").expect("a neighbour"), SwitchTo::Next);
+        assert!(parse_target("-1").expect_err("none").to_string().contains("-1"));
     }
 }

@@ -1,4 +1,4 @@
-//! `subtend tasks`: tasks of agents, newest first.
+//! `subtend tasks`: lists the tasks of agents, newest first.
 
 use std::io::Write as _;
 use std::num::NonZeroUsize;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
 
-    /// Print one JSON array with complete results; times are milliseconds since 1970
+    /// Print one JSON array with complete results; times are Unix times in ms
     #[arg(long)]
     json: bool,
 
@@ -53,12 +53,12 @@ struct TaskRow {
     outcome: Option<OutcomeKind>,
     description: Text,
     prompt: Option<Text>,
-    /// The session that started it; absent for a task of the host.
+    /// Session that started it; absent for a task of the host.
     parent: Option<SessionId>,
     root: SessionId,
-    /// The whole result of the last run that a model or the host opened.
+    /// Full result of the last run that a model or the host opened.
     result: Option<Text>,
-    /// Why the last run did not complete.
+    /// Cause if the last run did not complete.
     error: Option<String>,
     metadata: Value,
     created: i64,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_a_row_has_the_keys_of_a_task_record() {
+    fn r1_task_row_has_the_keys_of_a_task_record() {
         let task = Task { cause: Some(Outcome::Completed), result: Some("seen".into()), metadata: None, ..failed() };
         let id = "0192f0c1-2d3e-7abc-8def-0123456789ab";
         let expected = serde_json::json!({
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_option_are_those_of_the_list() {
+    fn status_option_accepts_every_task_status() {
         use clap::CommandFactory as _;
         #[derive(clap::Parser)]
         struct TestCommand {

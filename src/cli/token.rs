@@ -1,4 +1,4 @@
-//! `subtend token`: tokens of the host's API.
+//! `subtend token`: manages tokens of the host's API.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::cli::json;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: TokenCommand,
+    command: TokenCommand,
 
     /// File of the tokens, as `subtend serve --tokens` names it [default: that of the store]
     #[arg(long, value_name = "FILE", global = true)]
@@ -30,15 +30,15 @@ pub(crate) struct Args {
 enum TokenCommand {
     /// Create a token; its secret is printed once
     Create {
-        /// Name, by which it is revoked
+        /// Name of the token
         name: String,
 
-        /// What it allows: `read` sees everything, `act` also sends, approves and cancels, `admin` also deletes and exports; `work` answers
-        /// calls of remote tools, and nothing else
-        #[arg(long, value_enum, default_value_t = Allows::Act)]
-        scope: Allows,
+        /// Scope: `read` allows reading everything, `act` also sending, approving and cancelling, `admin` also deleting and
+        /// exporting; `work` allows only answering calls of remote tools
+        #[arg(long, value_enum, default_value_t = ScopeArg::Act)]
+        scope: ScopeArg,
 
-        /// Remote tool whose calls it answers; may be repeated. Needs `--scope work` [default: every remote tool]
+        /// Remote tool whose calls the token may answer; repeatable. Needs `--scope work` [default: every remote tool]
         #[arg(long, value_name = "TOOL")]
         tool: Vec<String>,
     },
@@ -50,13 +50,13 @@ enum TokenCommand {
     },
     /// Revoke a token
     Revoke {
-        /// Its name
+        /// Name of the token
         name: String,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Allows {
+enum ScopeArg {
     Read,
     Act,
     Admin,
@@ -72,29 +72,29 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
     };
     let mut out = std::io::stdout().lock();
-    match &args.what {
+    match &args.command {
         TokenCommand::Create { name, scope, tool } => {
             if name.is_empty() || name.len() > 64 || name.chars().any(|c| c.is_control()) {
                 return Err(Fail::Usage(format!(
-                    "token name {:?}: 1 to 64 characters on one line are needed",
+                    "invalid token name {:?}: use 1 to 64 characters on one line",
                     harmless(name)
                 )));
             }
-            if !tool.is_empty() && !matches!(scope, Allows::Work) {
+            if !tool.is_empty() && !matches!(scope, ScopeArg::Work) {
                 return Err(Fail::Usage(
-                    "`--tool` limits tokens of workers: give `--scope work` too, or leave it out".to_owned(),
+                    "`--tool` limits tokens of workers: add `--scope work`, or leave it out".to_owned(),
                 ));
             }
             let scope = match scope {
-                Allows::Work => TokenScope::Work,
-                Allows::Read => TokenScope::Read,
-                Allows::Act => TokenScope::Act,
-                Allows::Admin => TokenScope::Admin,
+                ScopeArg::Work => TokenScope::Work,
+                ScopeArg::Read => TokenScope::Read,
+                ScopeArg::Act => TokenScope::Act,
+                ScopeArg::Admin => TokenScope::Admin,
             };
             let secret =
                 if tool.is_empty() { tokens.create(name, scope) } else { tokens.create_for_tools(name, tool.clone()) }?;
             writeln!(out, "{secret}")?;
-            writeln!(anstream::stderr(), "token {name:?} allows {scope}{}; it is shown this once", of(tool))?;
+            writeln!(anstream::stderr(), "token {name:?} allows {scope}{}; it is shown this once", tools_suffix(tool))?;
         }
         TokenCommand::List { json } => {
             let tokens = tokens.list()?;
@@ -107,10 +107,10 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 json::write(&mut out, &rows)?;
                 writeln!(out)?;
             } else if tokens.is_empty() {
-                writeln!(anstream::stderr(), "no tokens in {}: `subtend token create NAME` makes one", place)?;
+                writeln!(anstream::stderr(), "no tokens in {}: `subtend token create NAME` creates one", place)?;
             }
             for token in tokens.iter().filter(|_| !json) {
-                let tools = of(token.tools.as_deref().unwrap_or_default());
+                let tools = tools_suffix(token.tools.as_deref().unwrap_or_default());
                 writeln!(out, "{:<6} {}{tools}", token.scope.to_string(), harmless(&token.name))?;
             }
         }
@@ -122,8 +122,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// The tools to which a token is limited, after its scope or name.
-fn of(tools: &[String]) -> String {
+/// Formats the tools to which a token is limited.
+fn tools_suffix(tools: &[String]) -> String {
     if tools.is_empty() { String::new() } else { format!(" (tools: {})", tools.join(", ")) }
 }
 

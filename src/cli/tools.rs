@@ -1,4 +1,4 @@
-//! `subtend tools`: the tools of a workspace, including those of MCP servers.
+//! `subtend tools`: lists the tools of a workspace, including those of MCP servers.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::cli::json;
 #[command(subcommand_value_name = "COMMAND")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: ToolsCommand,
+    command: ToolsCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -28,10 +28,10 @@ enum ToolsCommand {
     List(ListArgs),
 }
 
-/// Lists the tools of a workspace. Starts its MCP servers, and ends them.
+/// Lists the tools of a workspace. It starts the workspace's MCP servers and ends them afterwards.
 ///
-/// A server's tool is shown with the action that rules name, and marked where it describes itself otherwise than before. What a
-/// server says is its author's word, and grants nothing. The exit code is 1 if a server cannot be used.
+/// A server's tool is shown with its action for permission rules, and marked if its description changed. Descriptions
+/// come from the servers' authors and do not grant permissions. The exit code is 1 if a server cannot be used.
 #[derive(clap::Args, Debug)]
 struct ListArgs {
     /// Workspace whose tools are listed
@@ -46,7 +46,7 @@ struct ListArgs {
 #[derive(Serialize)]
 struct ToolList {
     tools: Vec<String>,
-    /// The tools among them whose calls workers answer.
+    /// Remote tools, whose calls workers answer.
     remote: Vec<RemoteRow>,
     /// The hosts and the search engine of the web tools, and missing settings.
     web: Vec<String>,
@@ -81,15 +81,15 @@ struct ToolRow {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let ToolsCommand::List(args) = &args.what;
+    let ToolsCommand::List(args) = &args.command;
     let workspace = workspace::open(&args.workspace)?;
-    let trust = Trust::told(&workspace)?;
+    let trust = Trust::decide_and_warn(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
-    let servers = ServerPool::default().of(&workspace, trust, &loaded)?;
+    let servers = ServerPool::default().for_workspace(&workspace, trust, &loaded)?;
     let workers = remote::workers(&loaded.config)?;
     let tools = setup::tools_with(&loaded.config, &guidance::skills(&workspace, trust), Some(&servers), &workers)?;
-    let threads = super::work::threads()?;
-    threads.block_on(async {
+    let async_runtime = super::work::async_runtime()?;
+    async_runtime.block_on(async {
         if let Some(settled) = tools.settle() {
             settled.await;
         }
@@ -123,8 +123,8 @@ fn show(list: &ToolList) -> Result<(), Fail> {
         let about = format!("answered by workers ({}{repeated})", remote.action);
         writeln!(out, "{}: {}", In(BOLD, &remote.name), In(DIM, about))?;
     }
-    for about in &list.web {
-        writeln!(out, "  {}", In(DIM, harmless(about)))?;
+    for line in &list.web {
+        writeln!(out, "  {}", In(DIM, harmless(line)))?;
     }
     for server in &list.servers {
         let from = if server.from_workspace { ".mcp.json" } else { "your configuration" };
@@ -141,7 +141,7 @@ fn show(list: &ToolList) -> Result<(), Fail> {
         }
         for tool in &server.tools {
             let changed =
-                if tool.changed { format!("{} ", In(ODD, "[changed since it was last seen]")) } else { String::new() };
+                if tool.changed { format!("{} ", In(ODD, "[changed since the last listing]")) } else { String::new() };
             let about = clip(&harmless(&tool.description).replace('\n', " "), 160).to_string();
             writeln!(out, "  {} {changed}{}\n      {about}", tool.name, In(DIM, format!("({})", tool.action)))?;
         }

@@ -1,4 +1,4 @@
-//! `subtend tree`: a session and everything below it.
+//! `subtend tree`: shows a session and its descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -20,17 +20,17 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, In, MARKS, UNKNOWN_WORK, clip, count, doing, flight_mark, harmless, in_flight,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, In, MARKS, UNKNOWN_WORK, activity, clip, count, flight_mark, harmless, in_flight,
     mark, tokens, work_span,
 };
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
-/// Shows a session and everything below it, with how each run ended.
+/// Shows a session and its descendants, with the outcome of each run.
 #[derive(clap::Args, Debug)]
 #[command(after_help = MARKS)]
 pub(crate) struct Args {
-    /// Session: its id, the start of it, a short name, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     #[arg(value_name = "ID")]
     session: String,
 
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// One session of a tree. Skipped fields are drawn for people; `show --json` has them for machines.
+/// A session of a tree. Skipped fields are only in the text output; `show --json` has them as JSON.
 #[derive(Serialize)]
 struct TreeNode {
     id: SessionId,
@@ -52,7 +52,7 @@ struct TreeNode {
     #[serde(skip)]
     title: Text,
     state: Phase,
-    /// Until when its run is parked at a provider's limit, in milliseconds since 1970.
+    /// Unix time in ms until which its run is parked at a provider's limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     limited_until: Option<i64>,
     outcome: Option<Outcome>,
@@ -71,10 +71,10 @@ struct TreeNode {
     worked: Worked,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     asks: bool,
-    /// Whether it is a person's branch without inherited messages.
+    /// True for a branch of a user without inherited messages.
     #[serde(skip)]
     fresh: bool,
-    /// Why the session's journal cannot be read.
+    /// Reason if the session's journal cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let why = reader.damaged().why(id).map(|why| format!("its row in the index is damaged: {why}"));
         Ok((history, why))
     };
-    let tree = grow(reader.heads(), &reader.asking()?, top, &read)?;
+    let tree = build(reader.heads(), &reader.sessions_waiting_for_approval()?, top, &read)?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &tree)?;
@@ -103,30 +103,36 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let fates = (!reader.is_hosted()).then_some((&fates.0, &fates.1));
         writeln!(out, "{}", footer(&tree, fates))?;
     }
-    Ok(if broken(&tree) { Code::Failed } else { Code::Done })
+    Ok(if has_unreadable(&tree) { Code::Failed } else { Code::Done })
 }
 
-/// Reads the history of a session, and its damage, if any.
+/// Function that reads the history of a session, with its damage, if any.
 type ReadSession<'a> = dyn Fn(SessionId) -> Result<(History, Option<String>), Fail> + 'a;
 
-/// Builds the tree below `top`; `asking` are the sessions that wait for approval. A session that cannot be read is shown with the reason and hides no other.
-fn grow(heads: &Heads, asking: &BTreeSet<SessionId>, top: SessionId, read: &ReadSession<'_>) -> Result<TreeNode, Fail> {
-    let mut kids: BTreeMap<SessionId, Vec<SessionId>> = BTreeMap::new();
+/// Builds the tree below `top`; `asking` are the sessions that wait for approval. A session that cannot be read is shown
+/// with the reason; the others are still shown.
+fn build(
+    heads: &Heads,
+    asking: &BTreeSet<SessionId>,
+    top: SessionId,
+    read: &ReadSession<'_>,
+) -> Result<TreeNode, Fail> {
+    let mut children_of: BTreeMap<SessionId, Vec<SessionId>> = BTreeMap::new();
     for (id, parent) in heads.iter().filter_map(|(id, head)| head.parent.map(|parent| (id, parent))) {
-        kids.entry(parent).or_default().push(*id);
+        children_of.entry(parent).or_default().push(*id);
     }
-    // Parents before children, each session once: a damaged store may hold a ring.
+    // Parents come before children. Each session is visited once: a damaged store may contain a cycle.
     let mut order = Vec::new();
     let mut seen = BTreeSet::from([top]);
     let mut next = vec![top];
     while let Some(id) = next.pop() {
         order.push(id);
-        let below = kids.get(&id).into_iter().flatten().copied();
-        next.extend(below.filter(|kid| seen.insert(*kid)));
+        let children = children_of.get(&id).into_iter().flatten().copied();
+        next.extend(children.filter(|child| seen.insert(*child)));
     }
-    // Its parent is not in the tree.
-    let above = heads.get(&top).and_then(|head| head.parent).and_then(|parent| read(parent).ok());
-    let label = above.and_then(|(history, _)| history.tasks.get(&top).cloned());
+    // The label of `top` is in its parent, which is not part of the tree.
+    let parent = heads.get(&top).and_then(|head| head.parent).and_then(|parent| read(parent).ok());
+    let label = parent.and_then(|(history, _)| history.tasks.get(&top).cloned());
     let mut done: BTreeMap<SessionId, TreeNode> = BTreeMap::new();
     for id in order.into_iter().rev() {
         let head = heads.get(&id).ok_or_else(|| Fail::Other(format!("session {id} is not in the index")))?;
@@ -134,10 +140,10 @@ fn grow(heads: &Heads, asking: &BTreeSet<SessionId>, top: SessionId, read: &Read
             Ok(read) => read,
             Err(fail) => (History::default(), Some(fail.to_string())),
         };
-        let known: Vec<_> = kids.get(&id).into_iter().flatten().copied().collect();
-        let labelled = |kid: &SessionId| {
-            let mut node = done.remove(kid)?;
-            if let (Some(branch), Some(label)) = (&mut node.branch, history.tasks.get(kid)) {
+        let known: Vec<_> = children_of.get(&id).into_iter().flatten().copied().collect();
+        let labelled = |child: &SessionId| {
+            let mut node = done.remove(child)?;
+            if let (Some(branch), Some(label)) = (&mut node.branch, history.tasks.get(child)) {
                 branch.task = Some(label.clone());
             }
             Some(node)
@@ -174,10 +180,10 @@ fn node(id: SessionId, head: &Head, history: History, error: Option<String>, chi
     }
 }
 
-/// Appends one line for each session; `lasts` says for each level above whether its session is the last of its siblings.
+/// Appends one line for each session. `lasts` contains for each ancestor whether it is the last of its siblings.
 fn draw(node: &TreeNode, lasts: &mut Vec<bool>, text: &mut String) {
-    if let Some((last, above)) = lasts.split_last() {
-        above.iter().for_each(|last| text.push_str(if *last { "   " } else { "│  " }));
+    if let Some((last, parent)) = lasts.split_last() {
+        parent.iter().for_each(|last| text.push_str(if *last { "   " } else { "│  " }));
         text.push_str(if *last { "└─ " } else { "├─ " });
     }
     text.push_str(&line(node));
@@ -191,7 +197,7 @@ fn draw(node: &TreeNode, lasts: &mut Vec<bool>, text: &mut String) {
 }
 
 fn line(node: &TreeNode) -> String {
-    let (sign, style, word) = standing(node);
+    let (sign, style, word) = status(node);
     let mut figures = vec![count(node.turns, "turn"), tokens(node.usage.tokens())];
     if node.runs > 1 {
         figures.insert(0, count(node.runs, "run"));
@@ -223,13 +229,13 @@ fn line(node: &TreeNode) -> String {
     )
 }
 
-fn standing(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
+fn status(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
     match (&node.error, &node.outcome) {
         (Some(error), _) => ("!", BAD, clip(&format!("unreadable: {error}"), 200)),
         (None, _) if node.asks => (ASKS.0, ASKS.1, ASKS_WORD.to_owned()),
         (None, _) if in_flight(node.state) => {
             let (sign, style) = flight_mark(node.state);
-            (sign, style, doing(node.state, node.limited_until))
+            (sign, style, activity(node.state, node.limited_until))
         }
         (None, None) => ("○", DIM, "no run yet".to_owned()),
         (None, Some(outcome)) => {
@@ -239,30 +245,31 @@ fn standing(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
     }
 }
 
-/// `fates` are the sessions whose runs resume and those whose runs stay queued; other runs in flight end as lost.
+/// Returns the summary line. `fates` are the sessions whose runs resume and those whose runs stay queued; other runs in
+/// flight end as lost.
 fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>)>) -> String {
     let (mut sessions, mut usage) = (0_u64, Usage::default());
-    let (mut live, mut going, mut kept, mut left) = (0_u64, 0_u64, 0_u64, None);
-    each(tree, &mut |node| {
+    let (mut live, mut resuming, mut queued, mut topmost) = (0_u64, 0_u64, 0_u64, None);
+    visit_all(tree, &mut |node| {
         sessions = sessions.saturating_add(1);
         usage.add(&node.usage);
         if in_flight(node.state) {
             live = live.saturating_add(1);
-            let Some((goes_on, keeps)) = fates else { return };
-            let (goes, keeps) = (goes_on.contains(&node.id), keeps.contains(&node.id));
-            going = going.saturating_add(u64::from(goes));
-            kept = kept.saturating_add(u64::from(keeps));
-            // The topmost run: the runs that it owns resume with it.
-            if (goes || keeps) && left.is_none() {
-                left = Some(node.short.clone());
+            let Some((resume_set, starts)) = fates else { return };
+            let (resumes, starts) = (resume_set.contains(&node.id), starts.contains(&node.id));
+            resuming = resuming.saturating_add(u64::from(resumes));
+            queued = queued.saturating_add(u64::from(starts));
+            // Only the topmost run is named: the runs that it owns resume with it.
+            if (resumes || starts) && topmost.is_none() {
+                topmost = Some(node.short.clone());
             }
         }
     });
     let mut text = format!("{}, {} in all; session {}", count(sessions, "session"), tokens(usage.tokens()), tree.id);
     if fates.is_some() && live > 0 {
-        // No other process holds the store while it is read: runs in flight were left by a dead one.
+        // No process hosts the store, so runs in flight were left by a process that died.
         let were = if live == 1 { "1 run was".to_owned() } else { format!("{live} runs were") };
-        let lost = live.saturating_sub(going).saturating_sub(kept);
+        let lost = live.saturating_sub(resuming).saturating_sub(queued);
         let count_text = |runs: u64, one: &str, more: &str| match runs {
             1 if live == 1 => format!("it {one}"),
             all if all == live => format!("they {more}"),
@@ -274,26 +281,26 @@ fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<Sessio
             let lost = count_text(lost, "ends as lost", "end as lost");
             fates.push(format!("{lost} with the next command that changes this store"));
         }
-        let runs = [(going, "resumes", "resume"), (kept, "starts", "start")];
+        let runs = [(resuming, "resumes", "resume"), (queued, "starts", "start")];
         let runs = runs.into_iter().filter(|(runs, ..)| *runs > 0).map(|(runs, one, more)| count_text(runs, one, more));
         let runs = runs.collect::<Vec<_>>().join(", ");
-        if let Some(short) = left {
-            fates.push(format!("{runs} with the next command that lets agents work (`subtend continue {short}`)"));
+        if let Some(short) = topmost {
+            fates.push(format!("{runs} with the next command that runs agents (`subtend continue {short}`)"));
         }
         text.push_str(&format!("\n{were} in flight when the last process ended: {}", fates.join("; ")));
     }
     In(DIM, text).to_string()
 }
 
-fn broken(tree: &TreeNode) -> bool {
+fn has_unreadable(tree: &TreeNode) -> bool {
     let mut found = false;
-    each(tree, &mut |node| found |= node.error.is_some());
+    visit_all(tree, &mut |node| found |= node.error.is_some());
     found
 }
 
-fn each<'a>(node: &'a TreeNode, visit: &mut dyn FnMut(&'a TreeNode)) {
+fn visit_all<'a>(node: &'a TreeNode, visit: &mut dyn FnMut(&'a TreeNode)) {
     visit(node);
-    node.children.iter().for_each(|child| each(child, visit));
+    node.children.iter().for_each(|child| visit_all(child, visit));
 }
 
 #[cfg(test)]

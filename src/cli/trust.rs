@@ -1,4 +1,4 @@
-//! `subtend trust`: whether the configuration and the agents of a workspace are used.
+//! `subtend trust`: decides whether the configuration and the agents of a workspace are used.
 //!
 //! They come with a clone, so they are ignored until the user has seen and approved them, once for each directory.
 
@@ -16,7 +16,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::{Code, Fail};
 use super::guidance;
 use super::paint::{BOLD, In, ODD, clip, count, exact, harmless, path_line};
-use super::settings::{self, Project};
+use super::settings::{self, ProjectFile};
 use super::{servers, workspace};
 pub(crate) use level::{ServerTrust, Trust};
 pub(crate) use record::FILE as RECORD_FILE;
@@ -25,12 +25,13 @@ use record::Record;
 pub(crate) mod level;
 mod record;
 
-/// The variable that says what `--trust` says.
+/// The variable with the effect of `--trust`.
 const VARIABLE: &str = "SUBTEND_TRUST";
 
 /// Shows the configuration and agents of a workspace, and asks whether to use them; until then they are ignored.
 ///
-/// The answer is kept with your own configuration, for this directory. A directory that was moved or replaced needs a new answer.
+/// The answer is stored with your own configuration, for this directory. A directory that was moved or replaced needs a
+/// new answer.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Workspace
@@ -41,11 +42,11 @@ pub(crate) struct Args {
     #[arg(long)]
     yes: bool,
 
-    /// Revoke the trust
+    /// Stop trusting it
     #[arg(long, conflicts_with = "yes")]
     revoke: bool,
 
-    /// List the workspaces that you were asked about
+    /// List the recorded answers
     #[arg(long, conflicts_with_all = ["yes", "revoke", "workspace"])]
     list: bool,
 }
@@ -53,50 +54,50 @@ pub(crate) struct Args {
 impl Trust {
     /// Decides by `--trust`, by the recorded answer, or by a question at a terminal. Ignored files are reported on
     /// stderr.
-    pub(crate) fn settle(workspace: &Workspace, flag: bool, machine: bool) -> Result<Self, Fail> {
+    pub(crate) fn decide_or_ask(workspace: &Workspace, flag: bool, machine: bool) -> Result<Self, Fail> {
         if flag || by_variable() {
-            Brought::of(workspace).forget_gone(workspace)?;
+            UntrustedFiles::of(workspace).forget_removed(workspace)?;
             return Ok(Self::GIVEN);
         }
-        Self::settle_by_record(workspace, machine)
+        Self::decide_by_record_or_ask(workspace, machine)
     }
 
-    /// As [`Trust::settle`], without `--trust` and its variable: they are for the process that has the store, and for its directory.
-    pub(crate) fn settle_by_record(workspace: &Workspace, machine: bool) -> Result<Self, Fail> {
-        let brought = Brought::of(workspace);
-        brought.forget_gone(workspace)?;
-        let trust = match brought.answered(workspace)? {
+    /// As [`Trust::decide_or_ask`], without `--trust` and its variable, which apply to the host process and its directory.
+    pub(crate) fn decide_by_record_or_ask(workspace: &Workspace, machine: bool) -> Result<Self, Fail> {
+        let files = UntrustedFiles::of(workspace);
+        files.forget_removed(workspace)?;
+        let trust = match files.answered(workspace)? {
             Some(trust) => trust,
             None if at_terminal() && !machine => {
-                show(workspace, &brought)?;
-                ask(workspace, &brought)?
+                show(workspace, &files)?;
+                ask(workspace, &files)?
             }
             None => Self::LeftOut,
         };
         if trust == Self::LeftOut {
-            brought.left_aside()?;
+            files.warn_ignored()?;
         }
         Ok(trust)
     }
 
-    /// Decides without a question. Ignored files are reported on stderr.
-    pub(crate) fn told(workspace: &Workspace) -> Result<Self, Fail> {
-        let brought = Brought::of(workspace);
-        brought.forget_gone(workspace)?;
-        let trust = Self::silent(workspace)?;
+    /// Decides without a question, and reports ignored files on stderr.
+    pub(crate) fn decide_and_warn(workspace: &Workspace) -> Result<Self, Fail> {
+        let files = UntrustedFiles::of(workspace);
+        files.forget_removed(workspace)?;
+        let trust = Self::decide(workspace)?;
         if trust == Self::LeftOut {
-            brought.left_aside()?;
+            files.warn_ignored()?;
         }
         Ok(trust)
     }
 
-    pub(crate) fn silent(workspace: &Workspace) -> Result<Self, Fail> {
+    pub(crate) fn decide(workspace: &Workspace) -> Result<Self, Fail> {
         if by_variable() { Ok(Self::GIVEN) } else { Self::recorded(workspace) }
     }
 
-    /// Decides by the recorded answer alone, for a directory that this process was not called for.
+    /// Decides by the recorded answer only, for a directory other than that of the command line.
     pub(crate) fn recorded(workspace: &Workspace) -> Result<Self, Fail> {
-        Ok(Brought::of(workspace).answered(workspace)?.unwrap_or(Self::LeftOut))
+        Ok(UntrustedFiles::of(workspace).answered(workspace)?.unwrap_or(Self::LeftOut))
     }
 
     pub(crate) fn catalog(self, workspace: &Workspace) -> Catalog {
@@ -110,13 +111,14 @@ impl Trust {
 }
 
 /// The contents of a workspace that need trust.
-struct Brought {
+struct UntrustedFiles {
     config: bool,
-    /// `.mcp.json`: what is shown of it is what the answer is about.
+    /// Text of `.mcp.json`. The answer applies to the shown text.
     servers: Option<Result<String, String>>,
     agents: usize,
-    texts: guidance::Brought,
-    /// Names of protected paths that exist. A command cannot replace these, but could create the others, which need a new answer.
+    texts: guidance::WorkspaceFiles,
+    /// Names of existing protected paths. An agent's command cannot replace these, but could create the others, which then
+    /// need a new answer.
     protected: BTreeSet<String>,
 }
 
@@ -133,14 +135,14 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         };
         return say(&text);
     }
-    let brought = Brought::of(&workspace);
-    // An empty workspace is not trusted: that would trust files that appear later, unseen.
-    if brought.is_nothing() {
+    let files = UntrustedFiles::of(&workspace);
+    // An empty workspace is not recorded as trusted: that would trust files that are created later.
+    if files.is_empty() {
         return say(&format!("{} contains nothing that needs trust; nothing is recorded", path_line(path)));
     }
-    show(&workspace, &brought)?;
+    show(&workspace, &files)?;
     if args.yes {
-        if !brought.keep(&workspace, true)? {
+        if !files.keep(&workspace, true)? {
             return Err(Fail::Other(not_kept(path)));
         }
         return say(&format!("{} is trusted", path_line(path)));
@@ -148,35 +150,35 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if !at_terminal() {
         return Err(Fail::Usage("not trusted: there is no terminal to ask on. Use --yes to trust it".to_owned()));
     }
-    match ask(&workspace, &brought)? {
+    match ask(&workspace, &files)? {
         Trust::Used { .. } => say(&format!("{} is trusted", path_line(path))),
         Trust::LeftOut => Err(Fail::Other(format!("{} is not trusted", path_line(path)))),
     }
 }
 
-/// Returns whether a file that the user writes by this command is trusted, as everything in the workspace is.
-pub(crate) fn is_settled(workspace: &Workspace) -> Result<bool, Fail> {
+/// Returns whether the workspace is trusted, so that a file written by this command is trusted too.
+pub(crate) fn is_trusted(workspace: &Workspace) -> Result<bool, Fail> {
     Ok(Trust::recorded(workspace)?.is_used())
 }
 
-/// Records that the user trusts the workspace, since they wrote a file of it themselves.
+/// Records the workspace as trusted after the user changed one of its files by this command.
 pub(crate) fn keep(workspace: &Workspace) -> Result<(), Fail> {
-    if !Brought::of(workspace).keep(workspace, true)? {
+    if !UntrustedFiles::of(workspace).keep(workspace, true)? {
         say(&not_kept(workspace.path()))?;
     }
     Ok(())
 }
 
-/// Says why a yes is not kept.
+/// Returns the message for an answer that cannot be stored.
 fn not_kept(path: &Path) -> String {
     format!(
-        "{} cannot be trusted for good: its file system keeps no time of creation, by which another directory in its place would be \
-         noticed. Use --trust on each call, or move it to another file system",
+        "{} cannot be trusted permanently: its file system does not record creation times, by which a replaced directory is \
+         detected. Use --trust on each call, or move it to another file system",
         path_line(path)
     )
 }
 
-impl Brought {
+impl UntrustedFiles {
     /// Reads files without using them.
     fn of(workspace: &Workspace) -> Self {
         let path = workspace.path();
@@ -185,8 +187,8 @@ impl Brought {
         let files = catalog.all().filter_map(|manifest| manifest.source.path());
         let problems = catalog.problems().iter().map(|problem| &*problem.path);
         let agents = files.chain(problems).collect::<BTreeSet<_>>();
-        let texts = guidance::Brought::of(workspace);
-        let (config, servers) = (path.join(FILE).symlink_metadata().is_ok(), servers::brought(workspace));
+        let texts = guidance::WorkspaceFiles::of(workspace);
+        let (config, servers) = (path.join(FILE).symlink_metadata().is_ok(), servers::workspace_file(workspace));
         let single = [(config, FILE), (servers.is_some(), mcp::FILE)].into_iter().filter(|(exists, _)| *exists);
         let of_texts = texts.paths();
         let files = agents.iter().copied().chain(of_texts.iter().map(PathBuf::as_path));
@@ -195,14 +197,14 @@ impl Brought {
         Self { config, servers, agents: agents.len(), protected: protected.collect(), texts }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         let texts = self.texts.counts().iter().any(|(files, _)| *files > 0);
         !self.config && self.servers.is_none() && self.agents == 0 && !texts
     }
 
-    /// Returns the trust that needs no question; `None` where the person was not asked about all of it.
+    /// Returns the recorded answer; `None` if it does not cover all files.
     fn answered(&self, workspace: &Workspace) -> Result<Option<Trust>, Fail> {
-        if self.is_nothing() {
+        if self.is_empty() {
             return Ok(Some(Trust::Used { servers: ServerTrust::None }));
         }
         let record = Record::of(workspace.path())?;
@@ -210,30 +212,30 @@ impl Brought {
             true => self
                 .protected
                 .iter()
-                .all(|name| record.covers(name) && (name != mcp::FILE || record.covers_servers(self.seen())))
-                .then(|| self.used()),
+                .all(|name| record.covers(name) && (name != mcp::FILE || record.covers_servers(self.servers_hash())))
+                .then(|| self.trust()),
             false => Some(Trust::LeftOut),
         }))
     }
 
-    /// Returns the content of the file of servers: a program that a command wrote into it later would run outside of a sandbox.
-    fn seen(&self) -> Option<Hash> {
+    /// Returns the hash of `.mcp.json`. The answer is limited to this content, because servers run outside of a sandbox.
+    fn servers_hash(&self) -> Option<Hash> {
         self.servers.as_ref()?.as_ref().ok().map(|text| Hash::of(text.as_bytes()))
     }
 
-    fn used(&self) -> Trust {
-        Trust::Used { servers: self.seen().map_or(ServerTrust::None, ServerTrust::Seen) }
+    fn trust(&self) -> Trust {
+        Trust::Used { servers: self.servers_hash().map_or(ServerTrust::None, ServerTrust::Seen) }
     }
 
     fn keep(&self, workspace: &Workspace, trusted: bool) -> Result<bool, Fail> {
-        Record::keep(workspace.path(), trusted, (&self.protected, self.seen()))
+        Record::keep(workspace.path(), trusted, (&self.protected, self.servers_hash()))
     }
 
-    /// Ends the trust of what is gone: a command could create it later, unseen.
-    fn forget_gone(&self, workspace: &Workspace) -> Result<(), Fail> {
+    /// Removes the trust in files that no longer exist: an agent's command could create them later.
+    fn forget_removed(&self, workspace: &Workspace) -> Result<(), Fail> {
         let path = workspace.path();
         let Some(record) = Record::of(path)?.filter(|record| record.trusted) else { return Ok(()) };
-        if self.is_nothing() {
+        if self.is_empty() {
             Record::forget(path)?;
         } else if record.covers_more(&self.protected) {
             let left = self.protected.iter().filter(|name| record.covers(name)).cloned().collect();
@@ -250,12 +252,12 @@ impl Brought {
         config.into_iter().chain(servers).chain(counted).collect::<Vec<_>>().join(" and ")
     }
 
-    fn left_aside(&self) -> Result<(), Fail> {
+    fn warn_ignored(&self) -> Result<(), Fail> {
         let names = self.names();
         writeln!(
             anstream::stderr(),
-            "{}: {names} of this workspace ignored, which you have not trusted: `subtend trust` shows and trusts the workspace, \
-             --trust uses it this time",
+            "{}: {names} of this workspace ignored: you have not trusted it. Use `subtend trust` to inspect and trust the workspace, \
+             or --trust to use it this time",
             In(ODD, "warning")
         )?;
         Ok(())
@@ -281,7 +283,7 @@ fn say(text: &str) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn ask(workspace: &Workspace, shown: &Brought) -> Result<Trust, Fail> {
+fn ask(workspace: &Workspace, shown: &UntrustedFiles) -> Result<Trust, Fail> {
     let mut err = anstream::stderr();
     write!(err, "Use it? [y/N] ")?;
     err.flush()?;
@@ -294,20 +296,20 @@ fn ask(workspace: &Workspace, shown: &Brought) -> Result<Trust, Fail> {
     if !shown.keep(workspace, yes)? {
         say(&not_kept(workspace.path()))?;
     }
-    Ok(if yes { shown.used() } else { Trust::LeftOut })
+    Ok(if yes { shown.trust() } else { Trust::LeftOut })
 }
 
-/// Prints on stderr what in the workspace needs trust.
-fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
+/// Prints on stderr the content of the workspace that needs trust.
+fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
     let mut err = anstream::stderr().lock();
     let path = workspace.path();
     writeln!(err, "{} contains:", In(BOLD, path_line(path)))?;
-    if brought.config {
+    if files.config {
         writeln!(err, "  {FILE}")?;
         let text = match settings::project(workspace) {
-            Ok(Project::Says(text)) => Ok(text),
-            Ok(Project::Linked) => Err("it is a symbolic link, which is not followed".to_owned()),
-            Ok(Project::Missing) => Err("it is gone".to_owned()),
+            Ok(ProjectFile::Content(text)) => Ok(text),
+            Ok(ProjectFile::Linked) => Err("it is a symbolic link, which is not followed".to_owned()),
+            Ok(ProjectFile::Missing) => Err("it was removed".to_owned()),
             Err(why) => Err(why.to_string()),
         };
         let layer =
@@ -330,16 +332,16 @@ fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
             writeln!(err, "  {}", clip(&harmless(&line), 300))?;
         }
     }
-    for line in brought.texts.lines() {
+    for line in files.texts.lines() {
         writeln!(err, "  {}", clip(&harmless(&line), 300))?;
     }
-    let problems = catalog.problems().iter().chain(brought.texts.problems());
+    let problems = catalog.problems().iter().chain(files.texts.problems());
     for problem in problems {
         let line = format!("{}: {}", problem.path.display(), problem.message);
         writeln!(err, "  {}", clip(&harmless(&line), 300))?;
     }
-    // Last, next to the question: these run outside of a sandbox. What they run is not clipped.
-    if let Some(text) = &brought.servers {
+    // Servers are shown last, next to the question, and in full, since they run outside of a sandbox.
+    if let Some(text) = &files.servers {
         writeln!(err, "  {}", mcp::FILE)?;
         for line in servers::lines(text) {
             writeln!(err, "    {}", exact(&line))?;
@@ -353,7 +355,7 @@ fn list() -> Result<Code, Fail> {
     for entry in Record::all()? {
         let word = match (entry.trusted, entry.is_same()) {
             (true, true) => "trusted",
-            (true, false) => "gone or replaced",
+            (true, false) => "removed or replaced",
             (false, _) => "not trusted",
         };
         writeln!(out, "{word}  {}", path_line(Path::new(&entry.path)))?;

@@ -1,4 +1,4 @@
-//! `subtend usage`: what a session cost.
+//! `subtend usage`: shows the tokens and the cost of a session.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,9 +16,9 @@ use super::trust::Trust;
 use super::{settings, workspace};
 use crate::cli::json;
 
-/// Shows what a session cost: by itself, with the runs that it owns, and with everything below it.
+/// Shows the usage of a session: its own, with the runs that it owns, and with all its descendants.
 ///
-/// Each model call is counted once in each of these.
+/// Each model call is counted once in each of them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -47,7 +47,7 @@ struct SessionUsage<'a> {
     updated_ms: i64,
 }
 
-/// How full the model's context was at the last answer; nothing is used before the first.
+/// Use of the model's context at the last answer; 0 before the first one.
 #[derive(Serialize)]
 struct ContextUse {
     used: u64,
@@ -87,7 +87,7 @@ struct ChildRow<'a> {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(Path::new("."))?;
-    let windows = settings::load(&workspace, Trust::told(&workspace)?)?.config.llm.windows();
+    let windows = settings::load(&workspace, Trust::decide_and_warn(&workspace)?)?.config.llm.windows();
     let reader = StoreReader::must_open(&args.store)?;
     let id = reader.find(&args.session)?;
     let view = UsageView::read(reader.journal(), id, |model| windows.of(model))?;
@@ -118,32 +118,32 @@ fn usage_of(id: SessionId, view: &UsageView) -> SessionUsage<'_> {
     }
 }
 
-fn child(of: &ChildUsage) -> ChildRow<'_> {
-    let ChildUsage { session, short, agent, own, context, recorded } = of;
+fn child(usage: &ChildUsage) -> ChildRow<'_> {
+    let ChildUsage { session, short, agent, own, context, recorded } = usage;
     ChildRow { id: *session, short, agent, own, context: (*context).into(), recorded: *recorded }
 }
 
 fn lines(view: &UsageView, now: i64) -> Vec<String> {
     let line = |name: &str, text: String| format!("{}  {}", In(BOLD, format!("{name:17}")), In(DIM, text));
     let mut lines = vec![
-        line("itself", figures(&view.own)),
-        line("runs that it owns", figures(&view.owned)),
-        line("the tree below", figures(&view.tree)),
+        line("session", amounts(&view.own)),
+        line("with owned runs", amounts(&view.owned)),
+        line("with descendants", amounts(&view.tree)),
     ];
     lines.extend(view.context.as_ref().map(|of| line("context", context(of))));
-    // A store in memory has no bytes.
+    // A store in memory does not count bytes.
     if view.recorded > 0 {
-        let below = format!("{} · {} with all below", size(view.recorded), size(view.recorded_below));
+        let below = format!("{} · {} with descendants", size(view.recorded), size(view.recorded_below));
         lines.push(line("recorded", below));
     }
     lines.extend(view.parent.map(|parent| line("parent", parent.to_string())));
-    // A store of a former version may not say when.
-    let times = [("begun", view.created_ms), ("last changed", view.updated_ms)];
+    // Stores of earlier versions may lack times.
+    let times = [("created", view.created_ms), ("last changed", view.updated_ms)];
     lines.extend(times.iter().filter(|(_, ms)| *ms > 0).map(|(name, ms)| line(name, ago(now, *ms))));
     lines.extend(view.children.iter().map(|child| {
         let name = format!("{} {}", child.short, clip(&child.agent, 24));
         let share = child.context.as_ref().map(|of| format!(" · context {}", context(of))).unwrap_or_default();
-        line(&format!("child {name}"), format!("{}{share}", figures(&child.own)))
+        line(&format!("child {name}"), format!("{}{share}", amounts(&child.own)))
     }));
     lines
 }
@@ -155,7 +155,7 @@ fn context(of: &ContextShare) -> String {
     }
 }
 
-fn figures(usage: &Usage) -> String {
+fn amounts(usage: &Usage) -> String {
     let named = [
         (usage.input, "in"),
         (usage.output, "out"),
@@ -183,9 +183,9 @@ mod tests {
 
     #[test]
     fn usage_prints_cost_and_missing_figures() {
-        assert_eq!(figures(&Usage::default()), "no tokens");
+        assert_eq!(amounts(&Usage::default()), "no tokens");
         let usage = Usage { input: 10, output: 2, cost_micro: Some(1_500_020), unreliable: true, ..Usage::default() };
-        assert_eq!(figures(&usage), "10 in · 2 out · $1.500020 · and calls without reported usage");
+        assert_eq!(amounts(&usage), "10 in · 2 out · $1.500020 · and calls without reported usage");
     }
 
     #[test]
@@ -222,9 +222,9 @@ mod tests {
         };
         let all = [
             "context            1.5k tokens of 10000 (15%)",
-            "recorded           2.0 kB · 3.1 MB with all below",
+            "recorded           2.0 kB · 3.1 MB with descendants",
             "parent             0192f0c1-2d3e-7abc-8def-0123456789ab",
-            "begun              1 minute ago",
+            "created            1 minute ago",
             "child a3f9c1 explore  10 in · 2 out",
         ];
         assert_eq!(plain(&view), all);

@@ -15,9 +15,9 @@ use crate::cli::json;
 
 /// Reads the whole store and reports every violation; the exit code is 1 if there are any.
 ///
-/// Changes nothing in the store except its lock file, which names this process meanwhile. What an engine writes when it opens a
-/// store, such as the repair of a torn end, goes into memory for redb, and for sled into a copy of the written files under
-/// TMPDIR. A store that its host writes meanwhile is read again where something does not fit.
+/// It does not change the store, except for its lock file, which names this process meanwhile. Writes of an engine at
+/// opening, such as the repair of a torn end, go to memory for redb, and for sled to a copy of the written files under
+/// TMPDIR. If a host writes to the store meanwhile, inconsistent parts are read again.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object
@@ -50,7 +50,7 @@ struct Finding<'a> {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     if !place.exists()? {
-        return Err(place.none());
+        return Err(place.missing_store());
     }
     let journal = match Attached::to(&place)? {
         Some(host) => Store::Hosted(host).into_journal(place)?.0,
@@ -103,8 +103,8 @@ fn text(report: &Report) -> String {
     lines.extend(report.problems.iter().map(|problem| format!("  {}", line(problem))));
     if !report.unsettled.is_empty() {
         lines.push(format!(
-            "  {} changed from reading to reading, since the host of the store writes it, and cannot be judged: call this again when \
-             nothing is in flight",
+            "  {} could not be checked, because the host of the store changed it during each read: run the command again when \
+             no run is in flight",
             count(report.unsettled.len() as u64, "row")
         ));
     }
@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_store_is_one_line() {
+    fn sound_store_is_reported_on_one_line() {
         let report = Report { frames: 2, records: 9, sessions: 1, bytes: 1_234, ..Report::default() };
         assert_eq!(plain(&report), "✓ read 9 records in 2 frames of 1 session, 1234 bytes: everything holds");
     }
 
     #[test]
-    fn each_problem_names_its_place() {
+    fn problem_is_printed_with_its_location() {
         let problem = |lsn, what: &str| Problem { session: None, lsn, seq: Some(Seq(4)), what: what.to_owned() };
         let anywhere = Problem { session: None, lsn: None, seq: None, what: "no meta row".to_owned() };
         let problems = vec![problem(Some(Lsn(7)), "a gap"), anywhere];
@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_the_host_writes_meanwhile_are_no_problems() {
+    fn rows_changed_by_the_host_are_not_problems() {
         let row = Problem { session: None, lsn: Some(Lsn(7)), seq: None, what: "no meta row".to_owned() };
         let report = Report { frames: 2, records: 9, sessions: 1, unsettled: vec![row], ..Report::default() };
         let expected = "\
 ✓ read 9 records in 2 frames of 1 session, 0 bytes: everything holds
-  1 row changed from reading to reading, since the host of the store writes it, and cannot be judged: call this again when nothing is \
-                        in flight";
+  1 row could not be checked, because the host of the store changed it during each read: run the command again when no run is \
+  in flight";
         assert_eq!(plain(&report), expected);
         assert_eq!((findings(&report).sound, findings(&report).unsettled), (true, 1));
     }

@@ -1,4 +1,4 @@
-//! The tools of the web, as a person configured them.
+//! The configured web tools.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use subtend_tools::web::{self, Engine, WebSettings};
 
 use super::fail::Fail;
 
-/// Returns the tools of the web; their own key is redacted as those of providers are.
+/// Returns the web tools. The key of the search engine is redacted like keys of providers.
 #[cfg(feature = "web")]
 pub(crate) fn tools(config: &Web, secrets: &Secrets) -> Result<Vec<Arc<dyn Tool>>, Fail> {
     let hosts = config.internal_hosts.iter().map(|host| host.parse());
@@ -44,7 +44,7 @@ pub(crate) fn secret(config: &Web) -> Option<(String, String)> {
     Some((variable.to_owned(), key(variable)?))
 }
 
-/// Returns what the web is here, and why a tool of it is missing.
+/// Describes the web tools: reachable hosts, search engine, and the reason if a tool is missing.
 pub(crate) fn about(config: &Web) -> Vec<String> {
     if !cfg!(feature = "web") {
         return vec!["`fetch` and `web_search` are not offered: this build lacks the feature `web`".to_owned()];
@@ -55,7 +55,8 @@ pub(crate) fn about(config: &Web) -> Vec<String> {
         None => about.push("`web_search` is not offered: no search engine is configured (`web.search`)".to_owned()),
         Some(EngineName::Brave) if key(search.key_variable()).is_none() => {
             let variable = search.key_variable();
-            about.push(format!("`web_search` is not offered: {variable} is not set, which holds the key of Brave"));
+            about
+                .push(format!("`web_search` is not offered: the variable {variable} with the key of Brave is not set"));
         }
         Some(EngineName::Brave) => about.push("`web_search` asks Brave".to_owned()),
         Some(EngineName::Searxng) => {

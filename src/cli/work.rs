@@ -1,4 +1,4 @@
-//! The shared part of verbs that run agents, from options to the followed run.
+//! The shared part of commands that run agents: options, host, and following the run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::paint::{count, harmless};
 use super::{checkpoints, client, names};
 use attempts::Attempts;
 use choice::ModelArgs;
-use client_work::At;
+use client_work::HostLocation;
 use face::Face;
 use listening::ListeningSocket;
 use prepared::PreparedWork;
@@ -66,13 +66,13 @@ mod stream;
 mod through;
 mod view;
 
-/// Time for an orderly end after the run.
+/// Time limit of the shutdown after the run.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long a verb waits for the title at its end.
-const NAMING: Duration = Duration::from_secs(3);
+/// Time that a command waits at its end for the title.
+const TITLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Options of verbs that run agents.
+/// Options of commands that run agents.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct WorkArgs {
     /// Directory to work in
@@ -83,11 +83,12 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     allow: Vec<String>,
 
-    /// Ask before an action, such as `fs.write` or `shell.run`: on a terminal you are asked, elsewhere it is denied; repeatable
+    /// Ask before an action, such as `fs.write` or `shell.run`; without a terminal the action is denied; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     ask: Vec<String>,
 
-    /// Change a limit of a new session and all below it, such as `turns=10`, `live_runs=8` or `first_byte_ms=30000`; repeatable
+    /// Change a limit of a new session and its descendants, such as `turns=10`, `live_runs=8` or `first_byte_ms=30000`;
+    /// repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     limit: Vec<String>,
 
@@ -95,8 +96,8 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     host: Vec<String>,
 
-    /// Price of a model, in US dollars per million tokens, for a limit of money (`--limit cost_micro=500000` is half a dollar);
-    /// a name may end with `*`; repeatable
+    /// Price of a model, in US dollars per million tokens, for a cost limit (`--limit cost_micro=500000` is half a dollar). A
+    /// name may end with `*`; repeatable
     #[arg(long, value_name = "MODEL=IN,OUT[,CACHE_READ[,CACHE_NEW[,REASONING]]]")]
     price: Vec<String>,
 
@@ -104,15 +105,15 @@ pub(crate) struct WorkArgs {
     #[arg(long)]
     trust: bool,
 
-    /// Print every event as a line of JSON on stdout, last the end of the run
+    /// Print every event as a line of JSON on stdout, and the end of the run as the last one
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Print the answer as the model wrote it, with control and invisible characters; refused at a terminal
+    /// Print the answer unchanged, with control and invisible characters; refused at a terminal
     #[arg(long, conflicts_with = "json")]
     raw: bool,
 
-    /// Print nothing on stderr but errors, and what is ignored of an untrusted workspace
+    /// Print only errors, and ignored files of an untrusted workspace, on stderr
     #[arg(long)]
     quiet: bool,
 
@@ -122,13 +123,13 @@ pub(crate) struct WorkArgs {
     #[command(flatten)]
     models: ModelArgs,
 
-    /// The workers that this process shares among its shards.
+    /// Workers that all shards of this process share.
     #[arg(skip)]
     workers: Option<Workers>,
 }
 
 impl WorkArgs {
-    /// Returns the same work on a shard of a node.
+    /// Returns the same options for a shard of a node.
     #[cfg(feature = "postgres")]
     pub(crate) fn for_shard(&self, shard: super::data::NodeShard, workers: Option<Workers>) -> Self {
         let store = StoreArgs { shard: Some(shard), ..self.store.clone() };
@@ -140,10 +141,10 @@ impl WorkArgs {
         self.quiet
     }
 
-    /// Refuses options that have no effect where clients follow the runs.
+    /// Refuses options that have no effect for a host.
     ///
     /// # Errors
-    /// [`Fail::Usage`], with what to do.
+    /// [`Fail::Usage`], with a remedy.
     pub(crate) fn not_for_host(&self) -> Result<(), Fail> {
         if self.raw {
             return Err(Fail::Usage("`--raw`: a host prints no answers; leave it out".to_owned()));
@@ -151,15 +152,15 @@ impl WorkArgs {
         Ok(())
     }
 
-    /// Refuses limits and permissions for a session that exists: it keeps those that it was opened with.
+    /// Refuses limits and permissions for an existing session, which keeps those that it was opened with.
     ///
     /// # Errors
-    /// [`Fail::Usage`], with what to do.
+    /// [`Fail::Usage`], with a remedy.
     pub(crate) fn not_for_opened(&self) -> Result<(), Fail> {
         if let Some(limit) = self.limit.first() {
             return Err(Fail::Usage(format!(
-                "`--limit {limit}`: a session keeps the limits that it was opened with; open another one with it (`subtend run`), or \
-                 give a run of this one more turns (`subtend continue --turns N`)"
+                "`--limit {limit}`: a session keeps the limits that it was opened with; open another one with this limit (`subtend run`), or \
+                 give the next run more turns (`subtend continue --turns N`)"
             )));
         }
         let allow = self.allow.first().map(|rule| ("--allow", rule));
@@ -167,14 +168,14 @@ impl WorkArgs {
             return Ok(());
         };
         Err(Fail::Usage(format!(
-            "`{option} {rule}`: a session keeps the permissions that it was opened with; open another one with it (`subtend run \
+            "`{option} {rule}`: a session keeps the permissions that it was opened with; open another one with this rule (`subtend run \
              {option} {rule}`)"
         )))
     }
 }
 
-/// Runs `job` with the host of the store. If no process hosts the store, this one does, until `job` is done and no run of another
-/// terminal is in flight. Asks the user about calls that need an approval.
+/// Runs `job` with the host of the store. If no process hosts the store, this process does, until `job` is done and no
+/// run of another terminal is in flight. Asks the user about calls that need an approval.
 pub(crate) fn verb<J>(args: &WorkArgs, about: About<'_>, job: J) -> Result<Code, Fail>
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
@@ -196,8 +197,8 @@ where
     let attempts = Attempts::new();
     loop {
         match once(args, about, &place, &may_ask, &job, &attempts) {
-            // The host ended with its own run before it answered.
-            Err(fail) if attempts.again(&fail) => {}
+            // The host ended after its own run, before it answered.
+            Err(fail) if attempts.should_retry(&fail) => {}
             done => return done,
         }
     }
@@ -216,19 +217,19 @@ where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
     if let Some(reader) = Attached::to(place)? {
-        return through_another(args, about, place, reader, may_ask, job, attempts);
+        return through_other_host(args, about, place, reader, may_ask, job, attempts);
     }
-    // A command that another host may have accepted is repeated unchanged: its key makes it the same command.
+    // If another host may have accepted the command, repeat it unchanged: its idempotency key is the same.
     let opening = match about {
         About::New(agent) if attempts.may_be_accepted() => args.opening(agent)?,
         About::New(_) | About::Session(..) => Value::Null,
     };
     let mut screen = Screen::new(args.quiet, args.json);
-    let prepare = |screen: &mut Screen| PreparedWork::of(args, about, screen).and_then(PreparedWork::opened);
+    let prepare = |screen: &mut Screen| PreparedWork::of(args, about, screen).and_then(PreparedWork::open_store);
     let (ready, journal) = match prepare(&mut screen) {
-        // A process that started at the same time has the store: it listens by now, or has ended.
-        Err(Fail::Unavailable(_)) => match client::either(place)? {
-            Store::Hosted(reader) => return through_another(args, about, place, reader, may_ask, job, attempts),
+        // A process that started at the same time holds the store. By now it listens, or has ended.
+        Err(Fail::Unavailable(_)) => match client::connect_or_open(place)? {
+            Store::Hosted(reader) => return through_other_host(args, about, place, reader, may_ask, job, attempts),
             Store::Own(journal) => {
                 drop(journal);
                 prepare(&mut screen)?
@@ -237,20 +238,20 @@ where
         prepared => prepared?,
     };
     let parts = ready.parts;
-    let opens = OpenOptions {
+    let open_options = OpenOptions {
         model: ready.model,
         servers: ready.servers,
-        policy: Some(ready.opens),
+        policy: Some(ready.authority),
         ..OpenOptions::agent(ready.agent)
     };
     screen.show_calls_by(parts.tools.clone());
     let workers = parts.workers.clone();
     let commands = slash::HostedCommands { home: parts.workspace.path().to_owned() };
     let session = ready.found.map(|found| found.session);
-    let threads = threads()?;
-    let done = threads.block_on(async {
+    let async_runtime = async_runtime()?;
+    let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
-        let left = session.map_or(Ok(None), |session| found_session::left(&journal, session))?;
+        let resuming_run = session.map_or(Ok(None), |session| found_session::resuming_run(&journal, session))?;
         let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
         let attended = approve::has_approver(args.json || args.quiet) && may_ask(&screen);
         let (runtime, approver) = tokio::select! {
@@ -260,51 +261,52 @@ where
                 return Ok(Code::Cancelled);
             }
         };
-        recovered(runtime.boot(), &mut screen);
+        report_recovery(runtime.boot(), &mut screen);
         let commands: Option<Arc<dyn CommandFiles>> = Some(Arc::new(commands));
-        let options = HostOptions { approvals: attended, open: opens, commands, workers, ..HostOptions::default() };
+        let options =
+            HostOptions { approvals: attended, open: open_options, commands, workers, ..HostOptions::default() };
         let host = Host::new(runtime, options);
-        // Until here it took the place of the host's own approver.
+        // It prevented denials until the host's own approver was attached.
         drop(approver);
         let listening = ListeningSocket::begin(place, &host, &mut screen);
-        // The host shuts down in order even if a later step fails.
+        // Errors are returned after the shutdown of the host.
         let work = async {
             let done = job(Work {
                 face: args.face(),
-                host: At::Own(&host),
+                host: HostLocation::Own(&host),
                 connection: Connection::own(host.local()),
                 journal: &journal,
                 session,
-                left,
+                resuming_run,
                 before,
                 opening,
                 screen: &mut screen,
                 stop: &mut stop,
                 attended,
-                leaves: false,
+                can_leave: false,
                 attempts,
             })
             .await;
-            other_clients::ended(host.runtime(), &mut screen, &mut stop).await;
-            named(host.runtime(), &mut stop).await;
+            other_clients::wait_for_runs(host.runtime(), &mut screen, &mut stop).await;
+            wait_for_title(host.runtime(), &mut stop).await;
             done
         };
         let done = work.await;
-        setup::full_disk(host.runtime());
+        setup::report_full_disk(host.runtime());
         host.ends().cancel();
         listening.end(&mut screen).await;
         if host.shutdown(GRACE).await.is_none() {
-            screen.alert("a request held the host beyond its end: runs in flight are recovered by the next start");
+            screen.alert("a request did not end in time: runs in flight are recovered at the next start");
         }
         done
     });
-    // A tool that is stuck in a system call must not keep the process.
-    threads.shutdown_timeout(Duration::from_secs(1));
+    // A tool that is stuck in a system call must not keep the process alive.
+    async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
-/// Runs the job of a verb with a store that another process hosts.
-fn through_another<J>(
+/// Runs the job of a command with a store that another process hosts.
+fn through_other_host<J>(
     args: &WorkArgs,
     about: About<'_>,
     place: &StoreLocation,
@@ -316,11 +318,11 @@ fn through_another<J>(
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
-    args.through(&reader.serving, about)?;
+    args.check_options_for_host(&reader.serving, about)?;
     let session = match about {
         About::New(agent) => (None, args.opening(agent)?),
         About::Session(name, _) => {
-            args.unused_variables(place, name, &mut Screen::new(args.quiet, args.json))?;
+            args.note_unused_variables(place, name, &mut Screen::new(args.quiet, args.json))?;
             (Some(name), Value::Null)
         }
     };
@@ -350,51 +352,51 @@ fn with<J>(
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
-    let path = client::socket(place).ok_or_else(|| place.none())?;
+    let path = client::socket(place).ok_or_else(|| place.missing_store())?;
     let journal = reader.journal()?;
     let session = name.map(|name| names::find(&journal, name)).transpose()?;
-    let left = session.map_or(Ok(None), |session| found_session::running(&journal, session))?;
+    let resuming_run = session.map_or(Ok(None), |session| found_session::running(&journal, session))?;
     let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
     let mut screen = Screen::new(face.quiet, face.json);
     screen.show_calls_by(setup::tools(&Config::default())?);
     let attended = approve::has_approver(face.json || face.quiet) && may_ask(&screen);
-    let threads = threads()?;
-    let done = threads.block_on(async {
+    let async_runtime = async_runtime()?;
+    let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
         let Some((connection, _)) = Connection::open(&path).await? else {
             return Err(client::host_is_gone());
         };
         job(Work {
             face,
-            host: At::Socket(path),
+            host: HostLocation::Socket(path),
             connection,
             journal: &journal,
             session,
-            left,
+            resuming_run,
             before,
             opening,
             screen: &mut screen,
             stop: &mut stop,
             attended,
-            leaves: false,
+            can_leave: false,
             attempts,
         })
         .await
     });
-    threads.shutdown_timeout(Duration::from_secs(1));
+    async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
 /// Waits briefly for the title of a new session, which is written during the run.
-async fn named(runtime: &Runtime, stop: &mut StopSignal) {
+async fn wait_for_title(runtime: &Runtime, stop: &mut StopSignal) {
     tokio::select! {
-        _ = tokio::time::timeout(NAMING, runtime.services_done()) => {}
+        _ = tokio::time::timeout(TITLE_TIMEOUT, runtime.services_done()) => {}
         () = stop.requested() => {}
     }
 }
 
 /// Starts the async runtime.
-pub(crate) fn threads() -> Result<tokio::runtime::Runtime, Fail> {
+pub(crate) fn async_runtime() -> Result<tokio::runtime::Runtime, Fail> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -402,7 +404,7 @@ pub(crate) fn threads() -> Result<tokio::runtime::Runtime, Fail> {
 }
 
 /// Reports the recovered runs of an earlier process.
-fn recovered(boot: &BootReport, screen: &mut Screen) {
+fn report_recovery(boot: &BootReport, screen: &mut Screen) {
     if boot.swept > 0 {
         let runs = count(boot.swept as u64, "run");
         screen.note(&format!("{runs} of an earlier process ended as lost: `subtend sessions` lists sessions"));
@@ -410,7 +412,7 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
     if boot.resumed > 0 {
         let runs = count(boot.resumed as u64, "run");
         let go = if boot.resumed == 1 { "resumes" } else { "resume" };
-        screen.note(&format!("{runs} of an earlier process {go} now: `subtend sessions` lists sessions"));
+        screen.note(&format!("{runs} of an earlier process {go}: `subtend sessions` lists sessions"));
     }
     if boot.inputs > 0 {
         let wait = if boot.inputs == 1 { "is queued" } else { "are queued" };
@@ -420,16 +422,16 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
         ));
     }
     if boot.restored > 0 {
-        screen.note(&format!("an interrupted restore of {} was finished", count(boot.restored as u64, "file")));
+        screen.note(&format!("an interrupted restore of {} was completed", count(boot.restored as u64, "file")));
     }
     if let Some(text) = checkpoints::unrecorded(&boot.unrecorded) {
         text.lines().for_each(|line| screen.alert(line));
     }
     if let Some(first) = boot.undone.first() {
-        let things = count(boot.undone.len() as u64, "thing");
+        let things = count(boot.undone.len() as u64, "problem");
         let session = first.session.map_or_else(String::new, |session| format!("session {session}: "));
         screen.alert(&format!(
-            "{things} of an earlier process could not be settled, such as this: {session}{} (`subtend recover` \
+            "{things} of an earlier process could not be recovered; the first one: {session}{} (`subtend recover` \
              lists all)",
             harmless(&first.why)
         ));

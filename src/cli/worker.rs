@@ -1,4 +1,4 @@
-//! `subtend worker`: answers calls of remote tools by programs.
+//! `subtend worker`: answers calls of remote tools with programs.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -21,56 +21,57 @@ use program::Program;
 mod host;
 mod program;
 
-/// The variable with the token. Programs do not get it.
+/// The variable with the token; it is not passed to programs.
 const TOKEN: &str = "SUBTEND_WORKER_TOKEN";
 
-/// How variables start that a worker sets for its programs.
-const OWN: &str = "SUBTEND_WORKER_";
+/// Prefix of variables that a worker sets for its programs.
+const OWN_PREFIX: &str = "SUBTEND_WORKER_";
 
-/// Time between two attempts to reach the host. It doubles, up to a bound of the host.
-const AGAIN: Duration = Duration::from_millis(250);
+/// Initial delay between two attempts to reach the host; it doubles up to a maximum.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// How long a response that is on its way is waited for when the worker is to end.
-const LAST: Duration = Duration::from_millis(500);
+/// Time to wait for a pending response when the worker shuts down.
+const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long the host may hold a renewal: proxies cut what takes longer.
-const HELD: Duration = Duration::from_secs(30);
+/// Maximum time for which the host holds a renewal; proxies may close longer requests.
+const MAX_HOLD: Duration = Duration::from_secs(30);
 
-/// How long the end of a program is waited for when its lease has run out.
-const PAUSED: Duration = Duration::from_millis(100);
+/// Time to wait for the end of a program when its lease has expired.
+const EXPIRED_LEASE_GRACE: Duration = Duration::from_millis(100);
 
 /// Answers calls of remote tools of a host, each by a program.
 ///
-/// The host declares the tools (`remote_tools` in its user's configuration). The program runs outside the sandbox, with all rights of
-/// the worker: name it by an absolute path where no model may write. It gets the arguments as one line of JSON on its standard input,
-/// and the identity of the call in SUBTEND_WORKER_CALL: the same if the call is repeated. What it prints is the result. An exit code other than 0 fails the call, with what the program wrote
-/// to its standard error. It is killed with all that it started if the call is cancelled or its lease is lost. Ctrl-C or SIGTERM ends
-/// the worker when its running calls are done; a second signal ends it at once.
+/// The host declares the tools (`remote_tools` in its user's configuration). The program runs outside the sandbox, with
+/// all rights of the worker: name it by an absolute path that models cannot write. It receives the arguments as one line
+/// of JSON on stdin, and the id of the call in SUBTEND_WORKER_CALL, which stays the same if the call is repeated. Its
+/// stdout is the result. An exit code other than 0 fails the call, with stderr as the message. It is killed with its
+/// child processes if the call is cancelled or its lease is lost. Ctrl-C or SIGTERM ends the worker after its running
+/// calls; a second signal ends it at once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Address of the host, such as `http://127.0.0.1:7475` or `https://agents.example.org`; left out: whichever process hosts the
-    /// store on this machine
+    /// Address of the host, such as `http://127.0.0.1:7475` or `https://agents.example.org`; by default the process that
+    /// hosts the store on this machine
     #[arg(long, value_name = "URL", conflicts_with_all = ["data", "store", "accept_loss"])]
     host: Option<String>,
 
-    /// A remote tool, and the shell command that answers its calls, such as `deploy=/usr/local/bin/deploy`; repeatable
+    /// Remote tool with the shell command that answers its calls, such as `deploy=/usr/local/bin/deploy`; repeatable
     #[arg(long, value_name = "NAME=COMMAND", required = true)]
     tool: Vec<String>,
 
-    /// A variable of the worker that its programs get too; repeatable. They get the variables that commands of `shell` get, such as PATH
-    /// and HOME, and no other
+    /// Additional environment variable to pass to the programs; repeatable. They always get the variables of `shell`
+    /// commands, such as PATH and HOME
     #[arg(long, value_name = "NAME")]
     env: Vec<String>,
 
-    /// File with a token of scope `work` or `admin`; without it the variable SUBTEND_WORKER_TOKEN has it
+    /// File with a token of scope `work` or `admin` [default: the variable SUBTEND_WORKER_TOKEN]
     #[arg(long, value_name = "FILE", requires = "host")]
     token_file: Option<PathBuf>,
 
-    /// Calls that run at the same time
+    /// Number of concurrent calls
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     slots: u16,
 
-    /// Name of this worker in listings and errors; left out: those of the machine and the process
+    /// Name of this worker in listings and errors [default: machine name and process id]
     #[arg(long)]
     name: Option<String>,
 
@@ -84,7 +85,7 @@ struct ToolWorker {
     commands: BTreeMap<String, String>,
     host: RemoteHost,
     guard: Guard,
-    /// The environment of its programs.
+    /// Environment of its programs.
     environment: Commands,
 }
 
@@ -93,25 +94,25 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Err(Fail::Usage("`worker` needs process groups, which this system does not have".to_owned()));
     }
     let worker = Arc::new(ToolWorker::of(args)?);
-    if worker.host.is_open() {
+    if worker.host.is_unencrypted() {
         note(&format!(
-            "the token and all calls travel unencrypted to {}: use an address with https",
+            "the token and all calls are sent unencrypted to {}: use an address with https",
             worker.host.label()
         ))?;
     }
-    let threads = work::threads()?;
-    let done = threads.block_on(async {
+    let async_runtime = work::async_runtime()?;
+    let done = async_runtime.block_on(async {
         let stop = StopSignal::listen()?;
         note(&worker.line(args.slots))?;
         let mut slots: JoinSet<Result<(), Fail>> =
-            (0..args.slots).map(|_| Arc::clone(&worker).slot(stop.clone())).collect();
+            (0..args.slots).map(|_| Arc::clone(&worker).run_slot(stop.clone())).collect();
         while let Some(ended) = slots.join_next().await {
             ended.map_err(|error| Fail::Other(format!("a slot of the worker failed: {error}")))??;
         }
-        note("the worker ends")?;
+        note("the worker has ended")?;
         Ok(Code::Done)
     });
-    threads.shutdown_timeout(Duration::from_secs(1));
+    async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
@@ -119,7 +120,7 @@ fn note(line: &str) -> Result<(), Fail> {
     Ok(writeln!(anstream::stderr(), "{}", harmless(line))?)
 }
 
-/// Reports a call. Without stderr the host still has its result.
+/// Prints a note about a call; a failed write is ignored.
 fn report(call: &LeasedCall, what: &str) {
     drop(note(&format!("{} {}: {what}", call.tool, call.call)));
 }
@@ -141,20 +142,19 @@ impl ToolWorker {
         for word in &args.tool {
             let bad = |why: &str| Fail::Usage(format!("`--tool {word}`: {why}"));
             let named = word.split_once('=').filter(|(name, command)| !name.is_empty() && !command.trim().is_empty());
-            let (name, command) = named.ok_or_else(|| {
-                bad("give the name of a tool and a command, as in --tool deploy=/usr/local/bin/deploy")
-            })?;
+            let (name, command) =
+                named.ok_or_else(|| bad("write NAME=COMMAND, such as --tool deploy=/usr/local/bin/deploy"))?;
             if commands.insert(name.to_owned(), command.to_owned()).is_some() {
-                return Err(bad("the tool is named twice: one command answers its calls"));
+                return Err(bad("the tool is named twice: use one command for it"));
             }
         }
         for name in &args.env {
             let bad = |why: &str| Err(Fail::Usage(format!("`--env {name}`: {why}")));
-            if name.starts_with(OWN) {
-                return bad("the worker itself sets such variables, and keeps its token: leave it out");
+            if name.starts_with(OWN_PREFIX) {
+                return bad("this prefix is reserved for the worker: omit it");
             }
             if std::env::var_os(name).is_none() {
-                return bad("the variable is not set: set it for the worker, or leave it out");
+                return bad("the variable is not set: set it for the worker, or omit it");
             }
         }
         let environment =
@@ -163,7 +163,7 @@ impl ToolWorker {
         let name = args.name.clone().unwrap_or_else(|| format!("{}-{}", machine.trim(), std::process::id()));
         let host = match &args.host {
             Some(url) => RemoteHost::at(url, token(args)?)?,
-            None => RemoteHost::of(&args.store.place()?)?,
+            None => RemoteHost::for_store(&args.store.place()?)?,
         };
         let guard = super::guard::guard()
             .map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
@@ -172,16 +172,16 @@ impl ToolWorker {
 
     fn line(&self, slots: u16) -> String {
         let tools: Vec<&str> = self.commands.keys().map(String::as_str).collect();
-        format!("worker {} takes calls of {}, {slots} at a time (Ctrl-C ends it)", self.name, tools.join(", "))
+        format!("worker {} answers calls of {}, {slots} at a time (Ctrl-C ends it)", self.name, tools.join(", "))
     }
 
-    /// Answers one call after the other until the worker is to end.
+    /// Answers calls one after the other until the worker shuts down.
     ///
     /// # Errors
-    /// If the host refuses this worker for good.
-    async fn slot(self: Arc<Self>, mut stop: StopSignal) -> Result<(), Fail> {
+    /// If the host refuses this worker permanently.
+    async fn run_slot(self: Arc<Self>, mut stop: StopSignal) -> Result<(), Fail> {
         let tools: Vec<&str> = self.commands.keys().map(String::as_str).collect();
-        let mut wait = AGAIN;
+        let mut wait = RETRY_DELAY;
         loop {
             let asked_at = Instant::now();
             let taking = self.host.take(&self.name, &tools);
@@ -189,10 +189,10 @@ impl ToolWorker {
             let taken = tokio::select! {
                 biased;
                 () = stop.requested() => {
-                    // A call that is on its way is given back at once, rather than when its lease runs out.
-                    if let Ok(Ok(Some(call))) = timeout(LAST, &mut taking).await {
-                        // Another worker gets it later all the same.
-                        drop(timeout(LAST, self.give_back(&call)).await);
+                    // Return a call that is just arriving at once, so that it does not wait until its lease expires.
+                    if let Ok(Ok(Some(call))) = timeout(LAST_RESPONSE_TIMEOUT, &mut taking).await {
+                        // If this fails, another worker gets the call when its lease expires.
+                        drop(timeout(LAST_RESPONSE_TIMEOUT, self.return_call(&call)).await);
                     }
                     return Ok(());
                 }
@@ -201,17 +201,17 @@ impl ToolWorker {
             match taken {
                 Ok(Some(call)) => {
                     if self.answer(call, asked_at).await {
-                        wait = AGAIN;
+                        wait = RETRY_DELAY;
                         continue;
                     }
-                    // A host that leases what is not to start would be asked without a pause.
+                    // Wait, because a host that leases calls that must not start would be asked in a busy loop.
                     wait = (wait * 2).min(self.host.longest_wait());
                 }
-                Ok(None) => wait = AGAIN,
+                Ok(None) => wait = RETRY_DELAY,
                 Err(HostError::Refused(why) | HostError::Lost(why)) => return Err(Fail::Other(why)),
-                Err(HostError::Away(why)) => {
-                    if wait == AGAIN {
-                        drop(note(&format!("{why}; trying again")));
+                Err(HostError::Unavailable(why)) => {
+                    if wait == RETRY_DELAY {
+                        drop(note(&format!("{why}; retrying")));
                     }
                     wait = (wait * 2).min(self.host.longest_wait());
                 }
@@ -223,20 +223,20 @@ impl ToolWorker {
         }
     }
 
-    /// Answers a call that was leased after `asked_at`; returns whether its program was to start.
+    /// Answers a call that was leased after `asked_at`, and returns whether its program had to be started.
     async fn answer(&self, call: LeasedCall, asked_at: Instant) -> bool {
         let lease = Duration::from_millis(call.lease_ms);
         let until = match asked_at.checked_add(lease) {
-            Some(until) => self.begun(&call, until).await,
+            Some(until) => self.confirm_lease(&call, until).await,
             None => None,
         };
-        // A worker that was paused here has lost the call.
+        // The process may have been paused until the lease expired.
         let until = until.filter(|until| Instant::now() < *until);
         let (Some(until), Some(command)) = (until, self.commands.get(&call.tool)) else {
-            self.give_back(&call).await;
+            self.return_call(&call).await;
             return false;
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut program = match Program::start((&self.guard, &self.environment), command, &call).await {
             Ok(program) => program,
             Err(why) => {
@@ -244,9 +244,9 @@ impl ToolWorker {
                 return true;
             }
         };
-        match self.watched(&mut program, &call, until).await {
+        match self.wait_with_renewal(&mut program, &call, until).await {
             Some((result, until)) => {
-                drop(note(&format!("{} {}: {} after {:.1?}", call.tool, call.call, result.word(), begun.elapsed())));
+                drop(note(&format!("{} {}: {} after {:.1?}", call.tool, call.call, result.word(), started.elapsed())));
                 self.complete(&call, result, until).await;
             }
             None => program.kill().await,
@@ -254,15 +254,15 @@ impl ToolWorker {
         true
     }
 
-    /// Begins a call: returns the end of its lease, or `None` if it is not to start.
-    async fn begun(&self, call: &LeasedCall, until: Instant) -> Option<Instant> {
+    /// Confirms the lease of a call, and returns its end; `None` if the call must not start.
+    async fn confirm_lease(&self, call: &LeasedCall, until: Instant) -> Option<Instant> {
         loop {
             let sent = Instant::now();
             match self.host.renew(&call.token, None, Duration::ZERO).await {
                 Ok(renewed) if renewed.stop => return None,
                 Ok(renewed) => return sent.checked_add(Duration::from_millis(renewed.lease_ms)),
-                Err(HostError::Away(_)) if Instant::now() + AGAIN < until => sleep(AGAIN).await,
-                Err(HostError::Away(why) | HostError::Lost(why) | HostError::Refused(why)) => {
+                Err(HostError::Unavailable(_)) if Instant::now() + RETRY_DELAY < until => sleep(RETRY_DELAY).await,
+                Err(HostError::Unavailable(why) | HostError::Lost(why) | HostError::Refused(why)) => {
                     report(call, &format!("not started: {why}"));
                     return None;
                 }
@@ -270,14 +270,14 @@ impl ToolWorker {
         }
     }
 
-    /// Waits for a program while its lease is renewed; returns its result and the end of the lease, or `None` if that is lost.
-    async fn watched(
+    /// Waits for a program and renews its lease. Returns its result and the end of the lease, or `None` if the lease is lost.
+    async fn wait_with_renewal(
         &self,
         program: &mut Program,
         call: &LeasedCall,
         mut until: Instant,
     ) -> Option<(WorkerResult, Instant)> {
-        let wait = Duration::from_millis(call.lease_ms / 3).min(HELD);
+        let wait = Duration::from_millis(call.lease_ms / 3).min(MAX_HOLD);
         loop {
             let (sent, progress) = (Instant::now(), program.progress());
             let renewal = self.host.renew(&call.token, progress.as_deref(), wait);
@@ -286,8 +286,8 @@ impl ToolWorker {
                 ended = program.ended(call.max_bytes) => return Some((ended, until)),
                 renewed = renewal => renewed,
                 () = sleep_until(until) => {
-                    // The program of a worker that was paused may have ended meanwhile: the host judges its result.
-                    if let Ok(ended) = timeout(PAUSED, program.ended(call.max_bytes)).await {
+                    // If the worker was paused, the program may have ended in time; the host decides about its result.
+                    if let Ok(ended) = timeout(EXPIRED_LEASE_GRACE, program.ended(call.max_bytes)).await {
                         return Some((ended, until));
                     }
                     report(call, "killed: the host did not renew the lease in time");
@@ -300,9 +300,9 @@ impl ToolWorker {
                     return Some((WorkerResult::Stopped, until));
                 }
                 Ok(renewed) => until = sent.checked_add(Duration::from_millis(renewed.lease_ms)).unwrap_or(until),
-                Err(HostError::Away(_)) => tokio::select! {
+                Err(HostError::Unavailable(_)) => tokio::select! {
                     ended = program.ended(call.max_bytes) => return Some((ended, until)),
-                    () = sleep(AGAIN) => {}
+                    () = sleep(RETRY_DELAY) => {}
                 },
                 Err(HostError::Lost(why) | HostError::Refused(why)) => {
                     report(call, &format!("killed: {why}"));
@@ -312,25 +312,25 @@ impl ToolWorker {
         }
     }
 
-    /// Sends the result of a call: once at least, and again while the host is away and the lease lasts.
+    /// Sends the result of a call at least once, and retries while the host is unavailable and the lease is valid.
     async fn complete(&self, call: &LeasedCall, mut result: WorkerResult, until: Instant) {
         loop {
             match self.host.complete(&call.token, &result).await {
                 Ok(()) => return,
-                Err(HostError::Away(_)) if Instant::now() < until => sleep(AGAIN).await,
-                // Too large for the host, say: the model should know.
+                Err(HostError::Unavailable(_)) if Instant::now() < until => sleep(RETRY_DELAY).await,
+                // For example, the result is too large: report it to the model.
                 Err(HostError::Refused(why)) if matches!(result, WorkerResult::Ok { .. }) => {
                     result = WorkerResult::error(format!("the host refused the result: {why}"));
                 }
-                Err(HostError::Away(why) | HostError::Lost(why) | HostError::Refused(why)) => {
+                Err(HostError::Unavailable(why) | HostError::Lost(why) | HostError::Refused(why)) => {
                     return report(call, &format!("the result was refused: {why}"));
                 }
             }
         }
     }
 
-    /// Gives back a call that was not started. If that fails, another worker gets it when the lease runs out.
-    async fn give_back(&self, call: &LeasedCall) {
+    /// Returns a call that was not started. If that fails, another worker gets it when its lease expires.
+    async fn return_call(&self, call: &LeasedCall) {
         drop(self.host.complete(&call.token, &WorkerResult::NotStarted).await);
     }
 }

@@ -1,4 +1,4 @@
-//! `subtend worktree`: the changes of sessions that work in a git worktree of their own.
+//! `subtend worktree`: shows, merges and removes the git worktrees of sessions.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -18,12 +18,12 @@ use super::{guard, json};
 
 /// Shows, merges and removes the worktrees of sessions (`isolation: worktree`).
 ///
-/// Such a session changes files on a branch of its own. A merge brings them into the files of its workspace, all or none,
-/// and commits nothing there.
+/// Such a session changes files on its own branch. A merge applies all its changes to the files of its workspace, or
+/// none, and does not commit them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: WorktreeCommand,
+    command: WorktreeCommand,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -40,22 +40,22 @@ enum WorktreeCommand {
     /// Print the changes of a worktree as a patch
     Diff {
         #[command(flatten)]
-        of: SessionArgs,
+        for_store: SessionArgs,
 
         /// Print one JSON object with the changed files instead
         #[arg(long)]
         json: bool,
 
-        /// Print the patch byte for byte, with control and invisible characters, as `git apply` takes it; refused at a terminal
+        /// Print the unchanged patch for `git apply`, with control and invisible characters; refused at a terminal
         #[arg(long, conflicts_with = "json")]
         raw: bool,
     },
     /// Merge the changes into the files of the workspace; shows them and asks first
     Merge {
         #[command(flatten)]
-        of: SessionArgs,
+        for_store: SessionArgs,
 
-        /// Merge without asking; required where stdin or stderr is not a terminal
+        /// Merge without asking; required if stdin or stderr is not a terminal
         #[arg(long, short)]
         yes: bool,
 
@@ -66,16 +66,16 @@ enum WorktreeCommand {
     /// Remove a worktree and its branch with all changes; asks first
     Discard {
         #[command(flatten)]
-        of: SessionArgs,
+        for_store: SessionArgs,
 
-        /// Discard without asking; required where stdin or stderr is not a terminal
+        /// Discard without asking; required if stdin or stderr is not a terminal
         #[arg(long, short)]
         yes: bool,
     },
-    /// Commit the changes on the branch, and remove the worktree without the branch
+    /// Commit the changes on the branch, and remove the worktree but not the branch
     Keep {
         #[command(flatten)]
-        of: SessionArgs,
+        for_store: SessionArgs,
     },
 }
 
@@ -90,7 +90,7 @@ struct ListedWorktree<'a> {
     #[serde(flatten)]
     entry: &'a WorktreeEntry,
     path: std::path::PathBuf,
-    /// Whether its session exists.
+    /// True if its session exists.
     session_exists: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<&'a WorktreeChanges>,
@@ -98,32 +98,32 @@ struct ListedWorktree<'a> {
     error: Option<String>,
 }
 
-/// Returns the worktrees of a store; `None` for a store in memory or one that another machine may have.
-pub(crate) fn of(place: &StoreLocation) -> Result<Option<Worktrees>, Fail> {
+/// Returns the worktrees of a store; `None` for a store in memory.
+pub(crate) fn for_store(place: &StoreLocation) -> Result<Option<Worktrees>, Fail> {
     let Some(dir) = place.worktrees() else { return Ok(None) };
     let guard = guard::guard().map_err(|error| {
-        Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
+        Fail::Other(format!("cannot start guards of tool processes: the running program cannot be found: {error}"))
     })?;
     Ok(Some(Worktrees::new(dir, Some(guard))))
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
-    let worktrees = of(&place)?.ok_or_else(|| place.none())?;
-    match &args.what {
+    let worktrees = for_store(&place)?.ok_or_else(|| place.missing_store())?;
+    match &args.command {
         WorktreeCommand::List { json } => list(args, &worktrees, *json),
         WorktreeCommand::Diff { raw: true, .. } if std::io::stdout().is_terminal() => {
-            Err(Fail::Usage("`--raw`: a terminal obeys what a model wrote: redirect the output".to_owned()))
+            Err(Fail::Usage("`--raw` cannot be used at a terminal, which would obey control characters of the model: redirect the output".to_owned()))
         }
-        WorktreeCommand::Diff { of, json, raw } => diff(&worktrees, found(args, &worktrees, of)?, (*json, *raw)),
-        WorktreeCommand::Merge { of, yes, json } => {
-            let session = idle(args, &worktrees, of)?;
+        WorktreeCommand::Diff { for_store, json, raw } => diff(&worktrees, find_session(args, &worktrees, for_store)?, (*json, *raw)),
+        WorktreeCommand::Merge { for_store, yes, json } => {
+            let session = find_idle_session(args, &worktrees, for_store)?;
             merge(&worktrees, session, *yes, *json)
         }
-        WorktreeCommand::Discard { of, yes } => {
-            let session = idle(args, &worktrees, of)?;
+        WorktreeCommand::Discard { for_store, yes } => {
+            let session = find_idle_session(args, &worktrees, for_store)?;
             let changes = worktrees.changes(session);
-            // One that is half made, or whose repository is gone, is removed all the same.
+            // An incomplete worktree, or one whose repository is missing, can still be removed.
             let shown = match &changes {
                 Ok(changes) if changes.files.is_empty() => None,
                 Ok(changes) => Some(changes.summary()),
@@ -131,15 +131,15 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 Err(error) => Some(format!("its changes cannot be listed: {error}")),
             };
             if let Some(shown) = shown
-                && !confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&shown)))?
+                && !is_confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&shown)))?
             {
                 return Err(Fail::Other("nothing is discarded".into()));
             }
             worktrees.discard(session, changes.ok().as_ref().map(|changes| &*changes.tip))?;
             print(&format!("discarded the worktree of session {}", session.short().0))
         }
-        WorktreeCommand::Keep { of } => {
-            let session = idle(args, &worktrees, of)?;
+        WorktreeCommand::Keep { for_store } => {
+            let session = find_idle_session(args, &worktrees, for_store)?;
             let branch = worktrees.keep(session, None)?;
             print(&format!("kept branch {branch} with the changes; its worktree is removed"))
         }
@@ -147,8 +147,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 /// Removes the worktrees of deleted sessions.
-pub(crate) fn forget(store: &StoreArgs, journal: &Journal) -> Result<(), Fail> {
-    let Some(worktrees) = of(&store.place()?)? else { return Ok(()) };
+pub(crate) fn discard_deleted(store: &StoreArgs, journal: &Journal) -> Result<(), Fail> {
+    let Some(worktrees) = for_store(&store.place()?)? else { return Ok(()) };
     for entry in worktrees.list()?.entries {
         if journal.head(entry.session)?.is_some_and(|head| head.deleted) {
             worktrees.discard(entry.session, None)?;
@@ -168,7 +168,7 @@ fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail>
         let place = worktrees.path(*session);
         writeln!(
             anstream::stderr(),
-            "the worktree of session {session} is not listed: {error}. `subtend doctor` says what to remove of {}",
+            "the worktree of session {session} is not listed: {error}. `subtend doctor` names the files of {} to remove",
             place.display()
         )?;
     }
@@ -195,21 +195,21 @@ fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail>
             Ok(changes) => changes.summary(),
             Err(error) => error.to_string(),
         };
-        let gone = if exists { "" } else { " (its session is deleted)" };
-        writeln!(out, "{}  {}{gone}  {}", entry.session.short().0, entry.branch, harmless(&text))?;
+        let deleted = if exists { "" } else { " (its session is deleted)" };
+        writeln!(out, "{}  {}{deleted}  {}", entry.session.short().0, entry.branch, harmless(&text))?;
     }
     if as_json {
         json::write(&mut out, &rows)?;
         writeln!(out)?;
     } else if entries.is_empty() {
-        writeln!(anstream::stderr(), "no worktrees: an agent with `isolation: worktree` has one")?;
+        writeln!(anstream::stderr(), "no worktrees: sessions of agents with `isolation: worktree` have one")?;
     }
     Ok(Code::Done)
 }
 
 fn diff(worktrees: &Worktrees, session: SessionId, (as_json, is_raw): (bool, bool)) -> Result<Code, Fail> {
     let (changes, patch) = worktrees.diff(session)?;
-    // Not through `anstream`, which drops what it takes for a control sequence: lines that are merged would be missing.
+    // Not through `anstream`: it would drop lines that look like control sequences.
     let mut out = std::io::stdout().lock();
     if as_json {
         json::write(&mut out, &changes)?;
@@ -229,12 +229,12 @@ fn shown(patch: &[u8]) -> String {
 
 fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) -> Result<Code, Fail> {
     if let Some(merged) = worktrees.recover(session)? {
-        drop(writeln!(anstream::stderr(), "an interrupted merge was finished: {}", harmless(&describe(&merged))));
+        drop(writeln!(anstream::stderr(), "an interrupted merge was completed: {}", harmless(&describe(&merged))));
     }
     let (changes, patch) = worktrees.diff(session)?;
     if !changes.files.is_empty() {
         let question = format!("{}{}\nMerge? [y/N] ", shown(&patch), harmless(&changes.summary()));
-        if !confirmed(yes, "merged", &question)? {
+        if !is_confirmed(yes, "merged", &question)? {
             return Err(Fail::Other("nothing is merged".into()));
         }
     }
@@ -252,21 +252,21 @@ fn describe(merged: &Merged) -> String {
     let left = match merged.left.as_slice() {
         [] => String::new(),
         left => format!(
-            "; left as they are, since they were changed meanwhile: {}",
+            "; not merged, since they were changed meanwhile: {}",
             left.iter().map(|path| on_one_line(path)).collect::<Vec<_>>().join(", ")
         ),
     };
     format!("merged {}{left}", count(u64::try_from(merged.files.len()).unwrap_or(u64::MAX), "file"))
 }
 
-/// Asks a person.
-fn confirmed(yes: bool, what: &str, question: &str) -> Result<bool, Fail> {
+/// Asks the user for confirmation.
+fn is_confirmed(yes: bool, what: &str, question: &str) -> Result<bool, Fail> {
     if yes {
         return Ok(true);
     }
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(Fail::Usage(format!(
-            "nothing is {what}: this asks first, and no terminal can answer; use --yes to do it without asking"
+            "nothing is {what}: there is no terminal to confirm it. Use --yes to do it without asking"
         )));
     }
     let mut err = anstream::stderr();
@@ -277,25 +277,25 @@ fn confirmed(yes: bool, what: &str, question: &str) -> Result<bool, Fail> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Returns the session whose worktree `of` means. One of a deleted session is found by its id.
-fn found(args: &Args, worktrees: &Worktrees, of: &SessionArgs) -> Result<SessionId, Fail> {
-    if let Ok(id) = of.session.parse()
+/// Returns the session that the argument names. A worktree of a deleted session is found by its id.
+fn find_session(args: &Args, worktrees: &Worktrees, for_store: &SessionArgs) -> Result<SessionId, Fail> {
+    if let Ok(id) = for_store.session.parse()
         && worktrees.list()?.entries.iter().any(|entry| entry.session == id)
     {
         return Ok(id);
     }
-    StoreReader::must_open(&args.store)?.find(&of.session)
+    StoreReader::must_open(&args.store)?.find(&for_store.session)
 }
 
-/// As [`found`], of a session that changes nothing now.
-fn idle(args: &Args, worktrees: &Worktrees, of: &SessionArgs) -> Result<SessionId, Fail> {
-    let session = found(args, worktrees, of)?;
+/// As [`find_session`], but fails if a run uses the worktree.
+fn find_idle_session(args: &Args, worktrees: &Worktrees, for_store: &SessionArgs) -> Result<SessionId, Fail> {
+    let session = find_session(args, worktrees, for_store)?;
     let Some(reader) = StoreReader::open(&args.store)?.filter(StoreReader::is_hosted) else { return Ok(session) };
     for (id, _) in reader.journal().inflight()? {
-        let works_there = reader.birth(id)?.and_then(|created| created.worktree).is_some_and(|it| it.of == session);
-        if works_there {
+        let uses_it = reader.creation(id)?.and_then(|created| created.worktree).is_some_and(|it| it.of == session);
+        if uses_it {
             return Err(Fail::Other(format!(
-                "session {} works in that worktree: wait for its end, or `subtend cancel {}`",
+                "session {} uses that worktree: wait for its end, or cancel it with `subtend cancel {}`",
                 id.short().0,
                 id.short().0
             )));

@@ -1,4 +1,4 @@
-//! Sets a value in the text of a file and keeps everything else: comments, order, spelling.
+//! Sets a value in the text of a file without changing anything else: comments, order and spelling are kept.
 
 use serde_json::Value;
 
@@ -9,17 +9,17 @@ use super::layer::yaml;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}. Write `{line}` there by hand")]
 pub struct CannotEdit {
-    /// Why.
+    /// The reason.
     pub why: String,
     /// The line that would have been written.
     pub line: String,
 }
 
-/// Returns the text with `key` set to `value`. All other lines stay as they are; what comes out is read again, and given only if it says
-/// what was said before with that one value changed.
+/// Returns the text with `key` set to `value`. All other lines stay as they are. The result is parsed again, and returned
+/// only if it differs from the original in that value alone.
 ///
 /// # Errors
-/// When the file is written in a way that lines cannot be changed in: a map on one line, say.
+/// When the value cannot be changed line by line, for example in a map on one line.
 pub fn set(text: &str, key: &Key, value: &Value) -> Result<String, CannotEdit> {
     let cannot = |why: &str| CannotEdit { why: why.to_owned(), line: format!("{key}: {}", written(value)) };
     let before = yaml(text).map_err(|why| cannot(&format!("the file is not valid YAML ({why})")))?;
@@ -29,10 +29,10 @@ pub fn set(text: &str, key: &Key, value: &Value) -> Result<String, CannotEdit> {
     }
     edit(&mut lines, key.names(), value).map_err(cannot)?;
     let after = lines.concat();
-    let mut wanted = before;
-    put(&mut wanted, key.names(), value);
+    let mut expected = before;
+    put(&mut expected, key.names(), value);
     match yaml(&after) {
-        Ok(read) if read == wanted => Ok(after),
+        Ok(read) if read == expected => Ok(after),
         Ok(_) | Err(_) => Err(cannot("one value of it cannot be changed without changing others")),
     }
 }
@@ -50,13 +50,14 @@ fn put(tree: &mut Value, names: &[String], value: &Value) {
     }
 }
 
-/// Changes the lines `from..to`, whose keys have the indent `indent`.
+/// Sets the value of the key with these names in the lines of a file.
 fn edit(lines: &mut Vec<String>, names: &[String], value: &Value) -> Result<(), &'static str> {
-    let (mut from, mut to, mut above) = (0, lines.len(), None::<usize>);
+    let (mut from, mut to, mut parent_indent) = (0, lines.len(), None::<usize>);
     for (at, name) in names.iter().enumerate() {
         let indent = block_indent(lines, from, to);
         let Some(line) = indent.and_then(|indent| find(lines, from, to, indent, name)) else {
-            let indent = indent.unwrap_or_else(|| above.map_or(0, |above| above.saturating_add(2)));
+            let indent =
+                indent.unwrap_or_else(|| parent_indent.map_or(0, |parent_indent| parent_indent.saturating_add(2)));
             let place = end_of_content(lines, from, to);
             let rest = names.get(at..).unwrap_or_default();
             lines.splice(place..place, nested(rest, indent, value));
@@ -81,7 +82,7 @@ fn edit(lines: &mut Vec<String>, names: &[String], value: &Value) -> Result<(), 
             }
             _ => return Err("the parent of the key is written on one line"),
         }
-        (from, to, above) = (line.saturating_add(1), end, Some(indent));
+        (from, to, parent_indent) = (line.saturating_add(1), end, Some(indent));
     }
     Ok(())
 }
@@ -96,8 +97,8 @@ fn nested(names: &[String], indent: usize, value: &Value) -> Vec<String> {
     names.iter().enumerate().map(line).collect()
 }
 
-/// Returns whether a line says nothing: empty, a comment, or the mark of a document.
-fn is_silent(line: &str) -> bool {
+/// Returns whether a line has no content: it is empty, a comment, or a document marker.
+fn is_blank(line: &str) -> bool {
     let text = line.trim();
     text.is_empty() || text.starts_with('#') || text == "---"
 }
@@ -106,38 +107,38 @@ fn indent_of(line: &str) -> usize {
     line.len().saturating_sub(line.trim_start_matches(' ').len())
 }
 
-/// Returns the indent of the keys of a block: that of its first line that says something.
+/// Returns the indent of the keys of a block: that of its first line with content.
 fn block_indent(lines: &[String], from: usize, to: usize) -> Option<usize> {
-    lines.get(from..to)?.iter().find(|line| !is_silent(line)).map(|line| indent_of(line))
+    lines.get(from..to)?.iter().find(|line| !is_blank(line)).map(|line| indent_of(line))
 }
 
 fn find(lines: &[String], from: usize, to: usize, indent: usize, name: &str) -> Option<usize> {
     let fits = |line: &&String| {
-        !is_silent(line)
+        !is_blank(line)
             && indent_of(line) == indent
             && parts(line).is_some_and(|(head, ..)| unquoted(head.trim().trim_end_matches(':').trim_end()) == name)
     };
     lines.get(from..to)?.iter().position(|line| fits(&line)).map(|at| from.saturating_add(at))
 }
 
-/// Returns where the value of the key on `line` ends: its last line that says something is before it. The items of a list may stand as
-/// far left as its key.
+/// Returns the end of the value of the key on `line`, after its last line with content. The items of a list may have the
+/// indent of their key.
 fn end_of_value(lines: &[String], line: usize, to: usize, indent: usize) -> usize {
     let first = line.saturating_add(1);
     let belongs = |text: &String| {
-        is_silent(text) || indent_of(text) > indent || (indent_of(text) == indent && text.trim_start().starts_with('-'))
+        is_blank(text) || indent_of(text) > indent || (indent_of(text) == indent && text.trim_start().starts_with('-'))
     };
     let length = lines.get(first..to).map_or(0, |rest| rest.iter().take_while(|text| belongs(text)).count());
     end_of_content(lines, first, first.saturating_add(length))
 }
 
-/// Returns the end of `from..to` without the lines at its end that say nothing.
+/// Returns the end of `from..to` without trailing lines that have no content.
 fn end_of_content(lines: &[String], from: usize, to: usize) -> usize {
-    let silent = lines.get(from..to).map_or(0, |block| block.iter().rev().take_while(|line| is_silent(line)).count());
-    to.saturating_sub(silent)
+    let blank = lines.get(from..to).map_or(0, |block| block.iter().rev().take_while(|line| is_blank(line)).count());
+    to.saturating_sub(blank)
 }
 
-/// Returns a line `KEY: VALUE # comment` as the key with its colon, the value, and the comment with the space before it.
+/// Splits a line `KEY: VALUE # comment` into the key with its colon, the value, and the comment with the space before it.
 fn parts(line: &str) -> Option<(String, String, String)> {
     let line = line.trim_end();
     let colon = if let Some(quote) = line.trim_start().chars().next().filter(|c| matches!(c, '"' | '\'')) {
@@ -159,7 +160,7 @@ fn parts(line: &str) -> Option<(String, String, String)> {
     Some((head.to_owned(), value.trim().to_owned(), format!("{gap}{tail}")))
 }
 
-/// Returns where a comment begins: at a `#` after a space, outside quotes.
+/// Returns the start of a comment: a `#` after a space, outside quotes.
 fn comment_at(text: &str) -> Option<usize> {
     let (mut quote, mut before) = (None, ' ');
     for (at, c) in text.char_indices() {
@@ -192,7 +193,7 @@ fn is_word(text: &str) -> bool {
         && !matches!(word.as_str(), "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n")
 }
 
-/// Returns a value as one line of YAML: JSON is, and words go without quotes.
+/// Formats a value as one line of YAML: as JSON, with words unquoted.
 fn written(value: &Value) -> String {
     match value {
         Value::String(text) if is_word(text) => text.clone(),

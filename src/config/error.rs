@@ -1,11 +1,11 @@
-//! Why a configuration is not taken.
+//! Errors of a configuration.
 
 use std::fmt;
 
 use super::key::Key;
 use super::origin::Origin;
 
-/// Why a configuration is not taken.
+/// The error for an invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A file is not valid YAML.
@@ -16,12 +16,12 @@ pub enum ConfigError {
         /// The message of the parser, on one line.
         why: String,
     },
-    /// A key holds what it cannot.
+    /// A key has an invalid value.
     #[error("{origin}: {bad}")]
     Value {
         /// The source of the value.
         origin: Origin,
-        /// Which key, what it holds, and what is allowed.
+        /// The key, its value, and the allowed values.
         bad: BadValue,
     },
     /// Values that conflict with each other.
@@ -29,12 +29,12 @@ pub enum ConfigError {
     Together {
         /// The source of the value that conflicts.
         origin: Origin,
-        /// The reason, and what to do.
+        /// The reason, and a remedy.
         why: String,
     },
 }
 
-/// A key that holds what it cannot.
+/// A key with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadValue {
     /// The key.

@@ -1,4 +1,4 @@
-//! Keys: the way from the top of a configuration to a value.
+//! Keys: paths from the top of a configuration to a value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,12 +26,12 @@ impl Key {
         Self(names)
     }
 
-    /// Returns the names on the way.
+    /// Returns the names of the path.
     pub fn names(&self) -> &[String] {
         &self.0
     }
 
-    pub(super) fn holds(&self, other: &Self) -> bool {
+    pub(super) fn contains(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
 }
@@ -89,11 +89,11 @@ impl FromStr for Key {
     }
 }
 
-/// A key that there is not.
+/// The error for an unknown key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown key `{key}`{hint}")]
 pub struct BadKey {
-    /// As it was asked for.
+    /// The key as it was requested.
     pub key: String,
     /// A suggestion that follows the key in the message; may be empty.
     pub hint: String,
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_read_as_they_are_shown() {
+    fn displayed_keys_parse_back() {
         for (shown, names) in [
             ("agent", vec!["agent"]),
             ("limits.turns", vec!["limits", "turns"]),

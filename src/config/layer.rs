@@ -1,4 +1,4 @@
-//! Layers: what one file says, or the environment.
+//! Layers: the values of one file, or of the environment.
 
 use serde_json::Value;
 
@@ -22,15 +22,15 @@ fn is_meant_as_permissions(key: &str) -> bool {
 }
 
 impl Layer {
-    /// Reads a file; an empty one says nothing.
+    /// Parses a file; an empty one is an empty layer.
     ///
     /// # Errors
-    /// When it is not YAML, a key holds what it cannot, or a key is meant as permissions, which only agent files and options give.
-    /// Any other unknown key is a warning.
+    /// When it is not YAML, a key has an invalid value, or an unknown key seems to set permissions, which only agent files
+    /// and options can. Any other unknown key is a warning.
     pub fn file(origin: Origin, text: &str) -> Result<Self, ConfigError> {
         let value = yaml(text).map_err(|why| ConfigError::Yaml { origin: origin.clone(), why })?;
         let mut found = Shape::whole()
-            .part(&Key::whole(), value)
+            .parse(&Key::whole(), value)
             .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
         if let Some((key, _)) = found.unknown.iter().find(|(key, _)| is_meant_as_permissions(&key.to_string())) {
             let why = format!("`{key}` would have no effect: use `permissions` of an agent file, `--allow` or `--ask`");
@@ -51,10 +51,10 @@ impl Layer {
         Ok(Self { values, warnings })
     }
 
-    /// Reads the variables `SUBTEND_*` among `all`; one that is empty says nothing.
+    /// Reads the variables `SUBTEND_*` among `all`; empty ones are ignored.
     ///
     /// # Errors
-    /// When one holds what its key cannot. One that there is not is a warning.
+    /// When a variable has an invalid value. An unknown variable is a warning.
     pub fn variables<N: AsRef<str>, V: AsRef<str>>(all: impl IntoIterator<Item = (N, V)>) -> Result<Self, ConfigError> {
         let leaves = Shape::whole().leaves();
         let known: Vec<_> = leaves.into_iter().map(|(key, leaf)| (variable::name(&key), key, leaf)).collect();
@@ -72,7 +72,7 @@ impl Layer {
                 continue;
             };
             let found = leaf
-                .part(key, variable::value(*leaf, text))
+                .parse(key, variable::value(*leaf, text))
                 .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
             layer.values.extend(found.values.into_iter().map(|(key, value)| (key, value, origin.clone())));
         }
@@ -84,7 +84,7 @@ pub(super) fn yaml(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     serde_saphyr::from_str_with_options::<Option<Value>>(text, options).map(Option::unwrap_or_default).map_err(
         |error| {
-            // The other messages of the library name its own options.
+            // Other formatters of the library mention its own options.
             let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
             message.split_whitespace().collect::<Vec<_>>().join(" ")
         },

@@ -1,4 +1,4 @@
-//! A configuration put together from its layers.
+//! A configuration merged from its layers.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::{Config, reach, variable};
 
 pub(super) mod check;
 
-/// A configuration, with who said what.
+/// A configuration, with the origin of each value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The effective configuration.
@@ -35,26 +35,27 @@ pub struct Setting {
     pub value: Value,
     /// Its source.
     pub origin: Origin,
-    /// The variable of the environment that says it too, if there is one.
+    /// Environment variable that can set it, if there is one.
     pub variable: Option<String>,
 }
 
-/// The model of sessions whose agent names none.
+/// The model of sessions whose agent does not name one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefaultModel {
     /// No source names one.
     Unsaid,
-    /// A model, or several with commas between.
+    /// A model, or several separated by commas.
     Model(Text),
     /// A pool.
     Pool(Text),
 }
 
 impl Loaded {
-    /// Puts layers together: of two that say the same key, the stronger counts, and of equally strong ones the later.
+    /// Merges layers. The value of a key comes from the origin with the highest precedence, or from the later one of equal
+    /// precedence.
     ///
     /// # Errors
-    /// When values do not go together: a pool that is named and not there, say.
+    /// When values conflict, for example if a named pool does not exist.
     pub fn of(layers: impl IntoIterator<Item = Layer>) -> Result<Self, ConfigError> {
         let (mut entries, mut warnings) = (Vec::new(), Vec::new());
         for layer in layers {
@@ -69,7 +70,7 @@ impl Loaded {
         };
         let mut tree = serde_json::to_value(Config::default()).map_err(unreadable)?;
         for (key, value, _) in &entries {
-            place(&mut tree, key.names(), value.clone());
+            insert(&mut tree, key.names(), value.clone());
         }
         let config: Config = serde_json::from_value(tree).map_err(unreadable)?;
         let values = settings(&config, &entries).map_err(unreadable)?;
@@ -79,16 +80,16 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Returns who said the value of `key`, the first of those below it, or the whole value in which it lies.
+    /// Returns the origin of `key`: of its value, of the first value below it, or of the value that contains it.
     pub fn origin(&self, key: &Key) -> Origin {
-        let found = self.values.iter().find(|setting| key.holds(&setting.key) || setting.key.holds(key));
+        let found = self.values.iter().find(|setting| key.contains(&setting.key) || setting.key.contains(key));
         found.map_or(Origin::Default, |setting| setting.origin.clone())
     }
 
-    /// Returns the source of each entry of the map `key`: one pass over the values, of which a file may bring thousands.
+    /// Returns the origin of each entry of the map `key`, in one pass over the values, since a file may have thousands.
     pub fn origins(&self, key: &Key) -> BTreeMap<String, Origin> {
         let at = key.names().len();
-        let below = self.values.iter().filter(|setting| key.holds(&setting.key));
+        let below = self.values.iter().filter(|setting| key.contains(&setting.key));
         let mut found = BTreeMap::new();
         for setting in below {
             let Some(name) = setting.key.names().get(at) else { continue };
@@ -97,34 +98,35 @@ impl Loaded {
         found
     }
 
-    /// Returns the values at and below `key`, with their sources. A key without value and default is null.
+    /// Returns the values at and below `key`, with their origins. A key without value and default is null.
     ///
     /// # Errors
-    /// [`BadKey`] where there is no such key, with what was probably meant.
+    /// [`BadKey`] if the key is unknown, with a suggestion.
     pub fn at(&self, key: &Key) -> Result<Vec<Setting>, BadKey> {
         Shape::whole().at(key)?;
-        let below: Vec<_> = self.values.iter().filter(|setting| key.holds(&setting.key)).cloned().collect();
+        let below: Vec<_> = self.values.iter().filter(|setting| key.contains(&setting.key)).cloned().collect();
         if !below.is_empty() {
             return Ok(below);
         }
-        // It lies in a value that is settled whole, or in none.
+        // The key is inside of a value that is resolved as a whole, or has no value.
         let within = |whole: &Setting| {
             let rest = key.names().get(whole.key.names().len()..)?;
             let value =
                 rest.iter().try_fold(&whole.value, |value, name| value.get(name)).filter(|value| !value.is_null())?;
             Some((value.clone(), whole.origin.clone()))
         };
-        let whole = self.values.iter().find(|setting| setting.key.holds(key));
+        let whole = self.values.iter().find(|setting| setting.key.contains(key));
         let (value, origin) = whole.and_then(within).unwrap_or((Value::Null, Origin::Default));
         Ok(vec![Setting { key: key.clone(), value, origin, variable: None }])
     }
 
-    /// Returns the model of sessions whose agent names none: that which was said more strongly, where a model and a pool were.
+    /// Returns the model of sessions whose agent does not name one. If both a model and a pool are set, the origin with
+    /// higher precedence decides.
     pub fn default_model(&self) -> DefaultModel {
         let rank = |name| self.origin(&Key::from(["llm", name])).rank();
-        let over = rank("model") > rank("default_pool");
+        let prefers_model = rank("model") > rank("default_pool");
         match (&self.config.llm.model, &self.config.llm.default_pool) {
-            (Some(model), pool) if over || pool.is_none() => DefaultModel::Model(model.clone()),
+            (Some(model), pool) if prefers_model || pool.is_none() => DefaultModel::Model(model.clone()),
             (_, Some(pool)) => DefaultModel::Pool(pool.clone()),
             (_, None) => DefaultModel::Unsaid,
         }
@@ -132,19 +134,19 @@ impl Loaded {
 }
 
 impl Key {
-    /// Returns the value that `text` says for this key, as `subtend.yaml` would say it.
+    /// Parses `text` as the value of this key in `subtend.yaml`.
     ///
     /// # Errors
-    /// [`BadKey`] where there is no such key; [`BadValue`] in it where the text says what the key cannot hold.
+    /// [`BadKey`] if the key is unknown; the inner [`BadValue`] if the value is invalid.
     pub fn value(&self, text: &str) -> Result<Result<Value, BadValue>, BadKey> {
         let here = Shape::whole().at(self)?;
         let items = match here.kind() {
             ShapeKind::Leaf => variable::value(here, text),
             ShapeKind::Table(_) | ShapeKind::Map(_) => super::layer::yaml(text).unwrap_or_else(|_| text.into()),
         };
-        // A list may be written as YAML has it too.
+        // A list may also be written in YAML.
         let items = if text.trim_start().starts_with('[') { super::layer::yaml(text).unwrap_or(items) } else { items };
-        let unknown = here.part(self, items.clone()).map(|found| found.unknown.into_iter().next());
+        let unknown = here.parse(self, items.clone()).map(|found| found.unknown.into_iter().next());
         Ok(match unknown {
             Err(bad) => Err(bad),
             Ok(Some((key, _))) => {
@@ -156,7 +158,7 @@ impl Key {
     }
 }
 
-fn place(tree: &mut Value, names: &[String], value: Value) {
+fn insert(tree: &mut Value, names: &[String], value: Value) {
     let Some((name, rest)) = names.split_first() else {
         *tree = value;
         return;
@@ -165,14 +167,14 @@ fn place(tree: &mut Value, names: &[String], value: Value) {
         *tree = Value::Object(Map::new());
     }
     if let Value::Object(map) = tree {
-        place(map.entry(name.clone()).or_insert(Value::Null), rest, value);
+        insert(map.entry(name.clone()).or_insert(Value::Null), rest, value);
     }
 }
 
 fn settings(config: &Config, values: &[(Key, Value, Origin)]) -> Result<Vec<Setting>, serde_json::Error> {
     let (tree, mut settings) = (serde_json::to_value(config)?, Vec::new());
     list(Shape::whole(), &Key::whole(), &tree, &mut settings);
-    // The last of a key counts.
+    // The last value of a key wins.
     let last: BTreeMap<&Key, &Origin> = values.iter().map(|(key, _, origin)| (key, origin)).collect();
     for setting in &mut settings {
         setting.origin = last.get(&setting.key).map_or(Origin::Default, |origin| (*origin).clone());
@@ -185,7 +187,7 @@ fn list(shape: Shape, key: &Key, value: &Value, settings: &mut Vec<Setting>) {
         |key: Key, value: &Value, variable| Setting { key, value: value.clone(), origin: Origin::Default, variable };
     match (shape.kind(), value) {
         (ShapeKind::Table(_), Value::Object(map)) => {
-            for (name, field) in shape.names().into_iter().filter_map(|name| Some((name, shape.below(name)?))) {
+            for (name, field) in shape.names().into_iter().filter_map(|name| Some((name, shape.field(name)?))) {
                 list(field, &key.with(name), map.get(name).unwrap_or(&Value::Null), settings);
             }
         }

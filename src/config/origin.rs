@@ -15,12 +15,12 @@ pub enum Origin {
     User(PathBuf),
     /// The file of the workspace.
     Project(PathBuf),
-    /// A variable of the environment, by its name.
+    /// An environment variable, by its name.
     Variable(String),
 }
 
 impl Origin {
-    /// Returns its precedence: the greater one applies.
+    /// Returns its precedence; the higher one applies.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Default => 0,
@@ -45,7 +45,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            // A line break in a name could pose as a message of its own.
+            // A line break in a name could forge a message.
             Self::User(path) | Self::Project(path) => f.write_str(&on_one_line(&path.display().to_string())),
             Self::Variable(name) => write!(f, "${name}"),
         }
@@ -69,9 +69,9 @@ impl Serialize for Origin {
 /// A setting that has no effect, or a different one than it seems to have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// Where the value was set.
+    /// Origin of the value.
     pub origin: Origin,
-    /// The reason, and what to do.
+    /// The reason, and a remedy.
     pub message: String,
 }
 

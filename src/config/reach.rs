@@ -1,4 +1,4 @@
-//! Keys that the file of a workspace may set: it comes with a clone, and its author is not the person who runs it.
+//! Keys that the file of a workspace may set. The file may come with a clone, so its author is not trusted.
 
 use serde_json::Value;
 
@@ -9,56 +9,60 @@ use super::origin::Origin;
 /// The rights of a workspace's file over a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Set it.
+    /// The file may set it.
     Free,
-    /// Name models in it: of those that the person enables.
+    /// The file may name models that the user has enabled.
     Enabled,
-    /// Lower what the person's own file says, or set it where that says nothing.
+    /// The file may lower the value of the user's own file, or set it if that file does not.
     Lower,
-    /// Nothing: the person's own file, a variable or an option sets it.
+    /// Only the user's own file, a variable or an option may set it.
     Own,
 }
 
-/// Every key with what the file of a workspace may do with it, and why; one that ends with `.*` means all below it.
+/// Every key with the rights of a workspace's file, and the reason; `.*` at the end matches all keys below.
 pub const REACH: [(&str, Reach, &str); 23] = [
-    ("agent", Reach::Free, "chooses among agents; none does more than options of the command allow"),
+    ("agent", Reach::Free, "chooses among agents, whose permissions are limited by options of the command"),
     ("sessions.*", Reach::Free, "titles and summaries, by agents without tools"),
-    ("host.*", Reach::Own, "bounds of the process, in which sessions of other workspaces run too"),
-    ("llm.model", Reach::Enabled, "chooses who answers"),
-    ("llm.default_pool", Reach::Enabled, "chooses who answers"),
-    ("llm.pools.*", Reach::Enabled, "chooses who answers"),
-    ("llm.context_windows.*", Reach::Free, "bounds what one call sends"),
+    ("host.*", Reach::Own, "bounds of the process, which may run sessions of other workspaces"),
+    ("llm.model", Reach::Enabled, "chooses the model"),
+    ("llm.default_pool", Reach::Enabled, "chooses the model"),
+    ("llm.pools.*", Reach::Enabled, "chooses the model"),
+    ("llm.context_windows.*", Reach::Free, "limits the size of a call"),
     ("llm.output_tokens.*", Reach::Own, "a higher cap would spend more"),
-    ("subagents.enabled", Reach::Free, "children do no more than their parents"),
-    ("subagents.messages", Reach::Free, "agents of one tree write to each other, and approve nothing"),
-    ("tools.minion.options.model", Reach::Enabled, "chooses who answers"),
+    ("subagents.enabled", Reach::Free, "children have at most the permissions of their parents"),
+    ("subagents.messages", Reach::Free, "messages between agents of a tree, without approvals"),
+    ("tools.minion.options.model", Reach::Enabled, "chooses the model"),
     ("tools.minion.templates.*", Reach::Enabled, "a template may name a model"),
     ("tools.options.*", Reach::Enabled, "an option may name a model"),
-    ("tools.*", Reach::Free, "which tools start children, with which prompts; children do no more than their parents"),
+    (
+        "tools.*",
+        Reach::Free,
+        "tools and prompts for starting children, which have at most the permissions of their parents",
+    ),
     ("mcp.*", Reach::Own, "starts programs with your rights; a workspace names its servers in `.mcp.json`"),
-    ("remote_tools.*", Reach::Own, "what models may call, and what workers of other machines get"),
-    ("limits.tokens", Reach::Lower, "bounds what a run spends"),
-    ("limits.cost_micro", Reach::Lower, "bounds what a run spends"),
-    ("limits.wall_ms", Reach::Lower, "bounds what a run spends"),
-    ("limits.*", Reach::Free, "bounds within a run; `--limit` sets them for one call"),
-    ("shell.*", Reach::Own, "what commands get of your variables, and of the machine"),
-    ("web.*", Reach::Own, "which hosts of your network are reached, and who gets your searches"),
-    ("prices.*", Reach::Own, "a false price would lift a limit of money"),
+    ("remote_tools.*", Reach::Own, "decides about tools of models, and data that workers receive"),
+    ("limits.tokens", Reach::Lower, "limits the cost of a run"),
+    ("limits.cost_micro", Reach::Lower, "limits the cost of a run"),
+    ("limits.wall_ms", Reach::Lower, "limits the cost of a run"),
+    ("limits.*", Reach::Free, "limits within a run; `--limit` overrides them"),
+    ("shell.*", Reach::Own, "gives commands access to variables and resources"),
+    ("web.*", Reach::Own, "gives access to internal hosts, and receives your searches"),
+    ("prices.*", Reach::Own, "a wrong price would weaken a cost limit"),
 ];
 
 impl Reach {
-    /// Returns what the file of a workspace may do with `key`.
+    /// Returns the rights of a workspace's file over `key`.
     pub fn of(key: &Key) -> Self {
         let names = key.names().join(".");
         let holds = |pattern: &str| match pattern.strip_suffix('*') {
             Some(above) => names.starts_with(above),
             None => names == pattern,
         };
-        // A key without an entry has not been classified.
+        // A key without an entry is denied.
         REACH.iter().find(|(pattern, ..)| holds(pattern)).map_or(Self::Own, |(_, reach, _)| *reach)
     }
 
-    /// Returns the reach in words, for the guide.
+    /// Returns the right as text for the guide.
     pub fn words(self) -> &'static str {
         match self {
             Self::Free => "yes",
@@ -69,7 +73,7 @@ impl Reach {
     }
 }
 
-/// Refuses what the file of a workspace says of a key that is not its own to set.
+/// Refuses values of a workspace's file that it may not set.
 pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> {
     for (key, value, origin) in values.iter().filter(|(_, _, origin)| matches!(origin, Origin::Project(_))) {
         let why = match Reach::of(key) {
@@ -77,7 +81,7 @@ pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> 
             Reach::Own => "a workspace cannot set it: set it in your own file (`subtend config set --user`)".to_owned(),
             Reach::Lower => {
                 match bound(values, key).filter(|bound| value.as_u64().is_none_or(|value| value > *bound)) {
-                    Some(bound) => format!("a workspace can only lower it, and your own file says {bound}"),
+                    Some(bound) => format!("a workspace can only lower it, and your own file sets {bound}"),
                     None => continue,
                 }
             }
@@ -87,7 +91,7 @@ pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> 
     Ok(())
 }
 
-/// Returns what the person's own file says of `key`.
+/// Returns the value of `key` in the user's own file.
 fn bound(values: &[(Key, Value, Origin)], key: &Key) -> Option<u64> {
     let own = values.iter().rfind(|(of, _, origin)| of == key && matches!(origin, Origin::User(_)));
     own.and_then(|(_, value, _)| value.as_u64())
@@ -98,7 +102,7 @@ mod tests {
     use super::super::shape::Shape;
     use super::*;
 
-    /// A key that is added is judged before it can be used.
+    /// A new key must be classified before it can be used.
     #[test]
     fn every_key_has_an_entry() {
         let leaves: Vec<String> = Shape::whole().leaves().iter().map(|(key, _)| key.names().join(".")).collect();
@@ -113,16 +117,16 @@ mod tests {
             "tools.minion.templates.",
         ];
         for name in leaves.iter().map(String::as_str).chain(maps) {
-            let judged = REACH.iter().any(|(pattern, ..)| match pattern.strip_suffix('*') {
+            let is_classified = REACH.iter().any(|(pattern, ..)| match pattern.strip_suffix('*') {
                 Some(above) => name.starts_with(above),
                 None => name == *pattern,
             });
-            assert!(judged, "{name}");
+            assert!(is_classified, "{name}");
         }
     }
 
     #[test]
-    fn the_guide_has_the_table_of_the_code() {
+    fn guide_contains_the_table_of_rights() {
         let guide = include_str!("../guide/configuration.md");
         for (key, reach, why) in REACH {
             let row = format!("| `{key}` | {} | {why} |", reach.words());

@@ -1,4 +1,4 @@
-//! Tools whose calls workers answer.
+//! Configuration of remote tools, whose calls workers answer.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use subtend_session::ids::Text;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RemoteToolConfig {
-    /// For models: what the tool does, when to use it and when not.
+    /// Description for models: purpose, and when to use the tool.
     pub description: Text,
-    /// The JSON Schema of its arguments. Left out: any object.
+    /// JSON Schema of its arguments. Default: any object.
     pub input: Map<String, Value>,
-    /// The action that rules name, as `tool:NAME`; several tools may share one. Left out: with the name of the tool.
+    /// Action for permission rules, as `tool:NAME`; several tools may share one. Default: the name of the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Text>,
-    /// Whether a call may be repeated after its worker was lost. If not, its effects are unknown then.
+    /// True if a call may be repeated after its worker was lost. If false, the effects of such a call are unknown.
     pub idempotent: bool,
-    /// How long a worker may be silent before it counts as lost, in milliseconds.
+    /// Time in ms without a sign of life after which a worker counts as lost.
     #[schemars(range(min = 1_000, max = 600_000))]
     pub lease_ms: u64,
-    /// Time for a call with its wait for a worker, in milliseconds; `limits.tool_ms` applies too.
+    /// Time limit of a call in ms, including the wait for a worker; `limits.tool_ms` applies too.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1_000))]
     pub deadline_ms: Option<u64>,

@@ -1,4 +1,4 @@
-//! The JSON Schema of `subtend.yaml`: made from the types that it is read into, and what a file is checked by.
+//! The JSON Schema of `subtend.yaml`, generated from the types of the configuration. Files are checked against it.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -12,23 +12,23 @@ pub fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut schema: Value = settings.into_generator().into_root_schema_for::<Config>().into();
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
-    settle(&mut schema, Some(&defaults));
+    add_defaults(&mut schema, Some(&defaults));
     schema
 }
 
-/// Gives each value its default, and forbids keys that mean nothing. What a table's own default is says nothing besides.
-fn settle(node: &mut Value, default: Option<&Value>) {
+/// Adds the default of each value, and forbids unknown keys. Defaults of whole tables are removed as redundant.
+fn add_defaults(node: &mut Value, default: Option<&Value>) {
     let Value::Object(node) = node else { return };
     node.remove("default");
     if let Some(Value::Object(fields)) = node.get_mut("properties") {
         for (name, field) in fields.iter_mut() {
-            settle(field, default.and_then(|default| default.get(name)));
+            add_defaults(field, default.and_then(|default| default.get(name)));
         }
         node.entry("additionalProperties").or_insert(Value::Bool(false));
         return;
     }
     match node.get_mut("additionalProperties") {
-        Some(entry) => settle(entry, None),
+        Some(entry) => add_defaults(entry, None),
         None => {
             if let Some(default) = default.filter(|default| !default.is_null()) {
                 node.insert("default".to_owned(), default.clone());
@@ -37,51 +37,55 @@ fn settle(node: &mut Value, default: Option<&Value>) {
     }
 }
 
-/// Each limit with its description.
+/// Descriptions of all limits.
 const LIMITS: [(&str, &str); 33] = [
-    ("max_depth", "Subagents below subagents: a child at this depth is the last."),
-    ("live_runs", "Runs of subagents that work at the same time, in one tree; more wait."),
-    ("live_person_runs", "Runs that persons opened in branches of one tree, at the same time."),
-    ("spawns", "Subagents that one run may start, with all below it."),
-    ("turns", "Answers of a model in one run, where its agent says nothing."),
-    ("run_ms", "Working time of a subagent's run."),
-    ("queue_ms", "How long a subagent waits to begin."),
-    ("turn_ms", "One model call with all its attempts."),
-    ("first_byte_ms", "Silence of a model before its first sign of life."),
-    ("stall_ms", "Silence of a model between two signs of life."),
-    ("tool_ms", "One call of a tool."),
-    ("grace_ms", "Time that what is ended has to end by itself."),
-    ("attempts", "Attempts of one model call."),
-    ("backoff_ms", "The wait before a second attempt; it doubles with each."),
-    ("calls_per_answer", "Calls of tools in one answer."),
+    ("max_depth", "Maximum depth of subagents."),
+    ("live_runs", "Maximum number of concurrent runs of subagents in a tree; more are queued."),
+    ("live_person_runs", "Maximum number of concurrent runs that users opened in branches of a tree."),
+    ("spawns", "Maximum number of subagents that a run and its descendants may start."),
+    ("turns", "Maximum number of model answers in a run, unless its agent sets another one."),
+    ("run_ms", "Maximum working time of a subagent's run."),
+    ("queue_ms", "Maximum time for which a subagent waits for a slot."),
+    ("turn_ms", "Maximum time of a model call with all its attempts."),
+    ("first_byte_ms", "Maximum time until the first sign of life of a model."),
+    ("stall_ms", "Maximum time between two signs of life of a model."),
+    ("tool_ms", "Maximum time of a tool call."),
+    ("grace_ms", "Grace period of cancelled calls and runs."),
+    ("attempts", "Maximum number of attempts of a model call."),
+    ("backoff_ms", "Delay before the second attempt; it doubles with each further one."),
+    ("calls_per_answer", "Maximum number of tool calls in an answer."),
     (
         "argument_bytes",
-        "Arguments of all calls of one answer together; a call that does not fit is refused and not recorded.",
+        "Maximum size of the arguments of all calls of an answer; a call that exceeds it is refused and not recorded.",
     ),
-    ("local_calls", "Reading calls of one answer that run at the same time."),
-    ("queue", "Inputs that wait for one session."),
-    ("input_bytes", "One input."),
-    ("tool_result_bytes", "One result of a tool."),
-    ("result_bytes", "One subagent's answer, as its caller's model reads it."),
-    ("notices_bytes", "All answers of subagents that come to a model at once."),
-    ("recorded_bytes", "Text of answers, results and notices that one run records; above it the run ends."),
-    ("output_tokens", "Output tokens of one model call."),
+    ("local_calls", "Maximum number of concurrent read-only calls of an answer."),
+    ("queue", "Maximum number of queued inputs of a session."),
+    ("input_bytes", "Maximum size of an input."),
+    ("tool_result_bytes", "Maximum size of a tool result."),
+    ("result_bytes", "Maximum size of a subagent's answer in the context of its caller's model."),
+    ("notices_bytes", "Maximum size of all answers of subagents that a model receives at once."),
+    (
+        "recorded_bytes",
+        "Maximum size of answers, results and notices that a run records; the run ends when it exceeds it.",
+    ),
+    ("output_tokens", "Maximum number of output tokens of a model call."),
     (
         "compact_at",
-        "Percent of the model's context window at which old messages are summarised and hidden before the next call; 0 never. Where it is \
-         set, the window must be known; where it is not, 80 where the window is known.",
+        "Percentage of the model's context window at which old messages are summarised and hidden before the next call; 0 disables it. If it is \
+         set, the window must be known; if not, it is 80 for models whose window is known.",
     ),
-    ("tokens", "Tokens of a person's run and of all that it starts, in and out."),
-    ("cost_micro", "Money of a person's run and of all that it starts, in millionths of a US dollar."),
-    ("wall_ms", "Wall-clock time of a person's run."),
-    ("ask_ms", "How long a question waits for a person; then it is denied."),
-    ("check_ms", "How long a check waits for its task; the task continues."),
-    ("detached_ms", "Wall-clock time of a run without an owner, and working time of a background process."),
-    ("inherited_bytes", "Bytes that a branch may inherit from its origin."),
-    ("park", "Whether a run waits for the reset of a provider's usage limit; `off` fails at once."),
+    ("tokens", "Maximum number of input and output tokens of a user's run and its descendants."),
+    ("cost_micro", "Maximum cost of a user's run and its descendants, in millionths of a US dollar."),
+    ("wall_ms", "Maximum wall-clock time of a user's run."),
+    ("ask_ms", "Maximum time for which a call waits for an approval; then it is denied."),
+    ("check_ms", "Maximum time for which `check_task` waits; the task continues."),
+    ("detached_ms", "Maximum wall-clock time of a detached run, and of a background process."),
+    ("inherited_bytes", "Maximum number of bytes that a branch inherits from its origin."),
+    ("park", "`on`: a run waits for the reset of a provider's usage limit; `off`: it fails at once."),
 ];
 
-/// Returns the schema of limits: what may be given is found by trying, so that it cannot differ from what is taken.
+/// Returns the schema of limits. Allowed values are found by deserialising samples, so that the schema cannot differ from
+/// the parser.
 pub(super) fn limits(_: &mut SchemaGenerator) -> Schema {
     let mut fields = Map::new();
     if let Ok(Value::Object(all)) = serde_json::to_value(Limits::default()) {
@@ -96,17 +100,17 @@ pub(super) fn limits(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn limit(name: &str, about: &str) -> Value {
-    let takes = |value: Value| serde_json::from_value::<Limits>(json!({ (name): value })).ok();
-    if takes(json!("off")).is_some() {
+    let parses_as = |value: Value| serde_json::from_value::<Limits>(json!({ (name): value })).ok();
+    if parses_as(json!("off")).is_some() {
         return json!({"enum": ["on", "off", true, false], "description": about});
     }
-    let least = u32::from(takes(json!(0)).is_none_or(|limits| limits.check().is_err()));
+    let least = u32::from(parses_as(json!(0)).is_none_or(|limits| limits.check().is_err()));
     let mut number = Map::from_iter([("type".to_owned(), json!("integer")), ("minimum".to_owned(), json!(least))]);
-    if takes(json!(u64::MAX)).is_none() {
+    if parses_as(json!(u64::MAX)).is_none() {
         number.insert("maximum".to_owned(), json!(u32::MAX));
     }
     let mut limit = number;
-    if takes(Value::Null).is_some() {
+    if parses_as(Value::Null).is_some() {
         limit = Map::from_iter([("anyOf".to_owned(), json!([limit, {"const": "none"}]))]);
     }
     limit.insert("description".to_owned(), about.into());
@@ -115,12 +119,12 @@ fn limit(name: &str, about: &str) -> Value {
 
 /// The price of one model, in US dollars per million tokens.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "prices are read into the hub's own type; this says its form")]
+#[expect(dead_code, reason = "prices are parsed into another type; this one only defines the schema")]
 struct PriceForm {
-    /// Input, cached one aside.
+    /// Input without cached tokens.
     #[schemars(range(min = 0, max = 1_000_000))]
     input: f64,
-    /// Output, reasoning aside.
+    /// Output without reasoning tokens.
     #[schemars(range(min = 0, max = 1_000_000))]
     output: f64,
     /// Input read from a cache.
@@ -129,7 +133,7 @@ struct PriceForm {
     /// Input written to a cache.
     #[schemars(range(min = 0, max = 1_000_000))]
     cache_new: Option<f64>,
-    /// Reasoning; as output if not given.
+    /// Reasoning. Default: the price of output.
     #[schemars(range(min = 0, max = 1_000_000))]
     reasoning: Option<f64>,
 }
@@ -140,7 +144,7 @@ pub(super) fn prices(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// Returns the text of a schema as it is shipped: pretty, keys in the order of the alphabet, texts on one line.
+/// Formats a schema for files: pretty-printed, keys sorted, texts on one line.
 pub fn shipped(schema: &Value) -> String {
     let text = serde_json::to_string_pretty(&sorted(schema)).unwrap_or_default();
     text + "\n"
@@ -154,7 +158,7 @@ fn sorted(value: &Value) -> Value {
             Value::Object(entries.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect())
         }
         Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
-        // Where a line of our source ends means nothing to a reader.
+        // Line breaks come from the source code, and have no meaning.
         Value::String(text) => text.replace('\n', " ").into(),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other.clone(),
     }

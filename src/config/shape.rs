@@ -1,4 +1,4 @@
-//! The shape of a configuration, read from its schema: which keys there are, and what each may hold.
+//! The shape of a configuration, derived from its schema: known keys, and their allowed values.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ pub(super) enum ShapeKind {
 #[derive(Debug, Default)]
 pub(super) struct ConfigFindings {
     pub(super) values: Vec<(Key, Value)>,
-    /// Keys that mean nothing, with what was probably meant.
+    /// Unknown keys, with suggestions.
     pub(super) unknown: Vec<(Key, Option<String>)>,
 }
 
@@ -43,11 +43,11 @@ impl Shape {
         form::type_of(self.0)
     }
 
-    pub(super) fn below(self, name: &str) -> Option<Self> {
+    pub(super) fn field(self, name: &str) -> Option<Self> {
         form::below(self.0, name).map(Self)
     }
 
-    /// Returns the names of the keys that it knows, in the order of the alphabet.
+    /// Returns the names of its known keys, sorted.
     pub(super) fn names(self) -> Vec<&'static str> {
         let fields = self.0.get("properties").and_then(Value::as_object);
         let mut names: Vec<_> = fields.into_iter().flat_map(|fields| fields.keys().map(String::as_str)).collect();
@@ -58,7 +58,7 @@ impl Shape {
     pub(super) fn at(self, key: &Key) -> Result<Self, BadKey> {
         key.names().iter().try_fold(self, |here, name| {
             let bad = |hint| BadKey { key: key.to_string(), hint };
-            here.below(name).ok_or_else(|| match here.kind() {
+            here.field(name).ok_or_else(|| match here.kind() {
                 ShapeKind::Leaf => bad(format!(": its parent is {}", form::allowed(here.0))),
                 ShapeKind::Table(_) | ShapeKind::Map(_) if near(name, here.names()).is_some() => {
                     bad(hint(name, here.names()))
@@ -68,7 +68,7 @@ impl Shape {
         })
     }
 
-    /// Returns every value that has a key of its own, none that is below a key that users name.
+    /// Returns all values with fixed keys, without those in maps whose keys users choose.
     pub(super) fn leaves(self) -> Vec<(Key, Self)> {
         let mut leaves = Vec::new();
         self.gather(&Key::whole(), &mut leaves);
@@ -85,8 +85,8 @@ impl Shape {
         }
     }
 
-    /// Checks a value, and parts it into those that are settled by themselves. What is null says nothing.
-    pub(super) fn part(self, key: &Key, mut value: Value) -> Result<ConfigFindings, BadValue> {
+    /// Checks a value, and splits it into values that are resolved separately. Nulls are ignored.
+    pub(super) fn parse(self, key: &Key, mut value: Value) -> Result<ConfigFindings, BadValue> {
         let mut found = ConfigFindings::default();
         form::without_nulls(&mut value);
         if value.is_null() {
@@ -99,12 +99,12 @@ impl Shape {
             match misfit {
                 Misfit::Value { at, value, allowed } => return Err(bad(&at, value, allowed)),
                 Misfit::Unknown { at } => {
-                    let Some((name, above)) = at.split_last() else { continue };
-                    let table = above.iter().try_fold(self, |here, name| here.below(name));
+                    let Some((name, parents)) = at.split_last() else { continue };
+                    let table = parents.iter().try_fold(self, |here, name| here.field(name));
                     let suggestion = table.and_then(|table| near(name, table.names()));
                     found.unknown.push((of(&at), suggestion.map(str::to_owned)));
-                    let above = above.iter().try_fold(&mut value, |value, name| value.get_mut(name));
-                    above.and_then(Value::as_object_mut).map(|map| map.remove(name));
+                    let parents = parents.iter().try_fold(&mut value, |value, name| value.get_mut(name));
+                    parents.and_then(Value::as_object_mut).map(|map| map.remove(name));
                 }
             }
         }
@@ -112,7 +112,8 @@ impl Shape {
         Ok(found)
     }
 
-    /// A map that the user names is settled entry by entry; an entry that is a table is settled whole.
+    /// Splits a value. Entries of a map with user-chosen keys are resolved separately; an entry that is a table is resolved
+    /// as a whole.
     fn split(self, key: &Key, value: Value, found: &mut ConfigFindings) -> Result<(), BadValue> {
         match (self.kind(), value) {
             (ShapeKind::Table(fields), Value::Object(map)) => map.into_iter().try_for_each(|(name, value)| {
@@ -130,7 +131,7 @@ impl Shape {
                 found.values.push((key.clone(), Value::Null));
                 Ok(())
             }
-            // JSON Schema takes 2.0 for a whole number.
+            // JSON Schema accepts 2.0 as an integer.
             (_, value) if self.type_of() == "integer" && value.as_u64().is_none() => {
                 Err(BadValue { key: key.clone(), value: form::shown(&value), allowed: form::allowed(self.0) })
             }

@@ -29,7 +29,7 @@ fn warnings(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn variables_for_commands_are_the_persons_to_name() {
+fn shell_settings_are_read_from_the_users_file_only() {
     let text = "shell: {environment: [HTTPS_PROXY, \"AWS_*\"]}";
     let own = Loaded::of([user(text)]).unwrap();
     assert_eq!(own.config.commands().environment, ["HTTPS_PROXY".into(), "AWS_*".into()]);
@@ -44,7 +44,7 @@ fn variables_for_commands_are_the_persons_to_name() {
 }
 
 #[test]
-fn k25_nothing_said_is_task_alone_and_the_limits_of_the_hub() {
+fn k25_default_config_enables_task_and_default_limits() {
     let loaded = Loaded::of([]).unwrap();
     assert_eq!(loaded.config, Config::default());
     assert_eq!(loaded.config.limits, Limits::default());
@@ -69,7 +69,7 @@ fn titles_and_summaries_follow_configuration_or_provider() {
 }
 
 #[test]
-fn a_whole_file_is_read() {
+fn every_key_of_a_file_is_read() {
     let text = r#"
 agent: plan
 sessions: {titles: true}
@@ -170,30 +170,27 @@ prices:
 }
 
 #[test]
-fn an_engine_has_what_it_needs_and_nothing_else() {
+fn search_engine_requires_exactly_its_own_settings() {
     let layer = |text: &str| Layer::file(Origin::User("home/subtend.yaml".into()), text);
     let why = |text: &str| match layer(text).and_then(|layer| Loaded::of([layer])) {
         Err(error) => error.to_string(),
         Ok(loaded) => format!("taken: {:?}", loaded.config.web),
     };
-    for (web, says) in [
+    for (web, message) in [
         (
             "search: {engine: searxng}",
             "`web.search.engine`: is `searxng`, which needs an address: set `web.search.url`",
         ),
-        (
-            "search: {url: \"http://a\"}",
-            "`web.search.url`: is for `web.search.engine: searxng`: set that, or leave it out",
-        ),
+        ("search: {url: \"http://a\"}", "`web.search.url`: is for `web.search.engine: searxng`: set that, or omit it"),
         ("search: {engine: brave, url: \"http://a\"}", "`web.search.url`: is for `web.search.engine: searxng`"),
         ("search: {key_variable: KEY}", "`web.search.key_variable`: is for `web.search.engine: brave`"),
         ("search: {engine: google}", "`web.search.engine` is \"google\", and must be"),
     ] {
         let error = why(&format!("web: {{{web}}}"));
-        assert!(error.contains(says), "{web}: {error}");
+        assert!(error.contains(message), "{web}: {error}");
     }
     #[cfg(feature = "web")]
-    for (web, says) in [
+    for (web, message) in [
         ("internal_hosts: [\"http://a\"]", "`web.internal_hosts`: `http://a` is not a host"),
         (
             "search: {engine: searxng, url: \"ftp://a\"}",
@@ -205,7 +202,7 @@ fn an_engine_has_what_it_needs_and_nothing_else() {
         ),
     ] {
         let error = why(&format!("web: {{{web}}}"));
-        assert!(error.contains(says) && !error.contains("hunter2"), "{web}: {error}");
+        assert!(error.contains(message) && !error.contains("hunter2"), "{web}: {error}");
     }
 }
 
@@ -245,7 +242,7 @@ fn r8_variables_override_project_file_overrides_user_file() {
 }
 
 #[test]
-fn r8_the_variables_have_the_defaults_that_they_are_known_by() {
+fn r8_named_variables_have_documented_defaults() {
     let values = Loaded::of([]).unwrap().values;
     let default = |variable: &str| {
         values.iter().find(|one| one.variable.as_deref() == Some(variable)).map(|one| one.value.clone())
@@ -259,7 +256,7 @@ fn r8_the_variables_have_the_defaults_that_they_are_known_by() {
 }
 
 #[test]
-fn a_pool_a_price_and_a_profile_are_settled_whole() {
+fn pool_price_and_profile_are_resolved_as_a_whole() {
     let user = user(
         "llm: {pools: {a: [offline], b: [offline]}}\ntools: {spawn: {profiles: {p: {tools: [read], description: Old.}}}}",
     );
@@ -285,13 +282,13 @@ fn stronger_source_chooses_between_model_and_pool() {
     assert_eq!(chosen(vec![project(pools).unwrap(), variable]), model);
     assert_eq!(
         refused("llm: {default_pool: p, model: offline, pools: {p: [offline]}}"),
-        "w/subtend.yaml: `llm.default_pool`: it cannot be combined with `llm.model`: leave one out"
+        "w/subtend.yaml: `llm.default_pool`: it cannot be combined with `llm.model`: omit one of them"
     );
 }
 
 #[test]
 fn bad_value_error_names_file_key_value_and_range() {
-    for (text, says) in [
+    for (text, message) in [
         ("limits: {turns: many}", "`limits.turns` is \"many\", and must be a whole number from 1 to 4294967295"),
         ("limits: {park: sometimes}", "`limits.park` is \"sometimes\", and must be on or off"),
         ("limits: {turns: 0}", "`limits.turns` is 0, and must be a whole number from 1 to 4294967295"),
@@ -315,22 +312,22 @@ fn bad_value_error_names_file_key_value_and_range() {
             "llm: {default_pool: q, pools: {p: [offline]}}",
             "`llm.default_pool`: unknown pool `q`; pools under `llm.pools`: p",
         ),
-        ("llm: {pools: {p: []}}", "`llm.pools.p`: names 0 models: give from 1 to 16"),
-        ("llm: {pools: {p: [offline, offline]}}", "`llm.pools.p`: names `offline` twice: each is asked once"),
+        ("llm: {pools: {p: []}}", "`llm.pools.p`: names 0 models: it must have 1 to 16"),
+        ("llm: {pools: {p: [offline, offline]}}", "`llm.pools.p`: names `offline` twice: name each model once"),
     ] {
-        assert_eq!(refused(text), format!("w/subtend.yaml: {says}"), "{text}");
+        assert_eq!(refused(text), format!("w/subtend.yaml: {message}"), "{text}");
     }
     assert!(refused("llm: {model: gpt}").starts_with("w/subtend.yaml: `llm.model`: unknown model `gpt`"));
     assert!(refused("agent: A B").starts_with("w/subtend.yaml: `agent`: `A B` is not an agent's name"));
     assert!(refused("a: [").starts_with("w/subtend.yaml is not valid YAML: "));
     assert!(refused("a: 1\na: 2").starts_with("w/subtend.yaml is not valid YAML: "), "keys twice");
     let variable = Layer::variables([("SUBTEND_TIMEOUT_MS", "soon")]).unwrap_err().to_string();
-    let says = "$SUBTEND_TIMEOUT_MS: `limits.run_ms` is \"soon\", and must be a whole number of at least 1, or none";
-    assert_eq!(variable, says);
+    let message = "$SUBTEND_TIMEOUT_MS: `limits.run_ms` is \"soon\", and must be a whole number of at least 1, or none";
+    assert_eq!(variable, message);
 }
 
 #[test]
-fn unknown_keys_are_warned_of_with_a_suggestion() {
+fn unknown_key_is_a_warning_with_a_suggestion() {
     assert_eq!(
         warnings(
             "limts: {turns: 1}\nlimits: {truns: 1}\ntools: {spawn: {profiles: {p: {systm_prompt: x}}}}\nwhatever: 1"
@@ -366,7 +363,7 @@ fn empty_values_change_nothing() {
 }
 
 #[test]
-fn a_profile_that_cannot_be_used_is_refused_when_it_is_loaded() {
+fn profile_with_a_missing_file_is_refused_at_load() {
     let config = loaded("tools: {spawn: {profiles: {p: {system_prompt_file: GONE.md}}}}").config;
     let missing = |_: &str| Err("no such file".to_owned());
     assert_eq!(
@@ -438,7 +435,7 @@ fn edited(text: &str, key: &str, value: &str) -> Result<String, String> {
 }
 
 #[test]
-fn a_value_is_set_and_everything_else_stays_as_it_was_written() {
+fn set_changes_only_the_given_value() {
     let changed = |key: &str, value: &str, old: &str, new: &str| {
         assert!(WRITTEN.contains(old) || old.is_empty());
         let expected = if old.is_empty() { format!("{WRITTEN}{new}") } else { WRITTEN.replacen(old, new, 1) };
@@ -482,10 +479,10 @@ fn set_refuses_files_it_cannot_edit_by_line() {
         edited("limits: {turns: 5}\n", "limits.spawns", "2"),
         Err("the parent of the key is written on one line. Write `limits.spawns: 2` there by hand".into())
     );
-    // The anchor would be missing for its alias.
+    // The change would remove the anchor of an alias.
     let anchored = "agent: &a plan\nllm:\n  default_pool: *a\n";
-    let says = "one value of it cannot be changed without changing others. Write `agent: build` there by hand";
-    assert_eq!(edited(anchored, "agent", "build"), Err(says.into()));
+    let message = "one value of it cannot be changed without changing others. Write `agent: build` there by hand";
+    assert_eq!(edited(anchored, "agent", "build"), Err(message.into()));
     assert!(edited("a: [", "agent", "x").unwrap_err().starts_with("the file is not valid YAML"));
 }
 
@@ -525,24 +522,25 @@ fn m3_tool_options_merge_one_by_one_with_their_sources() {
 #[test]
 fn m3_minion_options_under_the_wrong_key_name_the_right_one() {
     let text = refused("tools: {options: {minion: {model: offline}}}");
-    let says = "w/subtend.yaml: `tools.options.minion.model`: the options of `minion` are under `tools.minion.options`";
-    assert!(text.starts_with(says), "{text}");
+    let message =
+        "w/subtend.yaml: `tools.options.minion.model`: the options of `minion` are under `tools.minion.options`";
+    assert!(text.starts_with(message), "{text}");
 }
 
-/// The default model would silently answer in its place.
+/// Otherwise the default model would silently answer instead.
 #[test]
 fn m8_unknown_model_for_minions_is_refused() {
     for model in ["nosuch/none", "pool:cheap"] {
         let text = refused(&format!("tools: {{minion: {{options: {{model: \"{model}\"}}}}}}"));
-        let says = format!("w/subtend.yaml: `tools.minion.options.model`: unknown model `{model}`");
-        assert!(text.starts_with(&says), "{text}");
+        let message = format!("w/subtend.yaml: `tools.minion.options.model`: unknown model `{model}`");
+        assert!(text.starts_with(&message), "{text}");
     }
     let pooled = "llm: {pools: {cheap: [offline]}}\ntools: {minion: {options: {model: \"pool:cheap\"}}}";
     assert_eq!(warnings(pooled), [""; 0]);
 }
 
 #[test]
-fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
+fn m10_templates_are_read_and_invalid_ones_are_refused() {
     let load = |text: &str| Loaded::of([project(&format!("tools: {{minion: {{templates: {text}}}}}")).unwrap()]);
     let text = "{reviewer: {message: 'Review {path}.', model: offline, enabledTools: [read], enableWeb: false}}";
     let template = MinionTemplate {
@@ -569,7 +567,7 @@ fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
 }
 
 #[test]
-fn d6_remote_tools_are_the_persons_to_declare() {
+fn d6_remote_tools_are_read_from_the_users_file_only() {
     let message = "remote_tools: {build: {description: Builds.}}";
     let why = "a workspace cannot set it: set it in your own file (`subtend config set --user`)";
     assert_eq!(refused(message), format!("w/subtend.yaml: `remote_tools.build`: {why}"));

@@ -1,4 +1,4 @@
-//! Variables of the environment: each value that has a key of its own has one.
+//! Environment variables: each value with a fixed key has one.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::shape::Shape;
 /// The prefix of all variables.
 pub(super) const PREFIX: &str = "SUBTEND_";
 
-/// Variables that say something else than a value of the configuration, by their beginnings.
+/// Prefixes of variables that are not part of the configuration.
 const OTHERS: [&str; 8] = ["DATA", "BASE_URL", "DRILL_", "FAULT", "PROVIDER_", "TEST_", "TRUST", "WORKER_"];
 
-/// Those with a name of their own, instead of one made of the key.
+/// Variables with a special name instead of one derived from the key.
 const NAMED: [(&str, &[&str]); 4] = [
     ("ENABLED", &["subagents", "enabled"]),
     ("MAX_CONCURRENT", &["limits", "live_runs"]),
@@ -21,11 +21,11 @@ const NAMED: [(&str, &[&str]); 4] = [
 
 pub(super) fn name(key: &Key) -> String {
     let named = NAMED.iter().find(|(_, names)| key.names() == *names);
-    let rest = named.map_or_else(|| made(key), |(name, _)| (*name).to_owned());
+    let rest = named.map_or_else(|| derived_name(key), |(name, _)| (*name).to_owned());
     format!("{PREFIX}{rest}")
 }
 
-fn made(key: &Key) -> String {
+fn derived_name(key: &Key) -> String {
     let mut name = String::new();
     for c in key.names().join("_").chars() {
         if c.is_ascii_uppercase() {
@@ -40,7 +40,7 @@ pub(super) fn is_other(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_none_or(|rest| OTHERS.iter().any(|other| rest.starts_with(other)))
 }
 
-/// Returns what a variable's text says; where it cannot be read as what it must be, the text itself, which the check refuses.
+/// Parses the text of a variable. A text of the wrong type is returned unchanged, and refused by the later check.
 pub(super) fn value(shape: Shape, text: &str) -> Value {
     let text = text.trim();
     let read = match shape.type_of() {

@@ -102,7 +102,7 @@ fn the_repository_chooses_among_enabled_providers_only() {
     user.file("subtend.yaml", "llm: {model: ollama/small}\n");
     let refused = run(&user, &[]);
     assert_eq!((refused.code, &*refused.out), (Some(2), ""), "{refused:?}");
-    assert!(refused.err.contains("`ollama/small` is of a provider that you have not enabled"), "{refused:?}");
+    assert!(refused.err.contains("`ollama/small` belongs to a provider that is not enabled"), "{refused:?}");
     // Enabled by the user, it is called: nothing listens here.
     let enabled =
         with(&user, ("OLLAMA_HOST", "127.0.0.1:1"), &["run", "--store", "memory", "--limit", "attempts=1", "hi"]);
@@ -119,8 +119,8 @@ fn the_repository_lifts_no_bound_and_names_no_server() {
     let attacks: [(&str, &str); 4] = [
         ("host: {slots: 4000}\n", "`host.slots`: a workspace cannot set it"),
         ("prices: {x: {input: 0, output: 0}}\n", "`prices.x`: a workspace cannot set it"),
-        ("limits: {tokens: none}\n", "`limits.tokens`: a workspace can only lower it, and your own file says 1000"),
-        ("limits: {tokens: 1001}\n", "`limits.tokens`: a workspace can only lower it, and your own file says 1000"),
+        ("limits: {tokens: none}\n", "`limits.tokens`: a workspace can only lower it, and your own file sets 1000"),
+        ("limits: {tokens: 1001}\n", "`limits.tokens`: a workspace can only lower it, and your own file sets 1000"),
     ];
     for (text, says) in attacks {
         user.file("subtend.yaml", text);

@@ -113,7 +113,7 @@ fn trust_of_a_host_is_none_of_other_directories() {
     for attack in attacks {
         let done = start(&user, &cloned, &[&["run", "--model", &model, "hi"], attack].concat()).done();
         assert!(!done.out.contains("mine answers"), "{attack:?}: {done:?}");
-        assert!(done.err.contains("ignored, which you have not trusted"), "{attack:?}: {done:?}");
+        assert!(done.err.contains("ignored: you have not trusted it"), "{attack:?}: {done:?}");
     }
     // The control: a directory that the person trusts.
     let trusted = start(&user, &cloned, &["trust", "--yes"]).done();

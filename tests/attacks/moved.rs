@@ -58,7 +58,7 @@ fn imported_session_has_the_rights_of_a_new_one() {
     assert!(
         done.err.ends_with(
             "their permissions are limited to those of a new session here: 1 session had more (fs.write allow → ask, net.fetch allow → ask, \
-             shell.run allow → ask); import into another store with --allow ACTION to leave them more\n"
+             shell.run allow → ask); to keep more, import into another store with --allow ACTION\n"
         ),
         "{done:?}"
     );
@@ -71,7 +71,7 @@ fn imported_session_has_the_rights_of_a_new_one() {
     // Control: the importer may keep its permissions; protected paths still ask.
     let done = import(&user, &wide, &ALL);
     assert!(
-        done.err.ends_with("their permissions are limited to those of a new session here; none of them had more\n"),
+        done.err.ends_with("their permissions are limited to those of a new session here; none had more\n"),
         "{done:?}"
     );
     plays(&user, &id, &wide, &calls("wide"));

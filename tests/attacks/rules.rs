@@ -11,7 +11,7 @@ fn rule_without_effect_is_refused() {
     for (option, rule, why) in [
         ("--allow", "fs.write=src/**,docs/**", "a comma does not separate patterns"),
         ("--ask", "fs.read=a,b", "a comma does not separate patterns"),
-        ("--allow", "net.fetch=https://*.rs/*", "`https://*.rs/*` names no single host"),
+        ("--allow", "net.fetch=https://*.rs/*", "`https://*.rs/*` is not limited to one host"),
         ("--ask", "net.fetch=evil.com", "`evil.com` matches no address"),
     ] {
         let refused = user.call(&["run", option, rule, "hi"]);

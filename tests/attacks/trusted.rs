@@ -30,7 +30,7 @@ fn answer(user: &User, model: &str, more: &[&str]) -> String {
     let done = call(user, &[&["run", "--store", "memory", "--model", model, "hi"], more].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
     // `--quiet` hides it no more than a pipe does.
-    assert_eq!(done.err.contains("ignored, which"), done.out.starts_with("general"), "{done:?}");
+    assert_eq!(done.err.contains("ignored: you have"), done.out.starts_with("general"), "{done:?}");
     done.out.trim().to_owned()
 }
 
@@ -92,15 +92,15 @@ fn listings_leave_an_untrusted_workspace_aside() {
     let (user, _) = cloned();
     for verb in [&["agents"][..], &["config", "show", "agent"], &["prompt", "general"]] {
         let done = call(&user, verb);
-        assert_eq!((done.code, done.err.contains("ignored, which")), (Some(0), true), "{done:?}");
+        assert_eq!((done.code, done.err.contains("ignored: you have")), (Some(0), true), "{done:?}");
         assert!(!done.out.contains("mine"), "{done:?}");
         let control = user.call(verb);
-        assert!(!control.err.contains("ignored, which"), "{control:?}");
+        assert!(!control.err.contains("ignored: you have"), "{control:?}");
     }
     assert!(user.call(&["agents"]).out.contains("mine"));
     let empty = User::new();
     let done = call(&empty, &["run", "--store", "memory", "hi"]);
-    assert_eq!((done.code, done.err.contains("ignored, which")), (Some(0), false), "{done:?}");
+    assert_eq!((done.code, done.err.contains("ignored: you have")), (Some(0), false), "{done:?}");
     // The first file of a workspace that the person writes by the command is their own.
     assert_eq!(call(&empty, &["config", "set", "agent", "plan"]).code, Some(0));
     let shown = call(&empty, &["config", "show", "agent"]);

@@ -51,10 +51,10 @@ fn failed(user: &User) -> String {
 fn x15_rollback_restores_files_with_the_words() {
     let user = User::new();
     let id = failed(&user);
-    says(&user.call(&["rollback", &id, "--files"]), 2, "use --yes to restore without asking");
+    says(&user.call(&["rollback", &id, "--files"]), 2, "Use --yes to restore without asking");
     assert!(!is_rolled_back(&user, &id));
     let output = user.call(&["rollback", &id]);
-    says(&output, 0, "what it changed in files stays\n2 files can be restored: `subtend rollback ");
+    says(&output, 0, "files that it changed stay as they are\n2 files can be restored: `subtend rollback ");
     assert_eq!(user.json(&["rollback", &id, "--json"])["restorable_files"], json!(2));
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
     let files = user.call(&["rollback", &id, "--files", "--yes"]);
@@ -94,7 +94,7 @@ fn x15_rollback_refuses_files_that_others_changed() {
     user.file("a.txt", "mine\n");
     let refused = user.call(&["rollback", &id, "--files", "--yes"]);
     let why =
-        "nothing is rolled back, and no file is restored: `a.txt` was changed by someone else since; leave out --files";
+        "nothing is rolled back, and no file is restored: `a.txt` was changed by someone else since; omit --files";
     says(&refused, 1, why);
     assert_eq!(
         (content(&user, "a.txt").as_deref(), content(&user, "new/b.txt").as_deref()),
@@ -123,9 +123,9 @@ fn x15_branch_restores_files_to_its_message() {
     let first = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["text"] == "first");
     let at = format!("{id}:{}", first.expect("an answer")["seq"]);
     let output = user.call(&["branch", &at]);
-    says(&output, 0, "2 files changed after that message, and can be restored by a branch with --files");
+    says(&output, 0, "2 files changed after that message; branch with --files to restore them");
     assert_eq!(content(&user, "a.txt").as_deref(), Some("two\n"));
-    says(&user.call(&["branch", &at, "--files"]), 2, "nothing is branched off: --files asks first");
+    says(&user.call(&["branch", &at, "--files"]), 2, "nothing is branched off: there is no terminal");
     let files = user.json(&["branch", &at, "--files", "--yes", "--json"]);
     assert_eq!(files["files"], json!(["a.txt", "b.txt"]));
     assert_eq!((content(&user, "a.txt").as_deref(), content(&user, "b.txt")), (Some("one\n"), None));

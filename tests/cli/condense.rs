@@ -45,7 +45,7 @@ fn g14_condensed_conversation_is_shown_and_undone() {
     assert!(people.contains("compacted, on request") && people.contains("Two questions were answered."), "{people}");
     let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
     let undone = user.call(&["condense", "--undo", &id]);
-    let says = format!("session {short}: the model sees again what the last compaction hid\n");
+    let says = format!("session {short}: the messages hidden by the last compaction are visible to the model again\n");
     assert_eq!((undone.code, undone.out), (Some(0), says));
     assert_eq!(without_service(compacted(&user, &id)), kinds(false, &["compacted", "compaction_undone"]));
     assert_eq!(user.json(&["usage", "--json", &id])["children"][0]["agent"], json!("compaction"));

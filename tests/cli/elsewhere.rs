@@ -68,8 +68,8 @@ fn a_session_of_another_directory_is_not_taken_up() {
     let (before, home, here) = (scene.shown(), scene.home(), scene.other.clone());
     let (home, here) = (home.display(), here.display());
     let says = format!(
-        "error: session {} belongs to {home}, and this is {here}: its agent would read and write the files here. Call it there \
-         (`cd {home}`, or `--workspace {home}`); `--here` lets it work in {here}, this time\n",
+        "error: session {} belongs to {home}, and this is {here}: its agent would read and write the files here. Run the \
+         command there (`cd {home}`, or `--workspace {home}`), or use `--here` to run it in {here} this time\n",
         scene.short,
     );
     for verb in scene.verbs() {
@@ -101,7 +101,7 @@ fn session_works_in_another_directory_when_the_flag_is_set() {
     }
     let new = scene.works(&["chat"], &["--here"]);
     assert_eq!((new.code, &*new.out), (Some(2), ""), "{new:?}");
-    assert!(new.err.contains("`--here` is for an existing session"), "{new:?}");
+    assert!(new.err.contains("`--here` needs an existing session"), "{new:?}");
     assert_eq!(scene.user.call(&["verify"]).code, Some(0));
 }
 
@@ -120,8 +120,8 @@ fn missing_workspace_error_names_a_remedy() {
     let (home, here) = (scene.home(), scene.other.display().to_string());
     std::fs::remove_dir_all(&home).expect("it is removed");
     let says = format!(
-        "error: session {} belongs to {}, which is not there any more, and this is {here}: its agent would read and write the \
-         files here. If you want that, `--here` lets it work in {here}, this time\n",
+        "error: session {} belongs to {}, which no longer exists, and this is {here}: its agent would read and write the \
+         files here. If you want that, use `--here` to run it in {here} this time\n",
         scene.short,
         home.display(),
     );

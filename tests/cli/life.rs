@@ -157,7 +157,7 @@ fn a_deleted_tree_is_in_no_listing_and_takes_nothing() {
     let talk = AnsweredChat::begun();
     let branch = talk.tells(&["branch", &talk.id]);
     let refused = talk.user.call(&["delete", &talk.id]);
-    assert!(refused.code == Some(2) && refused.err.contains("use --yes to delete without asking"), "{refused:?}");
+    assert!(refused.code == Some(2) && refused.err.contains("Use --yes to delete without asking"), "{refused:?}");
     assert_eq!(
         talk.user.json(&["sessions", "--all", "--json"]).as_array().expect("rows").len(),
         2,
@@ -210,7 +210,7 @@ fn tasks_and_usage_print_without_a_runtime() {
     assert_eq!(user.json(&["usage", child, "--json"])["parent"], json!(root));
     let text = user.call(&["usage", child]).out;
     assert!(
-        text.contains("begun              just now") && text.contains(&format!("parent             {root}")),
+        text.contains("created            just now") && text.contains(&format!("parent             {root}")),
         "{text}"
     );
     assert_eq!(user.json(&["approvals", "--json", "--all"]), json!([]));

@@ -69,7 +69,7 @@ fn a1_options_and_files_have_one_parser() {
             "fs.read={workspace}/**",
             "unknown placeholder `{workspace}`; paths are relative to the workspace: write `**`",
         ),
-        ("tool:weather", "no tool of the command needs `tool:weather`"),
+        ("tool:weather", "no tool needs `tool:weather`"),
     ] {
         for option in ["--allow", "--ask"] {
             let done = user.call(&["run", "--model", &model, option, rule, "hi"]);
@@ -122,7 +122,7 @@ fn a1_an_allow_of_a_directory_is_refused() {
     let model = user.script_named("done", "done");
     user.file("src/a.rs", "");
     let done = user.call(&["run", "--model", &model, "--allow", "fs.write=./src", "hi"]);
-    let says = "error: `src` is a directory, and an allow covers no more than the path that it names: write `src/**` (--allow \
+    let says = "error: `src` is a directory, and an allow rule covers only the exact path: write `src/**` (--allow \
                 fs.write=./src)\n";
     assert_eq!((done.code, &*done.err), (Some(2), says));
     assert_eq!(user.call(&["run", "--quiet", "--model", &model, "--ask", "fs.write=src", "hi"]).code, Some(0));
@@ -141,7 +141,7 @@ fn a7_permissions_are_refused_for_a_session_that_exists() {
         for option in ["--allow", "--ask"] {
             let done = user.call(&[&verb[..], &["--model", &model, option, "shell.run"]].concat());
             let says = format!(
-                "error: `{option} shell.run`: a session keeps the permissions that it was opened with; open another one with it \
+                "error: `{option} shell.run`: a session keeps the permissions that it was opened with; open another one with this rule \
                  (`subtend run {option} shell.run`)\n"
             );
             assert_eq!((done.code, &*done.err), (Some(2), &*says), "{verb:?}");
@@ -164,7 +164,7 @@ fn a11_a_limit_above_the_hosts_slots_is_refused_by_name() {
     assert_eq!((raised.code, &*raised.err), (Some(0), ""), "{raised:?}");
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let sent = user.call(&["send", &id, "--model", &model, "hi"]);
-    assert!(sent.err.contains("`live_runs` of 1000 counts as 256 here"), "{sent:?}");
+    assert!(sent.err.contains("limit `live_runs` of 1000 is lowered to the host's `slots`, 256"), "{sent:?}");
     let own = user.config().join("subtend/subtend.yaml");
     std::fs::create_dir_all(own.parent().expect("a folder")).expect("a folder");
     std::fs::write(own, "host: {slots: 2000, inbox: 8, events: 100, idle_ms: 1000}\n").expect("a file");

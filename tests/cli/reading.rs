@@ -193,7 +193,7 @@ fn a_transcript_shows_what_was_said_and_done() {
     for part in [
         "system prompt",
         "lines more (--full)",
-        "input of a person",
+        "input of the user",
         "\n  greet\n",
         "task",
         "Both read.",

@@ -21,7 +21,7 @@ fn agent_file_reaches_later_and_reloaded_sessions_of_a_host() {
     assert_eq!(opened.status, 201, "{opened:?}");
     let reload = || user.call(&["agents", "reload", &before]);
     let outputs = [reload(), reload()].map(|done| (done.code, done.out, done.err));
-    let expected = ["loaded again: added: critic\n", "loaded again: no agent changed\n"];
+    let expected = ["reloaded: added: critic\n", "reloaded: no agent changed\n"];
     assert_eq!(outputs, expected.map(|out| (Some(0), out.to_owned(), String::new())));
     let sent = user.call(&["send", &before, "--agent", "critic", "Look."]);
     assert_eq!((sent.code, &*sent.out), (Some(0), "Hello.\n"), "{sent:?}");

@@ -35,7 +35,7 @@ fn m10_rollback_marks_a_failed_run_and_the_session_continues() {
     let (user, model, id) = failed();
     let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
     let done = user.call(&["rollback", &id]);
-    let says = format!("session {short}: run 2 is rolled back; what it changed in files stays\n");
+    let says = format!("session {short}: run 2 is rolled back; files that it changed stay as they are\n");
     assert_eq!((done.code, done.out, done.err.as_str()), (Some(0), says, ""));
     let again = user.json(&["rollback", "--json", "--run", "2", &short]);
     assert_eq!(again, json!({"session": id, "run": 2, "rolled_back": true}));
@@ -53,7 +53,7 @@ fn m10_rollback_marks_a_failed_run_and_the_session_continues() {
     assert_eq!(shown(&user, &id), expected);
     let people = user.call(&["show", &id]).out;
     assert_eq!(people.matches(" · rolled back").count(), 2, "{people}");
-    assert!(people.contains("run 2 is rolled back: no model is given what it said from here on"), "{people}");
+    assert!(people.contains("run 2 is rolled back: its messages are hidden from the model from here on"), "{people}");
     let sent = user.call(&["send", "--quiet", "--model", &model, &id, "continue"]);
     assert_eq!((sent.code, sent.out.as_str()), (Some(0), "2: continue\n"), "the model is not given run 2: {sent:?}");
     assert_eq!(user.call(&["verify"]).code, Some(0));

@@ -51,7 +51,7 @@ fn h1_reading_commands_show_what_runs_in_another_process() {
         assert!(!user.call(&[verb, &id]).out.contains("last process"), "it runs in a process that has the store");
     }
     let doctor = user.call(&["doctor"]).out;
-    assert!(doctor.contains(&format!("process {} has the store", run.pid())), "{doctor}");
+    assert!(doctor.contains(&format!("process {} hosts the store", run.pid())), "{doctor}");
     run.signal("INT");
     assert_eq!(run.done().code, Some(130));
 }
@@ -167,7 +167,7 @@ fn h9_follower_gets_the_end_of_a_run_whose_host_is_gone() {
     run.done();
     let done = follower.done();
     assert_eq!(done.code, Some(3), "{done:?}");
-    assert!(done.err.contains("the host of the store ended before the run did"), "{done:?}");
+    assert!(done.err.contains("the host of the store ended before the run:"), "{done:?}");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn h1_foreground_host_stays_until_runs_of_others_end() {
     assert_eq!(other.done().code, Some(130));
     let done = run.done();
     assert_eq!(done.code, Some(130), "{done:?}");
-    assert!(done.err.contains("1 run in flight here: this process stays"), "{done:?}");
+    assert!(done.err.contains("waiting for 1 run hosted by this process"), "{done:?}");
 }
 
 #[test]

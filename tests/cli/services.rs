@@ -97,7 +97,7 @@ fn g11_close_says_why_a_summary_failed() {
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.out.contains("is closed"), "{done:?}");
     let why = "cannot summarise the session: its run failed: ";
-    let again = format!(" (`subtend summary {short}` tries again)");
+    let again = format!(" (retry with `subtend summary {short}`)");
     assert!(done.err.contains(why) && done.err.contains("script") && done.err.contains(&again), "{done:?}");
     let bad = call(&user, true, &["close", &id, "--model", "nosuch/nothing"]);
     assert!(bad.code == Some(0) && bad.err.contains("no summary: "), "{bad:?}");
@@ -146,7 +146,10 @@ fn ctrl_c_stops_a_summary_and_sets_the_exit_code() {
     assert!(text.contains("is closed"), "{text}");
     close.signal("INT");
     let done = close.done();
-    assert!(done.code == Some(130) && done.err.contains("no summary: it was cancelled (`subtend summary "), "{done:?}");
+    assert!(
+        done.code == Some(130) && done.err.contains("no summary: it was cancelled (retry with `subtend summary "),
+        "{done:?}"
+    );
     assert_eq!(shown(&user, &id).1, Value::Null);
 }
 

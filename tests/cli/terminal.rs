@@ -313,7 +313,7 @@ fn controls_and_lines_apply_to_the_regenerated_answer() {
         chat.types("/regenerate\r");
         chat.until("already being regenerated");
         chat.types("hello\r");
-        chat.until("send the line when it is complete");
+        chat.until("wait until it is complete");
         chat.until("> hello"); // it is on the line still
         if stop.starts_with('/') {
             chat.types("\u{15}");
@@ -415,7 +415,7 @@ fn a8_delete_of_an_unknown_id_names_it_first() {
     let done = user.call(&["delete", &id]);
     assert_eq!(done.code, Some(2), "{done:?}");
     assert!(
-        done.err.contains("nothing is deleted: delete asks first, and no terminal can answer; use --yes"),
+        done.err.contains("nothing is deleted: there is no terminal to confirm the deletion. Use --yes"),
         "{done:?}"
     );
 }
@@ -433,7 +433,7 @@ fn a8_delete_names_what_the_parent_keeps() {
     for (session, keeps) in [(&made, true), (&id, false)] {
         let mut typing = Typing::at_terminal(&user, &["delete", session]);
         let shown = typing.until("Delete? [y/N]");
-        assert_eq!(shown.contains("The session above keeps the answer that was regenerated here."), keeps, "{shown}");
+        assert_eq!(shown.contains("The parent session keeps the answer that was regenerated here."), keeps, "{shown}");
         typing.types("n\n");
         typing.ends();
     }
@@ -450,11 +450,11 @@ fn an_untrusted_workspace_is_asked_about_once() {
     let mut first = untrusted(&run);
     assert!(first.until("Use it? [y/N]").contains("agent mine: Works for the repository."));
     first.types("n\n");
-    first.until("ignored, which");
+    first.until("ignored: you have");
     assert_eq!(first.ends().0, Some(0));
     let (code, second) = untrusted(&run).ends();
     assert_eq!(
-        (code, second.contains("Use it?"), second.contains("ignored, which")),
+        (code, second.contains("Use it?"), second.contains("ignored: you have")),
         (Some(0), false, true),
         "{second}"
     );
@@ -464,5 +464,9 @@ fn an_untrusted_workspace_is_asked_about_once() {
     trust.until("is trusted");
     assert_eq!(trust.ends().0, Some(0));
     let (code, third) = untrusted(&run).ends();
-    assert_eq!((code, third.contains("Use it?"), third.contains("ignored, which")), (Some(0), false, false), "{third}");
+    assert_eq!(
+        (code, third.contains("Use it?"), third.contains("ignored: you have")),
+        (Some(0), false, false),
+        "{third}"
+    );
 }

@@ -68,8 +68,8 @@ fn input_queued_at_ctrl_c_is_reported_resumed_or_removed() {
     let (name, input) = (&left.short, left.input.as_str().expect("an id"));
     assert_eq!(left.sent.code, Some(130), "{:?}", left.sent);
     let says = format!(
-        "the input was not taken and waits in session {name}: `subtend continue {name}` runs it, `subtend queue {name} \
-         remove {input}` takes it back\n"
+        "the input was not taken and is queued in session {name}: run it with `subtend continue {name}`, or remove it with `subtend queue {name} \
+         remove {input}`\n"
     );
     assert!(left.sent.err.contains(&says), "{:?}", left.sent);
     let rows = json!([{ "id": input, "kind": "user", "lane": "send", "taken_at": "run", "text": "and this", "metadata": null }]);
@@ -118,8 +118,9 @@ fn interrupt_is_refused_and_cancel_works_with_queued_input() {
     let name = &left.short;
     let done = left.user.call(&["interrupt", &left.id]);
     let says = format!(
-        "error: 1 input waits in session {name}: the first would be taken at once, and no agent works in this process; \
-         `subtend queue {name} clear` removes the queued inputs, `subtend cancel {name}` ends the run and leaves it\n"
+        "error: cannot interrupt session {name}: 1 input is queued, and the run would take the next one at once, but this \
+         process does not run agents. Remove them with `subtend queue {name} clear`, or end the run with `subtend cancel \
+         {name}`\n"
     );
     assert_eq!((done.code, &*done.out), (Some(1), ""), "{done:?}");
     assert!(done.err.ends_with(&says), "{done:?}");
@@ -233,6 +234,9 @@ fn k26_message_waits_when_ctrl_c_ends_the_owned_run() {
     sent.until(|event| event["record"]["input_accepted"].is_object());
     sent.signal("INT");
     let done = sent.done();
-    assert!(done.code == Some(130) && done.err.contains("the input was not taken and waits in session"), "{done:?}");
+    assert!(
+        done.code == Some(130) && done.err.contains("the input was not taken and is queued in session"),
+        "{done:?}"
+    );
     assert_eq!(user.json(&["queue", &child, "--json"])[0]["text"], json!("and this"));
 }

@@ -78,7 +78,7 @@ fn r13_listing_and_doctor_say_what_the_web_is() {
     let listed: serde_json::Value = serde_json::from_str(&listed.out).expect("JSON");
     assert_eq!(listed["web"], json!(["`web_search` asks Brave", "`fetch` may also reach wiki.example"]));
     let listed = user.json(&["tools", "list", "--json"]);
-    let unset = "`web_search` is not offered: BRAVE_API_KEY is not set, which holds the key of Brave";
+    let unset = "`web_search` is not offered: the variable BRAVE_API_KEY with the key of Brave is not set";
     assert_eq!(listed["web"][0], json!(unset));
     let doctor = user.call(&["doctor", "--store", "memory"]);
     assert!(doctor.out.contains(&format!("web: {unset}; `fetch` may also reach wiki.example")), "{doctor:?}");

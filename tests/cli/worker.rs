@@ -110,7 +110,7 @@ fn d6_worker_answers_calls_by_programs_and_ends_in_order() {
     one.signal("TERM");
     let ended = one.done();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.err.contains("done after") && ended.err.contains("the worker ends"), "{ended:?}");
+    assert!(ended.err.contains("done after") && ended.err.contains("the worker has ended"), "{ended:?}");
     let paid = paid.done();
     assert_eq!((paid.code, &*paid.out), (Some(0), "It said: {\"of\":7}\npay 1 unset\n"), "{paid:?}");
     // A failure is the model's to read.
@@ -329,7 +329,7 @@ fn d6_worker_that_can_answer_nothing_is_refused() {
     let cases: [(&[&str], i32, &str); 6] = [
         (&["--host", &url, "--tool", "pay=true"], 2, "a token is missing"),
         (&["--host", "ftp://a", "--token-file", &file, "--tool", "pay=true"], 2, "`--host ftp://a`"),
-        (&["--host", &url, "--token-file", &file, "--tool", "pay"], 2, "give the name of a tool and a command"),
+        (&["--host", &url, "--token-file", &file, "--tool", "pay"], 2, "write NAME=COMMAND"),
         (&["--host", &url, "--token-file", &file, "--tool", "pya=true"], 1, "did you mean `pay`?"),
         (&["--host", &url, "--token-file", &read, "--tool", "pay=true"], 1, "the token may read, and this needs work"),
         (

@@ -90,7 +90,7 @@ fn x14_person_sees_and_merges_what_a_child_changed() {
     let diff = user.call(&["worktree", "diff", id]);
     assert!(diff.out.contains("-two\n+TWO\n") && diff.out.contains("+++ b/new.txt"), "{diff:?}");
     let output = user.call(&["worktree", "merge", id]);
-    assert!(output.code == Some(2) && output.err.contains("use --yes to do it without asking"), "{output:?}");
+    assert!(output.code == Some(2) && output.err.contains("Use --yes to do it without asking"), "{output:?}");
     assert_eq!(content(&user, "new.txt"), None);
     let merged = user.call(&["worktree", "merge", id, "--yes"]);
     assert_eq!((merged.code, &*merged.out), (Some(0), "merged 2 files\n"), "{merged:?}");
@@ -187,7 +187,7 @@ fn x14_doctor_lists_worktrees_without_a_session() {
     let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
     std::fs::remove_dir_all(user.data().join("redb")).expect("a store");
     run(&user, &user.script(&json!({"rules": [{"agent": "*", "steps": [{"text": "hello"}]}]}).to_string()));
-    assert_eq!(doctor(&user), [format!("1 worktree; of no session: {id}")]);
+    assert_eq!(doctor(&user), [format!("1 worktree; without a session: {id}")]);
     assert_eq!(user.call(&["worktree", "discard", &id, "--yes"]).code, Some(0));
     assert_eq!(doctor(&user), Vec::<String>::new());
 }

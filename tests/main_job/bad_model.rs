@@ -222,7 +222,7 @@ fn partial_output_is_on_stdout_and_the_cause_on_stderr() {
     let steps = json!([ { "text": "so far", "calls": [ { "tool": "list" } ] }, { "panic": "wires crossed" } ]);
     let (_, done, _) = run(&steps);
     assert_eq!((done.code, done.out.as_str()), (Some(1), "so far\n"), "{done:?}");
-    assert!(done.err.contains("panicked: wires crossed; what there is of an answer is on stdout"), "{done:?}");
+    assert!(done.err.contains("panicked: wires crossed; the partial answer is on stdout"), "{done:?}");
 }
 
 #[test]

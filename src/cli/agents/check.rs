@@ -1,4 +1,4 @@
-//! `subtend agents check`: agents, skills, slash commands and instruction files, before they are used.
+//! `subtend agents check`: checks agents, skills, slash commands and instruction files before they are used.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use super::super::paint::{DIM, GOOD, In, clip, count};
 use super::super::trust::Trust;
 use super::super::work::setup;
 use super::super::{settings, workspace};
-use super::{Warning, guidance, model, tell, warning};
+use super::{Warning, guidance, model, print_problem, warning};
 use crate::cli::json;
 
-/// Checks files, and those in folders: agents, skills (`SKILL.md`), slash commands, and instruction files such as `AGENTS.md`. The exit
-/// code is 1 if one is refused.
+/// Checks files and folders: agents, skills (`SKILL.md`), slash commands, and instruction files such as `AGENTS.md`. The
+/// exit code is 1 if one is refused.
 ///
-/// Each is read as a workspace would load it: what it gives is printed, what has no effect is a warning. Rules may name agents among these
-/// files, built-in agents, and agents of the current directory.
+/// Each file is read as a workspace would load it. Its content is printed; a part without effect is a warning. Rules may
+/// name agents among these files, built-in agents, and agents of the current directory.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Files, and folders in which every such file is checked
+    /// Files to check, and folders whose files are checked
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Product whose agent files they are; by default their folder says it, such as `.claude/agents`
+    /// Product whose agent files they are; by default derived from their folder, such as `.claude/agents`
     #[arg(long = "as", value_name = "PRODUCT")]
     product: Option<Format>,
 
@@ -64,19 +64,19 @@ struct CheckReport {
 #[derive(Serialize)]
 struct File {
     path: String,
-    /// The kind of the file: `agent`, `skill`, `command` or `instructions`; absent where it is refused or unused.
+    /// Kind of the file: `agent`, `skill`, `command` or `instructions`; absent if it is refused or unused.
     gives: Option<&'static str>,
-    /// The agent that it gives.
+    /// Name of the agent that it defines.
     agent: Option<Text>,
-    /// The skill or the slash command that it gives.
+    /// Name of the skill or the slash command that it defines.
     name: Option<Text>,
-    /// Files that it imports.
+    ///
     imports: Vec<String>,
     problems: Vec<Warning>,
 }
 
 impl File {
-    fn of(file: &Checked) -> Self {
+    fn from_checked(file: &Checked) -> Self {
         let (gives, name, imports) = match &file.gives {
             None => (None, None, Vec::new()),
             Some(FileContent::Agent(_)) => (Some("agent"), None, Vec::new()),
@@ -92,7 +92,7 @@ impl File {
         Self { path: file.path.display().to_string(), gives, agent, name, imports, problems }
     }
 
-    /// Returns the line about this file for people.
+    /// Returns a description of the file's content.
     fn line(&self) -> Option<String> {
         let name = || clip(self.name.as_deref().unwrap_or_default(), 160);
         match self.gives? {
@@ -112,7 +112,7 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let here = workspace::open(std::path::Path::new("."))?;
     let product = args.product.map(Format::product);
     let mut checked = lint(&args.paths, product, &Catalog::load(here.path()), &guidance::read_below);
-    let tools = setup::tools(&settings::load(&here, Trust::silent(&here)?)?.config)?;
+    let tools = setup::tools(&settings::load(&here, Trust::decide(&here)?)?.config)?;
     for file in &mut checked {
         let missing = file.agent().map(|agent| model::missing_tools(agent, &tools));
         file.problems.extend(missing.into_iter().flatten());
@@ -121,18 +121,18 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let sound = refused == 0;
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &CheckReport { sound, files: checked.iter().map(File::of).collect() })?;
+        json::write(&mut out, &CheckReport { sound, files: checked.iter().map(File::from_checked).collect() })?;
         writeln!(out)?;
         return Ok(if sound { Code::Done } else { Code::Failed });
     }
     for file in &checked {
-        if let Some(given) = File::of(file).line() {
+        if let Some(given) = File::from_checked(file).line() {
             let path = clip(&file.path.display().to_string(), 400);
             writeln!(out, "{} {given} {}", In(GOOD, "✓"), In(DIM, format!("({path})")))?;
         }
     }
     drop(out);
-    checked.iter().flat_map(|file| &file.problems).try_for_each(tell)?;
+    checked.iter().flat_map(|file| &file.problems).try_for_each(print_problem)?;
     let mut err = anstream::stderr().lock();
     writeln!(err, "{} checked, {refused} refused", count(checked.len() as u64, "file"))?;
     Ok(if sound { Code::Done } else { Code::Failed })

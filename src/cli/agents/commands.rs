@@ -1,4 +1,4 @@
-//! `subtend agents commands` and `subtend agents skills`: files that start prompts, and files that prompts list.
+//! `subtend agents commands` and `subtend agents skills`: lists slash commands and skills.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use super::{Warning, warn, warning};
 use crate::cli::json;
 
 /// Lists the slash commands of a workspace: files of `.subtend/commands`, `.claude/commands`, `.opencode/commands` and
-/// `.codex/prompts`, those of your own, and skills. With a name, prints the prompt that it is.
+/// `.codex/prompts`, your own, and skills. With a name, prints the prompt that the command expands to.
 #[derive(clap::Args, Debug)]
 pub(crate) struct CommandsArgs {
     /// Command whose prompt is printed
     name: Option<String>,
 
-    /// What follows the name
+    /// Arguments of the command
     #[arg(requires = "name", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 
@@ -63,7 +63,7 @@ struct FileRow<'a> {
 
 pub(super) fn commands(args: &CommandsArgs) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
-    let commands = guidance::commands(&workspace, Trust::told(&workspace)?);
+    let commands = guidance::commands(&workspace, Trust::decide_and_warn(&workspace)?);
     if let Some(name) = &args.name {
         let command = commands.get(name.trim_start_matches('/')).ok_or_else(|| {
             let known: Vec<&str> = commands.all().map(|command| &*command.name).collect();
@@ -88,7 +88,7 @@ pub(super) fn commands(args: &CommandsArgs) -> Result<Code, Fail> {
 
 pub(super) fn skills(args: &SkillsArgs) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
-    let skills = guidance::skills(&workspace, Trust::told(&workspace)?);
+    let skills = guidance::skills(&workspace, Trust::decide_and_warn(&workspace)?);
     let rows = skills.all().map(|skill| FileRow {
         name: &skill.name,
         argument_hint: skill.argument_hint.as_ref(),

@@ -1,4 +1,4 @@
-//! Agents by name, and why a name cannot be used.
+//! Lookup of agents by name, with the reason if a name cannot be used.
 
 use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::Manifest;
@@ -11,17 +11,17 @@ pub(super) fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest
     catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| Fail::Usage(why_not(catalog, name)))
 }
 
-pub(crate) fn refused(catalog: &Catalog, name: &str) -> Option<String> {
-    let refused = |problem: &&AgentProblem| {
+pub(crate) fn refusal(catalog: &Catalog, name: &str) -> Option<String> {
+    let refusal = |problem: &&AgentProblem| {
         problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
     };
-    let problem = catalog.problems().iter().find(refused).filter(|_| catalog.get(name).is_none())?;
+    let problem = catalog.problems().iter().find(refusal).filter(|_| catalog.get(name).is_none())?;
     let (path, why) = (problem.path.display().to_string(), &problem.message);
     Some(format!("the agent `{}` is refused: {}: {}", harmless(name), harmless(&path), harmless(why)))
 }
 
 /// Returns why a name cannot be used: the agent's file is refused, or no agent has that name.
 pub(super) fn why_not(catalog: &Catalog, name: &str) -> String {
-    refused(catalog, name)
+    refusal(catalog, name)
         .unwrap_or_else(|| unknown_agent(&harmless(name), catalog.all().map(|manifest| &*manifest.name)))
 }

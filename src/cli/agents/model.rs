@@ -1,4 +1,4 @@
-//! Unknown names in agent files and profiles: models, tools, and agents.
+//! Checks of names in agent files and profiles: models, tools, and agents.
 
 use std::path::PathBuf;
 
@@ -16,26 +16,26 @@ use super::lookup::why_not;
 struct KnownModels {
     named: Vec<String>,
     pools: Vec<String>,
-    /// Whether a model without a server was named: it answers for missing models too.
+    /// True if only models without a server were chosen: they answer for missing models too.
     for_all: bool,
 }
 
 /// Returns the problems of agent files and profiles. `text` is the value of `--model` or its variable.
 pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, text: Option<&str>, tools: &Registry) -> Vec<AgentProblem> {
-    let known = KnownModels::of(loaded, text);
-    let models = catalog.all().filter_map(|manifest| known.missed(manifest));
+    let known = KnownModels::from_config(loaded, text);
+    let models = catalog.all().filter_map(|manifest| known.warning_for(manifest));
     let tools_of = catalog.all().flat_map(|manifest| missing_tools(manifest, tools));
     let found = catalog.problems().iter().cloned();
     let found = found
         .chain(models)
-        .chain(known.missed_by_minions(loaded))
+        .chain(known.minion_warnings(loaded))
         .chain(tools_of)
         .chain(profiles(loaded, catalog, tools));
     found.chain(templates(loaded, tools)).collect()
 }
 
-/// Returns a warning for each tool that a manifest lists and that does not exist; of files of other products, whose tools were translated,
-/// for those of the web.
+/// Returns a warning for each tool that a manifest lists and that does not exist. In files of other products, whose tools
+/// were translated, only web tools are checked.
 pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<AgentProblem> {
     let Some(path) = manifest.source.path() else { return Vec::new() };
     let product = product(&manifest.source);
@@ -46,7 +46,7 @@ pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<AgentP
     listed.map(problem).collect()
 }
 
-/// Returns why the agent of a profile cannot be used, by the name of the profile; only profiles of the command's `spawn` count.
+/// Returns an error for the first profile whose agent does not exist. Profiles count only if `tools.spawn` is enabled.
 pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {
     let spawn = &loaded.config.tools.spawn;
     let mut named = spawn.profiles.iter().filter(|_| spawn.enabled);
@@ -58,7 +58,7 @@ pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {
     })
 }
 
-/// Returns a problem for each agent that a profile names and that does not exist, and a warning for each such tool.
+/// Returns an error for each missing agent that a profile names, and a warning for each missing tool.
 fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<AgentProblem> {
     let mut problems = Vec::new();
     let origins = loaded.origins(&Key::from(["tools", "spawn", "profiles"]));
@@ -75,7 +75,7 @@ fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<AgentPr
     problems
 }
 
-/// Returns a warning for each tool that a template of minions names and that does not exist.
+/// Returns a warning for each missing tool that a minion template names.
 fn templates(loaded: &Loaded, tools: &Registry) -> Vec<AgentProblem> {
     let mut problems = Vec::new();
     let origins = loaded.origins(&Key::from(["tools", "minion", "templates"]));
@@ -83,13 +83,13 @@ fn templates(loaded: &Loaded, tools: &Registry) -> Vec<AgentProblem> {
         let key = Key::from(["tools", "minion", "templates", name]);
         let Some(Origin::User(path) | Origin::Project(path)) = origins.get(&**name) else { continue };
         let listed = template.enabled_tools.iter().flatten().filter_map(|tool| tools.missing(tool));
-        let why = "a call that names no tools is an error";
+        let why = "calls that do not name tools fail";
         problems.extend(listed.map(|lacks| warning(path.clone(), format!("`{key}.enabledTools`: {lacks}; {why}"))));
     }
     problems
 }
 
-/// Returns the product whose file an agent is from.
+/// Returns the product whose file defines the agent.
 pub(super) fn product(source: &Source) -> Option<Product> {
     match source {
         Source::Foreign(product, _) => Some(*product),
@@ -102,31 +102,31 @@ fn warning(path: PathBuf, message: String) -> AgentProblem {
 }
 
 impl KnownModels {
-    fn of(loaded: &Loaded, text: Option<&str>) -> Self {
+    fn from_config(loaded: &Loaded, text: Option<&str>) -> Self {
         let pools = &loaded.config.llm.pools;
         let mut named: Vec<String> = match (text, loaded.default_model()) {
-            (Some(text), _) => each(text),
-            (None, DefaultModel::Model(text)) => each(&text),
+            (Some(text), _) => split_models(text),
+            (None, DefaultModel::Model(text)) => split_models(&text),
             (None, DefaultModel::Pool(pool)) => {
                 pools.get(&pool).into_iter().flatten().map(ToString::to_string).collect()
             }
             (None, DefaultModel::Unsaid) => vec!["offline".to_owned()],
         };
         let is_chosen = text.is_some() || loaded.default_model() != DefaultModel::Unsaid;
-        let for_all = is_chosen && named.iter().all(|name| calls_nobody(name));
+        let for_all = is_chosen && named.iter().all(|name| needs_no_server(name));
         named.extend(pools.values().flatten().map(ToString::to_string));
         Self { named, pools: pools.keys().map(ToString::to_string).collect(), for_all }
     }
 
-    /// Returns what to say of a manifest whose model cannot answer.
-    fn missed(&self, manifest: &Manifest) -> Option<AgentProblem> {
+    /// Returns a warning if the model of a manifest cannot answer.
+    fn warning_for(&self, manifest: &Manifest) -> Option<AgentProblem> {
         let (path, model) = (manifest.source.path()?, manifest.model.as_ref()?);
-        let message = format!("`model`: {}", self.instead(model)?);
+        let message = format!("`model`: {}", self.consequence(model)?);
         Some(AgentProblem { product: product(&manifest.source), ..warning(path.to_owned(), message) })
     }
 
-    /// Returns what happens where a named model cannot answer.
-    fn instead(&self, model: &str) -> Option<String> {
+    /// Returns the consequence of naming a model that cannot answer.
+    fn consequence(&self, model: &str) -> Option<String> {
         let why = self.why_not(model)?;
         let taken = self.named.first().map_or("offline", String::as_str);
         let script = matches!(ModelSpec::parse(model), Ok(ModelSpec::Scripted(_)));
@@ -136,8 +136,8 @@ impl KnownModels {
         })
     }
 
-    /// Returns a warning for each model of minions that cannot answer.
-    fn missed_by_minions(&self, loaded: &Loaded) -> Vec<AgentProblem> {
+    /// Returns a warning for each minion model that cannot answer.
+    fn minion_warnings(&self, loaded: &Loaded) -> Vec<AgentProblem> {
         let minion = &loaded.config.tools.minion;
         let own = (Key::from(["tools", "minion", "options", "model"]), minion.options.model.as_ref());
         let named = minion.templates.iter().map(|(name, template)| {
@@ -152,14 +152,15 @@ impl KnownModels {
             else {
                 return None;
             };
-            Some(warning(path, format!("`{key}`: {}", self.instead(model?).or_else(|| self.uncalled(model?))?)))
+            Some(warning(path, format!("`{key}`: {}", self.consequence(model?).or_else(|| self.replacement(model?))?)))
         };
         if minion.enabled { all.filter_map(problem).collect() } else { Vec::new() }
     }
 
-    /// Returns what answers for a provider's model where only models without a server are named.
-    fn uncalled(&self, model: &str) -> Option<String> {
-        let taken = self.named.first().filter(|_| self.for_all && !calls_nobody(model))?;
+    /// Returns a warning if a provider's model is named but another one answers, because only models without a server were
+    /// chosen.
+    fn replacement(&self, model: &str) -> Option<String> {
+        let taken = self.named.first().filter(|_| self.for_all && !needs_no_server(model))?;
         let is_named = self.named.iter().any(|name| name == model);
         (!is_named).then(|| format!("`{taken}` answers instead of `{model}`, since no model with a server is named"))
     }
@@ -169,8 +170,8 @@ impl KnownModels {
             return None;
         }
         if let Some(pool) = model.strip_prefix("pool:") {
-            let there_are = if self.pools.is_empty() { "none".to_owned() } else { self.pools.join(", ") };
-            let unknown = || format!("unknown pool `{pool}`; pools under `llm.pools`: {there_are}");
+            let known = if self.pools.is_empty() { "none".to_owned() } else { self.pools.join(", ") };
+            let unknown = || format!("unknown pool `{pool}`; pools under `llm.pools`: {known}");
             return (!self.pools.iter().any(|name| name == pool)).then(unknown);
         }
         if self.pools.iter().any(|name| name == model) {
@@ -184,15 +185,15 @@ impl KnownModels {
     }
 }
 
-/// Models with commas between; a script's file may have one in its name.
-fn each(text: &str) -> Vec<String> {
+/// Splits a list of models at its commas. A script is one model: its file name may contain a comma.
+fn split_models(text: &str) -> Vec<String> {
     match text.trim() {
         word if word.starts_with("scripted:") => vec![word.to_owned()],
         text => text.split(',').map(|word| word.trim().to_owned()).collect(),
     }
 }
 
-fn calls_nobody(name: &str) -> bool {
+fn needs_no_server(name: &str) -> bool {
     matches!(ModelSpec::parse(name), Ok(ModelSpec::Offline | ModelSpec::Scripted(_)))
 }
 
@@ -204,11 +205,11 @@ mod tests {
 
     fn why(config: &str, text: Option<&str>, model: &str) -> Option<String> {
         let layer = Layer::file(Origin::Project("subtend.yaml".into()), config).expect("a layer");
-        KnownModels::of(&Loaded::of([layer]).expect("a configuration"), text).why_not(model)
+        KnownModels::from_config(&Loaded::of([layer]).expect("a configuration"), text).why_not(model)
     }
 
     #[test]
-    fn a_model_is_known_as_a_providers_a_pools_or_by_its_name() {
+    fn model_resolves_by_provider_pool_or_name() {
         let pools = "llm: {pools: {cheap: [ollama/small, offline]}}";
         for known in ["anthropic/claude-x", "ollama/small", "offline", "pool:cheap"] {
             assert_eq!(why(pools, Some("anthropic/claude-x"), known), None, "{known}");
@@ -231,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn the_model_that_answers_instead_is_the_first_that_was_named() {
+    fn first_named_model_replaces_a_missing_one() {
         let taken = |config: &str, text: Option<&str>| {
             let layer = Layer::file(Origin::Project("subtend.yaml".into()), config).expect("a layer");
-            KnownModels::of(&Loaded::of([layer]).expect("a configuration"), text).named.first().cloned()
+            KnownModels::from_config(&Loaded::of([layer]).expect("a configuration"), text).named.first().cloned()
         };
         let pools = "llm: {default_pool: cheap, pools: {cheap: [ollama/small, offline]}}";
         assert_eq!(taken(pools, None).as_deref(), Some("ollama/small"));

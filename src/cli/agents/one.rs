@@ -1,4 +1,4 @@
-//! One agent, whole.
+//! Shows one agent in full.
 
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ use subtend_session::authority::RuleSet;
 
 use super::super::fail::{Code, Fail};
 use super::super::paint::{BOLD, DIM, In, clip, harmless};
-use super::{Warning, source, tell, warning};
+use super::{Warning, print_problem, source, warning};
 use crate::cli::json;
 
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ pub(super) fn show(manifest: &Manifest, problems: &[AgentProblem], json: bool) -
     }
     writeln!(out, "\n{}", harmless(manifest.body.trim_end()))?;
     drop(out);
-    problems().try_for_each(tell)?;
+    problems().try_for_each(print_problem)?;
     Ok(Code::Done)
 }
 

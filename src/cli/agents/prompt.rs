@@ -1,4 +1,4 @@
-//! `subtend agents prompt`: the system prompt of a session before its first input.
+//! `subtend agents prompt`: prints the system prompt of a session before its first input.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub(crate) fn deprecated(args: &Args) -> Result<Code, Fail> {
 
 pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
-    let trust = Trust::told(&workspace)?;
+    let trust = Trust::decide_and_warn(&workspace)?;
     let catalog = trust.catalog(&workspace);
     let dialects = settings::dialects(&settings::load(&workspace, trust)?, &workspace)?;
     let instructions = guidance::instructions(&workspace, trust);
@@ -111,7 +111,7 @@ fn root(
     Ok(assemble(&parts.offering(&offered, named)))
 }
 
-/// A child without spawn tools (S4) gets no hint about them.
+/// Assembles the prompt of a spawned child. A child without spawn tools gets no hint about them.
 fn child(
     name: &str,
     caller: &Manifest,

@@ -1,4 +1,4 @@
-//! `subtend agents reload`: a tree uses files that changed since it was opened.
+//! `subtend agents reload`: applies changed files to a tree that is already open.
 
 use hyper::Method;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,11 @@ use super::super::fail::{Code, Fail};
 use super::super::hosted::Hosted;
 use crate::cli::json;
 
-/// Loads the agents, instruction files, skills and tools of a running session's tree again.
+/// Reloads the agents, instruction files, skills and tools of a running session's tree.
 ///
-/// A new session has the files as they are, an opened one those of its opening. After this, all sessions of the tree use the present ones from their
-/// next turn on; their own prompts and permissions stay. `subtend send --agent NAME` answers with the new manifest.
+/// An open session uses the files as they were when it was opened. After this command, all sessions of the tree use the
+/// current files from their next turn on; their own prompts and permissions stay. `subtend send --agent NAME` answers
+/// with the new manifest.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -26,7 +27,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// The agents that changed, by name.
+/// Names of the agents that changed.
 #[derive(Deserialize, Serialize)]
 struct ReloadReply {
     added: Vec<String>,
@@ -43,8 +44,8 @@ impl ReloadReply {
             .map(|(what, names)| format!("{what}: {}", names.join(", ")))
             .collect();
         match parts.is_empty() {
-            true => "loaded again: no agent changed".to_owned(),
-            false => format!("loaded again: {}", parts.join("; ")),
+            true => "reloaded: no agent changed".to_owned(),
+            false => format!("reloaded: {}", parts.join("; ")),
         }
     }
 }
@@ -52,7 +53,7 @@ impl ReloadReply {
 pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let Some(hosted) = Hosted::find(&args.store, &args.session)? else {
         return Err(Fail::Usage(
-            "no process hosts the store: there is nothing to load again, since each command starts with the files as they are".to_owned(),
+            "no process hosts the store: nothing needs a reload, since each command reads the current files".to_owned(),
         ));
     };
     let done: ReloadReply = hosted.call(Method::POST, "/reload", None)?;

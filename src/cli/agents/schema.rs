@@ -1,4 +1,4 @@
-//! `subtend agents schema`: the tools of a dialect, with the JSON Schema of their parameters.
+//! `subtend agents schema`: prints the tools of a dialect, with the JSON Schema of their parameters.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ struct DialectSchema<'a> {
 #[derive(Serialize)]
 struct ToolRow<'a> {
     name: &'a Text,
-    /// Whether a child of the dialect has it, rather than the session that starts the child.
+    /// True if a child of the dialect has the tool, not the session that starts the child.
     of_child: bool,
     description: &'a Text,
     schema: &'a Value,
@@ -63,7 +63,7 @@ fn row(spec: &ToolSpec, of_child: bool) -> ToolRow<'_> {
 
 pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
-    let trust = Trust::told(&workspace)?;
+    let trust = Trust::decide_and_warn(&workspace)?;
     let catalog = trust.catalog(&workspace);
     let dialects = settings::dialects(&settings::load(&workspace, trust)?, &workspace)?;
     let (dialect, enabled) = (args.dialect.name(), dialects.offered().contains(&args.dialect));

@@ -1,14 +1,14 @@
-//! The meaning of a typed line.
+//! Parses a typed line into a message or a command.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatLine {
     Empty,
-    /// A message: it opens a run if the session is idle, and steers the active run otherwise.
-    Say(String),
-    /// Something to say at the next rest point.
+    /// A message that opens a run if the session is idle, and steers the active run otherwise.
+    Send(String),
+    /// A message for the next rest point.
     Queue(String),
     Agent(String),
-    Do(ChatCommand),
+    Command(ChatCommand),
     Unknown(String),
 }
 
@@ -30,25 +30,25 @@ pub(super) enum ChatCommand {
 }
 
 pub(super) const HELP: &str = "\
-a message     is sent by Enter, Alt-Enter starts a line of it; while the agent works it steers, at its next turn
+a message     Enter sends it, Alt-Enter starts a new line; while the agent works, it steers at the next turn
 /queue TEXT   is sent at the next rest point
 /agent NAME   another agent answers from the next line on
-/interrupt    (Esc) stop what runs and wait for the next line
-/cancel       (Ctrl-C) end the run and all that it started
+/interrupt    (Esc) stop the run and wait for the next line
+/cancel       (Ctrl-C) end the run and its children
 /cancel tree  end everything in the whole tree
 /regenerate   answer the last message again; /previous and /next choose among the answers
 /waiting      list queued inputs; /clear removes them
-/condense     summarise old messages for the model; /condense undo shows them to it again
+/condense     replace old messages by a summary in the model's context; /condense undo restores them
 /usage        tokens and cost so far
 /NAME TEXT    a command of a file, such as .claude/commands/NAME.md; `subtend agents commands` lists them
-/quit         (Ctrl-D) leave; what still runs is cancelled first";
+/quit         (Ctrl-D) leave; active runs are cancelled first";
 
-pub(super) fn read(line: &str) -> ChatLine {
+pub(super) fn parse(line: &str) -> ChatLine {
     let line = line.trim();
     if line.is_empty() {
         return ChatLine::Empty;
     }
-    let Some(command) = line.strip_prefix('/') else { return ChatLine::Say(line.to_owned()) };
+    let Some(command) = line.strip_prefix('/') else { return ChatLine::Send(line.to_owned()) };
     let (word, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let rest = rest.trim();
     let plain = match (word, rest) {
@@ -67,11 +67,11 @@ pub(super) fn read(line: &str) -> ChatLine {
         ("quit" | "exit", "") => ChatCommand::Quit,
         ("queue", text) => return ChatLine::Queue(text.to_owned()),
         ("agent", name) if !name.is_empty() => return ChatLine::Agent(name.to_owned()),
-        // A pasted text may begin with a path.
-        _ if line.contains('\n') => return ChatLine::Say(line.to_owned()),
+        // Text with several lines is a pasted message that may begin with a path.
+        _ if line.contains('\n') => return ChatLine::Send(line.to_owned()),
         _ => return ChatLine::Unknown(command.to_owned()),
     };
-    ChatLine::Do(plain)
+    ChatLine::Command(plain)
 }
 
 #[cfg(test)]
@@ -82,19 +82,19 @@ mod tests {
     fn line_parses_as_message_or_command() {
         let cases = [
             ("  ", ChatLine::Empty),
-            (" hello ", ChatLine::Say("hello".into())),
-            ("/cancel", ChatLine::Do(ChatCommand::Cancel)),
-            ("/cancel  tree", ChatLine::Do(ChatCommand::CancelTree)),
+            (" hello ", ChatLine::Send("hello".into())),
+            ("/cancel", ChatLine::Command(ChatCommand::Cancel)),
+            ("/cancel  tree", ChatLine::Command(ChatCommand::CancelTree)),
             ("/queue and then\tthis", ChatLine::Queue("and then\tthis".into())),
-            ("/queue", ChatLine::Do(ChatCommand::Waiting)),
-            ("/condense undo", ChatLine::Do(ChatCommand::Uncondense)),
+            ("/queue", ChatLine::Command(ChatCommand::Waiting)),
+            ("/condense undo", ChatLine::Command(ChatCommand::Uncondense)),
             ("/agent plan", ChatLine::Agent("plan".into())),
-            ("/usr/lib\nis full", ChatLine::Say("/usr/lib\nis full".into())),
+            ("/usr/lib\nis full", ChatLine::Send("/usr/lib\nis full".into())),
             ("/agent", ChatLine::Unknown("agent".into())),
             ("/dance now", ChatLine::Unknown("dance now".into())),
         ];
         for (line, expected) in cases {
-            assert_eq!(read(line), expected, "{line}");
+            assert_eq!(parse(line), expected, "{line}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `/condense`: the conversation is condensed while lines can still be typed.
+//! `/condense`: compacts the history in the background while the user can type.
 
 use hyper::Method;
 use subtend_session::ids::SessionId;
@@ -8,12 +8,12 @@ use super::super::client::Connection;
 use super::super::condense::CompactionReply;
 use super::super::fail::Fail;
 
-/// A running request; dropping it ends the wait only.
+/// A running request. Dropping it does not cancel the compaction.
 #[derive(Default)]
 pub(super) struct Condensing(Option<JoinHandle<Result<String, Fail>>>);
 
 impl Condensing {
-    /// Asks on a connection of its own. The host refuses a second one while the first runs.
+    /// Sends the request on its own connection. The host refuses a second one while the first runs.
     pub(super) fn start(&mut self, mut connection: Connection, session: SessionId) {
         let path = format!("/v1/sessions/{session}/compaction");
         self.0 = Some(tokio::spawn(async move {
@@ -25,7 +25,7 @@ impl Condensing {
     /// Returns the result of the request; never resolves if none runs.
     ///
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
+    /// Dropping the future does not lose the result.
     pub(super) async fn done(&mut self) -> Result<String, Fail> {
         let Some(task) = &mut self.0 else { return std::future::pending().await };
         let done = task.await;

@@ -1,4 +1,4 @@
-//! The conversation: keys, events and questions, one loop.
+//! The interactive conversation: one loop over keys, events and questions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,23 +24,23 @@ use super::super::queue;
 use super::super::work::approve::{OpenQuestion, WaitingCalls, verdict};
 use super::super::work::source::{EventSource, Since};
 use super::super::work::{Accepted, Work, slash};
-use super::command::{ChatCommand, ChatLine, HELP, read};
+use super::command::{ChatCommand, ChatLine, HELP, parse};
 use super::condensing::Condensing;
 use super::earlier;
 use super::lines::{LineEditor, TerminalInput};
-use super::read_positions::{ReadPositions, at_work};
+use super::read_positions::{ReadPositions, active};
 
-/// Usage of the session and of all below it.
+/// Usage of the session and of its descendants.
 #[derive(Deserialize)]
 struct UsageReply {
     own: Usage,
     tree: Usage,
 }
 
-/// Between two drawings of the tree.
-const FRAME: Duration = Duration::from_millis(100);
-/// How long we wait, on leaving, for the end of what was cancelled.
-const LEAVING: Duration = Duration::from_secs(5);
+/// Interval between two drawings of the tree.
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+/// Time that cancelled runs have to end when the user leaves.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A conversation at a terminal.
 pub(super) struct Conversation<'a, 'b> {
@@ -50,31 +50,31 @@ pub(super) struct Conversation<'a, 'b> {
     /// The alternative in which the last answer is being regenerated.
     regenerating: Option<SessionId>,
     events: EventSource,
-    /// How far each session was shown, by its records.
+    /// Last shown record of each session.
     positions: ReadPositions,
     /// The open question of an agent; the next line answers it.
     question: Option<OpenQuestion>,
-    /// Calls that may be asked about.
+    /// Calls that may wait for an approval.
     waiting: WaitingCalls,
     lines: LineEditor,
     /// Sessions of the tree with a run in flight.
-    at_work: BTreeSet<SessionId>,
+    active: BTreeSet<SessionId>,
     /// The agent that answers from the next line on.
     agent: Option<String>,
-    /// Commands of files.
+    /// Slash commands from files.
     commands: SlashCommands,
     condensing: Condensing,
 }
 
-/// Whether the conversation continues.
+/// The loop's next step: continue or leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
-    Go,
+enum Flow {
+    Continue,
     Leave(Code),
 }
 
 impl<'a, 'b> Conversation<'a, 'b> {
-    /// Takes the terminal.
+    /// Puts the terminal into raw mode and shows the earlier conversation.
     pub(super) async fn begin(
         work: &'a mut Work<'b>,
         commands: SlashCommands,
@@ -83,22 +83,22 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let (root, agent) = (work.root_of(session)?, work.agent_of(session)?);
         let events = work.events(since, root).await?;
         work.settled().await?;
-        // A session that was opened here has nothing of an earlier process.
+        // A session that was opened by this command has no earlier records.
         let (positions, missed) = match work.before {
             Seq(0) => (ReadPositions::default(), Vec::new()),
             before => work.read(|journal| ReadPositions::read(journal, session, before))?,
         };
-        let at_work = at_work(&work.read(|journal| journal.inflight())?, session);
-        // Before anything is shown: the user may type as soon as something is.
+        let active = active(&work.read(|journal| journal.inflight())?, session);
+        // Take the terminal before printing: the user may type as soon as text appears.
         let lines = LineEditor::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
         let (tools, before) = (work.screen.tools().clone(), work.before);
         let earlier = work.read(|journal| earlier::read(journal, session, before, &tools))?;
         earlier.iter().for_each(|text| work.screen.note(text));
         work.screen.watch(session, agent);
-        work.screen.hear(session);
+        work.screen.show_answers_of(session);
         work.screen.note(&format!("session {session} · /help lists the commands"));
-        let left = work.left.filter(|run| !missed.iter().any(|event| ends(event, session, *run)));
+        let left = work.resuming_run.filter(|run| !missed.iter().any(|event| ends(event, session, *run)));
         if let Some(run) = left {
             work.screen.note(&match work.is_own() {
                 true => format!("resuming run {run} of an earlier process"),
@@ -106,7 +106,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             });
         }
         let (regenerating, question, agent) = (None, None, None);
-        // A session that was open before may have a call that waits.
+        // An existing session may have a waiting call.
         let waiting = WaitingCalls::new(work.before != Seq(0));
         let mut talk = Self {
             work,
@@ -118,7 +118,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             question,
             waiting,
             lines,
-            at_work,
+            active,
             agent,
             commands,
             condensing: Condensing::default(),
@@ -127,46 +127,46 @@ impl<'a, 'b> Conversation<'a, 'b> {
         Ok(talk)
     }
 
-    /// Talks until you leave.
+    /// Runs the conversation until the user leaves.
     pub(super) async fn talk(mut self) -> Result<Code, Fail> {
-        let mut frames = interval(FRAME);
+        let mut frames = interval(FRAME_INTERVAL);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        // How to leave, and when at the latest.
+        // Exit code and deadline of leaving.
         let mut leaving: Option<(Code, Instant)> = None;
-        let mut host = true;
+        let mut is_hosted = true;
         let code = loop {
             self.next_question().await;
             let on = tokio::select! {
                 biased;
-                () = self.work.stop.requested(), if leaving.is_none() => On::Leave(Code::Cancelled),
+                () = self.work.stop.requested(), if leaving.is_none() => Flow::Leave(Code::Cancelled),
                 key = self.lines.next() => self.key(key).await,
                 done = self.condensing.done() => {
                     let done = done.map(|sentence| self.work.screen.note(&sentence));
                     self.report(done)
                 }
-                // Before questions: the answer that contains the call is shown first.
-                next = self.events.next(), if host => match next? {
+                // Events come before questions, so that the answer that contains the call is shown first.
+                next = self.events.next(), if is_hosted => match next? {
                     Some(received) => self.receive(received.next.as_ref()),
                     None => {
-                        host = false;
-                        On::Leave(Code::Store)
+                        is_hosted = false;
+                        Flow::Leave(Code::Store)
                     }
                 },
-                _ = frames.tick() => On::Go,
+                _ = frames.tick() => Flow::Continue,
             };
-            self.work.screen.prompt(Some(self.lines.at_hand()));
+            self.work.screen.prompt(Some(self.lines.value_and_cursor()));
             self.work.screen.hold(self.question.is_some());
             self.work.screen.draw();
             match (on, leaving) {
-                (On::Leave(code), None) => {
+                (Flow::Leave(code), None) => {
                     self.cancel_all().await;
-                    leaving = Some((code, Instant::now() + LEAVING));
+                    leaving = Some((code, Instant::now() + LEAVE_TIMEOUT));
                 }
-                (On::Leave(_), Some((code, _))) => break code,
-                (On::Go, _) => {}
+                (Flow::Leave(_), Some((code, _))) => break code,
+                (Flow::Continue, _) => {}
             }
             if let Some((code, until)) = leaving
-                && (!self.work.is_own() || self.at_work.is_empty() || Instant::now() >= until)
+                && (!self.work.is_own() || self.active.is_empty() || Instant::now() >= until)
             {
                 break code;
             }
@@ -176,22 +176,22 @@ impl<'a, 'b> Conversation<'a, 'b> {
         // The last drawing needs the terminal in its normal mode.
         drop(lines);
         work.screen.close();
-        if !host {
-            work.screen.alert("the host of the store ended, and the conversation with it");
+        if !is_hosted {
+            work.screen.alert("the process that hosts the store ended, so the conversation ends");
         }
         Ok(code)
     }
 
-    /// Cancels what runs where this process hosts it: otherwise its runs would count as lost.
+    /// Cancels active runs if this process hosts them; otherwise they would be recorded as lost.
     async fn cancel_all(&mut self) {
-        if self.at_work.is_empty() {
+        if self.active.is_empty() {
             return;
         }
         if !self.work.is_own() {
             self.work.screen.note("the runs in flight continue in the process that hosts the store");
             return;
         }
-        self.work.screen.alert("leaving: cancelling what runs first; Ctrl-C leaves at once");
+        self.work.screen.alert("leaving: cancelling active runs; Ctrl-C leaves at once");
         let cancelled = self.control::<Value>(Method::POST, "/cancel?tree=true").await.map(drop);
         self.report(cancelled);
     }
@@ -202,29 +202,29 @@ impl<'a, 'b> Conversation<'a, 'b> {
         self.work.call(method, &path, None).await
     }
 
-    fn works(&self) -> bool {
-        self.at_work.contains(&self.session)
+    fn is_active(&self) -> bool {
+        self.active.contains(&self.session)
     }
 
     /// The alternative in which an answer is being regenerated.
     fn regenerating(&self) -> Option<SessionId> {
-        self.regenerating.filter(|alternative| self.at_work.contains(alternative))
+        self.regenerating.filter(|alternative| self.active.contains(alternative))
     }
 
-    async fn key(&mut self, key: TerminalInput) -> On {
+    async fn key(&mut self, key: TerminalInput) -> Flow {
         match key {
-            TerminalInput::Changed => On::Go,
+            TerminalInput::Changed => Flow::Continue,
             // Commands work while a question is open.
             TerminalInput::Line(line) => match self.question.take_if(|_| !line.trim_start().starts_with('/')) {
                 Some(question) => self.answer(question, &line).await,
                 None => self.line(line).await,
             },
             TerminalInput::Escape => self.act(ChatCommand::Interrupt).await,
-            TerminalInput::Break if self.works() || self.regenerating().is_some() => {
+            TerminalInput::Break if self.is_active() || self.regenerating().is_some() => {
                 self.act(ChatCommand::Cancel).await
             }
-            TerminalInput::Break if self.lines.clear() => On::Go,
-            TerminalInput::Break | TerminalInput::End => On::Leave(Code::Done),
+            TerminalInput::Break if self.lines.clear() => Flow::Continue,
+            TerminalInput::Break | TerminalInput::End => Flow::Leave(Code::Done),
         }
     }
 
@@ -237,7 +237,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             Ok(Some(question)) => self.ask(question),
             Ok(None) => {}
             Err(fail) => {
-                // The next event retries.
+                // Retried at the next event.
                 self.waiting = WaitingCalls::new(false);
                 self.work.screen.alert(&harmless(&fail.to_string()));
             }
@@ -249,48 +249,48 @@ impl<'a, 'b> Conversation<'a, 'b> {
         self.question = Some(question);
     }
 
-    async fn answer(&mut self, question: OpenQuestion, line: &str) -> On {
+    async fn answer(&mut self, question: OpenQuestion, line: &str) -> Flow {
         let Some(verdict) = verdict(line) else {
             self.ask(question);
-            return On::Go;
+            return Flow::Continue;
         };
         let body = question.body(verdict);
         let answered = self.work.call::<Value>(Method::POST, &question.path(), Some(&body)).await;
         self.report(answered.map(drop))
     }
 
-    async fn line(&mut self, typed: String) -> On {
-        match read(&typed) {
-            ChatLine::Empty => On::Go,
+    async fn line(&mut self, typed: String) -> Flow {
+        match parse(&typed) {
+            ChatLine::Empty => Flow::Continue,
             ChatLine::Unknown(command) => {
-                match slash::expanded(&self.commands, &format!("/{command}"), self.work.screen) {
-                    Some(Ok(text)) => self.send(text, self.works(), typed).await,
+                match slash::expand(&self.commands, &format!("/{command}"), self.work.screen) {
+                    Some(Ok(text)) => self.send(text, self.is_active(), typed).await,
                     Some(Err(fail)) => self.report(Err(fail)),
                     None => {
                         let name = command.split_whitespace().next().unwrap_or_default();
                         let hint = self.commands.suggestion(name);
                         self.work.screen.alert(&format!("unknown command /{}: {hint}/help lists all", clip(name, 40)));
-                        On::Go
+                        Flow::Continue
                     }
                 }
             }
             ChatLine::Agent(name) => self.pick(name).await,
-            ChatLine::Say(text) => self.say(text, self.works(), typed).await,
+            ChatLine::Send(text) => self.say(text, self.is_active(), typed).await,
             ChatLine::Queue(text) => self.say(text, false, typed).await,
-            ChatLine::Do(word) => self.act(word).await,
+            ChatLine::Command(word) => self.act(word).await,
         }
     }
 
-    /// Sends a text, or the prompt of the command that it names: a text of several lines may, and one for the queue.
-    async fn say(&mut self, text: String, steer: bool, typed: String) -> On {
-        match slash::expanded(&self.commands, &text, self.work.screen) {
+    /// Sends a text. A pasted or queued text that names a slash command is replaced by the command's prompt.
+    async fn say(&mut self, text: String, steer: bool, typed: String) -> Flow {
+        match slash::expand(&self.commands, &text, self.work.screen) {
             Some(Err(fail)) => self.report(Err(fail)),
             Some(Ok(text)) => self.send(text, steer, typed).await,
             None => self.send(text, steer, typed).await,
         }
     }
 
-    async fn pick(&mut self, name: String) -> On {
+    async fn pick(&mut self, name: String) -> Flow {
         #[derive(Deserialize)]
         struct PickableAgent {
             name: String,
@@ -309,18 +309,16 @@ impl<'a, 'b> Conversation<'a, 'b> {
             let known = known.join(", ");
             self.work.screen.alert(&format!("unknown agent {name_shown}; agents that can answer: {known}"));
         }
-        On::Go
+        Flow::Continue
     }
 
-    /// Sends a text. A refused text stays on the line as it was typed.
-    async fn send(&mut self, text: String, steer: bool, typed: String) -> On {
-        // A run next to it would not see the answer in progress.
+    /// Sends a text. If the host refuses it, the typed line is restored.
+    async fn send(&mut self, text: String, steer: bool, typed: String) -> Flow {
+        // A concurrent run would not see the answer in progress.
         if self.regenerating().is_some() {
-            self.work
-                .screen
-                .alert("an answer is being regenerated: send the line when it is complete, or /cancel it (Ctrl-C)");
+            self.work.screen.alert("an answer is being regenerated: wait until it is complete, or /cancel it (Ctrl-C)");
             self.lines.put_back(typed);
-            return On::Go;
+            return Flow::Continue;
         }
         let lane = if steer { "steer" } else { "send" };
         let body = json!({"text": text, "lane": lane, "agent": self.agent});
@@ -328,8 +326,8 @@ impl<'a, 'b> Conversation<'a, 'b> {
             Ok(_) => {
                 self.work.screen.note(&earlier::message(&text));
                 self.agent = None;
-                self.at_work.insert(self.session);
-                On::Go
+                self.active.insert(self.session);
+                Flow::Continue
             }
             Err(fail) => {
                 self.lines.put_back(typed);
@@ -338,14 +336,14 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
     }
 
-    async fn act(&mut self, word: ChatCommand) -> On {
+    async fn act(&mut self, word: ChatCommand) -> Flow {
         let done = match word {
             ChatCommand::Help => {
                 self.work.screen.note(HELP);
                 Ok(())
             }
-            ChatCommand::Quit => return On::Leave(Code::Done),
-            ChatCommand::Interrupt | ChatCommand::Cancel => self.stop_run(word).await,
+            ChatCommand::Quit => return Flow::Leave(Code::Done),
+            ChatCommand::Interrupt | ChatCommand::Cancel => self.stop_visible_run(word).await,
             ChatCommand::CancelTree => {
                 let done = self.control::<Controlled>(Method::POST, "/cancel?tree=true").await;
                 done.map(|done| self.idle(done.cancelled == Some(0)))
@@ -364,7 +362,9 @@ impl<'a, 'b> Conversation<'a, 'b> {
             }
             ChatCommand::Uncondense => {
                 let done = self.control::<Value>(Method::DELETE, "/compaction").await;
-                done.map(|_| self.work.screen.note("the model sees again what the last compaction hid"))
+                done.map(|_| {
+                    self.work.screen.note("the messages hidden by the last compaction are visible to the model again")
+                })
             }
             ChatCommand::Usage => {
                 let done = self.control::<UsageReply>(Method::GET, "/usage").await;
@@ -386,8 +386,8 @@ impl<'a, 'b> Conversation<'a, 'b> {
         Ok(())
     }
 
-    /// Stops the run that you see: the session's, or that of a regenerated answer.
-    async fn stop_run(&mut self, word: ChatCommand) -> Result<(), Fail> {
+    /// Stops the visible run: the session's, or that of a regenerated answer.
+    async fn stop_visible_run(&mut self, word: ChatCommand) -> Result<(), Fail> {
         let (of, what) = match self.regenerating() {
             // Cancel, not interrupt: no later line reaches the alternative, so an interrupted run would wait forever.
             Some(alternative) => (alternative, "cancel"),
@@ -411,13 +411,13 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     async fn regenerate(&mut self) -> Result<(), Fail> {
         if self.regenerating().is_some() {
-            return Err(Fail::Other("an answer is already being regenerated: /cancel stops that (Ctrl-C)".to_owned()));
+            return Err(Fail::Other("an answer is already being regenerated: wait, or /cancel it (Ctrl-C)".to_owned()));
         }
         let path = format!("/v1/sessions/{}/regenerate", self.session);
         let made: Accepted = self.work.create(&path, &json!({})).await?;
-        self.work.screen.hear(made.session);
+        self.work.screen.show_answers_of(made.session);
         // Its events may arrive after the next key.
-        self.at_work.insert(made.session);
+        self.active.insert(made.session);
         self.regenerating = Some(made.session);
         Ok(())
     }
@@ -425,21 +425,21 @@ impl<'a, 'b> Conversation<'a, 'b> {
     async fn switch(&mut self, to: &str) -> Result<(), Fail> {
         let path = format!("/v1/sessions/{}/switch", self.session);
         let switched: Switched = self.work.call(Method::POST, &path, Some(&json!({"to": to}))).await?;
-        self.work.screen.note(&format!("shows alternative {} of the last answer with alternatives", switched.to));
+        self.work.screen.note(&format!("showing alternative {} of the last answer that has alternatives", switched.to));
         Ok(())
     }
 
-    fn report(&mut self, done: Result<(), Fail>) -> On {
+    fn report(&mut self, done: Result<(), Fail>) -> Flow {
         if let Err(fail) = done {
             self.work.screen.alert(&harmless(&fail.to_string()));
         }
-        On::Go
+        Flow::Continue
     }
 
-    fn receive(&mut self, next: Option<&Next>) -> On {
+    fn receive(&mut self, next: Option<&Next>) -> Flow {
         match next {
             // Records appended between the subscription and the reading of the journal arrive twice.
-            Some(Next::Event(event)) if self.positions.has(event) => {}
+            Some(Next::Event(event)) if self.positions.covers(event) => {}
             Some(Next::Event(event)) => self.take(event),
             Some(Next::Missed(events)) => {
                 self.work.screen.missed(*events);
@@ -448,23 +448,23 @@ impl<'a, 'b> Conversation<'a, 'b> {
             }
             None => {}
         }
-        On::Go
+        Flow::Continue
     }
 
     fn take(&mut self, event: &Event) {
-        self.work.screen.take(event);
+        self.work.screen.handle(event);
         self.note(event);
         self.show(event);
     }
 
-    /// Reads again which sessions are active: the missed events may contain ends, and the prompt depends on them.
+    /// Re-reads which sessions are active, since missed events may have been ends of runs.
     fn refresh(&mut self) {
-        let works = |journal: &Journal, id: SessionId| {
-            // A session that cannot be read counts as ended: no event would end it.
+        let is_active = |journal: &Journal, id: SessionId| {
+            // A session that cannot be read counts as ended, since no event would remove it.
             journal.head(id).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state)))
         };
-        let Self { work, at_work, .. } = self;
-        work.read(|journal| at_work.retain(|id| works(journal, *id)));
+        let Self { work, active, .. } = self;
+        work.read(|journal| active.retain(|id| is_active(journal, *id)));
     }
 
     /// Updates the active sessions and the open question.
@@ -475,9 +475,9 @@ impl<'a, 'b> Conversation<'a, 'b> {
         self.waiting.observe(event);
         let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::RunOpened(_) = &**record {
-            self.at_work.insert(event.session);
+            self.active.insert(event.session);
         } else if let Record::RunEnded(_) = &**record {
-            self.at_work.remove(&event.session);
+            self.active.remove(&event.session);
         }
     }
 
@@ -486,7 +486,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::RunEnded(ended) = &**record
             && ended.outcome != Outcome::Completed
-            && self.work.screen.hears(event.session)
+            && self.work.screen.shows_answers_of(event.session)
         {
             let why = harmless(&cause::sentence(&ended.outcome));
             self.work.screen.alert(&format!("run {} {why}", ended.run));

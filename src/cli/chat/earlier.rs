@@ -11,10 +11,10 @@ use super::super::fail::Fail;
 use super::super::paint::{clip, harmless};
 use super::super::work::brief;
 
-/// Messages that are shown at most, the last ones.
-const SHOWN: usize = 200;
+/// Maximum number of messages shown; earlier ones are left out.
+const MAX_SHOWN: usize = 200;
 
-/// Returns the conversation up to record `upto`, as its model sees it, a text for each message; nothing for a new session.
+/// Returns the conversation up to record `upto` as the model sees it, one text for each message; empty for a new session.
 pub(in crate::cli) fn read(
     journal: &Journal,
     session: SessionId,
@@ -28,7 +28,7 @@ pub(in crate::cli) fn read(
     let before = records.iter().filter(|stored| stored.seq <= upto).map(|stored| &stored.record);
     let state = State::fold(session, before).map_err(|error| Fail::Store(error.to_string()))?;
     let messages = context::visible(&state);
-    let left_out = messages.len().saturating_sub(SHOWN);
+    let left_out = messages.len().saturating_sub(MAX_SHOWN);
     let more = (left_out > 0).then(|| format!("{left_out} earlier messages: subtend show {}", session.short().0));
     Ok(more.into_iter().chain(messages.iter().skip(left_out).filter_map(|message| text(message, tools))).collect())
 }

@@ -1,4 +1,4 @@
-//! Keys become lines: the one line that a person is typing.
+//! The line editor of a chat: turns key events into lines.
 
 use crossterm::event::{
     DisableBracketedPaste, EnableBracketedPaste, Event, EventStream, KeyCode, KeyEventKind, KeyModifiers,
@@ -13,27 +13,27 @@ pub(super) enum TerminalInput {
     Changed,
     Escape,
     Break,
-    /// Ctrl-D on an empty line, or the terminal is gone.
+    /// Ctrl-D on an empty line, or the end of the terminal's input.
     End,
 }
 
-/// Keeps the terminal in raw mode, and holds the typed line.
+/// Line editor that keeps the terminal in raw mode.
 pub(super) struct LineEditor {
     events: EventStream,
     input: Input,
-    before: Vec<String>,
+    entered: Vec<String>,
     back: usize,
 }
 
 impl LineEditor {
     pub(super) fn take() -> std::io::Result<Self> {
         crossterm::terminal::enable_raw_mode()?;
-        // Without it, each line of a paste would be a message.
+        // Without bracketed paste, each line of a pasted text would be sent as a message.
         drop(crossterm::execute!(std::io::stderr(), EnableBracketedPaste));
-        Ok(Self { events: EventStream::new(), input: Input::default(), before: Vec::new(), back: 0 })
+        Ok(Self { events: EventStream::new(), input: Input::default(), entered: Vec::new(), back: 0 })
     }
 
-    pub(super) fn at_hand(&self) -> (&str, usize) {
+    pub(super) fn value_and_cursor(&self) -> (&str, usize) {
         (self.input.value(), self.input.cursor())
     }
 
@@ -49,20 +49,20 @@ impl LineEditor {
         self.input = Input::new(line);
     }
 
-    /// Returns the next thing that happens.
+    /// Returns the next input of the user.
     ///
-    /// Cancel safe: what was typed stays.
+    /// Cancel safe: the typed text stays.
     pub(super) async fn next(&mut self) -> TerminalInput {
         loop {
             let Some(Ok(event)) = self.events.next().await else { return TerminalInput::End };
-            if let Some(key) = self.take_in(&event) {
+            if let Some(key) = self.handle(&event) {
                 return key;
             }
         }
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other keys edit the line")]
-    fn take_in(&mut self, event: &Event) -> Option<TerminalInput> {
+    fn handle(&mut self, event: &Event) -> Option<TerminalInput> {
         let key = match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => key,
             Event::Paste(text) => {
@@ -100,8 +100,8 @@ impl LineEditor {
         let line = self.input.value().to_owned();
         self.input.reset();
         self.back = 0;
-        if !line.trim().is_empty() && self.before.last() != Some(&line) {
-            self.before.push(line.clone());
+        if !line.trim().is_empty() && self.entered.last() != Some(&line) {
+            self.entered.push(line.clone());
         }
         TerminalInput::Line(line)
     }
@@ -109,7 +109,7 @@ impl LineEditor {
     fn recall(&mut self, back: usize) -> Option<TerminalInput> {
         let line = match back {
             0 => String::new(),
-            back => self.before.get(self.before.len().checked_sub(back)?)?.clone(),
+            back => self.entered.get(self.entered.len().checked_sub(back)?)?.clone(),
         };
         self.back = back;
         self.input = Input::new(line);
@@ -119,7 +119,7 @@ impl LineEditor {
 
 impl Drop for LineEditor {
     fn drop(&mut self) {
-        // The terminal is the person's again; one that is gone needs nothing.
+        // Errors are ignored: the terminal may be closed.
         drop(crossterm::execute!(std::io::stderr(), DisableBracketedPaste));
         drop(crossterm::terminal::disable_raw_mode());
     }

@@ -1,4 +1,4 @@
-//! A conversation without a terminal: lines in, answers out.
+//! A conversation without a terminal: reads lines from stdin and prints answers.
 
 use std::io::BufRead as _;
 
@@ -18,7 +18,7 @@ pub(super) async fn talk(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail>
     loop {
         let line = tokio::select! {
             biased;
-            // Also after a run that was cancelled by it: the lines that follow are not sent.
+            // After Ctrl-C, the remaining lines are not sent.
             () = work.stop.requested() => return Ok(Code::Cancelled),
             line = lines.recv() => line,
         };
@@ -41,11 +41,11 @@ pub(super) async fn talk(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail>
 }
 
 fn stdin() -> mpsc::Receiver<std::io::Result<String>> {
-    let (tell, receiver) = mpsc::channel(1);
+    let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
-            let over = line.is_err();
-            if tell.blocking_send(line).is_err() || over {
+            let is_last = line.is_err();
+            if sender.blocking_send(line).is_err() || is_last {
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! Records that the start appended before anyone subscribed, read from the journal.
+//! Records that recovery appended before the subscription, read from the journal.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use subtend_session::state::Phase;
 
 use super::super::fail::Fail;
 
-/// The last record read of each session, so that a subscription repeats none.
+/// Last record read of each session, by which events of records already read are skipped.
 #[derive(Debug, Default)]
 pub(super) struct ReadPositions(HashMap<SessionId, Mark>);
 
@@ -23,8 +23,8 @@ struct Mark {
 }
 
 impl ReadPositions {
-    /// Reads the records after `since` in `session`, and all records of the sessions that it started since, births first. The caller
-    /// has subscribed already, so each record is read here, or arrives as an event, or both.
+    /// Reads the records after `since` in `session`, and all records of the children that it started since. The caller has
+    /// subscribed already, so each record is read here, or arrives as an event, or both.
     pub(super) fn read(journal: &Journal, session: SessionId, since: Seq) -> Result<(Self, Vec<Event>), Fail> {
         let (mut positions, mut events) = (Self::default(), Vec::new());
         let mut sessions = VecDeque::from([(session, since)]);
@@ -53,8 +53,8 @@ impl ReadPositions {
         }
     }
 
-    /// Returns whether `event` is known: a record that was read, or a piece of an answer that was read whole.
-    pub(super) fn has(&self, event: &Event) -> bool {
+    /// Returns whether `event` was already read: a record, or a part of an answer that was read in full.
+    pub(super) fn covers(&self, event: &Event) -> bool {
         let mark = self.0.get(&event.session).copied().unwrap_or_default();
         match &event.what {
             EventKind::Record { seq, .. } => *seq <= mark.seq,
@@ -64,19 +64,19 @@ impl ReadPositions {
     }
 }
 
-/// Returns the active ones of `session` and the runs it owns.
-pub(super) fn at_work(inflight: &[(SessionId, Inflight)], session: SessionId) -> BTreeSet<SessionId> {
-    let mut below = BTreeSet::from([session]);
+/// Returns `session` and the descendants that its runs own, as far as they have an active run.
+pub(super) fn active(inflight: &[(SessionId, Inflight)], session: SessionId) -> BTreeSet<SessionId> {
+    let mut tree = BTreeSet::from([session]);
     let mut before = 0;
-    while before < below.len() {
-        before = below.len();
-        let owned = |row: &Inflight| row.owner.run().is_some_and(|owner| below.contains(&owner.session));
+    while before < tree.len() {
+        before = tree.len();
+        let owned = |row: &Inflight| row.owner.run().is_some_and(|owner| tree.contains(&owner.session));
         let owned = inflight.iter().filter(|(_, row)| owned(row));
         let owned: Vec<SessionId> = owned.map(|(id, _)| *id).collect();
-        below.extend(owned);
+        tree.extend(owned);
     }
     let held = |row: &Inflight| matches!(row.state, Phase::HeldInterrupted | Phase::HeldOutOfTurns);
-    inflight.iter().filter(|(id, row)| below.contains(id) && !held(row)).map(|(id, _)| *id).collect()
+    inflight.iter().filter(|(id, row)| tree.contains(id) && !held(row)).map(|(id, _)| *id).collect()
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_know_read_records_and_no_later_ones() {
+    fn positions_cover_read_records_but_not_later_ones() {
         let (here, elsewhere) = (SessionId(uuid::Uuid::from_u128(1)), SessionId(uuid::Uuid::from_u128(2)));
         let positions = ReadPositions(HashMap::from([(here, Mark { seq: Seq(7), answered: Some(TurnNo(2)) })]));
         let record = |session, seq| {
@@ -101,7 +101,7 @@ mod tests {
             Event { root: here, session, what }
         };
         let events = [record(here, 7), record(here, 8), piece(here, 2), piece(here, 3)];
-        assert_eq!(events.map(|event| positions.has(&event)), [true, false, true, false]);
-        assert_eq!([record(elsewhere, 1), piece(elsewhere, 1)].map(|event| positions.has(&event)), [false, false]);
+        assert_eq!(events.map(|event| positions.covers(&event)), [true, false, true, false]);
+        assert_eq!([record(elsewhere, 1), piece(elsewhere, 1)].map(|event| positions.covers(&event)), [false, false]);
     }
 }

@@ -1,4 +1,4 @@
-//! Options of tools, as they are set and filled in (M3).
+//! Setting options of tools, and filling in required ones.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ enum OptionTarget<'a> {
     Option { tool: &'a str, id: &'a str },
 }
 
-fn of<'a>(key: &'a Key, value: &Value) -> OptionTarget<'a> {
+fn target<'a>(key: &'a Key, value: &Value) -> OptionTarget<'a> {
     let names: Vec<&str> = key.names().iter().map(String::as_str).collect();
     match names.as_slice() {
         ["tools", "minion", "enabled"] if *value == Value::Bool(true) => OptionTarget::Minions,
@@ -30,7 +30,8 @@ fn of<'a>(key: &'a Key, value: &Value) -> OptionTarget<'a> {
     }
 }
 
-/// Returns the value as its option holds it, if `key` is one of a tool's: checked by what the tool declares.
+/// Converts the value to the type of its option if `key` names an option of a tool, and checks it against the tool's
+/// declaration.
 pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> Result<Value, Fail> {
     let names: Vec<&str> = key.names().iter().map(String::as_str).collect();
     if names == ["tools", "minion", "options", "model"] && text.trim().is_empty() {
@@ -38,7 +39,7 @@ pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> 
                    tools.minion.enabled false`)";
         return Err(Fail::Usage(format!("`{key}` cannot be empty: {why}")));
     }
-    let OptionTarget::Option { tool, id } = of(key, &value) else {
+    let OptionTarget::Option { tool, id } = target(key, &value) else {
         let several = key.names().iter().map(String::as_str).take(2).eq(["tools", "options"]);
         return if several {
             Err(Fail::Usage("a tool is not an option: write the key as tools.options.TOOL.OPTION".into()))
@@ -48,7 +49,7 @@ pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> 
     };
     let options = declared(tool, tools)?;
     let known = options.iter().find(|option| *option.id == *id);
-    // A text may be the word for yes.
+    // A boolean option may be given as text.
     let value = match known.map(|option| &option.kind) {
         Some(OptionKind::Boolean { .. }) => text.trim().parse().map_or(value, Value::Bool),
         Some(OptionKind::LongText { .. } | OptionKind::Model) | None => text.into(),
@@ -58,8 +59,8 @@ pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> 
     Ok(value)
 }
 
-/// Refuses a value of `key` that takes the model from `minion`, which has had one and is enabled (M3).
-pub(super) fn keeps_required(key: &Key, before: &Loaded, after: &Loaded) -> Result<(), Fail> {
+/// Refuses a value of `key` that removes the model of an enabled `minion`.
+pub(super) fn check_required(key: &Key, before: &Loaded, after: &Loaded) -> Result<(), Fail> {
     let (had, has) = (&before.config.tools.minion, &after.config.tools.minion);
     if had.options.model.is_none() || has.options.model.is_some() || !has.enabled {
         return Ok(());
@@ -86,16 +87,16 @@ fn declared(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fail> {
     )))
 }
 
-/// Returns the settings to write with the value of `key`: a tool that is enabled, or first given an option, without a model gets the
-/// model of sessions, once.
-pub(super) fn filled(
+/// Returns the settings to write together with `key`: if a tool without a model is enabled, or gets its first option, it
+/// gets the model of sessions.
+pub(super) fn fill_required(
     key: &Key,
     value: &Value,
     written: &Loaded,
     workspace: &Workspace,
     tools: &Registry,
 ) -> Result<Vec<(Key, Value)>, Fail> {
-    let (options, given, place) = match of(key, value) {
+    let (options, given, place) = match target(key, value) {
         OptionTarget::Nothing => return Ok(Vec::new()),
         OptionTarget::Minions => {
             let text = &written.config.tools.minion.options.model;
@@ -107,13 +108,13 @@ pub(super) fn filled(
             (declared(tool, tools)?, given, Key::from(["tools", "options", tool]))
         }
     };
-    let model = match settings::load(workspace, Trust::silent(workspace)?)?.default_model() {
+    let model = match settings::load(workspace, Trust::decide(workspace)?)?.default_model() {
         DefaultModel::Model(model) => Some(model.to_string()),
         DefaultModel::Pool(_) | DefaultModel::Unsaid => None,
     };
     let mut all = given.clone();
     option::fill(&options, &mut all, model.as_deref());
-    // Defaults need no line: they are what counts without one.
+    // Defaults are not written: they apply without a line in the file.
     let is_model = |id: &str| options.iter().any(|option| *option.id == *id && option.kind == OptionKind::Model);
     let lacked = all.into_iter().filter(|(id, _)| is_model(id) && !given.contains_key(id));
     Ok(lacked.map(|(id, value)| (place.with(&id), value)).collect())

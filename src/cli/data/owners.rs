@@ -1,20 +1,20 @@
-//! Owners of the directories of a store. Another user who can replace a store decides which runs resume and which servers they call,
-//! with the keys of this user.
+//! Checks of the owners of a store's directories. Another user who can replace a store controls which runs resume and
+//! which servers they call, with the keys of this user.
 
 use std::path::{Path, PathBuf};
 
-/// Refuses a data directory or a store that another user owns, or can replace by way of a directory above it. What is missing is not
-/// refused: it is made by this user.
+/// Refuses a data directory or a store that another user owns, or can replace through a parent directory. Missing
+/// directories are accepted, since this user creates them.
 ///
 /// # Errors
-/// Which path, whose it is, and what to do.
+/// Names the path, its owner, and a remedy.
 #[cfg(unix)]
-pub(super) fn check(data: Option<&Path>, store: Option<&Path>, beside: &[PathBuf]) -> Result<(), String> {
+pub(super) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathBuf]) -> Result<(), String> {
     let owners = Owners::of_this_process();
-    let data = data.map_or(Ok(None), |data| owners.reach(data, None))?;
-    let store = store.map_or(Ok(None), |store| owners.reach(store, data.as_deref()))?;
-    store.map_or(Ok(()), |store| owners.own_tree(&store, true))?;
-    beside.iter().try_for_each(|dir| owners.own_tree(dir, false))
+    let data = data.map_or(Ok(None), |data| owners.resolve(data, None))?;
+    let store = store.map_or(Ok(None), |store| owners.resolve(store, data.as_deref()))?;
+    store.map_or(Ok(()), |store| owners.check_tree(&store, true))?;
+    siblings.iter().try_for_each(|dir| owners.check_tree(dir, false))
 }
 
 #[cfg(not(unix))]
@@ -24,49 +24,49 @@ pub(super) fn check(_: Option<&Path>, _: Option<&Path>, _: &[PathBuf]) -> Result
 
 /// Returns whether other users can write the directory.
 #[cfg(unix)]
-pub(super) fn is_open(dir: &Path) -> bool {
+pub(super) fn is_writable_by_others(dir: &Path) -> bool {
     let owners = Owners::of_this_process();
-    std::fs::metadata(dir).is_ok_and(|found| owners.is_open(&found))
+    std::fs::metadata(dir).is_ok_and(|found| owners.is_writable_by_others(&found))
 }
 
 #[cfg(not(unix))]
-pub(super) fn is_open(_: &Path) -> bool {
+pub(super) fn is_writable_by_others(_: &Path) -> bool {
     false
 }
 
-/// Symbolic links on the way to a directory.
+/// Maximum number of symbolic links in a path.
 #[cfg(unix)]
-const LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 
-/// The number of an owner who is missing in this namespace.
+/// User id of owners that are not mapped into this user namespace.
 #[cfg(unix)]
-const OVERFLOW: u32 = 65_534;
+const OVERFLOW_UID: u32 = 65_534;
 
 #[cfg(unix)]
 struct Owners {
     user: u32,
-    /// Whether users of the machine have no number here, such as its superuser in a sandbox with a namespace of its own.
+    /// True if some users of the machine, such as root, are not mapped into this user namespace.
     has_unmapped: bool,
 }
 
 #[cfg(unix)]
 impl Owners {
     fn of_this_process() -> Self {
-        // Where each user is itself, the number of the overflow is that of a user like others.
+        // If all ids are mapped, the overflow id belongs to an ordinary user.
         let has_unmapped = std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
             let holds = |line: &str| {
                 let mut fields = line.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
                 let (first, _, count) = (fields.next()?, fields.next()?, fields.next()?);
-                Some((first..first.saturating_add(count)).contains(&u64::from(OVERFLOW)))
+                Some((first..first.saturating_add(count)).contains(&u64::from(OVERFLOW_UID)))
             };
             !map.lines().any(|line| holds(line).unwrap_or(true))
         });
         Self { user: rustix::process::geteuid().as_raw(), has_unmapped }
     }
 
-    /// Returns where `path` leads, after each directory and link on the way was found to be safe; `None` where something is missing.
-    /// The opening reports what cannot be read. The mode of `own` is not checked: opening the store closes it.
-    fn reach(&self, path: &Path, own: Option<&Path>) -> Result<Option<PathBuf>, String> {
+    /// Resolves `path` and checks each directory and link on the way; returns `None` if a part is missing. Unreadable parts
+    /// are reported when the store is opened. The mode of `own` is not checked, since opening the store restricts it.
+    fn resolve(&self, path: &Path, own: Option<&Path>) -> Result<Option<PathBuf>, String> {
         use std::path::Component;
         let Ok(path) = std::path::absolute(path) else { return Ok(None) };
         let (mut at, mut links) = (PathBuf::from("/"), 0_u32);
@@ -78,18 +78,18 @@ impl Owners {
                 Some(Component::ParentDir) => drop(at.pop()),
                 Some(Component::CurDir) | None => {}
                 Some(Component::Normal(_)) => {
-                    if let Some(above) = &found
+                    if let Some(check_parent) = &found
                         && own != Some(&*at)
                     {
-                        self.above(&at, above)?;
+                        self.check_parent(&at, check_parent)?;
                     }
                     let next = at.join(&part);
                     let Ok(metadata) = std::fs::symlink_metadata(&next) else { return Ok(None) };
                     if metadata.is_symlink() {
                         links = links.saturating_add(1);
-                        self.link(&next, &metadata)?;
+                        self.check_link(&next, &metadata)?;
                         let Ok(target) = std::fs::read_link(&next) else { return Ok(None) };
-                        if links > LINKS {
+                        if links > MAX_LINKS {
                             return Ok(None);
                         }
                         left.extend(target.components().rev().map(|part| PathBuf::from(part.as_os_str())));
@@ -106,38 +106,38 @@ impl Owners {
     }
 
     fn is_safe(&self, owner: u32) -> bool {
-        owner == self.user || owner == 0 || (owner == OVERFLOW && self.has_unmapped)
+        owner == self.user || owner == 0 || (owner == OVERFLOW_UID && self.has_unmapped)
     }
 
-    /// The group with the number of a user has no other members, and that of root none without its rights.
-    fn is_open(&self, found: &std::fs::Metadata) -> bool {
+    /// A group with the same id as the user counts as private, and members of root's group are trusted.
+    fn is_writable_by_others(&self, found: &std::fs::Metadata) -> bool {
         use std::os::unix::fs::MetadataExt as _;
         let is_private = found.gid() == 0 || found.gid() == self.user;
         found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && !is_private)
     }
 
-    /// Checks a directory on the way: its owner and those who may write it can replace what it holds.
-    fn above(&self, dir: &Path, found: &std::fs::Metadata) -> Result<(), String> {
+    /// Checks a parent directory: its owner and other users who can write it could replace its content.
+    fn check_parent(&self, dir: &Path, found: &std::fs::Metadata) -> Result<(), String> {
         use std::os::unix::fs::MetadataExt as _;
         let shown = dir.display();
         if !self.is_safe(found.uid()) {
             return Err(format!(
-                "{shown} belongs to user {}, who can replace what is in it, and this is user {}: {ADVICE}",
+                "{shown} belongs to user {}, who can replace its content, and this process runs as user {}: {ADVICE}",
                 found.uid(),
                 self.user
             ));
         }
-        // In a sticky directory, such as that for temporary files, users replace only what is theirs.
-        if self.is_open(found) && found.mode() & 0o1000 == 0 {
+        // In a sticky directory, such as /tmp, users can replace only their own files.
+        if self.is_writable_by_others(found) && found.mode() & 0o1000 == 0 {
             let mode = found.mode() & 0o7777;
             return Err(format!(
-                "other users can write {shown} (mode {mode:o}), and so replace what is in it: close it (chmod go-w), or {ANOTHER}"
+                "other users can write {shown} (mode {mode:o}), and so replace its content: close it (chmod go-w), or {ANOTHER}"
             ));
         }
         Ok(())
     }
 
-    fn link(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), String> {
+    fn check_link(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), String> {
         use std::os::unix::fs::MetadataExt as _;
         if self.is_safe(found.uid()) { Ok(()) } else { Err(self.foreign(path, found.uid())) }
     }
@@ -148,23 +148,23 @@ impl Owners {
     }
 
     fn foreign(&self, path: &Path, owner: u32) -> String {
-        format!("{} belongs to user {owner}, and this is user {}: {ADVICE}", path.display(), self.user)
+        format!("{} belongs to user {owner}, and this process runs as user {}: {ADVICE}", path.display(), self.user)
     }
 
-    /// Checks `path`, and what is below it if `deep`. Blobs are named by the hashes of what they hold.
-    fn own_tree(&self, path: &Path, deep: bool) -> Result<(), String> {
-        // The engine may remove files meanwhile.
+    /// Checks `path`, and everything below it if `deep`. Blobs are skipped, because their names are hashes of their content.
+    fn check_tree(&self, path: &Path, deep: bool) -> Result<(), String> {
+        // The engine may remove files concurrently.
         let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
         self.own(path, &found)?;
         if !deep || !found.is_dir() || path.ends_with("blobs") {
             return Ok(());
         }
         let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
-        entries.flatten().try_for_each(|entry| self.own_tree(&entry.path(), true))
+        entries.flatten().try_for_each(|entry| self.check_tree(&entry.path(), true))
     }
 }
 
 #[cfg(unix)]
-const ADVICE: &str = "make it that user's own (chown) if you trust what it holds, or name another with --data DIR or --store ENGINE:PATH";
+const ADVICE: &str = "change its owner to that user (chown) if you trust its content, or name another with --data DIR or --store ENGINE:PATH";
 #[cfg(unix)]
 const ANOTHER: &str = "name another directory with --data DIR or --store ENGINE:PATH";

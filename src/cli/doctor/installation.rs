@@ -7,7 +7,7 @@ use subtend_tools::sandbox::{self, Places, Strength, Unsupported};
 
 use super::{DoctorArea, Finding};
 
-pub(super) fn look() -> Vec<Finding> {
+pub(super) fn check() -> Vec<Finding> {
     let providers = if cfg!(feature = "providers") {
         Finding::good(DoctorArea::Installation, "providers", "models of providers can be used")
     } else {
@@ -21,7 +21,7 @@ pub(super) fn look() -> Vec<Finding> {
     };
     let mut findings = vec![version(), engines(&built_in()), providers, sandbox(sandbox::probe())];
     if sandbox::probe().is_ok() {
-        findings.push(granted(&sandbox::places(&std::env::current_dir().unwrap_or_default())));
+        findings.push(grants(&sandbox::places(&std::env::current_dir().unwrap_or_default())));
     }
     findings.push(guard());
     findings
@@ -38,13 +38,13 @@ fn built_in() -> Vec<&'static str> {
 fn engines(built_in: &[&str]) -> Finding {
     let found = built_in.join(", ");
     if built_in == ["memory"] {
-        let advice = "sessions are gone with each process: build with the feature `redb`";
+        let advice = "sessions are lost when the process ends: build with the feature `redb`";
         return Finding::bad(DoctorArea::Installation, "engines", found, advice);
     }
     Finding::good(DoctorArea::Installation, "engines", found)
 }
 
-/// Landlock and the filter of system calls: without them a command of a limited session is refused, never run unheld.
+/// Reports Landlock and seccomp. Without them, a shell command of a limited session is refused; it never runs unconfined.
 fn sandbox(found: Result<Strength, Unsupported>) -> Finding {
     match found {
         Ok(Strength::FilesAndNetwork) => {
@@ -66,13 +66,13 @@ fn sandbox(found: Result<Strength, Unsupported>) -> Finding {
     }
 }
 
-/// Returns what the sandbox grants to a command besides its workspace.
-fn granted(places: &Places) -> Finding {
+/// Reports the paths that the sandbox grants to a command in addition to its workspace.
+fn grants(places: &Places) -> Finding {
     let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let mut found = format!(
-        "a command of a limited session reads and executes {} (of /etc what everybody may read); it writes {} and a temporary directory of \
-         its own (HOME, TMPDIR); where a workspace has a protected path, such as subtend.yaml, it makes nothing directly in the top directory, nor in one that holds \
-         something denied",
+        "a command of a limited session reads and executes {} (in /etc only world-readable files); it writes {} and its own temporary \
+         directory (HOME, TMPDIR); if a workspace has a protected path, such as subtend.yaml, it cannot create files directly in the top \
+         directory, or in one that contains a denied path",
         list(&places.readable),
         list(&places.devices),
     );
@@ -94,7 +94,7 @@ fn guard() -> Finding {
             DoctorArea::Installation,
             "guard",
             format!("the running program cannot be found: {error}"),
-            "start it from where it is installed: it starts itself as the guard of each command",
+            "start the installed program: it runs itself as the guard of each command",
         ),
     }
 }
@@ -114,18 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn doctor_lists_what_the_sandbox_grants() {
+    fn doctor_lists_sandbox_grants() {
         let places = Places {
             readable: vec!["/usr".into(), "/home/a/.cargo/bin".into()],
             devices: vec!["/dev/null".into()],
             ..Places::default()
         };
-        let found = "a command of a limited session reads and executes /usr, /home/a/.cargo/bin (of /etc what everybody may read); \
-                     it writes /dev/null and a temporary directory of its own (HOME, TMPDIR); where a workspace has a protected path, \
-                     such as subtend.yaml, it makes nothing directly in the top directory, nor in one that holds something denied";
-        assert_eq!(granted(&places), Finding::good(DoctorArea::Installation, "sandbox grants", found));
+        let found = "a command of a limited session reads and executes /usr, /home/a/.cargo/bin (in /etc only world-readable \
+        files); it writes /dev/null and its own temporary directory (HOME, TMPDIR); if a workspace has a protected path, such as \
+        subtend.yaml, it cannot create files directly in the top directory, or in one that contains a denied path";
+        assert_eq!(grants(&places), Finding::good(DoctorArea::Installation, "sandbox grants", found));
         let left_out = vec![("/home/a".into(), "it contains the home directory".to_owned())];
-        let noted = granted(&Places { left_out, with_network: vec!["/run/resolvconf".into()], ..places });
+        let noted = grants(&Places { left_out, with_network: vec!["/run/resolvconf".into()], ..places });
         let advice = "these entries of PATH and toolchains are not granted: /home/a (it contains the home directory)";
         let found = format!("{found}; with network access it also reads /run/resolvconf");
         assert_eq!(noted, Finding::note(DoctorArea::Installation, "sandbox grants", found, advice));

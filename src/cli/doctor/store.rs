@@ -6,22 +6,22 @@ use subtend_session::ids::SessionId;
 use subtend_session::index::Head;
 
 use super::super::client::Attached;
-use super::super::data::{StoreLocation, no_room};
+use super::super::data::{StoreLocation, no_space_to_copy};
 use super::super::paint::{clip, count, size};
 use super::super::progress::ProgressLine;
 use super::super::{checkpoints, verify, worktree};
 use super::{DoctorArea, Finding, Grade};
 
-/// Hosts, one after the other, through which the store is read before this process opens it itself.
-const HOSTS: u32 = 3;
+/// Number of hosts tried, one after the other, before this process opens the store itself.
+const MAX_HOSTS: u32 = 3;
 
-pub(super) fn look(place: &StoreLocation) -> Vec<Finding> {
+pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
     if place.is_in_memory() {
-        let advice = "give a directory with --data DIR where sessions are to stay";
+        let advice = "to keep sessions, name a directory with --data DIR";
         return vec![Finding::note(
             DoctorArea::Store,
             "opens",
-            "the store is in memory, and gone with the process",
+            "the store is in memory, and lost when the process ends",
             advice,
         )];
     }
@@ -36,12 +36,12 @@ pub(super) fn look(place: &StoreLocation) -> Vec<Finding> {
             return vec![Finding::bad(DoctorArea::Store, "opens", fail.to_string(), advice)];
         }
     }
-    for _ in 0..HOSTS {
+    for _ in 0..MAX_HOSTS {
         match Attached::to(place) {
             Ok(Some(host)) => {
                 let pid = host.serving.pid;
                 let findings = hosted(host, place);
-                if findings.iter().all(|finding| finding.grade != Grade::Bad) || hosts(place, pid) {
+                if findings.iter().all(|finding| finding.grade != Grade::Bad) || is_host(place, pid) {
                     return findings;
                 }
             }
@@ -58,17 +58,17 @@ pub(super) fn look(place: &StoreLocation) -> Vec<Finding> {
     }
 }
 
-/// Returns whether process `pid` still hosts the store: if it ended, failed reads are explained.
-fn hosts(place: &StoreLocation, pid: u32) -> bool {
+/// Returns whether process `pid` still hosts the store. If it has ended, failed reads are expected.
+fn is_host(place: &StoreLocation, pid: u32) -> bool {
     Attached::to(place).is_ok_and(|host| host.is_some_and(|host| host.serving.pid == pid))
 }
 
 fn hosted(host: Attached, place: &StoreLocation) -> Vec<Finding> {
-    let found = format!("process {} has the store; it is read through that process", host.serving.pid);
+    let found = format!("process {} hosts the store; it is read through that process", host.serving.pid);
     let mut findings = vec![Finding::good(DoctorArea::Store, "host", found)];
     match host.journal() {
         Ok(journal) => findings.extend(opened(&journal, place)),
-        Err(fail) => findings.push(Finding::bad(DoctorArea::Store, "host", fail.to_string(), "call this again")),
+        Err(fail) => findings.push(Finding::bad(DoctorArea::Store, "host", fail.to_string(), "run the command again")),
     }
     findings
 }
@@ -79,7 +79,7 @@ fn refused(error: &OpenError) -> Finding {
             let advice = "nothing, if that process is yours; to inspect the store, stop it first";
             return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
         }
-        OpenError::Missing { .. } => "name the shard of the sessions, or leave it: `subtend run` creates it",
+        OpenError::Missing { .. } => "name the shard of the sessions, or do nothing: `subtend run` creates it",
         OpenError::Unreachable { .. } => {
             "check the address, the server, its `pg_hba.conf` and the password (PGPASSWORD)"
         }
@@ -92,7 +92,9 @@ fn refused(error: &OpenError) -> Finding {
             let advice = format!("nothing, if process {pid}{name} is yours; to inspect the store, stop it first");
             return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
         }
-        error if error.is_full() => return Finding::bad(DoctorArea::Store, "opens", error.to_string(), no_room(error)),
+        error if error.is_full() => {
+            return Finding::bad(DoctorArea::Store, "opens", error.to_string(), no_space_to_copy(error));
+        }
         OpenError::Newer { .. } => "install that version: this one cannot read the store",
         OpenError::Behind { .. } => {
             "restore the newest copy; if the tail is lost, open the store once with `subtend recover --accept-loss`"
@@ -104,7 +106,7 @@ fn refused(error: &OpenError) -> Finding {
         OpenError::Engine(_) => {
             "move this directory away, and restore a backup or `subtend import` an export into a new one"
         }
-        OpenError::Thread(_) => "raise the limit of threads of this user",
+        OpenError::Thread(_) => "raise this user's limit of threads",
         OpenError::OtherEngine { .. } => "name it with --store as the error says",
         OpenError::BadSpec { .. } => "name a store with --data DIR or --store ENGINE:PATH",
     };
@@ -113,26 +115,21 @@ fn refused(error: &OpenError) -> Finding {
 
 fn opened(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
     let info = journal.info();
-    let found = format!(
-        "{} at {}, frames of format {}, nothing lost up to lsn {}",
-        info.engine,
-        place.name(),
-        info.format,
-        journal.durable()
-    );
+    let found =
+        format!("{} at {}, format {}, durable up to LSN {}", info.engine, place.name(), info.format, journal.durable());
     let mut findings = vec![Finding::good(DoctorArea::Store, "opens", found), durability(&info.durability)];
-    findings.push(rows(journal).unwrap_or_else(|error| unread(&error)));
-    findings.push(waits(journal).unwrap_or_else(|error| unread(&error)));
-    findings.push(imports(journal).unwrap_or_else(|error| unread(&error)));
-    findings.extend(contents(journal).unwrap_or_else(|error| vec![unread(&error)]));
+    findings.push(rows(journal).unwrap_or_else(|error| unreadable(&error)));
+    findings.push(unfinished_work(journal).unwrap_or_else(|error| unreadable(&error)));
+    findings.push(imports(journal).unwrap_or_else(|error| unreadable(&error)));
+    findings.extend(contents(journal).unwrap_or_else(|error| vec![unreadable(&error)]));
     findings.extend(worktrees(journal, place));
     findings.extend(saved_files(place));
     findings
 }
 
-/// Finds worktrees without a session, which nothing removes.
+/// Reports worktrees, and those whose session is missing: they are not removed automatically.
 fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
-    let worktrees = worktree::of(place).ok()??;
+    let worktrees = worktree::for_store(place).ok()??;
     let entries = match worktrees.list() {
         Ok(list) => match list.damaged.first() {
             Some((session, error)) => {
@@ -148,22 +145,22 @@ fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
             return Some(Finding::bad(DoctorArea::Store, "worktrees", error.to_string(), advice));
         }
     };
-    let lives = |id: SessionId| journal.head(id).is_ok_and(|head| head.is_some_and(|head| !head.deleted));
-    let left: Vec<String> =
-        entries.iter().filter(|entry| !lives(entry.session)).map(|entry| entry.session.to_string()).collect();
+    let is_live = |id: SessionId| journal.head(id).is_ok_and(|head| head.is_some_and(|head| !head.deleted));
+    let orphans: Vec<String> =
+        entries.iter().filter(|entry| !is_live(entry.session)).map(|entry| entry.session.to_string()).collect();
     let all = count(entries.len() as u64, "worktree");
-    Some(match left.as_slice() {
+    Some(match orphans.as_slice() {
         [] => Finding::good(DoctorArea::Store, "worktrees", all),
-        left => {
-            let found = format!("{all}; of no session: {}", left.join(", "));
+        orphans => {
+            let found = format!("{all}; without a session: {}", orphans.join(", "));
             Finding::note(DoctorArea::Store, "worktrees", found, "`subtend worktree discard ID` removes one")
         }
     })
 }
 
-/// Returns the size of the saved files.
+/// Reports the size of checkpoints.
 fn saved_files(place: &StoreLocation) -> Option<Finding> {
-    let checkpoints = checkpoints::of(place)?;
+    let checkpoints = checkpoints::for_store(place)?;
     let found = checkpoints.sessions().and_then(|sessions| Ok((sessions.len(), checkpoints.bytes()?)));
     match found {
         Ok((0, _)) => None,
@@ -187,8 +184,8 @@ fn durability(text: &str) -> Finding {
     Finding::good(DoctorArea::Store, "durability", text)
 }
 
-/// Problems that are listed one by one; `subtend verify` lists all.
-const LISTED: usize = 20;
+/// Maximum number of problems listed; `subtend verify` lists all.
+const MAX_LISTED: usize = 20;
 
 fn contents(journal: &Journal) -> Result<Vec<Finding>, ReadError> {
     let mut progress = ProgressLine::new();
@@ -200,21 +197,22 @@ fn contents(journal: &Journal) -> Result<Vec<Finding>, ReadError> {
         let found = format!("{} of {} hold", count(report.records, "record"), count(report.sessions, "session"));
         return Ok(vec![Finding::good(DoctorArea::Store, "contents", found), growth]);
     }
-    let advice = "put back a backup; until then the sessions concerned are left alone, and `subtend export --skip-damaged` saves the \
-                  trees of all others";
+    let advice = "restore a backup; until then the damaged sessions are left alone, and `subtend export --skip-damaged` saves all \
+    other trees";
     let bad = |found: String| Finding::bad(DoctorArea::Store, "contents", found, advice);
-    let mut findings: Vec<_> = report.problems.iter().take(LISTED).map(|problem| bad(verify::line(problem))).collect();
+    let mut findings: Vec<_> =
+        report.problems.iter().take(MAX_LISTED).map(|problem| bad(verify::line(problem))).collect();
     findings.push(growth);
-    if report.problems.len() > LISTED {
-        let more = report.problems.len().saturating_sub(LISTED);
+    if report.problems.len() > MAX_LISTED {
+        let more = report.problems.len().saturating_sub(MAX_LISTED);
         findings.push(bad(format!("{} more: `subtend verify` lists all", count(more as u64, "problem"))));
     }
     Ok(findings)
 }
 
-/// Sessions that are named as the largest.
+/// Number of largest sessions named.
 const LARGEST: usize = 3;
-/// A session above this is reported: its runs recorded more than the default limit.
+/// Size in bytes above which a session is reported: the default limit of recorded bytes.
 const LARGE: u64 = 64 << 20;
 
 fn growth(report: &Report, heads: &[(SessionId, Head)]) -> Finding {
@@ -239,7 +237,7 @@ fn growth(report: &Report, heads: &[(SessionId, Head)]) -> Finding {
     Finding::good(DoctorArea::Store, "growth", found)
 }
 
-fn unread(error: &ReadError) -> Finding {
+fn unreadable(error: &ReadError) -> Finding {
     let advice = "`subtend verify` reports what is wrong; restore a backup if it cannot be read either";
     Finding::bad(DoctorArea::Store, "rows", error.to_string(), advice)
 }
@@ -247,45 +245,46 @@ fn unread(error: &ReadError) -> Finding {
 fn rows(journal: &Journal) -> Result<Finding, ReadError> {
     let damaged = journal.damaged()?;
     let Some((_, error)) = damaged.first() else {
-        let found = format!("those of {} are sound", count(journal.heads()?.len() as u64, "session"));
+        let found = format!("the rows of {} are sound", count(journal.heads()?.len() as u64, "session"));
         return Ok(Finding::good(DoctorArea::Store, "rows", found));
     };
-    let found = format!("{} not what was written, such as this: {error}", are(damaged.len()));
-    let advice = "`subtend verify` reports all; these sessions are not touched, `subtend export --skip-damaged` saves the trees of all others";
+    let found = format!("{} damaged; the first one: {error}", rows_are(damaged.len()));
+    let advice = "`subtend verify` reports all; these sessions are left alone, `subtend export --skip-damaged` saves all other trees";
     Ok(Finding::bad(DoctorArea::Store, "rows", found, advice))
 }
 
-fn are(rows: usize) -> String {
+fn rows_are(rows: usize) -> String {
     if rows == 1 { "1 row is".into() } else { format!("{rows} rows are") }
 }
 
 fn imports(journal: &Journal) -> Result<Finding, ReadError> {
-    let left = journal.unfinished_import()?;
-    let Some(first) = left.first() else {
+    let orphans = journal.unfinished_import()?;
+    let Some(first) = orphans.first() else {
         return Ok(Finding::good(DoctorArea::Store, "imports", "no import is unfinished"));
     };
-    let found = format!("one did not finish and has left {}, such as {first}", count(left.len() as u64, "session"));
+    let found =
+        format!("an import did not finish and left {}, such as {first}", count(orphans.len() as u64, "session"));
     let advice = format!(
-        "{UNFINISHED}: to be rid of them, take the store into a new one with `subtend export --out FILE` and \
+        "{UNFINISHED}: to remove its sessions, copy the store into a new one with `subtend export --out FILE` and \
          `subtend import --data DIR FILE`"
     );
     Ok(Finding::note(DoctorArea::Store, "imports", found, advice))
 }
 
-fn waits(journal: &Journal) -> Result<Finding, ReadError> {
+fn unfinished_work(journal: &Journal) -> Result<Finding, ReadError> {
     let (runs, owed) = (journal.inflight()?.len() as u64, journal.outbox()?.len() as u64);
-    Ok(left_to_do(runs, owed, journal.half_deleted()?.len() as u64))
+    Ok(unfinished(runs, owed, journal.half_deleted()?.len() as u64))
 }
 
-fn left_to_do(runs: u64, owed: u64, deletions: u64) -> Finding {
+fn unfinished(runs: u64, owed: u64, deletions: u64) -> Finding {
     if (runs, owed, deletions) == (0, 0, 0) {
-        return Finding::good(DoctorArea::Store, "left to do", "nothing: the last process ended in order");
+        return Finding::good(DoctorArea::Store, "left to do", "none: the last process shut down in order");
     }
     let mut found = format!("{} in flight, {} not delivered", count(runs, "run"), count(owed, "message"));
     if deletions > 0 {
         found.push_str(&format!(", {} not complete", count(deletions, "deletion")));
     }
-    let advice = "nothing: the next process does it; `subtend recover` does it now";
+    let advice = "nothing: the next process completes it; `subtend recover` completes it now";
     Finding::note(DoctorArea::Store, "left to do", found, advice)
 }
 
@@ -303,25 +302,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_in_use_is_no_fault_and_a_newer_one_is() {
+    fn store_in_use_is_a_note_but_newer_store_is_a_fault() {
         let in_use = OpenError::InUse { path: "/data/redb".into(), pid: "0".into(), boot: "b".into() };
         let finding = refused(&in_use);
         assert_eq!((finding.grade, finding.found.contains("process 0")), (Grade::Note, true));
         let full = EngineError::Io { what: "open the sled store", source: std::io::ErrorKind::StorageFull.into() };
         let full = refused(&OpenError::Engine(full));
         let advice = full.advice.expect("what to do");
-        assert!(advice.contains("make room") && advice.contains("TMPDIR") && !advice.contains("backup"), "{advice}");
+        assert!(
+            advice.contains("Free some space") && advice.contains("TMPDIR") && !advice.contains("backup"),
+            "{advice}"
+        );
         let newer = refused(&OpenError::Newer { found: 9, known: 1 });
         assert_eq!((newer.grade, newer.advice.is_some()), (Grade::Bad, true));
     }
 
     #[test]
-    fn x12_a_deletion_that_a_kill_interrupted_is_left_to_do() {
+    fn x12_interrupted_deletion_is_reported_as_unfinished() {
         let of = |runs, owed, deletions| {
-            let finding = left_to_do(runs, owed, deletions);
+            let finding = unfinished(runs, owed, deletions);
             (finding.grade, finding.found)
         };
-        assert_eq!(of(0, 0, 0), (Grade::Good, "nothing: the last process ended in order".to_owned()));
+        assert_eq!(of(0, 0, 0), (Grade::Good, "none: the last process shut down in order".to_owned()));
         let half = "0 runs in flight, 0 messages not delivered, 1 deletion not complete";
         assert_eq!(of(0, 0, 1), (Grade::Note, half.to_owned()));
         assert_eq!(of(2, 1, 0), (Grade::Note, "2 runs in flight, 1 message not delivered".to_owned()));
@@ -357,11 +359,16 @@ mod tests {
         open(Box::new(engine))
             .import(&mut file(), &ImportBounds::none(), &mut |_| {})
             .await
-            .expect_err("it breaks off before its rows");
+            .expect_err("the import did not fail before its rows");
         let journal = open(Box::new(store));
         let finding = imports(&journal).expect("a finding");
         let advice = finding.advice.expect("what to do");
-        assert_eq!((finding.grade, finding.found.contains("has left 1")), (Grade::Note, true), "{}", finding.found);
+        assert_eq!(
+            (finding.grade, finding.found.contains("and left 11 sessions")),
+            (Grade::Note, true),
+            "{}",
+            finding.found
+        );
         assert!(advice.starts_with("repeat it with its own file") && advice.contains("subtend export"), "{advice}");
         journal.import(&mut file(), &ImportBounds::none(), &mut |_| {}).await.expect("the import resumes");
         assert_eq!(imports(&journal).expect("a finding").grade, Grade::Good);

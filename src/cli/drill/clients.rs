@@ -1,4 +1,4 @@
-//! `subtend drill --clients N`.
+//! `subtend drill --clients N`: kills a host under many clients.
 
 use super::Args;
 use crate::cli::fail::{Code, Fail};
@@ -11,7 +11,7 @@ pub(super) fn verb(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
 
 #[cfg(not(unix))]
 pub(super) fn verb(_: &Args, _: u64, _: u64) -> Result<Code, Fail> {
-    Err(Fail::Usage("`--clients`: a host has a Unix socket on Unix alone; leave it out".to_owned()))
+    Err(Fail::Usage("`--clients` needs a Unix socket, which this system does not have; leave it out".to_owned()))
 }
 
 #[cfg(unix)]
@@ -33,7 +33,7 @@ mod unix {
     pub(super) fn verb(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
         let options =
             ClientOptions { store: args.store.clone(), seed, kills: args.kills, clients, sabotage: args.sabotage };
-        let report = work::threads()?.block_on(async {
+        let report = work::async_runtime()?.block_on(async {
             let mut stop = StopSignal::listen()?;
             let stop_requested = Arc::new(AtomicBool::new(false));
             let flag = Arc::clone(&stop_requested);
@@ -42,13 +42,13 @@ mod unix {
                 flag.store(true, Ordering::Relaxed);
             });
             let kills = args.kills;
-            let mut tell = |report: &ClientReport| {
+            let mut report_progress = |report: &ClientReport| {
                 if report.kills.is_multiple_of(10) {
                     // A failed write of progress does not stop the drill.
                     drop(writeln!(std::io::stderr(), "{} of {}", report.kills, count(kills, "kill")));
                 }
             };
-            Ok::<_, Fail>(drill(&options, &stop_requested, &mut tell).await?)
+            Ok::<_, Fail>(drill(&options, &stop_requested, &mut report_progress).await?)
         })?;
         let mut out = anstream::stdout().lock();
         if args.json {
@@ -114,10 +114,10 @@ mod unix {
                 lines.extend(report.vacuous().into_iter().map(|what| bad(format!("the drill is vacuous: {what}"))));
             }
             DrillVerdict::Caught => {
-                lines.push(format!("{} the sabotage {name} was caught: {violations}", In(GOOD, "✓")));
+                lines.push(format!("{} the injected bug {name} was detected: {violations}", In(GOOD, "✓")));
             }
             DrillVerdict::Uncaught => {
-                lines.push(bad(format!("the sabotage {name} was not caught: the drill is of no use")));
+                lines.push(bad(format!("the injected bug {name} was not detected: the drill is ineffective")));
             }
             DrillVerdict::Stopped => lines.push("stopped before its end".to_owned()),
         }

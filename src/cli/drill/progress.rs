@@ -1,4 +1,4 @@
-//! How far the drill is, on stderr: over itself on a terminal, now and then a line elsewhere.
+//! Progress of a drill on stderr: one line that is rewritten at a terminal, otherwise a line every ten seconds.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -8,29 +8,29 @@ use tokio::time::Instant;
 
 use crate::cli::paint::count;
 
-/// Time between two lines without a terminal.
-const NOW_AND_THEN: Duration = Duration::from_secs(10);
+/// Time between two lines if stderr is not a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct DrillProgress {
-    watched: bool,
+    is_terminal: bool,
     last: Instant,
     drawn: bool,
 }
 
 impl DrillProgress {
     pub(crate) fn new() -> Self {
-        Self { watched: std::io::stderr().is_terminal(), last: Instant::now(), drawn: false }
+        Self { is_terminal: std::io::stderr().is_terminal(), last: Instant::now(), drawn: false }
     }
 
-    pub(crate) fn tell(&mut self, report: &Report, kills: u64) {
+    pub(crate) fn report(&mut self, report: &Report, kills: u64) {
         let line = line(report, kills);
         let mut err = std::io::stderr();
         // A failed write of progress does not stop the drill.
-        if self.watched {
+        if self.is_terminal {
             self.drawn = true;
             drop(write!(err, "\r\u{1b}[K{line}").and_then(|()| err.flush()));
-        } else if self.last.elapsed() >= NOW_AND_THEN {
+        } else if self.last.elapsed() >= LINE_INTERVAL {
             self.last = Instant::now();
             drop(writeln!(err, "{line}"));
         }

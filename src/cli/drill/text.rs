@@ -1,11 +1,11 @@
-//! The report of a drill, for people.
+//! The report of a drill as text.
 
 use subtend_drill::{DrillVerdict, FindingKind, MAX_LISTED, Report, Sabotage};
 
 use crate::cli::paint::{BAD, GOOD, In, clip, count, span};
 
-/// Violations that the text shows.
-const SHOWN: usize = 10;
+/// Maximum number of violations shown.
+const MAX_SHOWN: usize = 10;
 
 pub(super) fn text(report: &Report) -> String {
     let kills = count(report.kills, "kill");
@@ -78,19 +78,21 @@ fn ending(report: &Report) -> Vec<String> {
         }
         DrillVerdict::Caught => {
             let after = count(report.kills, "kill");
-            vec![format!("{} the sabotage {name} was caught after {after}: {violations}", In(GOOD, "✓"))]
+            vec![format!("{} the injected bug {name} was detected after {after}: {violations}", In(GOOD, "✓"))]
         }
-        DrillVerdict::Uncaught => vec![bad(format!("the sabotage {name} was not caught: the drill is of no use"))],
+        DrillVerdict::Uncaught => {
+            vec![bad(format!("the injected bug {name} was not detected: the drill is ineffective"))]
+        }
         DrillVerdict::Stopped => vec![format!("stopped before its end: {violations}")],
     };
-    lines.extend(report.examples.iter().take(SHOWN).map(|violation| {
+    lines.extend(report.examples.iter().take(MAX_SHOWN).map(|violation| {
         let kind = serde_json::to_value(violation.kind).ok();
         let kind = kind.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
         format!("  after kill {}, {}, {kind}: {}", violation.kill, violation.store, clip(&violation.what, 1_000))
     }));
-    let untold = report.violations().saturating_sub(report.examples.len().min(SHOWN) as u64);
-    if untold > 0 {
-        lines.push(format!("  and {untold} more (--json lists up to {MAX_LISTED})"));
+    let omitted = report.violations().saturating_sub(report.examples.len().min(MAX_SHOWN) as u64);
+    if omitted > 0 {
+        lines.push(format!("  and {omitted} more (--json lists up to {MAX_LISTED})"));
     }
     lines.extend(report.kept.iter().map(|kept| format!("kept for inspection: {kept}")));
     lines

@@ -52,7 +52,7 @@ fn whole_ids_prefixes_and_short_names_find_one_session() {
 }
 
 #[test]
-fn a8_a_middle_fragment_of_an_id_finds_nothing() {
+fn a8_middle_fragment_of_an_id_finds_nothing() {
     for name in ["456789ab", "8def-0123456789ab", "89ab", "12345a3f9c1", "019"] {
         let text = find(&heads(), name).expect_err(name).to_string();
         assert!(text.starts_with(&format!("no session matches `{name}`")), "{text}");
@@ -62,7 +62,7 @@ fn a8_a_middle_fragment_of_an_id_finds_nothing() {
 }
 
 #[test]
-fn r1_a_task_id_finds_its_session() {
+fn r1_task_id_finds_its_session() {
     let heads = heads();
     let task = format!("task_{}", id(CHILD).0.simple());
     for name in [&*task, &task[..task.len() - 4], "task_6789ab"] {
@@ -72,11 +72,11 @@ fn r1_a_task_id_finds_its_session() {
 }
 
 #[test]
-fn a_path_tells_cousins_of_one_name_apart() {
+fn path_distinguishes_sessions_of_the_same_name() {
     let heads = heads();
     assert_eq!(find(&heads, "6789ab/a3f9c1").expect("by the root's short name"), id(CHILD));
     assert_eq!(find(&heads, "67cdef/a3f9c1").expect("by the other's"), id(COUSIN));
-    // Two roots: the word does not tell them apart.
+    // With two roots, the word `root` is ambiguous.
     for name in ["root/a3f9c1", "root", "root/"] {
         assert!(matches!(find(&heads, name), Err(Fail::Usage(_))), "{name}");
     }
@@ -89,7 +89,7 @@ fn a_path_tells_cousins_of_one_name_apart() {
 }
 
 #[test]
-fn an_ambiguous_name_lists_the_candidates_newest_first() {
+fn ambiguous_name_lists_candidates_newest_first() {
     let text = find(&heads(), "a3f9c1").expect_err("two of them").to_string();
     let place = |of: &str| text.find(of).expect(of);
     assert!(place(COUSIN) < place(CHILD), "{text}");
@@ -106,7 +106,7 @@ fn unknown_name_names_the_list_command() {
 }
 
 #[test]
-fn a_name_with_control_characters_is_printed_without_them() {
+fn unknown_name_is_printed_without_control_characters() {
     let text = find(&heads(), "\u{1b}[31mred").expect_err("no such").to_string();
     assert!(!text.contains('\u{1b}'), "{text:?}");
     assert_eq!(head(id(FIRST), None).short, Short("6789ab".into()));

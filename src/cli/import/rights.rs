@@ -1,4 +1,4 @@
-//! Permissions that sessions lost by an import.
+//! Permissions that sessions lost in an import.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::super::paint::count;
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     sessions: u64,
-    /// Such as `shell.run allow → ask`.
+    /// Lost permissions, such as `shell.run allow → ask`.
     actions: BTreeSet<String>,
 }
 
@@ -29,30 +29,30 @@ pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<Lo
         for stored in journal.records_from(*session, Seq(1), 1)? {
             let Record::SessionCreated(created) = stored.record else { continue };
             let (Some(had), Some(bound)) = (&created.ceiling.body, &created.imported) else { continue };
-            let less = less(had, &had.meet(bound));
-            lost.sessions = lost.sessions.saturating_add(u64::from(!less.is_empty()));
-            lost.actions.extend(less);
+            let reductions = reductions(had, &had.meet(bound));
+            lost.sessions = lost.sessions.saturating_add(u64::from(!reductions.is_empty()));
+            lost.actions.extend(reductions);
         }
     }
     Ok(lost)
 }
 
-fn less(had: &Authority, has: &Authority) -> Vec<String> {
-    let fell = |action: &&str| {
+fn reductions(had: &Authority, has: &Authority) -> Vec<String> {
+    let reduction = |action: &&str| {
         let (had, has) = (had.best(action), has.best(action));
         (has < had).then(|| format!("{action} {} → {}", had.word(), has.word()))
     };
-    ACTIONS.iter().filter_map(fell).collect()
+    ACTIONS.iter().filter_map(reduction).collect()
 }
 
 pub(super) fn describe(lost: &Lost) -> String {
     let most = "their permissions are limited to those of a new session here";
     if lost.actions.is_empty() {
-        return format!("{most}; none of them had more");
+        return format!("{most}; none had more");
     }
     let actions: Vec<&str> = lost.actions.iter().map(String::as_str).collect();
     format!(
-        "{most}: {} had more ({}); import into another store with --allow ACTION to leave them more",
+        "{most}: {} had more ({}); to keep more, import into another store with --allow ACTION",
         count(lost.sessions, "session"),
         actions.join(", ")
     )

@@ -1,14 +1,14 @@
-//! The log of a host, for machines.
+//! The machine-readable log of a host.
 
 use clap::ValueEnum;
 use tracing_subscriber::fmt;
 
 use crate::cli::fail::Fail;
 
-/// How the log is written.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
@@ -16,7 +16,7 @@ impl LogFormat {
     /// Writes the log of this process to stderr from now on.
     ///
     /// # Errors
-    /// When it is written already.
+    /// When a log was already started.
     pub(crate) fn begin(self) -> Result<(), Fail> {
         let Self::Json = self;
         let log =

@@ -1,4 +1,4 @@
-//! A host that is one of several: it shares the shards of a database.
+//! `subtend serve --node`: a host that shares the shards of a database with other hosts.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -27,15 +27,15 @@ use super::super::client::SOCKET;
 use super::super::data::NodeShard;
 use super::super::fail::{Code, Fail};
 use super::super::work::slash::HostedCommands;
-use super::super::work::{HostParts, Screen, StopSignal, WorkArgs, threads};
+use super::super::work::{HostParts, Screen, StopSignal, WorkArgs, async_runtime};
 use super::settings::HomeSettings;
-use super::{Args, TOKENS, announce, bound, ended_early, private};
+use super::{Args, TOKENS, announce, bind, create_private, ended_early};
 
 /// Opens shards with the options of the command.
 struct CommandShards {
     work: WorkArgs,
     dir: PathBuf,
-    /// A worker that connects to this node answers calls of all its shards.
+    /// Remote tools, shared by all shards: a worker that connects to this node answers calls of each shard.
     workers: Option<Workers>,
     /// Rate limits of providers: shared by all shards of this node, and divided among nodes.
     throttles: Option<Throttles>,
@@ -48,18 +48,21 @@ pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
     let dir = args.work.store.node_dir(name)?.ok_or_else(no_database)?;
     std::fs::create_dir_all(&dir).map_err(|error| Fail::Store(format!("{}: {error}", dir.display())))?;
     let host_dir = dir.join("host");
-    private(&host_dir).map_err(|error| Fail::Store(format!("the host's directory {}: {error}", host_dir.display())))?;
+    create_private(&host_dir)
+        .map_err(|error| Fail::Store(format!("the host's directory {}: {error}", host_dir.display())))?;
     let mut shards = CommandShards { work: args.work.clone(), dir, workers: None, throttles: None };
     let mut screen = Screen::new(args.work.quiet(), args.work.json);
-    // What is wrong with the options is an error now, and not of each shard.
+    // Report errors of the options now, not once for each shard.
     let first = NodeShard { dir: shards.dir.clone(), name: "none".to_owned(), spec: place.spec().clone() };
-    let parts = HostParts::of(&shards.work_of(&first), &mut screen)?;
+    let parts = HostParts::of(&shards.work_args_for(&first), &mut screen)?;
     (shards.workers, shards.throttles) = (Some(parts.workers()), Some(parts.throttles()));
-    let threads = threads()?;
-    let done = threads.block_on(async {
+    let async_runtime = async_runtime()?;
+    let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
-        let Some((listener, address)) = bound(args.listen).await? else {
-            return Err(Fail::Usage("`--listen none`: other nodes reach a node by an address; name one".to_owned()));
+        let Some((listener, address)) = bind(args.listen).await? else {
+            return Err(Fail::Usage(
+                "`--listen none` is not possible with `--node`: other nodes need an address; name one".to_owned(),
+            ));
         };
         let options = args.nodes.options(name, address)?;
         let joining = Node::join(&target, options, Arc::new(shards));
@@ -69,7 +72,7 @@ pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
         };
         served(args, node, (listener, address), &host_dir, &mut screen, &mut stop).await
     });
-    threads.shutdown_timeout(Duration::from_secs(1));
+    async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
@@ -107,7 +110,7 @@ async fn served(
     announce(args, socket.as_deref(), Some(&(address, guard)), Some(&tokens))?;
     let stop_requested: std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async {
         stop.requested().await;
-        screen.note("the node leaves: its shards go to other nodes");
+        screen.note("the node is shutting down: its shards go to other nodes");
     });
     let done = tokio::select! {
         ended = node.run(stop_requested) => ended.map(|()| Code::Done).map_err(Fail::Store),
@@ -116,14 +119,14 @@ async fn served(
     ends.cancel();
     while servers.join_next().await.is_some() {}
     if let Some(path) = socket {
-        // The next process replaces a leftover.
+        // The error is ignored: the next process replaces a leftover socket.
         drop(std::fs::remove_file(path));
     }
     done
 }
 
 impl CommandShards {
-    fn work_of(&self, shard: &NodeShard) -> WorkArgs {
+    fn work_args_for(&self, shard: &NodeShard) -> WorkArgs {
         self.work.for_shard(shard.clone(), self.workers.clone())
     }
 
@@ -136,7 +139,7 @@ impl CommandShards {
         };
         let prepared = tokio::task::spawn_blocking(prepare).await;
         let (parts, journal) = prepared.map_err(|error| Fail::Other(error.to_string()))??;
-        // A run continues with the next owner of its shard, unless its session was opened otherwise.
+        // Runs continue with the next owner of their shard, unless their session was opened with another setting.
         let open = OpenOptions { on_restart: Some(OnRestart::Resume), ..parts.open.clone() };
         let (home, workers) = (parts.home.clone(), parts.workers());
         let (runtime, approver) = parts.start(journal, lease, throttles).await?;
@@ -158,7 +161,8 @@ impl CommandShards {
 impl OpenShard for CommandShards {
     fn open(&self, shard: ShardAddress, lease: Lease) -> BoxFuture<'static, Result<Host, NotOpened>> {
         let name = shard.shard().to_owned();
-        let work = self.work_of(&NodeShard { dir: self.dir.clone(), name, spec: StoreSpec::Postgres(Box::new(shard)) });
+        let work =
+            self.work_args_for(&NodeShard { dir: self.dir.clone(), name, spec: StoreSpec::Postgres(Box::new(shard)) });
         let throttles = self.throttles.clone();
         Box::pin(async move {
             Self::opened(work, lease, throttles).await.map_err(|fail| match fail {

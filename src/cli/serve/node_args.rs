@@ -7,39 +7,39 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Nodes")]
 pub(super) struct NodeArgs {
     /// Share the shards of a database with other nodes, under this name; the store is `postgres://…` without `shard=`
-    #[arg(long, value_name = "NAME", value_parser = word, conflicts_with = "until_idle")]
+    #[arg(long, value_name = "NAME", value_parser = node_name, conflicts_with = "until_idle")]
     pub(super) node: Option<String>,
 
-    /// Shards to make in a database without shards; their number does not change later [default: 16]
+    /// Number of shards to create in a new database; it cannot change later [default: 16]
     #[arg(long, value_name = "COUNT", requires = "node", value_parser = clap::value_parser!(u16).range(1..=1024))]
     shards: Option<u16>,
 
-    /// Where other nodes reach this one [default: the address of --listen]
+    /// Address at which other nodes reach this one [default: the address of --listen]
     #[arg(long, value_name = "HOST:PORT", requires = "node", value_parser = advertised)]
     advertise: Option<String>,
 
-    /// Also take the shards with this label, such as those of sessions that need a directory of this machine; repeatable
-    #[arg(long, value_name = "LABEL", requires = "node", value_parser = word)]
+    /// Also claim the shards with this label, for example those of sessions that need a directory of this machine; repeatable
+    #[arg(long, value_name = "LABEL", requires = "node", value_parser = node_name)]
     label: Vec<String>,
 
     /// Seconds without a renewal after which other nodes take over [default: 15]
     #[arg(long, value_name = "SECONDS", requires = "node", value_parser = clap::value_parser!(u64).range(2..=600))]
     lease: Option<u64>,
 
-    /// Seconds that an orderly end waits for runs that a restart would end [default: 30]
+    /// Seconds that a shutdown waits for runs that would not resume [default: 30]
     #[arg(long, value_name = "SECONDS", requires = "node")]
     drain: Option<u64>,
 
-    /// File of the tokens, such as one that all nodes have [default: in the host's directory]
+    /// File of the tokens, such as one that all nodes share [default: in the host's directory]
     #[arg(long, value_name = "FILE")]
     pub(super) tokens: Option<PathBuf>,
 }
 
 /// Parses the name of a node or label.
-fn word(name: &str) -> Result<String, String> {
+fn node_name(name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > 40 || name.starts_with('.') || !name.chars().all(plain) {
-        return Err("up to 40 letters, digits, `.`, `_` and `-` are needed, not with `.` at the start".to_owned());
+        return Err("use 1 to 40 letters, digits, `.`, `_` and `-`, without `.` at the start".to_owned());
     }
     Ok(name.to_owned())
 }
@@ -53,7 +53,7 @@ fn advertised(address: &str) -> Result<String, String> {
 
 #[cfg(feature = "postgres")]
 impl NodeArgs {
-    /// Returns how the node takes part, if it is reached at `address` unless another one is named.
+    /// Returns the options of the node. `address` is used if no other one is advertised.
     pub(super) fn options(
         &self,
         name: &str,
@@ -63,7 +63,7 @@ impl NodeArgs {
 
         if self.advertise.is_none() && address.ip().is_unspecified() {
             return Err(crate::cli::fail::Fail::Usage(format!(
-                "`--listen {address}`: other nodes cannot connect to that; name an address of this machine with --advertise HOST:PORT"
+                "`--listen {address}`: other nodes cannot connect to this address; name one of this machine with --advertise HOST:PORT"
             )));
         }
 

@@ -1,4 +1,4 @@
-//! Options of tools in the configuration of the directory that a host was started for.
+//! Options of tools in the configuration of the host's directory, for the options page.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ impl HomeSettings {
 
     fn read(&self) -> Result<Vec<ToolSetting>, Fail> {
         let workspace = workspace::open(&self.home)?;
-        let loaded = settings::load(&workspace, Trust::silent(&workspace)?)?;
+        let loaded = settings::load(&workspace, Trust::decide(&workspace)?)?;
         let tools = work::setup::tools(&loaded.config)?;
         let minions = minion::options();
         let of_minions = minions

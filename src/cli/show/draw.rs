@@ -1,4 +1,4 @@
-//! Draws a transcript.
+//! Prints a transcript as text.
 
 use std::io::{self, Write};
 
@@ -15,36 +15,36 @@ use subtend_tools::registry::Registry;
 
 use crate::cli::cause;
 use crate::cli::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, UNKNOWN_WORK, clip, count, doing, first_line, harmless,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, UNKNOWN_WORK, activity, clip, count, first_line, harmless,
     in_flight, mark, size, tokens, work_span,
 };
 
-/// Lines of a folded system prompt.
+/// Number of lines shown of a shortened system prompt.
 const PROMPT_LINES: usize = 4;
-/// Lines of a folded result.
+/// Number of lines shown of a shortened result.
 const RESULT_LINES: usize = 12;
-/// Columns of a line of folded text.
-const COLUMNS: usize = 160;
+/// Width of a line of shortened text.
+const LINE_WIDTH: usize = 160;
 
-/// How a transcript is drawn.
+/// Options of printing a transcript.
 #[derive(Clone, Copy)]
-pub(super) struct How {
-    /// Long parts are not folded.
+pub(super) struct DrawOptions {
+    /// Print long parts in full.
     pub(super) full: bool,
-    /// A process has the store: runs in flight are running.
+    /// True if a process hosts the store, so that runs in flight are running.
     pub(super) hosted: bool,
 }
 
 /// Writes the transcript.
-pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, how: How) -> io::Result<()> {
+pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, options: DrawOptions) -> io::Result<()> {
     header(out, &transcript.header)?;
     if let Some(system) = &transcript.header.system {
         writeln!(out, "\n{}", In(BOLD, "system prompt"))?;
-        block(out, system, "  ", if how.full { None } else { Some(PROMPT_LINES) })?;
+        block(out, system, "  ", if options.full { None } else { Some(PROMPT_LINES) })?;
     }
     let mut own = 0;
     for shown in &transcript.entries {
-        entry(out, &transcript.header.short, shown, how, own)?;
+        entry(out, &transcript.header.short, shown, options, own)?;
         own = if let Entry::Ended { .. } = shown.entry { 0 } else { own.saturating_add(spent(&shown.entry)) };
     }
     if let Some(summary) = &transcript.header.summary {
@@ -52,8 +52,8 @@ pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, how: How) -> io
         block(out, summary, "  ", None)?;
     }
     if in_flight(transcript.header.state) {
-        let of = if how.hosted { "" } else { " when the last process ended" };
-        let text = format!("run in flight{of}: {}", doing(transcript.header.state, transcript.header.limited_until));
+        let of = if options.hosted { "" } else { " when the last process ended" };
+        let text = format!("run in flight{of}: {}", activity(transcript.header.state, transcript.header.limited_until));
         writeln!(out, "\n{}", In(LIVE, text))?;
     }
     Ok(())
@@ -84,12 +84,12 @@ fn spent(entry: &Entry) -> u64 {
 }
 
 /// Returns the tokens of a run, and those with its subagents if they used any.
-fn taken(own: u64, all: u64) -> String {
+fn tokens_line(own: u64, all: u64) -> String {
     if all > own { format!("{} · {} with subagents", tokens(own), tokens(all)) } else { tokens(own) }
 }
 
-/// Writes an entry. `own` is what the answers of its run so far took.
-fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How, own: u64) -> io::Result<()> {
+/// Writes an entry. `own` is the number of tokens that its run used so far.
+fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptions, own: u64) -> io::Result<()> {
     let entry = &shown.entry;
     let hidden = match (shown.rolled_back, shown.compacted) {
         (true, _) => " · rolled back",
@@ -103,7 +103,7 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How, own: u64
             block(out, text, "  ", None)
         }
         Entry::Waiting { text, .. } => {
-            writeln!(out, "\n{}", In(ODD, "input that no run has taken"))?;
+            writeln!(out, "\n{}", In(ODD, "queued input"))?;
             block(out, text, "  ", None)
         }
         Entry::Answer { turn, seq, text, calls, agent, model, usage, .. } => {
@@ -113,20 +113,20 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How, own: u64
             if let Some(text) = text {
                 block(out, text, "  ", None)?;
             }
-            calls.iter().try_for_each(|call| self::call(out, call, how))
+            calls.iter().try_for_each(|call| self::call(out, call, options))
         }
-        Entry::Discarded { .. } => discarded(out, entry, how.full),
+        Entry::Discarded { .. } => discarded(out, entry, options.full),
         Entry::Notice { ends } => {
             writeln!(out, "\n{}{}", In(BOLD, "notice"), In(DIM, hidden))?;
-            ends.iter().try_for_each(|end| self::end(out, end, how.full))
+            ends.iter().try_for_each(|end| self::end(out, end, options.full))
         }
         Entry::Held { run, why } => writeln!(out, "\n{}", In(ODD, format!("run {run} held: {}", hold(why)))),
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, .. } => {
             let (sign, style) = mark(outcome.kind());
-            let output = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), COLUMNS);
+            let output = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), LINE_WIDTH);
             let worked = work_span(Worked { ms: *worked_ms, at_least: *worked_at_least });
             let worked = worked.map_or_else(|| UNKNOWN_WORK.to_owned(), |worked| format!("{worked} of work"));
-            let figures = [count(*turns, "turn"), taken(own, usage.tokens()), worked].join(" · ");
+            let figures = [count(*turns, "turn"), tokens_line(own, usage.tokens()), worked].join(" · ");
             writeln!(out, "\n{}  {}", In(style, output), In(DIM, figures))
         }
         Entry::Branch { .. }
@@ -136,13 +136,13 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, how: How, own: u64
         | Entry::CompactionUndone { .. }
         | Entry::Asked { .. }
         | Entry::Word { .. } => {
-            writeln!(out, "\n{}", In(DIM, damaged(me, entry)))
+            writeln!(out, "\n{}", In(DIM, event_line(me, entry)))
         }
         Entry::Compacted { cause, messages, before, after, text, .. } => {
             let figures = format!("{messages} messages · about {before} tokens before, {after} after");
             let why = cause.phrase();
             writeln!(out, "\n{}  {}", In(ODD, format!("compacted, {why}")), In(DIM, figures))?;
-            block(out, text, "  ", if how.full { None } else { Some(RESULT_LINES) })
+            block(out, text, "  ", if options.full { None } else { Some(RESULT_LINES) })
         }
         Entry::Deleted { .. } => writeln!(out, "\n{}", In(ODD, "session deleted")),
         Entry::Closed { closed, .. } => {
@@ -155,7 +155,7 @@ fn message(me: &Short, seq: Seq) -> String {
     format!("{me}:{seq}")
 }
 
-fn damaged(me: &Short, entry: &Entry) -> String {
+fn event_line(me: &Short, entry: &Entry) -> String {
     match entry {
         Entry::Branch { child, kind, at } => {
             let kind = match kind {
@@ -166,17 +166,19 @@ fn damaged(me: &Short, entry: &Entry) -> String {
             };
             format!("{kind} at {}: {child}", message(me, *at))
         }
-        Entry::Switched { of, to } => format!("alternative {to} of {} is seen from here on", message(me, *of)),
+        Entry::Switched { of, to } => format!("alternative {to} of {} is active from here on", message(me, *of)),
         Entry::RolledBack { run, .. } => {
-            format!("run {run} is rolled back: no model is given what it said from here on")
+            format!("run {run} is rolled back: its messages are hidden from the model from here on")
         }
         Entry::NotCompacted { turn, cause, message, .. } => {
             let why = cause.phrase();
-            clip(&format!("not compacted before turn {turn}, {why}: {message}"), COLUMNS)
+            clip(&format!("not compacted before turn {turn}, {why}: {message}"), LINE_WIDTH)
         }
-        Entry::CompactionUndone { .. } => "the last compaction is undone: what it hid is seen from here on".to_owned(),
+        Entry::CompactionUndone { .. } => {
+            "the last compaction is undone: its messages are visible again from here on".to_owned()
+        }
         Entry::Asked { call, action, resource } => {
-            format!("call {call} asks to {} on {}", clip(action, 64), first_line(resource, COLUMNS))
+            format!("call {call} asks to {} on {}", clip(action, 64), first_line(resource, LINE_WIDTH))
         }
         Entry::Word { call, verdict, by } => {
             let verdict = match verdict {
@@ -188,7 +190,7 @@ fn damaged(me: &Short, entry: &Entry) -> String {
                 AskBy::Person => "by a person",
                 AskBy::Deadline => "no answer in time",
                 AskBy::NoApprover => "no approver attached",
-                AskBy::Closed => "since the call was closed before",
+                AskBy::Closed => "because the call ended first",
             };
             format!("call {call} is {verdict} {by}")
         }
@@ -205,13 +207,13 @@ fn damaged(me: &Short, entry: &Entry) -> String {
     }
 }
 
-/// Returns a discarded attempt with its message; without one, the kind of the error, except where the run was stopped.
+/// Writes a discarded attempt with its message, or with the kind of its error if there is no message.
 fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
     let Entry::Discarded { turn, attempt, model, error, message, usage } = entry else { return Ok(()) };
     let who = model.as_ref().map(|model| format!(" by {}", clip(model, 64))).unwrap_or_default();
     let why = if message.is_empty() { cause::model(*error).to_owned() } else { harmless(message) };
     let text = format!("turn {turn}, attempt {attempt}{who} failed: {why}");
-    let text = if full { text } else { clip(&text, COLUMNS) };
+    let text = if full { text } else { clip(&text, LINE_WIDTH) };
     match usage {
         Some(usage) => writeln!(out, "\n{}  {}", In(ODD, text), In(DIM, tokens(usage.tokens()))),
         None => writeln!(out, "\n{}", In(ODD, text)),
@@ -220,7 +222,7 @@ fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
 
 fn sender(from: &From) -> String {
     match from {
-        From::Person => "input of a person".to_owned(),
+        From::Person => "input of the user".to_owned(),
         From::Host => "input of the host".to_owned(),
         From::Model { session, call, .. } => format!("input of {}, call {call}", session.short()),
         From::AgentResult => "result of an agent elsewhere".to_owned(),
@@ -230,47 +232,47 @@ fn sender(from: &From) -> String {
 fn hold(why: &Hold) -> String {
     match why {
         Hold::Interrupted { .. } => "interrupted, until the next input".to_owned(),
-        Hold::OutOfTurns => "out of turns, until what it owns has ended".to_owned(),
+        Hold::OutOfTurns => "out of turns, until its children have ended".to_owned(),
         Hold::Closing { outcome, .. } => format!("closing, {}", cause::sentence(outcome)),
     }
 }
 
-fn call(out: &mut dyn Write, call: &CallEntry, how: How) -> io::Result<()> {
+fn call(out: &mut dyn Write, call: &CallEntry, options: DrawOptions) -> io::Result<()> {
     let child = call.child.map(|child| format!("  → {}", child.short())).unwrap_or_default();
-    // Truncated calls use the display of their tool (M13), full ones the model's own arguments.
+    // Shortened calls use the display of their tool, full ones the model's own arguments.
     let shown = Registry::default().shown(&call.tool, &call.args, None);
-    let named = !how.full && !shown.display.name.is_empty();
+    let named = !options.full && !shown.display.name.is_empty();
     let icon = if named { format!("{} ", clip(&shown.display.icon, 4)) } else { String::new() };
     let tool = if named { &shown.display.name } else { &call.tool };
-    let args = match shown.input.filter(|_| !how.full) {
-        Some(input) => clip(&input, COLUMNS),
-        None if how.full => harmless(&call.args),
-        None => clip(&call.args, COLUMNS),
+    let args = match shown.input.filter(|_| !options.full) {
+        Some(input) => clip(&input, LINE_WIDTH),
+        None if options.full => harmless(&call.args),
+        None => clip(&call.args, LINE_WIDTH),
     };
     writeln!(out, "  {} {icon}{} {args}{}", In(LIVE, "▸"), In(BOLD, clip(tool, 64)), In(DIM, child))?;
     match &call.result {
         None if call.asks => writeln!(out, "    {}", In(ASKS.1, format!("{} {ASKS_WORD}", ASKS.0)))?,
         None => writeln!(out, "    {}", In(ODD, "no result"))?,
-        Some(CallOutcome::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, how.full))?,
+        Some(CallOutcome::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, options.full))?,
         Some(CallOutcome::Result { end, content, truncated_from }) => {
             if *end != CallEnd::Ok {
                 writeln!(out, "    {}", In(BAD, call_end(end)))?;
             }
-            block(out, content, "    ", if how.full { None } else { Some(RESULT_LINES) })?;
+            block(out, content, "    ", if options.full { None } else { Some(RESULT_LINES) })?;
             if let Some(bytes) = truncated_from {
-                writeln!(out, "    {}", In(DIM, format!("cut from {bytes} bytes")))?;
+                writeln!(out, "    {}", In(DIM, format!("truncated from {bytes} bytes")))?;
             }
         }
     }
-    nested(out, call.nested.as_ref(), how)
+    nested(out, call.nested.as_ref(), options)
 }
 
 /// Writes the transcript of a child, with a margin that shows its depth.
-fn nested(out: &mut dyn Write, nested: Option<&NestedTranscript>, how: How) -> io::Result<()> {
+fn nested(out: &mut dyn Write, nested: Option<&NestedTranscript>, options: DrawOptions) -> io::Result<()> {
     let mut text = Vec::new();
     match nested {
         None => return Ok(()),
-        Some(NestedTranscript::Transcript(transcript)) => draw(&mut text, transcript, how)?,
+        Some(NestedTranscript::Transcript(transcript)) => draw(&mut text, transcript, options)?,
         Some(NestedTranscript::Unreadable(why)) => writeln!(text, "{}", In(BAD, harmless(why)))?,
     }
     String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "    {} {line}", In(DIM, "│")))
@@ -291,7 +293,7 @@ fn call_end(end: &CallEnd) -> &'static str {
 
 fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
     let (sign, style) = mark(end.outcome.kind());
-    let text = clip(&cause::sentence(&end.outcome), COLUMNS);
+    let text = clip(&cause::sentence(&end.outcome), LINE_WIDTH);
     writeln!(out, "    {} {}  {}", In(style, sign), In(GOOD, end.child.short()), In(style, text))?;
     block(out, &end.text, "    ", if full { None } else { Some(RESULT_LINES) })?;
     let shown = u64::try_from(end.text.len()).unwrap_or(u64::MAX);
@@ -304,15 +306,15 @@ fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes indented text; with `lines`, the first of them and the number of omitted ones.
+/// Writes indented text; with `lines`, only that many lines and the number of omitted ones.
 fn block(out: &mut dyn Write, text: &str, indent: &str, lines: Option<usize>) -> io::Result<()> {
     let text = harmless(text);
     let all: Vec<_> = text.trim_end().lines().collect();
-    // One more line is as short as the line that would report its omission.
+    // A single omitted line is printed, since the notice would take a line too.
     let shown = lines.filter(|lines| all.len() > lines.saturating_add(1)).unwrap_or(all.len());
     for line in all.iter().take(shown) {
         match lines {
-            Some(_) => writeln!(out, "{indent}{}", cut(line))?,
+            Some(_) => writeln!(out, "{indent}{}", clip_line(line))?,
             None => writeln!(out, "{indent}{line}")?,
         }
     }
@@ -322,8 +324,8 @@ fn block(out: &mut dyn Write, text: &str, indent: &str, lines: Option<usize>) ->
     }
 }
 
-fn cut(line: &str) -> String {
+fn clip_line(line: &str) -> String {
     let start = line.find(|c: char| !c.is_whitespace()).unwrap_or(line.len());
-    let (indent, rest) = line.split_at(start.min(COLUMNS));
-    format!("{indent}{}", clip(rest, COLUMNS))
+    let (indent, rest) = line.split_at(start.min(LINE_WIDTH));
+    format!("{indent}{}", clip(rest, LINE_WIDTH))
 }

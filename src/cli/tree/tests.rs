@@ -55,7 +55,7 @@ fn read(session: SessionId) -> Result<(History, Option<String>), Fail> {
         ..History::default()
     };
     match session.to_string().as_str() {
-        // The elder was born first, though its id sorts last.
+        // The elder was created first, although its id sorts last.
         ROOT => Ok((ended(Outcome::Completed, vec![id(ELDER), id(YOUNGER)]), None)),
         ELDER => Ok((ended(Outcome::Failed { kind: FailKind::Refused }, vec![id(GRANDCHILD)]), None)),
         YOUNGER => Ok((History { turns: 1, ..History::default() }, None)),
@@ -68,8 +68,8 @@ fn plain(text: &str) -> String {
 }
 
 #[test]
-fn a_tree_is_drawn_in_the_order_of_birth() {
-    let tree = grow(&heads(), &BTreeSet::new(), id(ROOT), &read).expect("a tree");
+fn tree_is_drawn_in_order_of_creation() {
+    let tree = build(&heads(), &BTreeSet::new(), id(ROOT), &read).expect("a tree");
     let mut text = String::new();
     draw(&tree, &mut Vec::new(), &mut text);
     let expected = "\
@@ -79,19 +79,19 @@ fn a_tree_is_drawn_in_the_order_of_birth() {
 └─ ◌ explore 000001  waiting  1 turn · 0 tokens  inspect it
 ";
     assert_eq!(plain(&text), expected);
-    assert!(broken(&tree));
+    assert!(has_unreadable(&tree));
 }
 
 #[test]
 fn footer_reports_runs_of_a_dead_process() {
-    let tree = grow(&heads(), &BTreeSet::new(), id(ROOT), &read).expect("a tree");
+    let tree = build(&heads(), &BTreeSet::new(), id(ROOT), &read).expect("a tree");
     let first = format!("4 sessions, 2.4k tokens in all; session {ROOT}");
     let (none, it) = (BTreeSet::new(), BTreeSet::from([id(YOUNGER)]));
-    let there = "with the next command that lets agents work (`subtend continue 000001`)";
+    let hint = "with the next command that runs agents (`subtend continue 000001`)";
     for (goes_on, keeps, fate) in [
         (&none, &none, "it ends as lost with the next command that changes this store".to_owned()),
-        (&it, &none, format!("it resumes {there}")),
-        (&none, &it, format!("it starts {there}")),
+        (&it, &none, format!("it resumes {hint}")),
+        (&none, &it, format!("it starts {hint}")),
     ] {
         let expected = format!("{first}\n1 run was in flight when the last process ended: {fate}");
         assert_eq!(plain(&footer(&tree, Some((goes_on, keeps)))), expected);
@@ -99,19 +99,19 @@ fn footer_reports_runs_of_a_dead_process() {
     let mut heads = heads();
     heads.get_mut(&id(ROOT)).expect("the root").state = Phase::WaitingAtRest;
     heads.get_mut(&id(ELDER)).expect("the elder").state = Phase::Working;
-    let tree = grow(&heads, &BTreeSet::new(), id(ROOT), &read).expect("a tree");
+    let tree = build(&heads, &BTreeSet::new(), id(ROOT), &read).expect("a tree");
     let text = plain(&footer(&tree, Some((&it, &none))));
-    let fates = format!("2 end as lost with the next command that changes this store; 1 resumes {there}");
+    let fates = format!("2 end as lost with the next command that changes this store; 1 resumes {hint}");
     assert!(text.ends_with(&fates), "{text}");
 }
 
 #[test]
-fn a_subtree_can_be_shown_and_is_one_json_object() {
+fn subtree_is_one_json_object() {
     let mut heads = heads();
     heads.remove(&id(GRANDCHILD));
     let cancelled =
         |_| Ok((History { outcome: Some(Outcome::Cancelled { by: By::Person }), ..History::default() }, None));
-    let tree = grow(&heads, &BTreeSet::new(), id(ELDER), &cancelled).expect("a tree");
+    let tree = build(&heads, &BTreeSet::new(), id(ELDER), &cancelled).expect("a tree");
     let expected = json!({
         "id": ELDER, "agent": "explore", "state": "quiet",
         "outcome": {"cancelled": {"by": "person"}}, "depth": 1, "background": false,
@@ -121,18 +121,18 @@ fn a_subtree_can_be_shown_and_is_one_json_object() {
 }
 
 #[test]
-fn sessions_that_name_each_other_as_parent_are_no_endless_tree() {
+fn cycle_of_parents_is_shown_once() {
     let ring = Heads::from([head(ELDER, Some(YOUNGER), 1, Phase::Quiet), head(YOUNGER, Some(ELDER), 1, Phase::Quiet)]);
-    let tree = grow(&ring, &BTreeSet::new(), id(ELDER), &|_| Ok((History::default(), None))).expect("a tree");
+    let tree = build(&ring, &BTreeSet::new(), id(ELDER), &|_| Ok((History::default(), None))).expect("a tree");
     let mut seen = Vec::new();
-    each(&tree, &mut |node| seen.push(node.id));
+    visit_all(&tree, &mut |node| seen.push(node.id));
     assert_eq!(seen, [id(ELDER), id(YOUNGER)]);
 }
 
 #[test]
-fn u2_session_that_asks_has_a_mark_of_its_own() {
+fn u2_session_that_waits_for_approval_has_its_own_mark() {
     let asking = BTreeSet::from([id(YOUNGER)]);
-    let tree = grow(&heads(), &asking, id(ROOT), &read).expect("a tree");
+    let tree = build(&heads(), &asking, id(ROOT), &read).expect("a tree");
     let mut text = String::new();
     draw(&tree, &mut Vec::new(), &mut text);
     let line = plain(&text).lines().last().map(str::to_owned);

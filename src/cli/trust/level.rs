@@ -1,25 +1,25 @@
-//! Whether a workspace is trusted.
+//! The trust in a workspace.
 
 use subtend_session::ids::Hash;
 
-/// Whether the configuration, agents and servers of a workspace are used.
+/// The trust in a workspace: whether its configuration, agents and servers are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     Used { servers: ServerTrust },
     LeftOut,
 }
 
-/// Which MCP servers of a workspace may be started, as its file names them.
+/// The trust in the MCP servers that a workspace's file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerTrust {
     None,
-    /// Those of the file with this content, which the user saw: a command may write another before it is read.
+    /// Only servers of the file with this hash, which the user saw; the file may have been changed since.
     Seen(Hash),
     All,
 }
 
 impl Trust {
-    /// Everything in the workspace is used, since `--trust` or its variable says so for this call.
+    /// Trust in everything in the workspace, given by `--trust` or its variable for this call.
     pub(crate) const GIVEN: Self = Self::Used { servers: ServerTrust::All };
 
     pub(crate) fn is_used(self) -> bool {

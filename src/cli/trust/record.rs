@@ -1,4 +1,4 @@
-//! The user's answers about trust, by directory: stored with the user's configuration, never in a workspace.
+//! The user's recorded answers about trust, by directory. They are stored with the user's configuration, never in a workspace.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,47 +20,48 @@ pub(super) struct Record {
     pub(super) path: String,
     identity: String,
     pub(super) trusted: bool,
-    /// Names of protected paths that the answer is about.
+    /// Names of protected paths that the answer covers.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     covers: BTreeSet<String>,
-    /// The content of the file of servers that the answer is about.
+    /// Hash of the `.mcp.json` that the answer covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     servers: Option<Hash>,
 }
 
 impl Record {
-    /// Returns the answer for the directory at `path`; `None` if another directory is there now.
+    /// Returns the answer for the directory at `path`; `None` if the directory was replaced.
     pub(super) fn of(path: &Path) -> Result<Option<Self>, Fail> {
         let (name, identity) = (path.to_str(), identity(path));
-        Ok(Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.is_of(identity.as_deref())))
+        Ok(Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.applies_to(identity.as_deref())))
     }
 
-    /// Returns whether the answer is about the directory with this identity. Without one only a no counts.
-    fn is_of(&self, identity: Option<&str>) -> bool {
+    /// Returns whether the answer applies to the directory with this identity. For an unknown identity, only a refusal applies.
+    fn applies_to(&self, identity: Option<&str>) -> bool {
         identity.map_or(!self.trusted, |identity| self.identity == identity)
     }
 
-    /// Returns the content of the file of servers that the answer is about.
+    /// Returns the hash of the `.mcp.json` that the answer covers.
     pub(super) fn servers(&self) -> Option<Hash> {
         self.servers
     }
 
-    /// Returns whether the answer is about the protected path.
+    /// Returns whether the answer covers the protected path.
     pub(super) fn covers(&self, name: &str) -> bool {
         self.covers.contains(name)
     }
 
-    /// Returns whether the answer is about a file of servers with this content.
+    /// Returns whether the answer covers a `.mcp.json` with this hash.
     pub(super) fn covers_servers(&self, servers: Option<Hash>) -> bool {
         servers.is_none() || self.servers == servers
     }
 
-    /// Returns whether the answer is about a protected path besides `names`.
+    /// Returns whether the answer covers a protected path other than `names`.
     pub(super) fn covers_more(&self, names: &BTreeSet<String>) -> bool {
         !self.covers.is_subset(names)
     }
 
-    /// Keeps an answer; returns whether it was kept. A yes needs a directory that is distinct from any put in its place.
+    /// Stores an answer, and returns whether it was stored. A positive answer needs a directory whose replacement can be
+    /// detected.
     pub(super) fn keep(
         path: &Path,
         trusted: bool,
@@ -78,28 +79,31 @@ impl Record {
             let identity = identity.unwrap_or_else(|| UNKNOWN.to_owned());
             all.push(Self { path: name.to_owned(), identity, trusted, covers: covers.clone(), servers });
         }
-        store(&all)?;
+        write_all(&all)?;
         Ok(is_kept)
     }
 
-    /// Forgets the answer; whether it was a yes.
+    /// Removes the answer, and returns whether it was positive.
     pub(super) fn forget(path: &Path) -> Result<bool, Fail> {
         let mut all = Self::all()?;
         let before = all.iter().any(|entry| Some(&*entry.path) == path.to_str() && entry.trusted);
         all.retain(|entry| Some(&*entry.path) != path.to_str());
-        store(&all)?;
+        write_all(&all)?;
         Ok(before)
     }
 
-    /// Returns all answers; none without a home directory.
+    /// Returns all answers; empty without a home directory.
     pub(super) fn all() -> Result<Vec<Self>, Fail> {
         let Some(file) = file() else { return Ok(Vec::new()) };
         let wrong = |why: String| {
-            Fail::Usage(format!("{} cannot be read: {why}; correct it, or remove it and answer again", file.display()))
+            Fail::Usage(format!(
+                "{} cannot be read: {why}; correct it, or remove it and answer the question again",
+                file.display()
+            ))
         };
         match std::fs::read_to_string(&file) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| wrong(error.to_string())),
-            // Another user's home, under `sudo` say, holds no answer of this user.
+            // An unreadable file, for example under `sudo`, belongs to another user.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
                 Ok(Vec::new())
             }
@@ -108,7 +112,7 @@ impl Record {
     }
 
     pub(super) fn is_same(&self) -> bool {
-        self.is_of(identity(Path::new(&self.path)).as_deref())
+        self.applies_to(identity(Path::new(&self.path)).as_deref())
     }
 }
 
@@ -116,17 +120,17 @@ fn file() -> Option<PathBuf> {
     settings::user_file().map(|file| file.with_file_name(FILE))
 }
 
-fn store(all: &[Record]) -> Result<(), Fail> {
+fn write_all(all: &[Record]) -> Result<(), Fail> {
     let file = file()
         .ok_or_else(|| Fail::Usage("no home directory for the answer: set HOME or XDG_CONFIG_HOME".to_owned()))?;
     write_private(&file, &(serde_json::to_string_pretty(all)? + "\n"))
 }
 
-/// The identity in an answer about a directory without one.
+/// Placeholder for a directory without an identity.
 const UNKNOWN: &str = "unknown";
 
-/// Returns inode and time of creation: a directory that is put in the place of another has others. `None` where the file system keeps no
-/// such time, since an inode is used again.
+/// Returns inode and creation time, which differ for a replaced directory. `None` if the file system does not record
+/// creation times, since inodes are reused.
 fn identity(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     #[cfg(unix)]
@@ -152,20 +156,21 @@ mod tests {
         Record { path: "/w".into(), identity: identity.into(), trusted, covers, servers }
     }
 
-    /// An inode is used again: without a time of creation, a yes would hold for what is put in the place of the directory. The control: a
-    /// directory with one.
+    /// Inodes are reused: without a creation time, a positive answer would apply to a replaced directory. Positive control: a
+    /// directory with a creation time.
     #[test]
-    fn directory_without_a_time_of_creation_is_not_trusted_for_good() {
+    fn directory_without_creation_time_is_not_trusted_permanently() {
         let none = || Err(io::Error::from(io::ErrorKind::Unsupported));
         for identity in [identity_of(7, none()), identity_of(7, Ok(UNIX_EPOCH))] {
             assert_eq!(identity, None);
-            // Also by an answer that an earlier version kept.
+            // An answer of an earlier version with creation time 0 does not apply either.
             assert!(
-                !record(true, "7-0").is_of(identity.as_deref()) && record(false, UNKNOWN).is_of(identity.as_deref())
+                !record(true, "7-0").applies_to(identity.as_deref())
+                    && record(false, UNKNOWN).applies_to(identity.as_deref())
             );
         }
         let known = identity_of(7, Ok(UNIX_EPOCH + Duration::from_nanos(3)));
         assert_eq!(known.as_deref(), Some("7-3"));
-        assert!(record(true, "7-3").is_of(known.as_deref()) && !record(true, "7-4").is_of(known.as_deref()));
+        assert!(record(true, "7-3").applies_to(known.as_deref()) && !record(true, "7-4").applies_to(known.as_deref()));
     }
 }

@@ -1,4 +1,4 @@
-//! Approvals at the terminal: the questions, and the lines that answer them.
+//! Approvals at the terminal: questions, and the typed answers.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -19,36 +19,37 @@ use super::super::paint::{clip, first_line};
 use super::diff;
 use super::frame::{columns, framed};
 
-/// Columns of what an agent wants to do.
-const COLUMNS: usize = 90;
-/// The words around it, with the count of lines that follow.
-const AROUND: usize = 40;
-const LEAST: usize = 12;
+/// Maximum width of the resource in a question.
+const RESOURCE_WIDTH: usize = 90;
+/// Width reserved for the other words of the question.
+const OTHER_WIDTH: usize = 40;
+/// Minimum width of the resource.
+const MIN_RESOURCE_WIDTH: usize = 12;
 
-/// You, at the terminal: asked about calls that need an approval.
-pub(crate) struct Approving {
+/// The approver at the terminal.
+pub(crate) struct TerminalApprover {
     lines: mpsc::UnboundedReceiver<String>,
-    /// Whether calls are asked about; otherwise only the end of the input counts.
+    /// True if questions are asked; otherwise only the end of stdin is observed.
     asks: bool,
     question: Option<OpenQuestion>,
     waiting: WaitingCalls,
 }
 
-/// Calls that wait for an approval, from the events that were shown, so that a question follows what led to it.
+/// Calls that wait for an approval, known from shown events, so that a question follows the answer that contains its call.
 #[derive(Debug)]
 pub(crate) struct WaitingCalls {
     known: BTreeSet<(SessionId, CallId)>,
-    /// Whether calls may wait whose events were not seen.
+    /// True if calls may wait whose events were missed.
     others: bool,
 }
 
 impl WaitingCalls {
-    /// Starts without calls. `others`: calls may wait since before the first event.
+    /// Creates an empty set. `others` is true if calls may wait since before the first event.
     pub(crate) fn new(others: bool) -> Self {
         Self { known: BTreeSet::new(), others }
     }
 
-    /// Adds a call that was asked about, and removes an answered one.
+    /// Adds a call that needs an approval, or removes an answered one.
     pub(crate) fn observe(&mut self, event: &Event) {
         let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::AskOpened { call, .. } = &**record {
@@ -63,7 +64,7 @@ impl WaitingCalls {
         self.others = true;
     }
 
-    /// Whether a call may wait.
+    /// Returns whether a call may wait.
     pub(crate) fn may_wait(&self) -> bool {
         self.others || !self.known.is_empty()
     }
@@ -73,18 +74,18 @@ impl WaitingCalls {
         if std::mem::take(&mut self.others) {
             self.known.extend(listed);
         }
-        // Answered calls are not listed, although their event may arrive later than the answer.
+        // The event of an answer may arrive after the call has left the list.
         self.known.retain(|known| listed.contains(known));
         listed.iter().position(|listed| self.known.contains(listed))
     }
 }
 
-/// A call that is asked about.
+/// A question about a call.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenQuestion {
     session: SessionId,
     call: CallId,
-    /// Names what was shown.
+    /// Digest of the shown content.
     digest: String,
     pub(crate) question: String,
 }
@@ -136,12 +137,12 @@ impl OpenQuestion {
         format!("/v1/approvals/{}/{}", self.session, self.call)
     }
 
-    /// Returns the answer's body. Its digest limits the answer to what was shown.
+    /// Returns the answer's body. Its digest limits the answer to the shown content.
     pub(crate) fn body(&self, verdict: AskVerdict) -> Value {
         serde_json::json!({"verdict": verdict, "digest": self.digest})
     }
 
-    /// Whether `event` closes the question.
+    /// Returns whether `event` closes the question.
     pub(crate) fn is_closed(&self, event: &Event) -> bool {
         let EventKind::Record { record, .. } = &event.what else { return false };
         let Record::AskAnswered { call, .. } = &**record else { return false };
@@ -149,9 +150,9 @@ impl OpenQuestion {
     }
 }
 
-/// Whether a person can be asked at the terminal.
+/// Returns whether the user can be asked at the terminal.
 ///
-/// If so, calls that need an approval wait for it; otherwise they are denied at once.
+/// If so, calls that need an approval wait for an answer; otherwise they are denied at once.
 pub(super) fn has_approver(silent: bool) -> bool {
     !silent && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
@@ -170,13 +171,13 @@ fn lines() -> mpsc::UnboundedReceiver<String> {
     lines
 }
 
-/// Pieces of 4 KiB of typed-ahead input that are discarded at most, in case a program feeds the terminal without end.
-const AHEAD: usize = 64;
+/// Maximum number of 4 KiB pieces of typed-ahead input to discard, in case a program feeds the terminal endlessly.
+const MAX_DISCARDED: usize = 64;
 
-/// Discards lines that were typed before the first question: a resumed run may have one open already.
-fn forget_typed() {
+/// Discards lines that were typed before the first question, which a resumed run may ask at once.
+fn discard_typed_ahead() {
     let (stdin, mut piece) = (std::io::stdin(), [0; 4096]);
-    for _ in 0..AHEAD {
+    for _ in 0..MAX_DISCARDED {
         let mut typed = [PollFd::new(&stdin, PollFlags::IN)];
         let is_typed = poll(&mut typed, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
         if !(is_typed && rustix::io::read(&stdin, &mut piece).is_ok_and(|read| read > 0)) {
@@ -185,17 +186,17 @@ fn forget_typed() {
     }
 }
 
-impl Approving {
-    /// Reads what is typed from here on; `asks` about calls, or only watches for the end of the input.
+impl TerminalApprover {
+    /// Reads the lines typed from now on. With `asks`, questions are asked; otherwise only the end of stdin is observed.
     pub(super) fn new(asks: bool, waiting: WaitingCalls) -> Self {
-        forget_typed();
+        discard_typed_ahead();
         Self { lines: lines(), asks, question: None, waiting }
     }
 
-    /// The next line; `None` at the end of the input. Never resolves without an approver.
+    /// Returns the next line; `None` at the end of stdin. Never resolves without an approver.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// No line is lost when the future is dropped.
     pub(super) async fn line(me: &mut Option<Self>) -> Option<String> {
         match me {
             None => std::future::pending().await,
@@ -203,7 +204,7 @@ impl Approving {
         }
     }
 
-    /// The calls that may be asked about now, if any.
+    /// Returns the waiting calls if a question can be asked now.
     pub(super) fn next(&mut self) -> Option<&mut WaitingCalls> {
         (self.asks && self.question.is_none() && self.waiting.may_wait()).then_some(&mut self.waiting)
     }
@@ -213,7 +214,7 @@ impl Approving {
         self.waiting.missed();
     }
 
-    /// Opens a question that is shown. Lines typed before it are discarded, so that they do not answer it.
+    /// Opens a question that was shown. Lines typed before it are discarded, so that they do not answer it.
     pub(super) fn ask(&mut self, question: OpenQuestion) {
         while self.lines.try_recv().is_ok() {}
         self.question = Some(question);
@@ -225,7 +226,7 @@ impl Approving {
         self.waiting.observe(event);
     }
 
-    /// Whether a question is open.
+    /// Returns whether a question is open.
     pub(super) fn is_asking(&self) -> bool {
         self.question.is_some()
     }
@@ -240,7 +241,7 @@ impl Approving {
     }
 }
 
-/// Returns the text of the question, with the whole plan, command or diff: the approver must be able to read all of it.
+/// Returns the text of the question with the full plan, command or diff.
 fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<usize>) -> String {
     if let Some(plan) = &approval.plan {
         let (path, agent) = (clip(&approval.path, 40), clip(&approval.resource, 64));
@@ -248,21 +249,22 @@ fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<
         return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: continue planning");
     }
     let (path, action, tool) = (clip(&approval.path, 40), clip(&approval.action, 40), clip(&approval.tool, 24));
-    // One row, since a second row of the terminal would begin with text of the call.
-    let around = path.width().saturating_add(action.width()).saturating_add(tool.width()).saturating_add(AROUND);
-    let room = columns.map_or(COLUMNS, |columns| columns.saturating_sub(around).clamp(LEAST, COLUMNS));
-    let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), room);
+    // The first line must fit on one terminal row; otherwise the second row would begin with text of the call.
+    let around = path.width().saturating_add(action.width()).saturating_add(tool.width()).saturating_add(OTHER_WIDTH);
+    let width = columns
+        .map_or(RESOURCE_WIDTH, |columns| columns.saturating_sub(around).clamp(MIN_RESOURCE_WIDTH, RESOURCE_WIDTH));
+    let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), width);
     let whole = whole(approval, workspace).filter(|whole| *whole != resource);
     let whole = whole.map(|whole| format!("\n\n{}\n", framed(&whole, columns))).unwrap_or_default();
     format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es, [a]lways in this session, [N]o")
 }
 
-/// All that the call does: the command that runs, the lines that change, or the arguments.
+/// Returns the full content of the call: its command, its diff, or its arguments.
 fn whole(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
     if *approval.action == *"shell.run" {
         return Some(resource(&approval.action, &approval.resource, &approval.args));
     }
-    // An answer of a person to a server: above all, what it answers.
+    // For an answer to a server's question, the question is shown first.
     if approval.action.starts_with("answer:") {
         return Some(format!("{}\n\n{}", approval.resource, approval.args.trim()));
     }
@@ -273,8 +275,8 @@ fn whole(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
         .or_else(|| Some(approval.resource.to_string()))
 }
 
-/// The resource as the call has it. A record shortens a command that is long or has misleading characters and adds its hash: then
-/// the command of the arguments is taken, if that is the one that was recorded.
+/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash; the command of the
+/// arguments is used if it matches this hash.
 pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
     let command = || serde_json::from_str::<Value>(args).ok()?.get("command")?.as_str().map(str::to_owned);
     let is_recorded = |command: &String| {
@@ -300,7 +302,7 @@ mod tests {
     use subtend_session::record::AskBy;
 
     use super::super::super::paint::exact;
-    use super::super::live::tests::{ROOT, asks, event, id};
+    use super::super::live::tests::{ROOT, ask_opened, event, id};
     use super::*;
 
     fn answered(ix: u32) -> Record {
@@ -312,26 +314,26 @@ mod tests {
         let call = |ix| (id(ROOT), CallId { turn: TurnNo(1), ix });
         let mut waiting = WaitingCalls::new(false);
         assert!(!waiting.may_wait());
-        assert_eq!(waiting.first(&[call(0)]), None, "what led to it was not shown");
-        waiting.observe(&event(ROOT, asks()));
+        assert_eq!(waiting.first(&[call(0)]), None, "its event was not shown");
+        waiting.observe(&event(ROOT, ask_opened()));
         assert_eq!((waiting.may_wait(), waiting.first(&[call(1), call(0)])), (true, Some(1)));
         waiting.observe(&event(ROOT, answered(0)));
         assert_eq!((waiting.may_wait(), waiting.first(&[call(0)])), (false, None));
     }
 
     #[test]
-    fn calls_without_an_event_are_asked_about_once_some_were_missed() {
+    fn calls_are_asked_about_after_missed_events() {
         let call = (id(ROOT), CallId { turn: TurnNo(1), ix: 0 });
         for mut waiting in [WaitingCalls::new(true), WaitingCalls::new(false)] {
             waiting.missed();
             assert_eq!((waiting.may_wait(), waiting.first(&[call])), (true, Some(0)));
-            assert_eq!(waiting.first(&[call]), Some(0), "while it is listed");
+            assert_eq!(waiting.first(&[call]), Some(0), "it is still listed");
             assert_eq!((waiting.first(&[]), waiting.may_wait()), (None, false), "it was answered");
         }
     }
 
     #[test]
-    fn a_plan_is_shown_whole_and_cannot_move_the_cursor() {
+    fn plan_is_shown_in_full_without_control_characters() {
         let id: subtend_session::ids::SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
         let approval = Approval {
             root: id,
@@ -368,12 +370,12 @@ mod tests {
             "a3f9c1 asks for shell.run on git status # scan only (and 2 more lines) (shell)\n\n| git status # scan only\n\
              | touch PWNED <U+202E><U+200B><U+001B>[2J<U+000D>\n| \n\nallow? [y]es, [a]lways in this session, [N]o"
         );
-        // Two keys of one name: the recorded resource runs, not the first key.
+        // With duplicate keys, the recorded resource runs, not the first key.
         let args = "{\"command\": \"ls\", \"command\": \"rm\"}";
         let text =
             question(&Approval { resource: "rm".into(), args: args.into(), ..other.clone() }, Some(&workspace), None);
         assert!(!text.contains("ls"), "{text}");
-        // A shortened one is shown whole, if it is the one whose hash was recorded.
+        // A shortened command is shown in full if it matches the recorded hash.
         let (command, other_one) = (format!("{} \u{202e}", "x".repeat(2000)), "y".repeat(2002));
         let recorded = format!("xx… ({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
         for (given, is_shown) in [(&command, true), (&other_one, false)] {

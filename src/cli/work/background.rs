@@ -1,4 +1,4 @@
-//! A host without a terminal, for runs that are left to it.
+//! A background host for detached runs.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use subtend_journal::owner_only::file_options;
 
 /// The log file of the host, in its directory.
 const LOG: &str = "host.log";
-/// Between two checks whether it listens.
-const LOOK: Duration = Duration::from_millis(50);
-/// Checks at most: for a minute, since a large store recovers first.
-const LOOKS: u32 = 1_200;
-/// Checks after the process that was started has ended.
-const GIVES_UP: u32 = 60;
+/// Interval of checks whether the host listens.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum number of checks, one minute in total: a large store recovers first.
+const MAX_POLLS: u32 = 1_200;
+/// Maximum number of checks after the started process has exited.
+const MAX_POLLS_AFTER_EXIT: u32 = 60;
 
-/// Starts a host of the store unless one runs; it ends when nothing is left to do.
-pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
+/// Starts a host of the store unless one is running. It ends when no run is left.
+pub(crate) fn ensure_host(store: &StoreArgs) -> Result<(), Fail> {
     let place = store.place()?;
     if place.is_in_memory() {
         return Err(Fail::Usage(
@@ -32,7 +32,7 @@ pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
     }
     if let Some(dir) = place.path().map_or_else(|| place.node_dir(), std::path::Path::parent) {
         subtend_journal::owner_only::create_dir_all(dir)
-            .map_err(|error| Fail::Store(format!("cannot make {}: {error}", dir.display())))?;
+            .map_err(|error| Fail::Store(format!("cannot create {}: {error}", dir.display())))?;
     }
     let log = directory(&place)?.join(LOG);
     let at_log =
@@ -47,25 +47,25 @@ pub(crate) fn host(store: &StoreArgs) -> Result<(), Fail> {
     #[cfg(unix)]
     {
         use std::os::unix::process::CommandExt as _;
-        // A Ctrl-C at this terminal is not meant for it, and neither is the end of the terminal.
+        // The host must survive Ctrl-C at this terminal and the end of the terminal.
         command.process_group(0);
     }
     let mut child = command.spawn().map_err(|error| at_log(&error.to_string()))?;
     let mut progress = ProgressLine::new();
     let mut after_exit = 0_u32;
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_POLLS {
         if Attached::to(&place)?.is_some() {
             return Ok(());
         }
         if let Some(status) = child.try_wait().map_err(|error| at_log(&error.to_string()))? {
-            // Another process that started at the same time may have the store, and be about to listen.
+            // Another process that started at the same time may hold the store and listen soon.
             after_exit = after_exit.saturating_add(1);
-            if after_exit > GIVES_UP {
+            if after_exit > MAX_POLLS_AFTER_EXIT {
                 return Err(at_log(&status.to_string()));
             }
         }
         progress.report(|| "waiting for the host to be ready".to_owned());
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
-    Err(at_log("it does not listen after a minute"))
+    Err(at_log("it did not listen within a minute"))
 }

@@ -1,4 +1,4 @@
-//! A call in a few words: `search "error"`, `read src/main.rs`.
+//! Short descriptions of calls: `search "error"`, `read src/main.rs`.
 
 use serde_json::Value;
 use subtend_session::dialect::discovery;
@@ -7,11 +7,11 @@ use subtend_tools::registry::Registry;
 
 use super::super::paint::clip;
 
-/// Columns of the shown arguments.
-const COLUMNS: usize = 48;
+/// Maximum width of the shown argument.
+const ARGUMENT_WIDTH: usize = 48;
 
-/// Arguments that describe a call, the best first; quoted ones are search terms.
-const TELLING: [(&str, bool); 9] = [
+/// Arguments that describe a call, the best one first, and whether to quote them.
+const DESCRIPTIVE: [(&str, bool); 9] = [
     ("pattern", true),
     ("query", true),
     ("path", false),
@@ -23,7 +23,7 @@ const TELLING: [(&str, bool); 9] = [
     ("prompt", true),
 ];
 
-/// Returns the call in a few words, by the display of its tool (M13), without control characters.
+/// Returns a short description of the call by the display of its tool, without control characters.
 pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
     let ShownCall { tool, display, input, .. } = tools.shown(named, args, None);
     let used = discovery::resolve(named, args);
@@ -31,7 +31,7 @@ pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
     let tool = if display.name.is_empty() { tool } else { display.name };
     let icon = if display.icon.is_empty() { String::new() } else { format!("{} ", clip(&display.icon, 4)) };
     let tool = format!("{icon}{}", clip(&tool, 24));
-    let own = input.map(|input| clip(&input, COLUMNS));
+    let own = input.map(|input| clip(&input, ARGUMENT_WIDTH));
     let lines = super::diff::count(args).map(|lines| format!(" ({lines})")).unwrap_or_default();
     match own.or_else(|| serde_json::from_str::<Value>(args).ok().as_ref().and_then(about)) {
         Some(about) => format!("{tool} {about}{lines}"),
@@ -41,8 +41,8 @@ pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
 
 fn about(args: &Value) -> Option<String> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-    let (value, quoted) = TELLING.iter().find_map(|(name, quoted)| text(name).map(|value| (value, *quoted)))?;
-    let value = clip(value, COLUMNS);
+    let (value, quoted) = DESCRIPTIVE.iter().find_map(|(name, quoted)| text(name).map(|value| (value, *quoted)))?;
+    let value = clip(value, ARGUMENT_WIDTH);
     Some(if quoted { format!("\"{value}\"") } else { value })
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_named_by_its_telling_argument() {
+    fn call_is_described_by_its_best_argument() {
         let call = |tool: &str, args: &str| call(tool, args, &Registry::default());
         let cases = [
             (call("search", r#"{"path":"src","pattern":"error"}"#), "search \"error\""),

@@ -1,4 +1,4 @@
-//! The choice of models: reads the options, builds the models, and passes them to the runtime.
+//! Choice of models: reads the options, builds the models, and passes them to the runtime.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ type Pools = Vec<(String, Vec<String>)>;
 
 const MODEL: &str = "SUBTEND_MODEL";
 const BASE_URL: &str = "SUBTEND_BASE_URL";
-/// Calls to one model at the same time, where no option says another number.
-const CALLS: u32 = 16;
+/// Default limit of concurrent calls to one model.
+const DEFAULT_CALLS: u32 = 16;
 
 /// The recorded models of an existing session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Own<'a> {
+pub(crate) struct RecordedModel<'a> {
     pub(super) model: &'a str,
-    /// Servers that its models are called at instead of the providers' own.
+    /// Servers at which its models are called instead of the providers' own.
     pub(super) servers: &'a [Text],
     pub(super) imported: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) struct ModelArgs {
     base_url_variable: Option<String>,
 
     /// Concurrent calls to one model, and to all models of one provider
-    #[arg(long, value_name = "N", default_value_t = CALLS)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CALLS)]
     calls: u32,
 
     /// Calls per minute to one model, and to all models of one provider
@@ -70,27 +70,28 @@ pub(crate) struct ModelArgs {
 }
 
 pub(crate) struct ModelSetup {
-    /// The models for agents that name none; several are a pool.
+    /// Models for agents that do not name one; several form a pool.
     models: NamedModels,
     default_pool: Option<String>,
-    /// Pools of the configuration, and those of their models that call no server.
+    /// Pools of the configuration.
     pools: Pools,
+    /// Their models that do not call a server.
     members: NamedModels,
     servers: Servers,
     enabled: Enabled,
     rates: Rates,
     chosen: Chosen,
-    /// Whether agents that name a provider's model get it: false if `offline` or a script was chosen.
+    /// True if agents that name a provider's model get it; false if `offline` or a script was chosen.
     providers: bool,
-    /// Whether one of the models that sessions use by default, or a pool's, calls a server.
+    /// True if a default model, or one of a pool, calls a server.
     calls: bool,
 }
 
 impl ModelArgs {
-    pub(super) fn of(model: Option<&str>, servers: &[Text]) -> Self {
+    pub(super) fn for_session(model: Option<&str>, servers: &[Text]) -> Self {
         let base_url = servers.iter().map(ToString::to_string).collect();
         let model = model.map(str::to_owned);
-        Self { model, variable: None, base_url, base_url_variable: None, calls: CALLS, calls_per_minute: None }
+        Self { model, variable: None, base_url, base_url_variable: None, calls: DEFAULT_CALLS, calls_per_minute: None }
     }
 
     /// Returns the first option that names a model or a server on the command line.
@@ -104,12 +105,15 @@ impl ModelArgs {
     }
 
     /// Returns the variables that differ from the recorded models of the session.
-    pub(super) fn unlike(&self, own: Own<'_>) -> Vec<&'static str> {
+    pub(super) fn differing(&self, own: RecordedModel<'_>) -> Vec<&'static str> {
         let is_own = |text: &str| text == own.model || own.model.strip_prefix("pool:") == Some(text);
         let model = self.variable.as_deref().is_some_and(|text| !is_own(text));
         let url = self.base_url_variable.as_deref().filter(|_| call_servers(&[own.model.into()]));
         let server = url.is_some_and(|url| !own.servers.iter().any(|server| **server == *url));
-        [(MODEL, model), (BASE_URL, server)].into_iter().filter_map(|(name, unlike)| unlike.then_some(name)).collect()
+        [(MODEL, model), (BASE_URL, server)]
+            .into_iter()
+            .filter_map(|(name, differing)| differing.then_some(name))
+            .collect()
     }
 
     pub(super) fn is_given(&self) -> bool {
@@ -117,7 +121,7 @@ impl ModelArgs {
     }
 
     pub(super) fn limits_calls(&self) -> bool {
-        self.calls != CALLS || self.calls_per_minute.is_some()
+        self.calls != DEFAULT_CALLS || self.calls_per_minute.is_some()
     }
 
     pub(super) fn servers(&self) -> Vec<&str> {
@@ -127,8 +131,8 @@ impl ModelArgs {
         }
     }
 
-    /// Returns the servers with which another process opens a session: those of `--base-url`, or of the variable if a model that calls
-    /// a server is named here too; otherwise that process decides.
+    /// Returns the servers to send with the request to open a session: those of `--base-url`, or of the variable if this
+    /// command also names a model that calls a server. Otherwise the host decides.
     pub(super) fn servers_of_opening(&self) -> Vec<&str> {
         let calls = |text: &str| text.split(',').any(|word| call_servers(&[word.trim().into()]));
         match self.base_url.is_empty() && !self.model_text().is_some_and(calls) {
@@ -142,36 +146,36 @@ impl ModelArgs {
     }
 
     /// Builds the models chosen by the options or variables, else by the existing `session`, else by the configuration.
-    pub(crate) fn choose(&self, loaded: &Loaded, session: Option<Own<'_>>) -> Result<ModelSetup, Fail> {
-        // The user has not chosen the model and the server of an imported session.
-        let chosen_here = session.filter(|own| !own.imported);
-        let servers =
-            Servers::read(self.servers().into_iter(), chosen_here.map(|own| own.servers).unwrap_or_default())?;
+    pub(crate) fn choose(&self, loaded: &Loaded, session: Option<RecordedModel<'_>>) -> Result<ModelSetup, Fail> {
+        // The model and the servers of an imported session were not chosen by this user.
+        let trusted = session.filter(|own| !own.imported);
+        let servers = Servers::read(self.servers().into_iter(), trusted.map(|own| own.servers).unwrap_or_default())?;
         // A variable applies only to models that call a server.
         let servers = if self.base_url.is_empty() { servers.by_default() } else { servers };
         let rates = self.rates()?;
         let own = session.map(|own| own.model);
-        let names = self.model_text().into_iter().chain(chosen_here.map(|own| own.model));
-        let enabled = Enabled::of(loaded, names, servers.of("ollama").is_some());
+        let names = self.model_text().into_iter().chain(trusted.map(|own| own.model));
+        let enabled = Enabled::detect(loaded, names, servers.for_model("ollama").is_some());
         let (default, chosen) = match (&self.model, &self.variable, own) {
             (Some(text), ..) => (DefaultModel::Model(text.as_str().into()), Chosen::Option),
             (None, Some(text), _) => (DefaultModel::Model(text.as_str().into()), Chosen::Variable),
             (None, None, Some(own)) => (restored(own, loaded), Chosen::Session),
             (None, None, None) => (loaded.default_model(), Chosen::by_config(loaded)),
         };
-        self.no_exported_script()?;
-        // The record of a session may come from an import.
+        self.check_no_exported_script()?;
+        // The recorded model may come from an import, and must not be a script.
         if let (Chosen::Session, DefaultModel::Model(text)) = (&chosen, &default) {
-            no_scripts(text).map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
+            check_no_scripts(text)
+                .map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
         }
-        allowed(loaded, enabled)?;
+        check_enabled(loaded, enabled)?;
         let (models, calls) = match &default {
             DefaultModel::Model(text) => models(text, &servers).map_err(|error| match &chosen {
                 Chosen::Session => Fail::Usage(format!(
                     "the session's own model `{text}` cannot answer: {error}; name another one with --model"
                 )),
-                Chosen::Option | Chosen::Variable | Chosen::Agent(_) | Chosen::Config(..) | Chosen::Nowhere => {
-                    Fail::Usage(blamed(&error, "(--model or SUBTEND_MODEL)"))
+                Chosen::Option | Chosen::Variable | Chosen::Agent(_) | Chosen::Config(..) | Chosen::Default => {
+                    Fail::Usage(with_options(&error, "(--model or SUBTEND_MODEL)"))
                 }
             })?,
             DefaultModel::Pool(pool) => {
@@ -179,12 +183,12 @@ impl ModelArgs {
             }
             DefaultModel::Unsaid => models("offline", &servers).map_err(Fail::Usage)?,
         };
-        // If a local model is named, no server is called, even if agents and pools name one.
+        // If the user named local models only, no server is called, even if agents or pools name one.
         let named = self.model_text().is_some() || (own.is_none() && default != DefaultModel::Unsaid);
         let providers = calls || !named;
         let calls = calls || (providers && loaded.config.llm.pools.values().any(|members| call_servers(members)));
         if let Some(own) = session.filter(|own| own.imported && calls) {
-            servers.not_imported(own.servers)?;
+            servers.check_imported(own.servers)?;
         }
         let (pools, members) = pools(loaded, &servers, providers)?;
         let default_pool = match default {
@@ -194,25 +198,23 @@ impl ModelArgs {
         Ok(ModelSetup { models, default_pool, pools, members, servers, enabled, rates, chosen, providers, calls })
     }
 
-    /// Refuses a script that the variable names, unless an option names a model.
-    pub(super) fn no_exported_script(&self) -> Result<(), Fail> {
+    /// Refuses a script in the variable, unless an option names a model.
+    pub(super) fn check_no_exported_script(&self) -> Result<(), Fail> {
         let exported = self.variable.as_deref().filter(|_| self.model.is_none());
-        exported.map_or(Ok(()), no_script).map_err(|why| Fail::Usage(format!("{MODEL}: {why}")))
+        exported.map_or(Ok(()), check_no_script).map_err(|why| Fail::Usage(format!("{MODEL}: {why}")))
     }
 
     fn rates(&self) -> Result<Rates, Fail> {
         for (option, calls) in [("--calls", Some(self.calls)), ("--calls-per-minute", self.calls_per_minute)] {
             if calls == Some(0) {
-                return Err(Fail::Usage(format!(
-                    "`{option} 0` would let no call start: give 1 or more, or leave it out"
-                )));
+                return Err(Fail::Usage(format!("`{option} 0` would block all calls: use 1 or more, or omit it")));
             }
         }
         Ok(Rates { concurrent: Some(self.calls), requests_per_minute: self.calls_per_minute, ..Rates::default() })
     }
 }
 
-/// Returns the value of `SUBTEND_MODEL`, for verbs that call no model.
+/// Returns the value of `SUBTEND_MODEL`, for commands that do not call a model.
 pub(crate) fn variable() -> Option<String> {
     value(MODEL)
 }
@@ -227,26 +229,26 @@ fn call_servers(members: &[Text]) -> bool {
     !members.iter().all(|member| is_local(ModelSpec::parse(member)))
 }
 
-/// Returns the model that a session was opened with, as words or as a pool of the configuration.
+/// Returns the model that a session was opened with: a list of models, or a pool of the configuration.
 fn restored(own: &str, loaded: &Loaded) -> DefaultModel {
     match own.strip_prefix("pool:") {
         Some(pool) if loaded.config.llm.pools.contains_key(pool) => DefaultModel::Pool(pool.into()),
-        // `--model A,B` is recorded as a pool of that name.
+        // `--model A,B` is recorded as `pool:A,B`.
         Some(text) if text.contains(',') => DefaultModel::Model(text.into()),
         Some(_) | None => DefaultModel::Model(own.into()),
     }
 }
 
-/// Refuses scripts among the models that `text` names, before a file is opened.
-fn no_scripts(text: &str) -> Result<(), String> {
+/// Refuses scripts in a list of models, before opening any file.
+fn check_no_scripts(text: &str) -> Result<(), String> {
     match text.trim_start().starts_with("scripted:") {
-        true => no_script(text),
-        false => text.split(',').map(str::trim).try_for_each(no_script),
+        true => check_no_script(text),
+        false => text.split(',').map(str::trim).try_for_each(check_no_script),
     }
 }
 
-/// Refuses a script that a file names. Other models are built at their first call.
-pub(super) fn no_script(model: &str) -> Result<(), String> {
+/// Refuses a script that is named in a file. Other models are built at their first call.
+pub(super) fn check_no_script(model: &str) -> Result<(), String> {
     match ModelSpec::parse(model) {
         Ok(ModelSpec::Scripted(_)) => Err(script_refused(model)),
         Ok(_) | Err(_) => Ok(()),
@@ -254,7 +256,7 @@ pub(super) fn no_script(model: &str) -> Result<(), String> {
 }
 
 /// Refuses a default model of the workspace's file that the user has not enabled.
-fn allowed(loaded: &Loaded, enabled: Enabled) -> Result<(), Fail> {
+fn check_enabled(loaded: &Loaded, enabled: Enabled) -> Result<(), Fail> {
     let key = Key::from(["llm", "model"]);
     let (origin, model) = (loaded.origin(&key), loaded.config.llm.model.as_deref());
     match model.filter(|_| matches!(origin, Origin::Project(_))).and_then(|model| enabled.refused(model)) {
@@ -263,15 +265,15 @@ fn allowed(loaded: &Loaded, enabled: Enabled) -> Result<(), Fail> {
     }
 }
 
-/// Appends the options that an error is about, unless it names some already.
-fn blamed(error: &str, options: &str) -> String {
+/// Appends the related options to an error, unless it already names some.
+fn with_options(error: &str, options: &str) -> String {
     if error.ends_with(')') && error.contains(" (--") { error.to_owned() } else { format!("{error} {options}") }
 }
 
-/// Returns the models that `text` names, and whether one of them is a provider's.
+/// Builds the models of a list, and returns whether one of them calls a server.
 fn models(text: &str, servers: &Servers) -> Result<(NamedModels, bool), String> {
     let names: Vec<&str> = match text {
-        // A script's file may have a comma in its name.
+        // The file name of a script may contain a comma.
         word if word.trim_start().starts_with("scripted:") => vec![word],
         text => text.split(',').map(str::trim).collect(),
     };
@@ -285,15 +287,15 @@ fn models(text: &str, servers: &Servers) -> Result<(NamedModels, bool), String> 
         let spec = ModelSpec::parse(word).map_err(|error| error.to_string())?;
         let is_local = matches!(spec, ModelSpec::Offline | ModelSpec::Scripted(_));
         providers |= !is_local;
-        let spec = servers.place(spec, is_local)?;
+        let spec = servers.apply(spec, is_local)?;
         let model = spec.build().map_err(|error| error.to_string())?;
         models.push((model.name().to_owned(), model));
     }
     Ok((models, providers))
 }
 
-/// Returns the configured pools. Models with a server are built on first use. Without `providers`, a pool with a
-/// provider's model is left out.
+/// Returns the configured pools and their local models. Models with a server are built at their first call. Without
+/// `providers`, pools with a provider's model are left out.
 fn pools(loaded: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, NamedModels), Fail> {
     let (mut pools, mut made) = (Vec::new(), NamedModels::new());
     for (name, members) in &loaded.config.llm.pools {
@@ -302,7 +304,7 @@ fn pools(loaded: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, 
             let refused = |error: String| Fail::Usage(format!("the pool `{name}`: {error}"));
             let spec = ModelSpec::parse(member).map_err(|error| refused(error.to_string()))?;
             if matches!(spec, ModelSpec::Offline | ModelSpec::Scripted(_)) {
-                let spec = servers.place(spec, true).map_err(refused)?;
+                let spec = servers.apply(spec, true).map_err(refused)?;
                 local.push((member.to_string(), spec.build().map_err(|error| refused(error.to_string()))?));
             }
         }
@@ -315,12 +317,12 @@ fn pools(loaded: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, 
 }
 
 impl ModelSetup {
-    /// Returns whether a provider's model may answer: then calls may cost money, and the model can write titles.
+    /// Returns whether a provider's model may answer. Then calls may cost money, and the model can write titles.
     pub(crate) fn calls_servers(&self) -> bool {
         self.calls
     }
 
-    /// Returns the name that sessions have for the models that answer by default.
+    /// Returns the name under which sessions record the default models.
     pub(super) fn name(&self) -> Text {
         match (&self.default_pool, &*self.models) {
             (Some(pool), _) => format!("pool:{pool}").into(),
@@ -332,8 +334,8 @@ impl ModelSetup {
         }
     }
 
-    /// Returns a model that answers by default, calls a server and has no price.
-    pub(super) fn lacks_price(&self, prices: &Prices) -> Option<&str> {
+    /// Returns the first default model that calls a server and has no price.
+    pub(super) fn first_without_price(&self, prices: &Prices) -> Option<&str> {
         let lacks = |name: &&str| call_servers(&[(*name).into()]) && prices.of([*name]).is_none();
         match &self.default_pool {
             Some(pool) => {
@@ -344,18 +346,18 @@ impl ModelSetup {
         }
     }
 
-    /// Returns the servers that a session which is opened here records.
+    /// Returns the servers that are recorded in new sessions.
     pub(super) fn recorded(&self) -> Vec<Text> {
         if self.calls { self.servers.base_urls() } else { Vec::new() }
     }
 
-    /// Returns whether the built-in `offline` model answers in all sessions. It writes neither titles nor summaries.
+    /// Returns whether the built-in `offline` model answers in all sessions. It cannot write titles or summaries.
     pub(crate) fn is_offline(&self) -> bool {
         let alone = self.default_pool.is_none() && self.pools.is_empty();
         alone && matches!(&*self.models, [(name, _)] if name == "offline")
     }
 
-    /// Returns the model of a session that `agent` answers, and where it was chosen, as the runtime resolves it.
+    /// Returns the model of a session of `agent`, and the source of that choice, as the runtime resolves it.
     pub(super) fn model_and_choice(&self, agent: Option<&Manifest>) -> (Text, Chosen) {
         let default = || (self.name(), self.chosen.clone());
         let Some(manifest) = agent.filter(|_| !matches!(self.chosen, Chosen::Option | Chosen::Variable)) else {
@@ -375,7 +377,7 @@ impl ModelSetup {
         self.rates
     }
 
-    pub(crate) fn give(self, environment: Environment) -> Environment {
+    pub(crate) fn add_to(self, environment: Environment) -> Environment {
         let recorded = self.recorded();
         let Self { mut models, default_pool, pools, members, servers, enabled, providers, .. } = self;
         let source = move |name: &str| servers.model(name, enabled, providers);
@@ -392,7 +394,7 @@ impl ModelSetup {
         if models.len() == 1
             && let Some((_, model)) = models.pop()
         {
-            // By its name too, so that the source does not build a second one.
+            // Also registered by its name, so that the model source does not build a second one.
             return builder.named_model(model.name(), Arc::clone(&model)).model(model);
         }
         let names: Vec<String> = models.iter().map(|(name, _)| name.clone()).collect();
@@ -410,7 +412,7 @@ mod tests {
 
     fn chosen_model(model: &str, base_url: &[&str], calls: u32) -> String {
         let base_url = base_url.iter().map(|url| (*url).to_owned()).collect();
-        let args = ModelArgs { base_url, calls, ..ModelArgs::of(Some(model), &[]) };
+        let args = ModelArgs { base_url, calls, ..ModelArgs::for_session(Some(model), &[]) };
         args.choose(&Loaded::of([]).expect("a configuration"), None)
             .err()
             .map(|error| error.to_string())
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_no_provider_is_refused() {
+    fn server_of_an_unknown_provider_is_refused() {
         let no_provider = "unknown provider `opnai`: write PROVIDER=URL with `anthropic`, `openai`, \
                            `openai-responses`, `gemini` or `ollama` (--base-url or SUBTEND_BASE_URL)";
         assert_eq!(chosen_model("offline", &["opnai=http://127.0.0.1:1"], 16), no_provider);
@@ -433,7 +435,7 @@ mod tests {
     #[test]
     fn provider_models_differ_from_local_ones() {
         let calls = |model: &str| {
-            let args = ModelArgs::of(Some(model), &[]);
+            let args = ModelArgs::for_session(Some(model), &[]);
             args.choose(&Loaded::of([]).expect("a configuration"), None).map(|choice| choice.calls_servers()).ok()
         };
         assert_eq!(
@@ -444,10 +446,7 @@ mod tests {
 
     #[test]
     fn zero_calls_and_empty_model_names_are_refused() {
-        assert_eq!(
-            chosen_model("offline", &[], 0),
-            "`--calls 0` would let no call start: give 1 or more, or leave it out"
-        );
+        assert_eq!(chosen_model("offline", &[], 0), "`--calls 0` would block all calls: use 1 or more, or omit it");
         assert_eq!(
             chosen_model("offline,", &[], 1),
             "a model is missing before or after a comma (--model or SUBTEND_MODEL)"
@@ -455,10 +454,10 @@ mod tests {
     }
 
     #[test]
-    fn a6_a_sessions_own_model_answers_where_none_is_named() {
-        let args = ModelArgs::of(None, &[]);
+    fn a6_recorded_model_of_a_session_answers_by_default() {
+        let args = ModelArgs::for_session(None, &[]);
         let chosen = |own: &str| {
-            let own = Own { model: own, servers: &[], imported: false };
+            let own = RecordedModel { model: own, servers: &[], imported: false };
             let choice = args.choose(&Loaded::of([]).expect("a configuration"), Some(own));
             choice.map(|choice| choice.name().to_string()).map_err(|error| error.to_string())
         };

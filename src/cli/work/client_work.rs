@@ -1,4 +1,4 @@
-//! A running command, as a client of the host of its store.
+//! A running command as a client of the host of its store.
 
 use std::path::PathBuf;
 
@@ -18,41 +18,41 @@ use super::face::Face;
 use super::source::{EventSource, Since};
 use super::{Screen, StopSignal};
 
-/// A command that works with the host of its store, which is this process where no other one is.
+/// State of a command that works with the host of its store, which is this process if no other process hosts the store.
 pub(crate) struct Work<'a> {
     pub(crate) face: Face<'a>,
-    pub(super) host: At<'a>,
+    pub(super) host: HostLocation<'a>,
     pub(super) connection: Connection,
-    /// The store, read as the host reads it.
+    /// Reads the store.
     pub(super) journal: &'a Journal,
-    /// The session that the command is about, if it is about one.
+    /// Session of the command, if it has one.
     pub(super) session: Option<SessionId>,
-    /// The run of that session that an earlier process left and that continues, or that another process works on.
-    pub(crate) left: Option<RunNo>,
-    /// The last record of that session before this command.
+    /// Run of that session in flight: one that resumes after a restart, or that another process runs.
+    pub(crate) resuming_run: Option<RunNo>,
+    /// Last record of that session before this command.
     pub(crate) before: Seq,
-    /// The body that opens a new session.
+    /// Request body that opens a new session.
     pub(super) opening: Value,
     pub(crate) screen: &'a mut Screen,
     pub(crate) stop: &'a mut StopSignal,
-    /// Whether you are asked about calls that need an approval.
+    /// True if the user is asked about calls that need an approval.
     pub(super) attended: bool,
-    /// Whether the end of the input leaves the run, which continues elsewhere.
-    pub(crate) leaves: bool,
-    /// The commands that it sent.
+    /// True if the end of stdin leaves the run, which continues in another process.
+    pub(crate) can_leave: bool,
+    /// Attempts of its requests.
     pub(super) attempts: &'a Attempts,
 }
 
-/// Where the host of a store is.
+/// Location of the host of a store.
 #[derive(Clone)]
-pub(super) enum At<'a> {
-    /// In this process.
+pub(super) enum HostLocation<'a> {
+    /// This process.
     Own(&'a Host),
-    /// In another one, at its socket.
+    /// Another process, at its socket.
     Socket(PathBuf),
 }
 
-/// The receipt of an input, or of a regenerated answer.
+/// The host's reply to an input or to a regenerate request.
 #[derive(Deserialize)]
 pub(crate) struct Accepted {
     pub(crate) session: SessionId,
@@ -60,14 +60,14 @@ pub(crate) struct Accepted {
     pub(crate) input: Option<InputId>,
 }
 
-/// A session that was opened.
+/// The host's reply to opening a session.
 #[derive(Deserialize)]
 pub(crate) struct Opened {
     pub(crate) session: OpenedSession,
     pub(crate) input: Option<Accepted>,
 }
 
-/// The known facts of an opened session.
+/// An opened session.
 #[derive(Deserialize)]
 pub(crate) struct OpenedSession {
     pub(crate) id: SessionId,
@@ -83,23 +83,23 @@ impl Work<'_> {
         self.session.ok_or_else(|| Fail::Other("the session is no longer in the store".to_owned()))
     }
 
-    /// Whether this process hosts the store: with it, its runs end.
+    /// Returns whether this process hosts the store, so that its runs end with it.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self.host, At::Own(_))
+        matches!(self.host, HostLocation::Own(_))
     }
 
     /// Opens one more connection to the host.
     pub(crate) async fn connect(&self) -> Result<Connection, Fail> {
         match &self.host {
-            At::Own(host) => Ok(Connection::own(host.local())),
-            At::Socket(path) => match Connection::open(path).await? {
+            HostLocation::Own(host) => Ok(Connection::own(host.local())),
+            HostLocation::Socket(path) => match Connection::open(path).await? {
                 Some((connection, _)) => Ok(connection),
                 None => Err(client::host_is_gone()),
             },
         }
     }
 
-    /// Sends a command that creates something: sent again by a later try, it creates nothing more.
+    /// Sends a request that creates a resource. A retry does not create a second one.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -108,7 +108,7 @@ impl Work<'_> {
         self.attempts.sent(self.connection.create(path, body, key.as_deref()).await)
     }
 
-    /// Sends a command, with a body if it has one.
+    /// Sends a request with an optional body.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -121,7 +121,7 @@ impl Work<'_> {
         self.attempts.sent(self.connection.call(method, path, body).await)
     }
 
-    /// Sends a command without a body; `None` where there is no such resource.
+    /// Sends a request without a body; returns `None` if the resource does not exist.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -133,7 +133,7 @@ impl Work<'_> {
         self.connection.find(method, path).await
     }
 
-    /// Waits until earlier records are durable: a later subscription does not receive them.
+    /// Waits until earlier records are durable, so that a later subscription does not receive them.
     ///
     /// # Errors
     /// When the store failed.
@@ -146,16 +146,16 @@ impl Work<'_> {
 
     /// Reads the store.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Journal) -> T) -> T {
-        // Another process answers what is read, and this thread waits for it.
+        // The read may block this thread until another process answers.
         tokio::task::block_in_place(|| read(self.journal))
     }
 
-    /// Returns the point from which events are shown: now, in the tree of a session or in any.
+    /// Returns the current position of events: in the tree of a session, or in all trees.
     ///
     /// # Errors
     /// When the host does not answer.
     pub(crate) async fn since(&mut self, session: Option<SessionId>) -> Result<Since, Fail> {
-        if let At::Own(host) = self.host {
+        if let HostLocation::Own(host) = self.host {
             let root = session.map(|session| self.root_of(session)).transpose()?;
             return Ok(Since::own(host, root));
         }
@@ -163,7 +163,7 @@ impl Work<'_> {
         self.connection.call(Method::POST, "/v1/store/reads", Some(&read)).await.map(Since::Log)
     }
 
-    /// Returns the events of a tree.
+    /// Subscribes to the events of a tree.
     ///
     /// # Errors
     /// When the host does not answer.
@@ -174,10 +174,10 @@ impl Work<'_> {
         }
     }
 
-    /// Opens a session, with a first input where there is one.
+    /// Opens a session, with an optional first input.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// When the session cannot be opened.
     pub(crate) async fn open(&mut self, text: Option<&str>) -> Result<Opened, Fail> {
         let mut body = self.opening.as_object().cloned().unwrap_or_default();
         if let Some(text) = text {
@@ -192,7 +192,7 @@ impl Work<'_> {
         Ok(opened)
     }
 
-    /// Returns the agent of a session, for the tree.
+    /// Returns the name of a session's agent for the tree; `?` if it is unknown.
     pub(crate) fn agent_of(&self, session: SessionId) -> Result<Text, Fail> {
         Ok(self.read(|journal| journal.head(session))?.map_or_else(|| "?".into(), |head| head.agent))
     }

@@ -1,13 +1,13 @@
-//! The complete effect of a call: every line of a command, or the changed lines of a file.
+//! The full effect of a call: every line of a command, or the changed lines of a file.
 
 use serde_json::Value;
 
-/// Bytes of a file that is compared with what replaces it.
-const MAX_FILE: u64 = 16 << 20;
+/// Maximum size in bytes of a file that is compared with its new content.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Returns the changed lines, removed ones first. Common lines at both ends are omitted.
 fn changed<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
-    // With their ends: a line without one, or with another one, is another line.
+    // Lines include their line ends, so that a changed line end is a difference.
     let (mut old, mut new): (Vec<_>, Vec<_>) =
         (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
     let same = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -18,7 +18,8 @@ fn changed<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
     (old, new)
 }
 
-/// Returns the texts between which a call changes a file, and the file; `read` reads what a whole file replaces.
+/// Returns the path of a changed file with the old and the new text. `read` returns the old content if the call replaces
+/// the whole file.
 fn texts(args: &Value, read: impl FnOnce(&str) -> Option<String>) -> Option<(String, String, String)> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
     let path = text("path")?;
@@ -36,8 +37,8 @@ pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace)
     if let Some(command) = args.get("command").and_then(Value::as_str) {
         return Some(command.to_owned());
     }
-    let (path, old, new) = texts(&args, |path| workspace.text(path, MAX_FILE).ok())?;
-    // An edit of a part of a line leaves what ends that line.
+    let (path, old, new) = texts(&args, |path| workspace.text(path, MAX_FILE_BYTES).ok())?;
+    // An edit within a line does not change its line end.
     let within = args.get("old").is_some() && !old.ends_with('\n') && !new.ends_with('\n');
     let (old, new) = changed(&old, &new);
     let every = if args.get("replace_all") == Some(&Value::Bool(true)) { " (every occurrence)" } else { "" };
@@ -50,7 +51,7 @@ pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace)
     Some(std::iter::once(format!("{path}{every}")).chain(lines).collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns how many lines an edit changes: `+2 -1`; of a whole file all of its lines.
+/// Returns the number of lines that an edit adds and removes: `+2 -1`; for a whole file, all its lines.
 pub(super) fn count(args: &str) -> Option<String> {
     let args: Value = serde_json::from_str(args).ok()?;
     let (_, old, new) = texts(&args, |_| None)?;
@@ -69,7 +70,11 @@ mod tests {
         let workspace = subtend_tools::workspace::Workspace::open(dir.path()).expect("a workspace");
         let of = |args: Value| whole(&args.to_string(), &workspace);
         let edit = serde_json::json!({"path": "a", "old": "one\ntwo", "new": "one\n2\n2.5"});
-        assert_eq!(of(edit.clone()).as_deref(), Some("a\n-two\n+2\n+2.5"), "the file may continue after the part");
+        assert_eq!(
+            of(edit.clone()).as_deref(),
+            Some("a\n-two\n+2\n+2.5"),
+            "the edited part has no line end of its own"
+        );
         let joins = serde_json::json!({"path": "a", "old": "one\n", "new": "one"});
         assert_eq!(of(joins).as_deref(), Some("a\n-one\n+one (no line end)"));
         assert_eq!(count(&edit.to_string()).as_deref(), Some("+2 -1"));

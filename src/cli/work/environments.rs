@@ -1,4 +1,4 @@
-//! Environments of other workspaces, for a process that hosts sessions of many.
+//! Environments of other workspaces, for a process that hosts sessions of several workspaces.
 
 use std::path::Path;
 
@@ -12,10 +12,11 @@ use super::super::fail::Fail;
 use super::super::servers::ServerPool;
 use super::super::trust::Trust;
 use super::super::{guidance, settings, workspace};
-use super::choice::{ModelArgs, Own};
+use super::choice::{ModelArgs, RecordedModel};
 use super::{limit, policy, setup};
 
-/// Loads environments from workspace and user files. An untrusted workspace has built-in agents and no configuration.
+/// Returns a function that loads environments from workspace and user files. For an untrusted workspace, only built-in
+/// agents and the user's files are used.
 pub(crate) fn loader(
     store: StoreArgs,
     slots: u32,
@@ -32,8 +33,8 @@ fn load(
 ) -> Result<Environment, Fail> {
     if key.imported {
         return Err(Fail::Usage(format!(
-            "the session was imported, and its directory {} is not your choice: send to it while no other process has the store, \
-             from the directory where it may work, with --here",
+            "the session was imported, and you have not confirmed its directory {}: while no other process hosts the store, send to \
+             it with --here from the directory in which it may run",
             key.workspace
         )));
     }
@@ -43,18 +44,18 @@ fn load(
     let dialects = settings::dialects(&loaded, &workspace)?;
     let (mut limits, host) = limit::bounds(&[], &[], &loaded)?;
     if key.opening {
-        limit::fits(&limits, &[], &loaded, &HostConfig { slots, ..host })?;
+        limit::check_bounds(&limits, &[], &loaded, &HostConfig { slots, ..host })?;
     }
     limits.live_runs = limits.live_runs.min(slots);
     limits.live_person_runs = limits.live_person_runs.min(slots);
     let model = key.model.as_deref();
     let args = match key.opening {
-        true => ModelArgs::of(model, &key.servers),
-        false => ModelArgs::of(None, &[]),
+        true => ModelArgs::for_session(model, &key.servers),
+        false => ModelArgs::for_session(None, &[]),
     };
-    let own = Own { model: model.unwrap_or_default(), servers: &key.servers, imported: key.imported };
+    let own = RecordedModel { model: model.unwrap_or_default(), servers: &key.servers, imported: key.imported };
     let models = args.choose(&loaded, (!key.opening).then_some(own))?;
-    let servers = servers.of(&workspace, trust, &loaded)?;
+    let servers = servers.for_workspace(&workspace, trust, &loaded)?;
     let [linked, kept] = policy::bounds(store, &workspace)?;
     let skills = guidance::skills(&workspace, trust);
     let environment = Environment::default()
@@ -71,5 +72,5 @@ fn load(
         .tool_options(loaded.config.tool_options())
         .context_windows(loaded.config.llm.windows())
         .output_tokens(loaded.config.llm.caps());
-    Ok(models.give(environment))
+    Ok(models.add_to(environment))
 }

@@ -1,9 +1,9 @@
-//! How a verb shows what happens.
+//! Output options of a command.
 
 use super::super::data::StoreArgs;
 use super::WorkArgs;
 
-/// The output options of a verb, and its store.
+/// The output options of a command, and its store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Face<'a> {
     pub(crate) json: bool,

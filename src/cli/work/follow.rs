@@ -20,49 +20,50 @@ use super::super::cause;
 use super::super::client::Connection;
 use super::super::fail::{Code, Fail};
 use super::super::store_reader::StoreReader;
-use super::approve::{Approving, ListedCall, OpenQuestion, WaitingCalls};
+use super::approve::{ListedCall, OpenQuestion, TerminalApprover, WaitingCalls};
 use super::own_answer::own_answer;
 use super::source::{ReceivedEvent, Since};
 use super::{Accepted, Work, report};
 
-/// Between two drawings of the tree.
-const FRAME: Duration = Duration::from_millis(100);
-/// How long the events of an ended run may trail behind its end.
-const TRAIL: Duration = Duration::from_millis(500);
+/// Interval between two drawings of the tree.
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+/// Time to wait for remaining events after a run has ended.
+const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How following a run ends.
+/// Result of following a run.
 enum Followed {
     /// The run ended.
     Ended(Ended),
-    /// It was never opened, since the run before it was cancelled.
-    Never,
-    /// You left, and it continues.
+    /// The run was never opened, since the run before it was cancelled.
+    NotOpened,
+    /// The user left, and the run continues.
     Left,
 }
 
 /// A run that is followed.
 #[derive(Clone, Copy)]
-struct Of {
+struct FollowedRun {
     root: SessionId,
     session: SessionId,
     run: RunNo,
 }
 
 impl Work<'_> {
-    /// Sends `body` to `what` of the session that the command is about, and follows the run that takes it.
+    /// Sends `body` to the path `what` below the command's session, and follows the run that takes it.
     pub(crate) async fn send(&mut self, what: &str, body: &Value) -> Result<Code, Fail> {
         let id = self.session()?;
         self.send_to(id, what, body).await
     }
 
-    /// As [`Work::send`], to any session.
+    /// As [`Work::send`], for any session.
     pub(crate) async fn send_to(&mut self, id: SessionId, what: &str, body: &Value) -> Result<Code, Fail> {
         let since = self.since(Some(id)).await?;
         let accepted: Accepted = self.create(&format!("/v1/sessions/{id}/{what}"), body).await?;
         self.follow_input(since, accepted.session, accepted.run, accepted.input).await
     }
 
-    /// Reports what to do with an input whose run was never opened, for example behind a run that Ctrl-C cancelled.
+    /// Reports an input that is still queued, for example behind a run that Ctrl-C cancelled, with the commands to run or
+    /// remove it.
     async fn report_queued(&mut self, id: SessionId, input: InputId) -> Result<(), Fail> {
         let list = move |journal: &Journal| QueueEntry::list(journal, id, true).map_err(Fail::from);
         let queued = match self.read(list) {
@@ -70,17 +71,17 @@ impl Work<'_> {
             queued => queued?,
         };
         if self.face.store.place()?.path().is_some() && queued.iter().any(|entry| entry.id == input) {
-            let (name, again) = (id.short().0, self.face.store.again());
+            let (name, again) = (id.short().0, self.face.store.options_for_shell());
             self.screen.alert(&format!(
-                "the input was not taken and waits in session {name}: `subtend continue {name}{again}` runs it, `subtend \
-                 queue {name}{again} remove {input}` takes it back"
+                "the input was not taken and is queued in session {name}: run it with `subtend continue {name}{again}`, or remove \
+                 it with `subtend queue {name}{again} remove {input}`"
             ));
         }
         Ok(())
     }
 
-    /// Follows `run` of `session` to its end, shows what happens from where `since` begins, and reports the end. A run that is never
-    /// opened counts as cancelled.
+    /// Follows `run` of `session` to its end, shows the events after `since`, and reports the end. A run that is never opened
+    /// counts as cancelled.
     pub(crate) async fn follow(&mut self, since: Since, session: SessionId, run: RunNo) -> Result<Code, Fail> {
         self.follow_input(since, session, run, None).await
     }
@@ -92,25 +93,25 @@ impl Work<'_> {
         run: RunNo,
         input: Option<InputId>,
     ) -> Result<Code, Fail> {
-        let followed = self.watched(since, session, run).await;
+        let wait_for_end = self.follow_on_screen(since, session, run).await;
         self.screen.close();
-        let followed = match followed {
-            // A process that hosts a store for its own run ends with that run.
+        let wait_for_end = match wait_for_end {
+            // The hosting process may have ended after its own run.
             Err(Fail::Unavailable(_)) if !self.is_own() => {
                 Followed::Ended(self.ended_without_host(session, run).await?)
             }
-            followed => followed?,
+            wait_for_end => wait_for_end?,
         };
-        match followed {
-            Followed::Never => {
+        match wait_for_end {
+            Followed::NotOpened => {
                 if let Some(input) = input {
                     self.report_queued(session, input).await?;
                 }
                 Ok(Code::Cancelled)
             }
             Followed::Left => {
-                let (name, again) = (session.short().0, self.face.store.again());
-                self.screen.note(&format!("it keeps running; follow it: subtend attach {name}{again}"));
+                let (name, again) = (session.short().0, self.face.store.options_for_shell());
+                self.screen.note(&format!("it continues in the background; follow it: subtend attach {name}{again}"));
                 Ok(Code::Done)
             }
             Followed::Ended(mut ended) => {
@@ -134,32 +135,32 @@ impl Work<'_> {
             Err(_) if !self.is_own() => self.read_without_host(find).await,
             found => found,
         };
-        // The text of the end is what there is otherwise.
+        // Errors are ignored: the text of the run's end is used instead.
         found.ok().flatten().filter(|_| self.session().is_ok_and(|about| about == session))
     }
 
-    /// Shows the tree of `session` while `run` is followed.
-    async fn watched(&mut self, since: Since, session: SessionId, run: RunNo) -> Result<Followed, Fail> {
+    /// Follows `run` with the tree of `session` on the screen.
+    async fn follow_on_screen(&mut self, since: Since, session: SessionId, run: RunNo) -> Result<Followed, Fail> {
         let agent = self.agent_of(session)?;
         self.screen.watch(session, agent);
         // If stdout is not a terminal, the answer is printed there only.
         if std::io::stdout().is_terminal() {
-            self.screen.hear(session);
+            self.screen.show_answers_of(session);
         }
-        let of = Of { root: self.root_of(session)?, session, run };
-        // A session that was open before may have a call that waits.
+        let of = FollowedRun { root: self.root_of(session)?, session, run };
+        // An existing session may have a waiting call.
         let waiting = WaitingCalls::new(self.before != Seq(0));
-        let mut approving = (self.attended || self.leaves).then(|| Approving::new(self.attended, waiting));
-        self.followed(since, of, &mut approving).await
+        let mut approver = (self.attended || self.can_leave).then(|| TerminalApprover::new(self.attended, waiting));
+        self.wait_for_end(since, of, &mut approver).await
     }
 
-    /// Reads how a run ended from the store that its host has left.
+    /// Reads the end of a run from the store after its host has ended.
     async fn ended_without_host(&self, session: SessionId, run: RunNo) -> Result<Ended, Fail> {
         let read = move |journal: &Journal| Ended::read(journal, session, run).map_err(Fail::from);
         self.read_without_host(read).await?.ok_or_else(|| host_ended(session))
     }
 
-    /// Reads the store that its host has left.
+    /// Reads the store after its host has ended.
     async fn read_without_host<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Journal) -> Result<T, Fail> + Send + 'static,
@@ -169,91 +170,96 @@ impl Work<'_> {
         done.map_err(|error| Fail::Store(error.to_string()))?
     }
 
-    /// Shows what happens until the run ends or you leave.
-    async fn followed(&mut self, since: Since, of: Of, approving: &mut Option<Approving>) -> Result<Followed, Fail> {
+    /// Shows events until the run ends or the user leaves.
+    async fn wait_for_end(
+        &mut self,
+        since: Since,
+        of: FollowedRun,
+        approver: &mut Option<TerminalApprover>,
+    ) -> Result<Followed, Fail> {
         let mut events = self.events(since, of.root).await?;
         let waiting = self.connect().await?;
         let end = ended(waiting, of, self.is_own());
         tokio::pin!(end);
-        let mut frames = interval(FRAME);
+        let mut frames = interval(FRAME_INTERVAL);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let (mut stopping, mut more, mut seen) = (false, true, false);
         let end = loop {
-            self.screen.hold(approving.as_ref().is_some_and(Approving::is_asking));
-            if let Some(approving) = approving.as_mut() {
-                self.ask(of.root, approving).await?;
+            self.screen.hold(approver.as_ref().is_some_and(TerminalApprover::is_asking));
+            if let Some(approver) = approver.as_mut() {
+                self.ask(of.root, approver).await?;
             }
             tokio::select! {
                 biased;
                 () = self.stop.requested(), if !stopping => {
-                    if self.stop.leaves() && !self.is_own() {
+                    if self.stop.is_leave() && !self.is_own() {
                         return Ok(Followed::Left);
                     }
                     stopping = true;
-                    self.cancel(of, "asked to stop").await?;
+                    self.cancel(of, "stop requested").await?;
                 }
                 _ = frames.tick() => self.screen.draw(),
                 next = events.next(), if more => match next? {
-                    Some(received) if self.shown(&received, of, approving, &mut seen).is_err() => {
+                    Some(received) if self.show_event(&received, of, approver, &mut seen).is_err() => {
                         if !self.is_own() {
                             return Ok(Followed::Left);
                         }
-                        // No client reads the events, so the run is cancelled.
+                        // Stdout is closed, so the run is cancelled.
                         (more, stopping) = (false, true);
-                        self.cancel(of, "no client reads the events").await?;
+                        self.cancel(of, "stdout is closed").await?;
                     }
                     Some(_) => {}
                     None if self.is_own() => more = false,
                     None => return Err(host_ended(of.session)),
                 },
-                line = Approving::line(approving) => match line {
-                    Some(line) => self.answer(&line, approving).await?,
-                    None if self.leaves => return Ok(Followed::Left),
-                    None => *approving = None,
+                line = TerminalApprover::line(approver) => match line {
+                    Some(line) => self.answer(&line, approver).await?,
+                    None if self.can_leave => return Ok(Followed::Left),
+                    None => *approver = None,
                 },
                 ended = &mut end => break ended?,
             }
         };
-        let Some(end) = end else { return Ok(Followed::Never) };
-        let until = Instant::now() + TRAIL;
+        let Some(end) = end else { return Ok(Followed::NotOpened) };
+        let until = Instant::now() + TRAILING_EVENTS_TIMEOUT;
         while more && !seen {
             match timeout_at(until, events.next()).await {
-                Ok(Ok(Some(received))) if self.shown(&received, of, approving, &mut seen).is_ok() => {}
+                Ok(Ok(Some(received))) if self.show_event(&received, of, approver, &mut seen).is_ok() => {}
                 Ok(_) | Err(_) => break,
             }
         }
         Ok(Followed::Ended(end))
     }
 
-    /// Asks for the end of the whole tree. The answer is the run's end. Detached runs too: with the host they would end as lost.
-    async fn cancel(&mut self, of: Of, why: &str) -> Result<(), Fail> {
+    /// Cancels the whole tree. Detached runs are cancelled too: otherwise they would end as lost with the host.
+    async fn cancel(&mut self, of: FollowedRun, why: &str) -> Result<(), Fail> {
         let down = if self.is_own() { ", then shutting down" } else { "" };
-        self.screen.alert(&format!("{why}: cancelling the run and all that it started{down}; Ctrl-C leaves at once"));
+        self.screen.alert(&format!("{why}: cancelling the run and its children{down}; Ctrl-C leaves at once"));
         let path = format!("/v1/sessions/{}/cancel?tree=true", of.session);
         let _: Value = self.connection.call(Method::POST, &path, None).await?;
         Ok(())
     }
 
     /// Shows one event; sets `seen` if it is the run's end.
-    fn shown(
+    fn show_event(
         &mut self,
         received: &ReceivedEvent,
-        of: Of,
-        approving: &mut Option<Approving>,
+        of: FollowedRun,
+        approver: &mut Option<TerminalApprover>,
         seen: &mut bool,
     ) -> Result<(), Fail> {
         match &received.next {
             Some(Next::Event(event)) => {
-                if let Some(approving) = approving {
-                    approving.observe(event);
+                if let Some(approver) = approver {
+                    approver.observe(event);
                 }
                 *seen |= is_end(event, of);
-                self.screen.take(event);
-                self.say_how_to_approve(event);
+                self.screen.handle(event);
+                self.print_approval_hint(event);
             }
             Some(Next::Missed(events)) => {
-                if let Some(approving) = approving {
-                    approving.missed();
+                if let Some(approver) = approver {
+                    approver.missed();
                 }
                 self.screen.missed(*events);
             }
@@ -265,8 +271,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Says how to approve a call of another process, where this terminal cannot ask.
-    fn say_how_to_approve(&mut self, event: &Event) {
+    /// Prints how to answer a waiting call of another process if this terminal cannot ask.
+    fn print_approval_hint(&mut self, event: &Event) {
         let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::AskOpened { call, .. } = &**record
             && !self.attended
@@ -274,24 +280,24 @@ impl Work<'_> {
         {
             let name = event.session.short().0;
             self.screen.alert(&format!(
-                "call {call} of session {name} waits for an approval: `subtend approvals {name}` shows it and how to answer"
+                "call {call} of session {name} waits for an approval: answer it with `subtend approvals {name}`"
             ));
         }
     }
 
-    /// Asks for the next call of the tree that waits for an approval, if one does and may be asked about.
-    async fn ask(&mut self, root: SessionId, approving: &mut Approving) -> Result<(), Fail> {
-        let Some(waiting) = approving.next() else { return Ok(()) };
+    /// Asks the user about the next call of the tree that waits for an approval, if a question can be asked.
+    async fn ask(&mut self, root: SessionId, approver: &mut TerminalApprover) -> Result<(), Fail> {
+        let Some(waiting) = approver.next() else { return Ok(()) };
         if let Some(open_question) = self.waiting_call(root, waiting).await? {
             let question = open_question.question.clone();
-            // Before it is shown: what is typed from then on answers it.
-            approving.ask(open_question);
+            // Open the question before showing it, so that the first line typed afterwards answers it.
+            approver.ask(open_question);
             self.screen.alert(&question);
         }
         Ok(())
     }
 
-    /// Returns the first of the calls of a tree that need an approval, with the question.
+    /// Returns the question about the first call of a tree that waits for an approval.
     pub(crate) async fn waiting_call(
         &mut self,
         root: SessionId,
@@ -303,16 +309,16 @@ impl Work<'_> {
             return Ok(None);
         };
         let home: Value = self.connection.get(&format!("/v1/sessions/{root}")).await?;
-        // Without the directory there is no file to compare with.
+        // Without the directory, no diff can be shown.
         let workspace =
             home.get("workspace").and_then(Value::as_str).and_then(|path| Workspace::open(Path::new(path)).ok());
         listed.swap_remove(first).question(workspace.as_ref()).map(Some)
     }
 
-    /// Answers the open question by a typed line.
-    async fn answer(&mut self, line: &str, approving: &mut Option<Approving>) -> Result<(), Fail> {
-        let Some(approving) = approving else { return Ok(()) };
-        match approving.answer(line) {
+    /// Answers the open question with a typed line.
+    async fn answer(&mut self, line: &str, approver: &mut Option<TerminalApprover>) -> Result<(), Fail> {
+        let Some(approver) = approver else { return Ok(()) };
+        match approver.answer(line) {
             None => {}
             Some(Err(again)) => self.screen.alert(&again),
             Some(Ok((question, verdict))) => {
@@ -327,8 +333,8 @@ impl Work<'_> {
     }
 }
 
-/// Waits for the end of a run; `None` for one that is never opened.
-async fn ended(mut connection: Connection, of: Of, is_own: bool) -> Result<Option<Ended>, Fail> {
+/// Waits for the end of a run; `None` if it is never opened.
+async fn ended(mut connection: Connection, of: FollowedRun, is_own: bool) -> Result<Option<Ended>, Fail> {
     let path = format!("/v1/sessions/{}/runs/{}?wait=true", of.session, of.run);
     loop {
         let Some(run) = connection
@@ -345,7 +351,7 @@ async fn ended(mut connection: Connection, of: Of, is_own: bool) -> Result<Optio
     }
 }
 
-fn is_end(event: &Event, of: Of) -> bool {
+fn is_end(event: &Event, of: FollowedRun) -> bool {
     let EventKind::Record { record, .. } = &event.what else { return false };
     event.session == of.session && matches!(&**record, Record::RunEnded(ended) if ended.run == of.run)
 }
@@ -353,6 +359,6 @@ fn is_end(event: &Event, of: Of) -> bool {
 fn host_ended(session: SessionId) -> Fail {
     let name = session.short().0;
     Fail::Unavailable(format!(
-        "the host of the store ended before the run did: `subtend tree {name}` shows what became of it, `subtend continue {name}` continues it"
+        "the host of the store ended before the run: inspect it with `subtend tree {name}`, continue it with `subtend continue {name}`"
     ))
 }

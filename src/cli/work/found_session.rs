@@ -1,4 +1,4 @@
-//! The session of a verb, if it may continue in this workspace.
+//! The session of a command, checked against the workspace.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use subtend_tools::workspace::Workspace;
 use super::super::data::{StoreLocation, quoted};
 use super::super::fail::Fail;
 use super::super::{client, names};
-use super::choice::Own;
+use super::choice::RecordedModel;
 
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct HereArgs {
@@ -22,10 +22,10 @@ pub(crate) struct HereArgs {
     pub(crate) here: bool,
 }
 
-/// The subject of a verb that runs agents.
+/// The subject of a command that runs agents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum About<'a> {
-    /// A session that it opens, of an agent that is named or the default one.
+    /// A new session of the named agent, or of the default one.
     New(Option<&'a str>),
     Session(&'a str, HereArgs),
 }
@@ -34,69 +34,66 @@ pub(super) struct FoundSession {
     pub(super) journal: Journal,
     pub(super) session: SessionId,
     pub(super) root: SessionId,
-    pub(super) birth: Box<SessionCreated>,
-    /// Servers that the models of its tree are called at instead of the providers' own.
+    pub(super) creation: Box<SessionCreated>,
+    /// Servers at which models of its tree are called instead of the providers' own.
     servers: Vec<Text>,
     imported: bool,
 }
 
 impl About<'_> {
-    /// Finds the session before the start, which would resume its queue. A session of another workspace is refused
-    /// unless `--here` allows it, because its agent would use the files of this one.
+    /// Finds the session before the runtime starts, since the start would resume its queue. A session of another workspace is
+    /// refused without `--here`, because its agent would use the files of this one.
     pub(super) fn find(self, place: &StoreLocation, workspace: &Workspace) -> Result<Option<FoundSession>, Fail> {
         let Self::Session(name, HereArgs { here }) = self else { return Ok(None) };
         if place.is_in_memory() {
-            return Err(place.none());
+            return Err(place.missing_store());
         }
-        let journal = client::alone(place)?;
+        let journal = client::open_alone(place)?;
         let session = names::find(&journal, name)?;
-        let birth = birth(&journal, session)?;
-        let home = Path::new(&*birth.workspace);
+        let creation = creation(&journal, session)?;
+        let home = Path::new(&*creation.workspace);
         if !here && !is_same(home, workspace.path()) {
-            return Err(elsewhere(session, home, workspace.path()));
+            return Err(other_workspace(session, home, workspace.path()));
         }
         let root = journal.head(session)?.map_or(session, |head| head.root);
-        let top = if root == session { birth.clone() } else { self::birth(&journal, root)? };
-        let imported = top.imported.is_some() || birth.imported.is_some();
-        Ok(Some(FoundSession { journal, session, root, birth, servers: top.servers, imported }))
+        let top = if root == session { creation.clone() } else { self::creation(&journal, root)? };
+        let imported = top.imported.is_some() || creation.imported.is_some();
+        Ok(Some(FoundSession { journal, session, root, creation, servers: top.servers, imported }))
     }
 }
 
 impl FoundSession {
-    pub(super) fn own(&self) -> Own<'_> {
-        Own { model: &self.birth.model, servers: &self.servers, imported: self.imported }
+    pub(super) fn recorded_model(&self) -> RecordedModel<'_> {
+        RecordedModel { model: &self.creation.model, servers: &self.servers, imported: self.imported }
     }
 
-    /// Returns whether an input has named another agent, which may have a model of its own.
-    pub(super) fn overridden(&self) -> Result<bool, Fail> {
+    /// Returns whether an input named another agent, which may have its own model.
+    pub(super) fn has_agent_override(&self) -> Result<bool, Fail> {
         let records = self.journal.records(self.session)?;
         let names = |record: &Record| matches!(record, Record::InputAccepted(input) if input.agent_override.is_some());
         Ok(records.iter().any(|stored| names(&stored.record)))
     }
 
     pub(super) fn limits(&self) -> Result<Limits, Fail> {
-        let limits = &self.birth.limits;
+        let limits = &self.creation.limits;
         if let Some(body) = &limits.body {
             return Ok(Limits::clone(body));
         }
         let known = self.journal.def(limits.hash)?;
         known.and_then(|json| serde_json::from_str(&json).ok()).ok_or_else(|| {
-            Fail::Store(format!(
-                "the limits {} are not in the store; `subtend verify` reports what else is wrong",
-                limits.hash
-            ))
+            Fail::Store(format!("the limits {} are not in the store; `subtend verify` reports all damage", limits.hash))
         })
     }
 }
 
-/// Returns the run of an earlier process that the start resumes. A held one waits for an input.
-pub(super) fn left(journal: &Journal, session: SessionId) -> Result<Option<RunNo>, Fail> {
-    let (goes_on, keeps) = at_next_boot(&journal.inflight()?);
-    let taken_up = goes_on.contains(&session) || keeps.contains(&session);
-    Ok(running(journal, session)?.filter(|_| taken_up))
+/// Returns the run of an earlier process that resumes at the start. A held run waits for an input instead.
+pub(super) fn resuming_run(journal: &Journal, session: SessionId) -> Result<Option<RunNo>, Fail> {
+    let (resuming, queued) = at_next_boot(&journal.inflight()?);
+    let continues = resuming.contains(&session) || queued.contains(&session);
+    Ok(running(journal, session)?.filter(|_| continues))
 }
 
-/// The run of `session` in flight that needs no input.
+/// Returns the run in flight of `session`, unless it is held or closing.
 pub(super) fn running(journal: &Journal, session: SessionId) -> Result<Option<RunNo>, Fail> {
     Ok(journal.inflight_of(session)?.and_then(|row| match row.state {
         Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => Some(row.run),
@@ -104,43 +101,43 @@ pub(super) fn running(journal: &Journal, session: SessionId) -> Result<Option<Ru
     }))
 }
 
-/// Returns the last record of `session`: what comes after it, the start has done.
+/// Returns the last record of `session` before the start. Later records are appended by the recovery.
 pub(super) fn last(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
     Ok(journal.head(session)?.map_or(Seq(0), |head| head.last_seq))
 }
 
-pub(super) fn birth(journal: &Journal, session: SessionId) -> Result<Box<SessionCreated>, Fail> {
-    let births = journal.records_from(session, Seq(1), 1)?;
-    let birth = births.into_iter().find_map(|stored| {
+pub(super) fn creation(journal: &Journal, session: SessionId) -> Result<Box<SessionCreated>, Fail> {
+    let first = journal.records_from(session, Seq(1), 1)?;
+    let creation = first.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };
         Some(created)
     });
-    birth.ok_or_else(|| {
-        Fail::Store(format!("session {session} has no birth; `subtend verify` reports what else is wrong"))
+    creation.ok_or_else(|| {
+        Fail::Store(format!("session {session} has no creation record; `subtend verify` reports all damage"))
     })
 }
 
-/// Returns whether two names mean one directory: it may have been reached by a link, or by `..`.
+/// Returns whether two paths are the same directory, after links and `..` are resolved.
 pub(super) fn is_same(home: &Path, here: &Path) -> bool {
-    let as_kept = || *home.to_string_lossy() == *here.to_string_lossy();
-    // A relative name would mean whatever directory this process was started in.
+    let same_name = || *home.to_string_lossy() == *here.to_string_lossy();
+    // A relative path would depend on the current directory of this process.
     let same = || matches!((home.canonicalize(), here.canonicalize()), (Ok(home), Ok(here)) if home == here);
-    as_kept() || (home.is_absolute() && same())
+    same_name() || (home.is_absolute() && same())
 }
 
-fn elsewhere(session: SessionId, home: &Path, here: &Path) -> Fail {
+fn other_workspace(session: SessionId, home: &Path, here: &Path) -> Fail {
     let (name, home_shown, here_shown) = (session.short().0, home.display(), here.display());
-    let here_it_works = format!("`--here` lets it work in {here_shown}, this time");
+    let advice = format!("use `--here` to run it in {here_shown} this time");
     Fail::Usage(match home.try_exists() {
         Ok(false) => format!(
-            "session {name} belongs to {home_shown}, which is not there any more, and this is {here_shown}: its agent would read \
-             and write the files here. If you want that, {here_it_works}"
+            "session {name} belongs to {home_shown}, which no longer exists, and this is {here_shown}: its agent would read \
+             and write the files here. If you want that, {advice}"
         ),
         Ok(true) | Err(_) => {
             let cd = quoted(&home.to_string_lossy());
             format!(
                 "session {name} belongs to {home_shown}, and this is {here_shown}: its agent would read and write the files here. \
-                 Call it there (`cd {cd}`, or `--workspace {cd}`); {here_it_works}"
+                 Run the command there (`cd {cd}`, or `--workspace {cd}`), or {advice}"
             )
         }
     })
@@ -151,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_the_same_by_whatever_name_it_is_reached() {
+    fn same_directory_is_recognized_by_other_paths() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (home, beside) = (dir.path().join("home"), dir.path().join("beside"));
+        let (home, sibling) = (dir.path().join("home"), dir.path().join("beside"));
         std::fs::create_dir(&home).expect("a directory");
-        std::fs::create_dir(&beside).expect("another");
-        assert!(is_same(&beside.join("../home"), &home));
-        assert!(!is_same(&beside, &home));
-        assert!(is_same(Path::new("/not/there"), Path::new("/not/there")), "its name is all that is left of it");
+        std::fs::create_dir(&sibling).expect("another");
+        assert!(is_same(&sibling.join("../home"), &home));
+        assert!(!is_same(&sibling, &home));
+        assert!(is_same(Path::new("/not/there"), Path::new("/not/there")), "a removed directory is compared by name");
         assert!(!is_same(Path::new("/not/there"), Path::new("/nor/there")));
     }
 }

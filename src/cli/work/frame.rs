@@ -1,32 +1,32 @@
-//! Untrusted text in a question: each row of the terminal begins with a mark, so that no row can imitate the question.
+//! Framing of untrusted text in a question: each terminal row begins with a mark, so that the text cannot imitate the question.
 
 use super::super::paint::exact;
 
-/// Columns of a mark, and one that stays free.
-const MARK: usize = 3;
+/// Width of a mark, plus one free column.
+const MARK_WIDTH: usize = 3;
 
-/// Returns the columns of the terminal that asks; `None` without one.
+/// Returns the width of the terminal on stderr; `None` without a terminal.
 pub(crate) fn columns() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stderr()).map(|(columns, _)| usize::from(columns.0))
 }
 
-/// Returns each line behind a mark, with every character in it visible. What a row does not hold is behind another mark: a terminal would begin
-/// its next row with text of others.
+/// Puts a mark before each line, and makes every character visible. A long line is split into several marked rows;
+/// otherwise the terminal would wrap it into a row that begins with untrusted text.
 pub(crate) fn framed(text: &str, columns: Option<usize>) -> String {
     exact(text).split('\n').flat_map(|line| rows(line, columns)).collect::<Vec<_>>().join("\n")
 }
 
 fn rows(line: &str, columns: Option<usize>) -> Vec<String> {
-    let room = columns.map_or(usize::MAX, |columns| columns.saturating_sub(MARK).max(MARK));
+    let width_left = columns.map_or(usize::MAX, |columns| columns.saturating_sub(MARK_WIDTH).max(MARK_WIDTH));
     let (mut rows, mut row, mut used) = (Vec::new(), "| ".to_owned(), 0_usize);
     for c in line.chars() {
         let width = match c {
             '\t' => 8,
             c if c.is_ascii() => 1,
-            // Terminals differ; none has more.
+            // Terminals differ, but use at most two columns.
             _ => 2,
         };
-        if used > 0 && used.saturating_add(width) > room {
+        if used > 0 && used.saturating_add(width) > width_left {
             rows.push(std::mem::replace(&mut row, "+ ".to_owned()));
             used = 0;
         }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_of_a_terminal_has_a_mark() {
+    fn every_terminal_row_begins_with_a_mark() {
         let fake = format!("rm x #{}general asks for shell.run on git status (shell)", " ".repeat(76));
         let wide = "\u{6f22}".repeat(100);
         let tabs = "a\tb".repeat(30);
@@ -57,7 +57,7 @@ mod tests {
             let whole = shown.replace("\n+ ", "");
             assert_eq!(whole, format!("| {attack}\n| {attack}"));
         }
-        // The control: without a terminal a line is a line.
+        // Positive control: without a terminal, lines are not split.
         assert_eq!(framed(&fake, None), format!("| {fake}"));
         assert_eq!(framed("a\n\nb", Some(0)), "| a\n| \n| b");
     }

@@ -1,4 +1,4 @@
-//! A runtime that serves clients rather than one verb.
+//! A runtime that serves clients instead of a single command.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use subtend_supervision::Lease;
 use super::super::data::StoreLocation;
 use super::super::fail::{Code, Fail};
 use super::found_session::About;
-use super::{PreparedWork, Screen, StopSignal, WorkArgs, recovered, setup, threads};
+use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, report_recovery, setup};
 
-/// A runtime that is not started, and how its host opens sessions.
+/// The parts of a runtime that is not started, and the options with which its host authority sessions.
 pub(crate) struct HostParts {
     parts: setup::Parts,
     pub(crate) home: String,
@@ -24,29 +24,29 @@ pub(crate) struct HostParts {
 }
 
 impl HostParts {
-    /// The workers that answer calls of its tools.
+    /// Returns the workers that answer calls of its remote tools.
     #[cfg(feature = "postgres")]
     pub(crate) fn workers(&self) -> Workers {
         self.parts.workers.clone()
     }
 
-    /// Checks everything that can be wrong before anything is started.
+    /// Checks options and files before anything is started.
     pub(crate) fn of(args: &WorkArgs, screen: &mut Screen) -> Result<Self, Fail> {
-        let PreparedWork { mut parts, agent, model, servers, opens, files, .. } =
+        let PreparedWork { mut parts, agent, model, servers, authority, files, .. } =
             PreparedWork::of(args, About::New(None), screen)?;
         parts.files = Some(files);
         let home = parts.workspace.path().to_string_lossy().into_owned();
-        let open = OpenOptions { model, servers, policy: Some(opens), ..OpenOptions::agent(agent) };
+        let open = OpenOptions { model, servers, policy: Some(authority), ..OpenOptions::agent(agent) };
         Ok(Self { parts, home, open })
     }
 
-    /// Returns quotas of providers, with the rates of the options.
+    /// Returns rate limits of providers from the options.
     #[cfg(feature = "postgres")]
     pub(crate) fn throttles(&self) -> Throttles {
         Throttles::new(self.parts.models.rates(), [])
     }
 
-    /// Starts the runtime on a journal. Effects start only while `lease` runs.
+    /// Starts the runtime on a journal. Effects are performed only while `lease` is valid.
     #[cfg(feature = "postgres")]
     pub(crate) async fn start(
         self,
@@ -58,27 +58,27 @@ impl HostParts {
     }
 }
 
-/// Starts a runtime that recovers the whole store, and runs `job`, which shuts it down. Asks wait for an approver from
-/// the start on.
+/// Starts a runtime that recovers the whole store, and runs `job`, which shuts it down. Calls wait for approvals from the
+/// start on.
 pub(crate) fn hosted<J>(args: &WorkArgs, job: J) -> Result<Code, Fail>
 where
     J: AsyncFnOnce(Runtime, Hosting<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
     let HostParts { parts, home, open } = HostParts::of(args, &mut screen)?;
-    let threads = threads()?;
-    let done = threads.block_on(async {
+    let async_runtime = async_runtime()?;
+    let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
         let (place, workers, journal) = (parts.place.clone(), parts.workers.clone(), parts.place.open()?);
         let (runtime, approver) = tokio::select! {
             started = setup::start(journal, parts, true) => started?,
             () = stop.requested() => return Ok(Code::Cancelled),
         };
-        recovered(runtime.boot(), &mut screen);
+        report_recovery(runtime.boot(), &mut screen);
         job(runtime, Hosting { place, home, open, workers, _approver: approver, screen: &mut screen, stop: &mut stop })
             .await
     });
-    threads.shutdown_timeout(Duration::from_secs(1));
+    async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 

@@ -10,7 +10,7 @@ use subtend_session::near::near;
 use super::super::fail::Fail;
 use super::found_session::FoundSession;
 
-/// Returns the limits of sessions and the bounds of the host, as configuration and options set them.
+/// Returns the limits of sessions and the bounds of the host from configuration and options.
 pub(super) fn bounds(limits: &[String], host: &[String], loaded: &Loaded) -> Result<(Limits, HostConfig), Fail> {
     let host = read(host, &loaded.config.host, "--host")?;
     let zero = [
@@ -24,14 +24,14 @@ pub(super) fn bounds(limits: &[String], host: &[String], loaded: &Loaded) -> Res
     }
     let mut set: Limits = read(limits, &loaded.config.limits, "--limit")?;
     set.check().map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
-    fits(&set, limits, loaded, &host)?;
+    check_bounds(&set, limits, loaded, &host)?;
     set.live_runs = set.live_runs.min(host.slots);
     set.live_person_runs = set.live_person_runs.min(host.slots);
     Ok((set, host))
 }
 
-/// Checks that no limit that was set, by an option or in a file, is above a bound of the host. A default one is lowered.
-pub(super) fn fits(set: &Limits, options: &[String], loaded: &Loaded, host: &HostConfig) -> Result<(), Fail> {
+/// Checks that limits set by an option or in a file do not exceed bounds of the host. Default limits are lowered by the caller.
+pub(super) fn check_bounds(set: &Limits, options: &[String], loaded: &Loaded, host: &HostConfig) -> Result<(), Fail> {
     for (name, value) in host.exceeded_by(set) {
         let by_option =
             options.iter().any(|word| word.split('=').next().is_some_and(|of| of.trim().replace('-', "_") == name));
@@ -51,12 +51,12 @@ pub(super) fn changes(limits: &[String]) -> Result<Map<String, Value>, Fail> {
     limits.iter().map(|word| split(word, &fields, "--limit")).collect()
 }
 
-/// Returns what to say of a session whose limits are above what this host allows.
+/// Describes the limits of a session that this host lowers.
 pub(super) fn lowered(found: &FoundSession, host: &HostConfig) -> Result<Vec<String>, Fail> {
     let describe = |(name, value)| {
         let slots = host.slots;
         format!(
-            "the session's limit `{name}` of {value} counts as {slots} here, the host's `slots`: `--host slots={value}` raises it"
+            "the session's limit `{name}` of {value} is lowered to the host's `slots`, {slots}: raise it with `--host slots={value}`"
         )
     };
     Ok(host.exceeded_by(&found.limits()?).into_iter().map(describe).collect())
@@ -76,7 +76,7 @@ fn read<T: Serialize + DeserializeOwned>(options: &[String], base: &T, option: &
     serde_json::from_value(Value::Object(fields)).map_err(|error| usage(&error))
 }
 
-/// Returns why a value that is a number, or `none`, is not taken.
+/// Returns the error for a limit that cannot be set to its value.
 fn refused(name: &str, fields: &Map<String, Value>, error: &serde_json::Error, option: &str) -> Fail {
     Fail::Usage(match fields.get(name) {
         Some(Value::Null) => format!("the limit `{name}` cannot be `none`: give a whole number ({option})"),
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn unknown_limit_error_lists_the_limits() {
         let starts = |options: &[&str], begin: &str| {
-            let says = limits_of(options).unwrap_err();
-            assert!(says.starts_with(begin), "{says}");
+            let message = limits_of(options).unwrap_err();
+            assert!(message.starts_with(begin), "{message}");
         };
         starts(&["turns"], "`turns` is not NAME=VALUE, such as `turns=10` (--limit); the names are max_depth, ");
         starts(&["truns=5"], "unknown limit `truns`; did you mean `turns`? (--limit)");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a11_a_limit_above_the_hosts_slots_is_refused() {
+    fn a11_limit_above_the_hosts_slots_is_refused() {
         let bound = |limits: &[&str], host: &[&str], config: &str| {
             let owned = |options: &[&str]| options.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
             let layer = subtend::config::Layer::file(Origin::User("subtend.yaml".into()), config).expect("a layer");

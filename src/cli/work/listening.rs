@@ -1,4 +1,4 @@
-//! The socket of a process that lets agents work: other terminals reach its sessions there while it has the store.
+//! The socket of a command that runs agents, by which other terminals reach its sessions.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,8 @@ pub(super) struct ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// Serves `host` on the socket of its store. A socket that cannot be opened is reported, and the verb continues.
+    /// Serves `host` on the socket of its store. If the socket cannot be opened, a warning is printed and the command
+    /// continues.
     #[cfg(unix)]
     pub(super) fn begin(place: &StoreLocation, host: &Host, screen: &mut Screen) -> Self {
         use subtend_host::listen::{self, Bounds};
@@ -29,7 +30,7 @@ impl ListeningSocket {
         let (listener, path) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                screen.alert(&format!("no other terminal can reach this process: {error}"));
+                screen.alert(&format!("other terminals cannot reach this process: {error}"));
                 return Self { served: None };
             }
         };
@@ -38,20 +39,20 @@ impl ListeningSocket {
         Self { served: Some((served, path)) }
     }
 
-    /// Without Unix sockets no other terminal reaches this process.
+    /// Does nothing: without Unix sockets other terminals cannot reach this process.
     #[cfg(not(unix))]
     pub(super) fn begin(_: &StoreLocation, _: &Host, _: &mut Screen) -> Self {
         Self { served: None }
     }
 
-    /// Waits until every connection is closed, after the host's end was announced, and removes the socket.
+    /// Waits until all connections are closed, and removes the socket. Called after the host's shutdown was announced.
     pub(super) async fn end(self, screen: &mut Screen) {
         let Some((served, path)) = self.served else { return };
-        // A panic of it was reported where it happened.
+        // A panic of the task is already reported.
         if let Ok(Err(error)) = served.await {
             screen.alert(&format!("the socket for other terminals failed: {error}"));
         }
-        // The next host replaces a leftover.
+        // The error is ignored: the next host replaces a leftover socket.
         drop(std::fs::remove_file(path));
     }
 }

@@ -1,4 +1,4 @@
-//! The live tree, built from events: the current activity of each session.
+//! The live tree: the current activity of each session, built from events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use subtend_session::record::{AttemptDiscarded, Carrier, Hold, NoticeTaken, Park
 use subtend_tools::registry::Registry;
 use tokio::time::Instant;
 
-/// All sessions of one tree, as far as their events were seen.
+/// The sessions of one tree whose events were received.
 #[derive(Debug)]
 pub(super) struct LiveTree {
     nodes: BTreeMap<SessionId, LiveNode>,
     root: SessionId,
-    early: BTreeMap<SessionId, Vec<Arc<Record>>>,
+    early_records: BTreeMap<SessionId, Vec<Arc<Record>>>,
     pub(super) missed: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct LiveNode {
     pub(super) agent: Text,
-    /// Its short name; the root's is left out.
+    /// Short name; empty for the root.
     pub(super) short: Text,
     pub(super) depth: usize,
-    pub(super) doing: Doing,
+    pub(super) activity: Activity,
     pub(super) turns: u32,
     pub(super) tokens: u64,
     pub(super) ended: Option<Instant>,
     opened: Instant,
     worked: Duration,
     working: Option<Instant>,
-    kids: Vec<SessionId>,
+    children: Vec<SessionId>,
     registry: Registry,
     open: BTreeMap<CallId, RunningCall>,
 }
@@ -54,16 +54,16 @@ impl RunningCall {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Doing {
+pub(super) enum Activity {
     Idle,
     Queued,
     Thinking,
-    /// Its history is summarised before the model is called.
+    /// The history is compacted before the model call.
     Compacting,
     Writing,
     Tools,
     Waiting,
-    /// Parked at a provider's limit until then, in milliseconds since the epoch.
+    /// Parked at a provider's limit until this Unix time in ms.
     Limited(i64),
     Asks,
     Held(&'static str),
@@ -72,22 +72,22 @@ pub(super) enum Doing {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum News {
-    Born,
+    Created,
     Tool(String),
-    /// A local call ended: its display, its effect, its end, and the start of its result.
+    /// A local call ended: its description, effect, end and result.
     Called(String, ToolEffect, CallEnd, Text),
-    /// A model call failed, and is tried again or not.
+    /// A model call failed; the message says whether it is retried.
     Failed(String),
-    /// Old messages were summarised, or not: the event in words.
+    /// A compaction succeeded or failed; the message describes it.
     Compacted(String),
     Ended(Outcome),
 }
 
 impl LiveTree {
-    /// Returns a tree of its root alone, whose calls are shown as the tools of `registry` say.
+    /// Creates a tree with the root only. Calls are described by the tools of `registry`.
     pub(super) fn new(root: SessionId, agent: Text, now: Instant, registry: Registry) -> Self {
         let nodes = BTreeMap::from([(root, LiveNode::new(agent, "".into(), 0, now, registry))]);
-        Self { nodes, root, early: BTreeMap::new(), missed: 0 }
+        Self { nodes, root, early_records: BTreeMap::new(), missed: 0 }
     }
 
     pub(super) fn in_order(&self) -> Vec<(SessionId, &LiveNode)> {
@@ -96,7 +96,7 @@ impl LiveTree {
         while let Some(id) = next.pop() {
             if let Some(node) = self.nodes.get(&id) {
                 out.push((id, node));
-                next.extend(node.kids.iter().rev());
+                next.extend(node.children.iter().rev());
             }
         }
         out
@@ -106,18 +106,18 @@ impl LiveTree {
         self.nodes.get(&id)
     }
 
-    /// Handles one event; returns the news to print, with its session.
+    /// Handles an event, and returns the news to print with its session.
     pub(super) fn take(&mut self, event: &Event, now: Instant) -> Option<(SessionId, News)> {
         let id = event.session;
         match &event.what {
             EventKind::Record { record, .. } => self.record(id, record, now),
             EventKind::Delta { delta, .. } => {
                 if let Some(node) = self.nodes.get_mut(&id) {
-                    let doing = match delta {
-                        Delta::Text(_) | Delta::Call { .. } => Doing::Writing,
-                        Delta::Reasoning(_) => Doing::Thinking,
+                    let activity = match delta {
+                        Delta::Text(_) | Delta::Call { .. } => Activity::Writing,
+                        Delta::Reasoning(_) => Activity::Thinking,
                     };
-                    node.go(doing, now);
+                    node.set_activity(activity, now);
                 }
                 None
             }
@@ -126,11 +126,11 @@ impl LiveTree {
     }
 
     pub(super) fn running(&self, node: &LiveNode) -> usize {
-        let kids = node.kids.iter().filter_map(|kid| self.nodes.get(kid));
-        kids.filter(|kid| !matches!(kid.doing, Doing::Idle | Doing::Ended(_))).count()
+        let children = node.children.iter().filter_map(|child| self.nodes.get(child));
+        children.filter(|child| !matches!(child.activity, Activity::Idle | Activity::Ended(_))).count()
     }
 
-    /// Tokens of the last run of the root and of all runs that began after it.
+    /// Returns the tokens of the last run of the root and of all runs that began after it.
     pub(super) fn tokens(&self) -> u64 {
         let since = self.nodes.get(&self.root).map(|root| root.opened);
         let runs = self.nodes.values().filter(|node| Some(node.opened) >= since);
@@ -139,12 +139,12 @@ impl LiveTree {
 
     fn record(&mut self, id: SessionId, record: &Arc<Record>, now: Instant) -> Option<(SessionId, News)> {
         let Some(node) = self.nodes.get_mut(&id) else {
-            // Parent and child publish on their own: the child's first records may overtake the record of its birth.
-            self.early.entry(id).or_default().push(Arc::clone(record));
+            // Parent and child publish independently: the child's first records may arrive before its creation record.
+            self.early_records.entry(id).or_default().push(Arc::clone(record));
             return None;
         };
-        // Services of the host are not part of the session's activity.
-        let born = if let Record::ChildSpawned(spawned) = &**record {
+        // Services of the host are not shown.
+        let new_child = if let Record::ChildSpawned(spawned) = &**record {
             Some((spawned.child, &spawned.agent, &spawned.short))
         } else if let Record::BranchCreated(created) = &**record
             && created.kind != BranchKind::Service
@@ -153,18 +153,18 @@ impl LiveTree {
         } else {
             None
         };
-        if let Some((child, agent, short)) = born {
-            node.kids.push(child);
+        if let Some((child, agent, short)) = new_child {
+            node.children.push(child);
             let depth = node.depth.saturating_add(1);
             let mut node = LiveNode::new(agent.clone(), short.0.clone(), depth, now, node.registry.clone());
             if matches!(&**record, Record::ChildSpawned(_)) {
-                node.doing = Doing::Queued;
+                node.activity = Activity::Queued;
             }
-            for record in self.early.remove(&child).unwrap_or_default() {
+            for record in self.early_records.remove(&child).unwrap_or_default() {
                 node.record(&record, now);
             }
             self.nodes.insert(child, node);
-            return Some((child, News::Born));
+            return Some((child, News::Created));
         }
         node.record(record, now).map(|news| (id, news))
     }
@@ -177,14 +177,14 @@ impl LiveNode {
             agent,
             short,
             depth,
-            doing: Doing::Idle,
+            activity: Activity::Idle,
             turns: 0,
             tokens: 0,
             ended: None,
             opened: now,
             worked: Duration::ZERO,
             working: None,
-            kids: Vec::new(),
+            children: Vec::new(),
             open: BTreeMap::new(),
         }
     }
@@ -193,23 +193,24 @@ impl LiveNode {
         self.open.values().filter(|open| open.is_local()).map(|open| open.brief.as_str())
     }
 
-    /// Working time of the last run: without waits for children, for a slot and for a person.
+    /// Returns the working time of the last run, without waits for children, slots and approvals.
     pub(super) fn worked(&self, now: Instant) -> Duration {
         let since = self.working.map(|since| now.saturating_duration_since(since));
         self.worked.saturating_add(since.unwrap_or_default())
     }
 
-    fn go(&mut self, doing: Doing, now: Instant) {
+    fn set_activity(&mut self, activity: Activity, now: Instant) {
         self.worked = self.worked(now);
         self.working =
-            matches!(doing, Doing::Thinking | Doing::Compacting | Doing::Writing | Doing::Tools).then_some(now);
-        self.doing = doing;
+            matches!(activity, Activity::Thinking | Activity::Compacting | Activity::Writing | Activity::Tools)
+                .then_some(now);
+        self.activity = activity;
     }
 
-    /// Shows that the model is called, if its call waited for a compaction.
+    /// Switches from compacting to thinking when a compaction has ended.
     fn compacted(&mut self, now: Instant) {
-        if self.doing == Doing::Compacting {
-            self.go(Doing::Thinking, now);
+        if self.activity == Activity::Compacting {
+            self.set_activity(Activity::Thinking, now);
         }
     }
 
@@ -217,11 +218,11 @@ impl LiveNode {
         match record {
             Record::RunOpened(opened) => {
                 (self.turns, self.tokens, self.ended, self.opened) = (0, 0, None, now);
-                // A run that needs no slot starts at once.
-                self.go(if opened.slot { Doing::Queued } else { Doing::Thinking }, now);
+                // A run that does not need a slot starts at once.
+                self.set_activity(if opened.slot { Activity::Queued } else { Activity::Thinking }, now);
                 self.worked = Duration::ZERO;
             }
-            Record::TurnStarted { compacts: Some(_), .. } => self.go(Doing::Compacting, now),
+            Record::TurnStarted { compacts: Some(_), .. } => self.set_activity(Activity::Compacting, now),
             Record::Compacted(done) => {
                 self.compacted(now);
                 let why = done.cause.phrase();
@@ -232,7 +233,7 @@ impl LiveNode {
                 return Some(News::Compacted(format!("not compacted: {}", failed.message)));
             }
             Record::RunStarted { .. } | Record::TurnStarted { .. } | Record::RunResumed { .. } => {
-                self.go(Doing::Thinking, now);
+                self.set_activity(Activity::Thinking, now);
             }
             Record::TurnAnswered(answered) => self.answered(answered),
             Record::AttemptDiscarded(discarded) => {
@@ -251,29 +252,29 @@ impl LiveNode {
                 };
                 return Some(News::Called(open.brief, effect, finished.end.clone(), finished.content.clone()));
             }
-            Record::NoticeTaken(taken) => self.noticed(taken, now),
+            Record::NoticeTaken(taken) => self.close_calls(taken, now),
             Record::RunParked { why, .. } => {
-                let doing = match why {
-                    Park::MidTurn | Park::AtRest => Doing::Waiting,
-                    Park::Ask => Doing::Asks,
-                    Park::Slot => Doing::Queued,
-                    Park::Limit { until } => Doing::Limited(*until),
+                let activity = match why {
+                    Park::MidTurn | Park::AtRest => Activity::Waiting,
+                    Park::Ask => Activity::Asks,
+                    Park::Slot => Activity::Queued,
+                    Park::Limit { until } => Activity::Limited(*until),
                 };
-                self.go(doing, now);
+                self.set_activity(activity, now);
             }
-            Record::AskOpened { .. } => self.go(Doing::Asks, now),
+            Record::AskOpened { .. } => self.set_activity(Activity::Asks, now),
             Record::RunHeld { why, .. } => {
-                let doing = Doing::Held(match &**why {
+                let activity = Activity::Held(match &**why {
                     Hold::Interrupted { .. } => "interrupted",
                     Hold::OutOfTurns => "out of turns",
                     Hold::Closing { .. } => "closing",
                 });
-                self.go(doing, now);
+                self.set_activity(activity, now);
             }
             Record::RunEnded(ended) => {
                 self.open.clear();
                 self.ended = Some(now);
-                self.go(Doing::Ended(ended.outcome.clone()), now);
+                self.set_activity(Activity::Ended(ended.outcome.clone()), now);
                 self.worked = Duration::from_millis(ended.worked_ms);
                 return Some(News::Ended(ended.outcome.clone()));
             }
@@ -319,27 +320,27 @@ impl LiveNode {
         let open = self.open.get_mut(&call)?;
         open.kind = Some(kind.clone());
         let news = kind.is_local().then(|| News::Tool(open.brief.clone()));
-        self.settle(now);
+        self.update_activity(now);
         news
     }
 
     fn close(&mut self, call: CallId, now: Instant) -> Option<RunningCall> {
         let open = self.open.remove(&call);
-        self.settle(now);
+        self.update_activity(now);
         open
     }
 
-    /// Updates the activity between two answers: working while a local call is open, waiting while only others are.
-    fn settle(&mut self, now: Instant) {
+    /// Updates the activity between two answers: running tools while a local call is open, waiting while only other calls are.
+    fn update_activity(&mut self, now: Instant) {
         let mut started = self.open.values().filter(|open| open.kind.is_some());
         if started.clone().any(RunningCall::is_local) {
-            self.go(Doing::Tools, now);
+            self.set_activity(Activity::Tools, now);
         } else if started.next().is_some() {
-            self.go(Doing::Waiting, now);
+            self.set_activity(Activity::Waiting, now);
         }
     }
 
-    fn noticed(&mut self, taken: &NoticeTaken, now: Instant) {
+    fn close_calls(&mut self, taken: &NoticeTaken, now: Instant) {
         let mut close = |call| drop(self.close(call, now));
         match taken.carrier {
             Carrier::Result => taken.items.iter().filter_map(|item| item.key).for_each(close),
@@ -349,13 +350,13 @@ impl LiveNode {
     }
 }
 
-/// Describes a discarded attempt: its model, if there are several, and what follows.
+/// Describes a discarded attempt: its model if the session has several, and the retry.
 fn failed(discarded: &AttemptDiscarded) -> String {
     let who = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
     let then = match discarded.again_ms {
         None => String::new(),
-        Some(0) => "; asking again".to_owned(),
-        Some(ms) => format!("; asking again in {}.{} s", ms / 1_000, ms % 1_000 / 100),
+        Some(0) => "; retrying".to_owned(),
+        Some(ms) => format!("; retrying in {}.{} s", ms / 1_000, ms % 1_000 / 100),
     };
     format!("{who}{}{then}", discarded.message)
 }

@@ -1,4 +1,5 @@
-//! Runs in this process that its command does not follow: background children, inputs of other terminals, what an earlier process left.
+//! Runs in this process that its command does not follow: background children, inputs of other terminals, and runs
+//! resumed after a restart.
 
 use std::time::Duration;
 
@@ -11,16 +12,16 @@ use super::super::paint::count;
 use super::super::serve;
 use super::{Screen, StopSignal};
 
-/// Between two checks whether other terminals' runs have ended.
-const CHECK: Duration = Duration::from_millis(200);
+/// Interval of checks whether these runs have ended.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Stays until all runs have ended: with this process they would end, as lost unless they resume.
-pub(super) async fn ended(runtime: &Runtime, screen: &mut Screen, stop: &mut StopSignal) {
+/// Waits until all runs have ended. Otherwise they would end with this process, as lost unless they resume.
+pub(super) async fn wait_for_runs(runtime: &Runtime, screen: &mut Screen, stop: &mut StopSignal) {
     let mut is_reported = false;
     loop {
-        // A journal that failed has no run that could end.
+        // A failed journal accepts no ends of runs, so do not wait for them.
         let rows = runtime.journal().inflight().unwrap_or_default();
-        // A service of this process, such as a title, is waited for elsewhere.
+        // Services of the host, such as titles, are not waited for here.
         let sent = |row: &Inflight| !matches!(row.owner, Owner::Host(_));
         let busy = |(_, row): &&(SessionId, Inflight)| sent(row) && serve::is_busy(row);
         let left = rows.iter().filter(busy).count();
@@ -29,11 +30,11 @@ pub(super) async fn ended(runtime: &Runtime, screen: &mut Screen, stop: &mut Sto
         }
         if !is_reported {
             let runs = count(left as u64, "run");
-            screen.alert(&format!("{runs} in flight here: this process stays until they end; Ctrl-C ends them"));
+            screen.note(&format!("waiting for {runs} hosted by this process; Ctrl-C stops waiting and ends them"));
             is_reported = true;
         }
         tokio::select! {
-            () = tokio::time::sleep(CHECK) => {}
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
             () = stop.requested() => return,
         }
     }

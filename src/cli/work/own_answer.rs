@@ -1,11 +1,11 @@
-//! The answer to one of several inputs that one run took.
+//! Lookup of the answer to one of several inputs that a run took.
 
 use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 use subtend_session::record::Record;
 
-/// Returns the answer to an input that was sent behind the record `before`. `None` if it opened the run, or if the run took no input
-/// after it: then the text of the run's end is the answer.
+/// Returns the answer to an input that was sent after the record `before`. Returns `None` if the input opened the run, or
+/// if the run took no later input: then the text of the run's end is the answer.
 pub(super) fn own_answer(
     journal: &Journal,
     (session, before): (SessionId, Seq),

@@ -1,4 +1,4 @@
-//! `--allow` and `--ask`: what the sessions of one command may do.
+//! Permissions of a command's sessions: `--allow` and `--ask`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::super::data::StoreArgs;
 use super::super::fail::Fail;
 use super::super::{guidance, remote, servers, settings, trust};
 
-/// Reads the rules of both options, on top of the default policy.
+/// Adds the rules of both options to the default policy.
 pub(super) fn read(
     allow: &[String],
     ask: &[String],
@@ -24,8 +24,8 @@ pub(super) fn read(
     rules(allow, ask, |rule| without_tool(rule, config).or_else(|| without_effect(rule, catalog, workspace)))
 }
 
-/// Returns what imported sessions may do at most: what a new session may do here, by the rules of both options.
-pub(crate) fn of_imports(allow: &[String], ask: &[String], config: &Config) -> Result<Authority, Fail> {
+/// Returns the maximum permissions of imported sessions: those of a new session with the rules of both options.
+pub(crate) fn for_imports(allow: &[String], ask: &[String], config: &Config) -> Result<Authority, Fail> {
     let policy = rules(allow, ask, |rule| without_tool(rule, config))?;
     let protected = HostPolicy::protected(&policy);
     Ok(Authority::of(policy).meet(&Authority::of(protected)))
@@ -47,17 +47,18 @@ fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Opt
     Ok(policy)
 }
 
-/// Rules of every session: targets of protected links and the user's own prompts ask, the user's configuration is denied. Their links may
-/// lead into a workspace, such as one of dotfiles.
+/// Returns the rules of every session: writes to targets of protected links and to the user's own prompts ask, the user's
+/// configuration is denied. Such links may lead into a workspace, for example one of dotfiles.
 pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
-    let mut paths = store.kept()?;
+    let mut paths = store.protected_paths()?;
     paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
     let all = [&*paths, &own_files(), &store.token_files()].concat();
     let kept = HostPolicy::kept(workspace.path(), &all).map_err(|error| Fail::Usage(error.to_string()))?;
     let readable = sandbox::places(workspace.path()).readable;
-    if let Some((path, place)) = paths.iter().find_map(|path| Some((path, within(path, &readable)?))) {
+    if let Some((path, place)) = paths.iter().find_map(|path| Some((path, containing_dir(path, &readable)?))) {
         let (path, place) = (path.display(), place.display());
-        let why = format!("{path} lies in {place}, which every command may read; name another directory (--data DIR)");
+        let why =
+            format!("{path} is inside of {place}, which every command may read; use another directory (--data DIR)");
         return Err(Fail::Usage(why));
     }
     let mut asked = HostPolicy::linked(workspace.path());
@@ -65,18 +66,18 @@ pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSe
     Ok([asked, kept])
 }
 
-/// Returns the user's own files that decide what is used and started.
+/// Returns the user's own files that control configuration, trust and servers.
 fn own_files() -> Vec<PathBuf> {
     let names = [FILE, trust::RECORD_FILE, servers::KNOWN];
     settings::user_file().into_iter().flat_map(|file| names.map(|name| file.with_file_name(name))).collect()
 }
 
-fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
+fn containing_dir<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     places.iter().find(|place| path.starts_with(place))
 }
 
-/// Returns why a rule has no effect in the command, or another one than it seems to have.
+/// Returns an error for a rule that has no effect in the command, or a misleading one.
 fn without_tool(rule: &Rule, config: &Config) -> Option<String> {
     if &*rule.action == "net.fetch" && &*rule.resource != "*" {
         let address = &rule.resource;
@@ -88,24 +89,24 @@ fn without_tool(rule: &Rule, config: &Config) -> Option<String> {
         }
         if rule.verdict == Verdict::Allow && is_wide_address(address) {
             return Some(format!(
-                "`{address}` names no single host, since `*` matches paths too and a host ends with `/`: write `https://HOST/*` for \
+                "`{address}` is not limited to one host, since `*` also matches paths and a host ends with `/`: write `https://HOST/*` for \
                  one host, or `https://*` for all"
             ));
         }
     }
-    let unneeded = rule.action.starts_with("tool:") && !remote::needs(config, &rule.action);
+    let unneeded = rule.action.starts_with("tool:") && !remote::may_be_needed(config, &rule.action);
     unneeded.then(|| {
-        format!("no tool of the command needs `{}`: declare a remote tool (`remote_tools` in your own file), or leave it out", rule.action)
+        format!("no tool needs `{}`: declare a remote tool (`remote_tools` in your own file), or omit it", rule.action)
     })
 }
 
-/// Returns why a rule has no effect in this workspace; `None` if it has one.
+/// Returns an error for a rule that has no effect in this workspace.
 fn without_effect(rule: &Rule, catalog: &Catalog, workspace: &Workspace) -> Option<String> {
     if let Some(agent) = rule.action.strip_prefix("task:").filter(|agent| !agent.contains('*')) {
         let names = catalog.names();
         return (!names.contains(agent)).then(|| unknown_agent(agent, names.iter().map(String::as_str)));
     }
-    // An ask covers what is below; an allow is for the path that it spells out.
+    // An ask rule covers a whole directory; an allow rule only the exact path.
     let path = rule.resource.trim_end_matches('/');
     let names_directory = rule.verdict == Verdict::Allow
         && path == &*rule.resource
@@ -113,7 +114,6 @@ fn without_effect(rule: &Rule, catalog: &Catalog, workspace: &Workspace) -> Opti
         && rule.action.starts_with("fs.")
         && path != "."
         && workspace.path().join(path).is_dir();
-    names_directory.then(|| {
-        format!("`{path}` is a directory, and an allow covers no more than the path that it names: write `{path}/**`")
-    })
+    names_directory
+        .then(|| format!("`{path}` is a directory, and an allow rule covers only the exact path: write `{path}/**`"))
 }

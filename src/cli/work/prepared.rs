@@ -1,4 +1,4 @@
-//! The checks and files of a verb before anything is started.
+//! Checks and inputs of a command before anything is started.
 
 use std::io::IsTerminal as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,36 +22,36 @@ use super::super::{agents, checkpoints, client, guidance, remote, servers, setti
 use super::found_session::{About, FoundSession};
 use super::{Screen, WorkArgs, choice, environments, limit, named, policy, price, setup};
 
-/// The input of a verb before anything is started.
+/// The inputs of a command before anything is started.
 pub(super) struct PreparedWork {
     pub(super) parts: setup::Parts,
     pub(super) agent: Text,
     pub(super) model: Option<Text>,
     pub(super) servers: Vec<Text>,
-    /// The most permissions of a new session.
-    pub(super) opens: Authority,
+    /// Maximum permissions of a new session.
+    pub(super) authority: Authority,
     pub(super) found: Option<FoundSession>,
-    /// Reads the files of the workspace again, for a process that outlives them.
+    /// Reloads the files of the workspace, for a long-lived process.
     pub(super) files: Box<setup::FilesLoader>,
 }
 
 impl PreparedWork {
-    /// Opens the store, unless the search for the session opened it already.
-    pub(super) fn opened(self) -> Result<(Self, Journal), Fail> {
+    /// Opens the store, unless the lookup of the session already did.
+    pub(super) fn open_store(self) -> Result<(Self, Journal), Fail> {
         let journal = match &self.found {
             Some(found) => found.journal.clone(),
-            None => client::alone(&self.parts.place)?,
+            None => client::open_alone(&self.parts.place)?,
         };
         Ok((self, journal))
     }
 
-    /// Checks everything that can be wrong before anything is started.
+    /// Checks options and files before anything is started.
     pub(super) fn of(args: &WorkArgs, about: About<'_>, screen: &mut Screen) -> Result<Self, Fail> {
         if args.raw && std::io::stdout().is_terminal() {
-            return Err(Fail::Usage("`--raw`: a terminal obeys what a model wrote: redirect the output".to_owned()));
+            return Err(Fail::Usage("`--raw` cannot be used at a terminal, which would obey control characters of the model: redirect the output".to_owned()));
         }
         let workspace = workspace::open(&args.workspace)?;
-        let trust = Trust::settle(&workspace, args.trust, args.json)?;
+        let trust = Trust::decide_or_ask(&workspace, args.trust, args.json)?;
         let catalog = trust.catalog(&workspace);
         let instructions = guidance::instructions(&workspace, trust);
         let skills = guidance::skills(&workspace, trust);
@@ -60,7 +60,7 @@ impl PreparedWork {
         if !args.quiet {
             settings::warn(&loaded)?;
         }
-        // Read here too, so that an invalid profile is reported before any work.
+        // Checked here too, so that an invalid profile is reported before the start.
         let dialects = settings::dialects(&loaded, &workspace)?;
         if let Some(why) = agents::model::unusable(&loaded, &catalog) {
             return Err(Fail::Usage(why));
@@ -72,20 +72,20 @@ impl PreparedWork {
             About::New(None) | About::Session(..) => loaded.config.agent.clone(),
         };
         if let About::New(_) = about {
-            usable(&catalog, &agent, args.models.is_given())?;
+            check_agent(&catalog, &agent, args.models.is_given())?;
         }
         let place = args.store.place()?;
         let found = about.find(&place, &workspace)?;
-        let own = found.as_ref().map(FoundSession::own);
+        let own = found.as_ref().map(FoundSession::recorded_model);
         let models = args.models.choose(&loaded, own)?;
         let pool = ServerPool::default();
-        let mcp = pool.of(&workspace, trust, &loaded)?;
+        let mcp = pool.for_workspace(&workspace, trust, &loaded)?;
         if !args.quiet {
             servers::warn(&mcp)?;
         }
         let workers = args.workers.clone().map_or_else(|| remote::workers(&loaded.config), Ok)?;
         let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp), &workers)?;
-        // The permissions of a session are recorded when it is opened; this process does not change them.
+        // Permissions of an existing session are recorded, and not changed here.
         let bounds = policy::bounds(&args.store, &workspace)?;
         let protected = HostPolicy::protected(&rules);
         if !args.quiet && found.is_none() {
@@ -94,10 +94,10 @@ impl PreparedWork {
                 .iter()
                 .for_each(|why| screen.alert(why));
         }
-        let opens = Authority::of(rules).meet(&Authority::of(protected));
+        let authority = Authority::of(rules).meet(&Authority::of(protected));
         let of_new = catalog.get(&agent).filter(|_| found.is_none());
         screen.note(&models.line(of_new.map(|manifest| &**manifest)));
-        told_place(&place, screen);
+        note_new_store(&place, screen);
         if !args.quiet {
             guidance::warn_briefly(&[instructions.problems(), skills.problems()].concat())?;
             agents::warn_briefly(&agents::model::problems(&catalog, &loaded, args.models.model_text(), &tools))?;
@@ -105,9 +105,9 @@ impl PreparedWork {
         let model = args.models.is_given().then(|| models.name());
         let servers = models.recorded();
         let hooks = match (&found, &model) {
-            // The same model needs no detour, by which its calls would wait for the journal.
-            (Some(found), Some(model)) if *model != found.birth.model || found.overridden()? => {
-                Some(named::answering(found, model, &models, &prices)?)
+            // No hook for the same model: with a hook, its calls would wait for the journal.
+            (Some(found), Some(model)) if *model != found.creation.model || found.has_agent_override()? => {
+                Some(named::replacing_hook(found, model, &models, &prices)?)
             }
             _ => None,
         };
@@ -120,8 +120,8 @@ impl PreparedWork {
         let titles = options.titles && !models.is_offline();
         let slots = u32::try_from(options.slots).unwrap_or(u32::MAX);
         let (quiet, options) = (args.quiet, Options { titles, ..options });
-        let worktrees = worktree::of(&place)?;
-        let checkpoints = checkpoints::of(&place);
+        let worktrees = worktree::for_store(&place)?;
+        let checkpoints = checkpoints::for_store(&place);
         let parts = setup::Parts {
             place,
             workspace,
@@ -149,22 +149,23 @@ impl PreparedWork {
             throttles: None,
             quiet,
         };
-        let files = files_again(Arc::clone(&parts.workspace), args.trust, pool, workers);
-        Ok(Self { parts, agent, model, servers, opens, found, files })
+        let files = reload_files(Arc::clone(&parts.workspace), args.trust, pool, workers);
+        Ok(Self { parts, agent, model, servers, authority, found, files })
     }
 }
 
-/// Returns a loader that reads agents, instruction files, skills and MCP servers again. Permissions, limits and remote tools do not change.
-fn files_again(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers: Workers) -> Box<setup::FilesLoader> {
+/// Returns a loader that reloads agents, instruction files, skills and MCP servers. Permissions, limits and remote tools
+/// do not change.
+fn reload_files(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers: Workers) -> Box<setup::FilesLoader> {
     let last = Mutex::new(None);
     Box::new(move || {
-        // The person may have trusted the workspace since, and a command may have made files since.
-        let trust = if flag { Trust::GIVEN } else { Trust::silent(&workspace)? };
+        // Trust and files may have changed since the start.
+        let trust = if flag { Trust::GIVEN } else { Trust::decide(&workspace)? };
         let loaded = settings::load(&workspace, trust)?;
         let (catalog, skills) = (trust.catalog(&workspace), guidance::skills(&workspace, trust));
         let instructions = guidance::instructions(&workspace, trust);
         let list = servers::list(&workspace, trust, &loaded)?;
-        let servers = pool.of(&workspace, trust, &loaded)?;
+        let servers = pool.for_workspace(&workspace, trust, &loaded)?;
         let read = Some((catalog.clone(), skills.clone(), instructions.clone(), list, loaded.config.clone()));
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         if *last == read {
@@ -176,20 +177,20 @@ fn files_again(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers:
     })
 }
 
-/// Refuses an agent whose file is refused, and one that names a script where that is to answer.
-fn usable(catalog: &Catalog, agent: &str, named: bool) -> Result<(), Fail> {
-    if let Some(why) = agents::lookup::refused(catalog, agent) {
+/// Refuses an agent whose file is refused, or whose model is a script that would answer.
+fn check_agent(catalog: &Catalog, agent: &str, has_model_option: bool) -> Result<(), Fail> {
+    if let Some(why) = agents::lookup::refusal(catalog, agent) {
         return Err(Fail::Usage(why));
     }
     let model = catalog.get(agent).and_then(|manifest| manifest.model.clone());
-    match model.filter(|_| !named).map(|model| choice::no_script(&model)) {
+    match model.filter(|_| !has_model_option).map(|model| choice::check_no_script(&model)) {
         Some(Err(why)) => Err(Fail::Usage(format!("the model of the agent `{agent}` cannot answer: {why}"))),
         Some(Ok(())) | None => Ok(()),
     }
 }
 
-fn told_place(place: &StoreLocation, screen: &mut Screen) {
+fn note_new_store(place: &StoreLocation, screen: &mut Screen) {
     if let Some(path) = place.path().filter(|path| !path.exists()) {
-        screen.note(&format!("sessions are kept in {} (--data DIR names another directory)", path.display()));
+        screen.note(&format!("sessions are stored in {} (--data DIR names another directory)", path.display()));
     }
 }

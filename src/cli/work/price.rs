@@ -5,7 +5,7 @@ use subtend_actors::prices::{Price, Prices};
 use super::super::fail::Fail;
 use super::super::paint::clip;
 
-/// Returns the prices of `base`, and those that `options` name, in US dollars a million tokens.
+/// Adds the prices of `options` to `base`, in US dollars per million tokens.
 pub(super) fn read(options: &[String], base: Prices) -> Result<Prices, Fail> {
     let prices = options.iter().try_fold(base, |prices, word| {
         let (name, price) = one(word)?;
@@ -18,8 +18,8 @@ pub(super) fn read(options: &[String], base: Prices) -> Result<Prices, Fail> {
 fn one(word: &str) -> Result<(&str, Price), Fail> {
     let bad = || {
         Fail::Usage(format!(
-            "`{}` is not a price: write MODEL=IN,OUT in US dollars per million tokens, such as `openai/gpt-5*=1.25,10`, and then, \
-             if they differ, tokens read from cache, newly cached and of reasoning (--price)",
+            "`{}` is not a price: write MODEL=IN,OUT in US dollars per million tokens, such as `openai/gpt-5*=1.25,10`, followed, \
+             if they differ, by the prices of tokens read from cache, newly cached and of reasoning (--price)",
             clip(word, 80)
         ))
     };
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_has_a_model_and_two_to_five_figures() {
+    fn price_has_a_model_and_two_to_five_numbers() {
         let (name, price) = one("openai/gpt-5*=1.25,10,0.125").expect("a price");
         assert_eq!(
             (name, price.input, price.output, price.cache_read, price.reasoning),

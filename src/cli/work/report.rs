@@ -1,4 +1,4 @@
-//! The end of a run: for machines, and for people.
+//! Reports the end of a run as JSON or as text.
 
 use std::io::Write;
 
@@ -42,13 +42,13 @@ pub(super) fn report_end(face: Face<'_>, screen: &mut Screen, session: SessionId
     }
     match face.store.place()?.path() {
         Some(_) => {
-            let again = face.store.again();
+            let again = face.store.options_for_shell();
             screen.note(&format!("session {session}\ninspect it: subtend tree {session}{again}"));
         }
         None => screen.note(&format!("session {session} was kept in memory only")),
     }
     match result {
-        // With stdout closed, the exit code and the store still have the outcome.
+        // Stdout is closed: the exit code and the store still have the outcome.
         Err(Fail::Closed) => Ok(()),
         other => other,
     }
@@ -70,11 +70,11 @@ fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
     Ok(json::text(&line)?)
 }
 
-/// Writes the answer, or its partial text, to stdout; `raw`: as the model wrote it.
+/// Writes the answer, or its partial text, to stdout; with `raw`, unchanged.
 fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
     let Some(text) = ended.text.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(()) };
     let mut out = std::io::stdout().lock();
-    // A file or a pipe ends at a terminal sooner or later, which must not obey it.
+    // Output of a file or a pipe may reach a terminal later, so it is sanitized too.
     if raw {
         writeln!(out, "{}", text.trim_end())?;
     } else {
@@ -83,12 +83,12 @@ fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
     Ok(out.flush()?)
 }
 
-/// Returns why there is no answer, in one sentence; `None` for a completed run.
+/// Returns the cause in one sentence if the run did not complete.
 fn cause(ended: &Ended) -> Option<String> {
     let partial = ended.text.as_deref().is_some_and(|text| !text.trim().is_empty());
     (ended.outcome != Outcome::Completed).then(|| {
         let cause = harmless(&cause::sentence(&ended.outcome));
-        let text = if partial { "; what there is of an answer is on stdout" } else { "" };
+        let text = if partial { "; the partial answer is on stdout" } else { "" };
         format!("run {} {cause}{text}", ended.run)
     })
 }
@@ -118,17 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn a_completed_run_has_an_answer_and_no_partial() {
+    fn completed_run_has_an_answer_and_no_partial() {
         let ended = ended(Outcome::Completed, Some("forty-two"));
         assert_eq!(line(&ended), expected(json!("completed"), json!("forty-two"), Value::Null));
         assert_eq!(cause(&ended), None);
     }
 
     #[test]
-    fn any_other_run_has_partial_output_and_a_cause() {
+    fn failed_run_has_partial_output_and_a_cause() {
         let stopped = ended(Outcome::Cancelled { by: By::Person }, Some("forty"));
         assert_eq!(line(&stopped), expected(json!({"cancelled": {"by": "person"}}), Value::Null, json!("forty")));
-        let text = "run 1 cancelled by a person; what there is of an answer is on stdout";
+        let text = "run 1 cancelled by a person; the partial answer is on stdout";
         assert_eq!(cause(&stopped).as_deref(), Some(text));
         let spent = ended(Outcome::OutOfTurns, None);
         assert_eq!(line(&spent), expected(json!("out_of_turns"), Value::Null, Value::Null));

@@ -1,4 +1,4 @@
-//! Progress output: a live tree on a terminal, plain lines elsewhere, or nothing.
+//! Progress output on stderr: a live tree on a terminal, plain lines elsewhere, or nothing.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
@@ -19,7 +19,7 @@ use super::stream::Stream;
 use super::view;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum Mode {
     Tree,
     Lines,
     Silent,
@@ -27,62 +27,63 @@ enum Manner {
 
 #[derive(Debug)]
 pub(crate) struct Screen {
-    manner: Manner,
+    mode: Mode,
     colours: bool,
     tools: Registry,
     live: Option<LiveTree>,
     drawn: usize,
     typed: usize,
-    beat: usize,
-    /// The last drawn frame, if nothing was written since.
+    tick: usize,
+    /// Last drawn frame, if nothing was written since.
     frame: Option<String>,
     quiet: bool,
-    /// The typed text, and the number of characters before the cursor. The terminal is in raw mode then.
+    /// Typed text and the number of characters before the cursor; present while the terminal is in raw mode.
     prompt: Option<(String, usize)>,
-    /// Warnings that were printed: each once, however many children it is about.
+    /// Warnings that were already printed, so that each is printed once.
     warned: BTreeSet<Text>,
     /// Sessions whose answers and calls are printed above the tree.
-    audible: Vec<SessionId>,
+    followed: Vec<SessionId>,
     stream: Stream,
 }
 
 impl Screen {
-    /// Returns a screen on stderr. `quiet` prints nothing, `machine` leaves progress to the events on stdout.
+    /// Creates a screen on stderr. With `quiet`, only alerts are printed; with `machine`, progress is left to the events on
+    /// stdout.
     pub(crate) fn new(quiet: bool, machine: bool) -> Self {
         let stderr = std::io::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let manner = match (quiet || machine, stderr.is_terminal() && !dumb) {
-            (true, _) => Manner::Silent,
-            (false, true) => Manner::Tree,
-            (false, false) => Manner::Lines,
+        let mode = match (quiet || machine, stderr.is_terminal() && !dumb) {
+            (true, _) => Mode::Silent,
+            (false, true) => Mode::Tree,
+            (false, false) => Mode::Lines,
         };
         let colours = !matches!(AutoStream::choice(&stderr), ColorChoice::Never);
         Self {
-            manner,
+            mode,
             colours,
             tools: Registry::default(),
             live: None,
             drawn: 0,
             typed: 0,
-            beat: 0,
+            tick: 0,
             frame: None,
             quiet,
             prompt: None,
-            audible: Vec::new(),
+            followed: Vec::new(),
             warned: BTreeSet::new(),
             stream: Stream::default(),
         }
     }
 
-    /// Prints what `session` answers, as it arrives, and its calls, where there is a terminal.
-    pub(crate) fn hear(&mut self, session: SessionId) {
-        if self.is_drawn() && !self.audible.contains(&session) {
-            self.audible.push(session);
+    /// Prints answers of `session` as they arrive, and its calls, if stderr is a terminal.
+    pub(crate) fn show_answers_of(&mut self, session: SessionId) {
+        if self.is_drawn() && !self.followed.contains(&session) {
+            self.followed.push(session);
         }
     }
 
-    pub(crate) fn hears(&self, session: SessionId) -> bool {
-        self.audible.contains(&session)
+    pub(crate) fn shows_answers_of(&self, session: SessionId) -> bool {
+        self.followed.contains(&session)
     }
 
     pub(crate) fn has_printed(&self, text: &str) -> bool {
@@ -98,7 +99,7 @@ impl Screen {
     }
 
     pub(crate) fn is_drawn(&self) -> bool {
-        self.manner == Manner::Tree
+        self.mode == Mode::Tree
     }
 
     pub(crate) fn watch(&mut self, root: SessionId, agent: Text) {
@@ -106,29 +107,29 @@ impl Screen {
         self.draw();
     }
 
-    pub(crate) fn take(&mut self, event: &Event) {
+    pub(crate) fn handle(&mut self, event: &Event) {
         self.warn(event);
-        if self.manner == Manner::Silent {
+        if self.mode == Mode::Silent {
             return;
         }
         let now = Instant::now();
-        let audible = self.hears(event.session);
-        if audible {
+        let followed = self.shows_answers_of(event.session);
+        if followed {
             self.answer(event);
         }
         let Some(live) = &mut self.live else { return };
         let Some((id, news)) = live.take(event, now) else { return };
         let Some(node) = live.node(id) else { return };
-        let printed = match (self.manner, &news) {
-            (Manner::Lines, News::Called(..)) | (Manner::Silent, _) => false,
-            (Manner::Lines, _) => true,
+        let printed = match (self.mode, &news) {
+            (Mode::Lines, News::Called(..)) | (Mode::Silent, _) => false,
+            (Mode::Lines, _) => true,
             // Calls with effects are printed for all sessions, read-only calls for the followed ones.
-            (Manner::Tree, News::Called(_, effect, ..)) => {
-                !self.audible.is_empty() && (audible || *effect != ToolEffect::ReadOnly)
+            (Mode::Tree, News::Called(_, effect, ..)) => {
+                !self.followed.is_empty() && (followed || *effect != ToolEffect::ReadOnly)
             }
-            (Manner::Tree, News::Ended(_)) => !self.audible.is_empty() && node.depth == 1,
-            (Manner::Tree, News::Failed(_) | News::Compacted(_)) => audible,
-            (Manner::Tree, News::Born | News::Tool(_)) => false,
+            (Mode::Tree, News::Ended(_)) => !self.followed.is_empty() && node.depth == 1,
+            (Mode::Tree, News::Failed(_) | News::Compacted(_)) => followed,
+            (Mode::Tree, News::Created | News::Tool(_)) => false,
         };
         if printed {
             let line = view::paint(&view::news(node, &news, now), self.colours);
@@ -136,7 +137,7 @@ impl Screen {
         }
     }
 
-    /// Prints what arrives of an answer: whole lines at once, the rest with the end of the answer.
+    /// Prints arriving parts of an answer: complete lines at once, the rest when the answer ends.
     fn answer(&mut self, event: &Event) {
         let id = event.session;
         let text = match &event.what {
@@ -162,14 +163,14 @@ impl Screen {
         }
     }
 
-    /// Holds back text of models while a question `is_open`, since below it the text could imitate another question.
+    /// Holds back text of models while a question is open: below the question, the text could imitate another one.
     pub(crate) fn hold(&mut self, is_open: bool) {
         if let Some(text) = self.stream.hold(is_open) {
             self.say(&text);
         }
     }
 
-    /// Prints the omitted parts of a child's prompt (S3).
+    /// Prints warnings about omitted parts of a child's prompt.
     fn warn(&mut self, event: &Event) {
         let EventKind::Record { record, .. } = &event.what else { return };
         let Record::ChildSpawned(spawned) = &**record else { return };
@@ -195,18 +196,18 @@ impl Screen {
         }
     }
 
-    /// Returns the frame that is drawn now, and the text that draws it over the one before; `None` where they are the same.
+    /// Returns the current frame, and the text that draws it over the previous one; `None` if they are equal.
     fn frame(&mut self, (rows, columns): (usize, usize)) -> Option<(String, String)> {
-        let (Manner::Tree, Some(live)) = (self.manner, &self.live) else { return None };
-        // One row stays free for the cursor. A conversation keeps most of the terminal for what was said.
+        let (Mode::Tree, Some(live)) = (self.mode, &self.live) else { return None };
+        // One row stays free for the cursor. In a conversation, most rows are for messages.
         let left = if self.prompt.is_some() { (rows / 3).max(3) } else { rows.saturating_sub(1) };
-        let at_hand = rows_of(&self.stream.at_hand(), columns.saturating_sub(1).max(1), left / 2);
-        let beat = self.beat.wrapping_add(1);
-        let lines = view::tree(live, Instant::now(), (left.saturating_sub(at_hand.len()), columns), beat);
+        let pending = rows_of(&self.stream.pending(), columns.saturating_sub(1).max(1), left / 2);
+        let tick = self.tick.wrapping_add(1);
+        let lines = view::tree(live, Instant::now(), (left.saturating_sub(pending.len()), columns), tick);
         let tree = lines.iter().map(|line| view::paint(line, self.colours));
         let mut frame = String::new();
-        at_hand.iter().cloned().chain(tree).for_each(|line| frame.push_str(&format!("{line}\u{1b}[K\n")));
-        let (mut drawn, mut above) = (at_hand.len().saturating_add(lines.len()), 0);
+        pending.iter().cloned().chain(tree).for_each(|line| frame.push_str(&format!("{line}\u{1b}[K\n")));
+        let (mut drawn, mut typed_rows) = (pending.len().saturating_add(lines.len()), 0);
         if let Some((typed, cursor)) = &self.prompt {
             let (rows, row, column) = prompt_rows(typed, *cursor, ((rows / 3).max(1), columns.saturating_sub(4)));
             frame.push_str(&rows.iter().map(|row| format!("{row}\u{1b}[K")).collect::<Vec<_>>().join("\n"));
@@ -216,24 +217,24 @@ impl Screen {
                 frame.push_str(&format!("\u{1b}[{below}A"));
             }
             frame.push_str(&format!("\u{1b}[{}C", column.saturating_add(2)));
-            (drawn, above) = (drawn.saturating_add(row), row);
+            (drawn, typed_rows) = (drawn.saturating_add(row), row);
         } else {
             frame.push_str("\u{1b}[J");
         }
-        self.beat = beat;
+        self.tick = tick;
         if self.frame.as_ref() == Some(&frame) {
             return None;
         }
         // Drawn over the old frame without clearing it, so that a half-written frame leaves no gap.
-        let text = format!("{}{frame}", self.back());
-        (self.drawn, self.typed) = (drawn, above);
+        let text = format!("{}{frame}", self.cursor_to_start());
+        (self.drawn, self.typed) = (drawn, typed_rows);
         Some((frame, text))
     }
 
-    /// Sets the typed text below the tree, and the number of characters before the cursor; `None` without a prompt.
+    /// Sets the typed text below the tree, with the number of characters before the cursor; `None` removes the prompt.
     pub(crate) fn prompt(&mut self, typed: Option<(&str, usize)>) {
         if typed.is_none() && self.prompt.is_some() {
-            // The tree is drawn once more in its place, without the prompt below it.
+            // Clear the prompt; the tree is drawn again without it.
             let up = if self.typed > 0 { format!("\u{1b}[{}A", self.typed) } else { String::new() };
             self.put(&format!("{up}\r\u{1b}[J"));
             self.drawn = self.drawn.saturating_sub(std::mem::take(&mut self.typed));
@@ -241,9 +242,9 @@ impl Screen {
         self.prompt = typed.map(|(text, cursor)| (text.to_owned(), cursor));
     }
 
-    /// Writes to stderr in one piece, so that a frame does not flicker.
+    /// Writes to stderr in one piece, so that frames do not flicker.
     fn put(&mut self, text: &str) {
-        // The cursor has moved, so the next frame must be drawn even if it is unchanged.
+        // The cursor moves, so the next frame must be drawn even if it is unchanged.
         self.frame = None;
         // In raw mode a line feed does not return the cursor to the left edge.
         if self.prompt.is_some() { put(&text.replace('\n', "\r\n")) } else { put(text) }
@@ -257,28 +258,28 @@ impl Screen {
         self.say(&text);
     }
 
-    /// Prints a line for people, even with `--quiet`.
+    /// Prints a warning or an error, even with `--quiet`.
     pub(crate) fn alert(&mut self, text: &str) {
         let text = if self.colours { In(ODD, text).to_string() } else { text.to_owned() };
         self.say(&text);
     }
 
     fn say(&mut self, text: &str) {
-        let back = self.back();
+        let cursor_to_start = self.cursor_to_start();
         let clear = if self.drawn > 0 || self.prompt.is_some() { "\u{1b}[J" } else { "" };
         (self.drawn, self.typed) = (0, 0);
-        self.put(&format!("{back}{clear}{text}\n"));
+        self.put(&format!("{cursor_to_start}{clear}{text}\n"));
         self.draw();
     }
 
-    /// Ends the tree: it stays on the screen, and later output is written below.
+    /// Draws the final tree, which stays on the screen above later output.
     pub(crate) fn close(&mut self) {
         self.hold(false);
         match self.stream.end() {
             Some(text) => self.say(&text),
             None => self.draw(),
         }
-        if let Some(live) = self.live.take().filter(|live| live.missed > 0 && self.manner != Manner::Silent) {
+        if let Some(live) = self.live.take().filter(|live| live.missed > 0 && self.mode != Mode::Silent) {
             let missed = live.missed;
             put(&format!(
                 "progress was too fast to follow: {missed} events are not shown above, all are in the journal\n"
@@ -287,8 +288,8 @@ impl Screen {
         (self.drawn, self.frame) = (0, None);
     }
 
-    /// Returns what takes the cursor back to the first line of the drawn tree.
-    fn back(&self) -> String {
+    /// Returns the escape sequence that moves the cursor to the first line of the drawn tree.
+    fn cursor_to_start(&self) -> String {
         match self.drawn {
             0 if self.prompt.is_some() => "\r".to_owned(),
             0 => String::new(),
@@ -297,7 +298,7 @@ impl Screen {
     }
 }
 
-/// Returns the last `most` rows that `text` fills, `columns` wide.
+/// Wraps `text` to `columns`, and returns the last `most` rows.
 fn rows_of(text: &str, columns: usize, most: usize) -> Vec<String> {
     let (mut rows, mut row, mut width) = (Vec::new(), String::new(), 0_usize);
     for c in text.chars().map(|c| if c == '\t' { ' ' } else { c }) {
@@ -315,7 +316,7 @@ fn rows_of(text: &str, columns: usize, most: usize) -> Vec<String> {
     rows.split_off(rows.len().saturating_sub(most))
 }
 
-/// Returns the rows of a prompt, at most `most` around its cursor, each with its margin; and the cursor's row and column.
+/// Returns the rows of a prompt around its cursor, at most `most`, and the cursor's row and column.
 fn prompt_rows(typed: &str, cursor: usize, (most, columns): (usize, usize)) -> (Vec<String>, usize, usize) {
     let before: String = typed.chars().take(cursor).collect();
     let row = before.matches('\n').count();
@@ -333,7 +334,7 @@ fn prompt_rows(typed: &str, cursor: usize, (most, columns): (usize, usize)) -> (
     (rows, row.saturating_sub(from), column)
 }
 
-/// Returns the part of a typed line around its cursor that fits into `columns`, and the cursor's column there.
+/// Returns the part of a typed line that fits into `columns` around the cursor, and the cursor's column.
 fn tail(line: &str, cursor: usize, columns: usize) -> (String, usize) {
     let skip = cursor.saturating_sub(columns);
     let (mut at, mut out) = (0_usize, String::new());
@@ -367,10 +368,10 @@ mod tests {
     #[test]
     fn idle_frame_is_drawn_once() {
         let mut screen = Screen::new(true, false);
-        screen.manner = Manner::Tree;
+        screen.mode = Mode::Tree;
         screen.prompt(Some(("", 0)));
         screen.watch(SessionId(uuid::Uuid::from_u128(7)), "general".into());
-        // It may have been drawn by that.
+        // The calls above may have drawn it.
         screen.frame = None;
         let drawn = |screen: &mut Screen| {
             let frame = screen.frame((24, 80));
@@ -380,14 +381,14 @@ mod tests {
         };
         assert_eq!([drawn(&mut screen), drawn(&mut screen), drawn(&mut screen)], [true, false, false]);
         screen.prompt(Some(("a", 1)));
-        assert_eq!([drawn(&mut screen), drawn(&mut screen)], [true, false], "what is typed is drawn");
-        // As a line above the tree leaves it.
+        assert_eq!([drawn(&mut screen), drawn(&mut screen)], [true, false], "typed text is drawn");
+        // As after a line was printed above the tree.
         screen.frame = None;
-        assert!(drawn(&mut screen), "the control: without the frame before, it is drawn");
+        assert!(drawn(&mut screen), "positive control: without a previous frame, it is drawn");
     }
 
     #[test]
-    fn u1_line_at_hand_is_cut_into_rows() {
+    fn u1_pending_line_is_wrapped_into_rows() {
         assert_eq!(rows_of("abcdefg", 3, 9), ["abc", "def", "g"]);
         assert_eq!(rows_of("漢字漢", 4, 1), ["漢"]);
         assert!(rows_of("", 3, 9).is_empty());

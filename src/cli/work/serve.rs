@@ -1,4 +1,4 @@
-//! Verbs that run only services of the host; queued inputs remain queued.
+//! Commands that run only services of the host, such as summaries; queued inputs remain queued.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,12 +30,14 @@ use super::super::{checkpoints, settings, workspace};
 use super::choice::ModelArgs;
 use super::found_session::{About, FoundSession, HereArgs};
 use super::setup::{self, Parts};
-use super::{StopSignal, named, threads};
+use super::{StopSignal, async_runtime, named};
 
-const WAIT: Duration = Duration::from_secs(120);
-const TICK: Duration = Duration::from_millis(200);
+/// Time limit of a service.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Interval of progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Options of verbs for which services work.
+/// Options of commands that run services.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ServeArgs {
     /// Directory whose `subtend.yaml` and agents apply
@@ -50,46 +52,46 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Refuses options that another process decides, which hosts the store.
+    /// Refuses options that have no effect if another process hosts the store.
     pub(crate) fn through(&self) -> Result<(), Fail> {
         match self.models.option().or(self.models.limits_calls().then_some("--calls")) {
             Some(option) => Err(Fail::Usage(format!(
-                "`{option}`: another process hosts the store and decides that for its sessions; leave it out"
+                "`{option}`: another process hosts the store, and its options apply; omit this one"
             ))),
             None => Ok(()),
         }
     }
 
-    /// Returns whether the configuration switches summaries off; also where no model can be used.
+    /// Returns whether the configuration disables summaries.
     pub(crate) fn wants_no_summaries(&self) -> bool {
-        let load = |workspace: Arc<Workspace>| settings::load(&workspace, Trust::silent(&workspace)?);
+        let load = |workspace: Arc<Workspace>| settings::load(&workspace, Trust::decide(&workspace)?);
         let loaded = workspace::open(&self.workspace).and_then(load);
         loaded.is_ok_and(|loaded| loaded.config.sessions.summaries == Some(false))
     }
 
-    /// Returns the parts of a runtime for services of the session `name`, without starting it.
+    /// Prepares a runtime for services of the session `name`, without starting it.
     pub(crate) fn ready(&self, name: &str) -> Result<PreparedServices, Fail> {
         let workspace = workspace::open(&self.workspace)?;
-        let trust = Trust::told(&workspace)?;
+        let trust = Trust::decide_and_warn(&workspace)?;
         let loaded = settings::load(&workspace, trust)?;
         let place = self.store.place()?;
         if !place.exists()? {
-            return Err(place.none());
+            return Err(place.missing_store());
         }
-        // Services read no files, so the directory of the session does not matter.
+        // Services do not read files, so any directory is accepted.
         let found = About::Session(name, HereArgs { here: true }).find(&place, &workspace)?;
-        let found = found.ok_or_else(|| place.none())?;
-        let models = self.models.choose(&loaded, Some(found.own()))?;
+        let found = found.ok_or_else(|| place.missing_store())?;
+        let models = self.models.choose(&loaded, Some(found.recorded_model()))?;
         let config = loaded.config;
         let hooks: Option<Arc<dyn Hooks>> = match self.models.is_given() {
             true => {
-                named::priced(&found, &models, &config.prices)?;
-                Some(Arc::new(Instead(models.name())))
+                named::check_price(&found, &models, &config.prices)?;
+                Some(Arc::new(NamedModel(models.name())))
             }
             false => None,
         };
         let options = config.options(models.calls_servers());
-        let checkpoints = checkpoints::of(&place);
+        let checkpoints = checkpoints::for_store(&place);
         let parts = Parts {
             place,
             catalog: trust.catalog(&workspace),
@@ -101,7 +103,7 @@ impl ServeArgs {
             windows: config.llm.windows(),
             caps: config.llm.caps(),
             limits: config.limits,
-            // No tool works here.
+            // Services have no tools, so the bounds do not matter.
             bounds: [RuleSet::only(Verdict::Allow), RuleSet::only(Verdict::Allow)],
             dialects: Dialects::default(),
             // Services have no instructions.
@@ -123,32 +125,32 @@ impl ServeArgs {
     }
 }
 
-/// The input of a session's services before anything is started. It holds the store.
+/// The inputs of a session's services before anything is started, including the open store.
 pub(crate) struct PreparedServices {
     pub(crate) parts: Parts,
     found: FoundSession,
 }
 
-/// The model that the command names, in place of any other.
-struct Instead(Text);
+/// Hook by which the model that the command names replaces all others.
+struct NamedModel(Text);
 
-impl Hooks for Instead {
+impl Hooks for NamedModel {
     fn resolve_model(&self, _: ModelChoice) -> BoxFuture<'_, Option<Text>> {
         Box::pin(std::future::ready(Some(self.0.clone())))
     }
 }
 
-/// Returns threads and a signal listener, before the store is opened, so that a reader of its lock can signal this
-/// process.
+/// Starts the async runtime and the signal listener. Called before the store is opened, so that users who see this
+/// process in the lock file can signal it.
 pub(crate) fn listen() -> Result<(Runtime, StopSignal), Fail> {
-    let threads = threads()?;
-    let stop = threads.block_on(async { StopSignal::listen() })?;
-    Ok((threads, stop))
+    let async_runtime = async_runtime()?;
+    let stop = async_runtime.block_on(async { StopSignal::listen() })?;
+    Ok((async_runtime, stop))
 }
 
-/// Starts a host for services, and does `job` with the session.
+/// Starts a host for services, and runs `job` with the session.
 pub(crate) fn with(
-    threads: Runtime,
+    async_runtime: Runtime,
     ready: PreparedServices,
     job: impl FnOnce(&Hosted) -> Result<Code, Fail>,
 ) -> Result<Code, Fail> {
@@ -157,49 +159,53 @@ pub(crate) fn with(
         let (runtime, _) = setup::start(journal, parts, false).await?;
         Ok(Host::new(runtime, HostOptions { approvals: false, ..HostOptions::default() }))
     };
-    hosted::hosting(threads, (found.journal, found.session, None), begin, job)
+    hosted::with_own_host(async_runtime, (found.journal, found.session, None), begin, job)
 }
 
-/// Asks for a summary of the session, and waits for it.
-pub(crate) fn summarised(
+/// Requests a summary of the session, and waits for it.
+pub(crate) fn request_summary(
     hosted: &Hosted,
     stop: &mut StopSignal,
     stale: bool,
-) -> Result<Result<Option<String>, Fail>, Unmet> {
+) -> Result<Result<Option<String>, Fail>, ServiceError> {
     #[derive(Deserialize)]
     struct Summarised {
         summary: Option<String>,
     }
-    let done = request::<Summarised>(hosted, stop, &format!("/summary?stale={stale}"), "the session is summed up")?;
+    let done = request::<Summarised>(hosted, stop, &format!("/summary?stale={stale}"), "summarising the session")?;
     Ok(done.map(|done| done.summary))
 }
 
-/// Asks for the work of a service, which `activity` names meanwhile, and waits for it.
+/// Requests the work of a service, and waits for it; `activity` describes it in progress reports.
 pub(crate) fn request<T: for<'a> Deserialize<'a>>(
     hosted: &Hosted,
     stop: &mut StopSignal,
     path: &str,
     activity: &str,
-) -> Result<Result<T, Fail>, Unmet> {
-    hosted.block_on(waited(hosted.ask::<T>(Method::POST, path), stop, activity))
+) -> Result<Result<T, Fail>, ServiceError> {
+    hosted.block_on(wait_with_progress(hosted.ask::<T>(Method::POST, path), stop, activity))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unmet {
+pub(crate) enum ServiceError {
     Late,
     Stopped,
 }
 
-async fn waited<T>(work: impl Future<Output = T>, stop: &mut StopSignal, activity: &str) -> Result<T, Unmet> {
+async fn wait_with_progress<T>(
+    work: impl Future<Output = T>,
+    stop: &mut StopSignal,
+    activity: &str,
+) -> Result<T, ServiceError> {
     let mut work = std::pin::pin!(work);
     let mut progress = ProgressLine::new();
-    let mut over = std::pin::pin!(tokio::time::sleep(WAIT));
+    let mut deadline = std::pin::pin!(tokio::time::sleep(SERVICE_TIMEOUT));
     loop {
         tokio::select! {
             done = &mut work => return Ok(done),
-            () = stop.requested() => return Err(Unmet::Stopped),
-            () = &mut over => return Err(Unmet::Late),
-            () = tokio::time::sleep(TICK) => progress.report(|| activity.to_owned()),
+            () = stop.requested() => return Err(ServiceError::Stopped),
+            () = &mut deadline => return Err(ServiceError::Late),
+            () = tokio::time::sleep(PROGRESS_INTERVAL) => progress.report(|| activity.to_owned()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Builds the runtime from the command line.
+//! Builds and starts the runtime of a command.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -60,7 +60,7 @@ pub(crate) struct Parts {
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
-    /// The remote tools among them.
+    /// Remote tools, with the workers that answer them.
     pub(crate) workers: Workers,
     pub(crate) models: ModelSetup,
     pub(crate) prices: Prices,
@@ -74,31 +74,32 @@ pub(crate) struct Parts {
     pub(crate) skills: Skills,
     pub(crate) tool_options: ToolOptions,
     pub(crate) options: Options,
-    /// The model that the command names for a session that exists.
+    /// Hook for the model that the command names for an existing session.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
-    /// Loads the environments of other workspaces; without it all sessions work in this one.
+    /// Loads the environments of other workspaces; without it all sessions use this one.
     pub(crate) load: Option<Box<Loader>>,
-    /// Reads the files of this environment again.
+    /// Reloads the files of this environment.
     pub(crate) files: Option<Box<FilesLoader>>,
-    /// The tree that works in this environment, independent of its root's options.
+    /// Root of the tree that uses this environment, independent of its root's options.
     pub(crate) at_home: Option<SessionId>,
-    /// The worktrees of the store.
+    /// Worktrees of the store.
     pub(crate) worktrees: Option<Worktrees>,
     pub(crate) checkpoints: Option<Checkpoints>,
-    /// While it runs, model and tool calls may start.
+    /// Lease of the shard; model and tool calls start only while it is valid.
     pub(crate) lease: Lease,
-    /// The quotas of providers, where the shards of a node share them.
+    /// Rate limits of providers, if the shards of a node share them.
     pub(crate) throttles: Option<Throttles>,
     pub(crate) quiet: bool,
 }
 
-/// Returns the tools of the workspace, to check names.
+/// Returns the tools of the workspace, for checks of names.
 pub(crate) fn tools(config: &Config) -> Result<Registry, Fail> {
     let names = guidance::skill_tool(&Skills::default());
     built_in(config, vec![names], &remote::workers(config)?).map(RegistryBuilder::build)
 }
 
-/// Returns the tools of the workspace, of its skills, of its MCP servers and of workers. Keys of providers are redacted in their results.
+/// Returns the tools of the workspace, its skills, its MCP servers and of workers. Keys of providers are redacted in
+/// their results.
 pub(crate) fn tools_with(
     config: &Config,
     skills: &Skills,
@@ -115,7 +116,7 @@ pub(crate) fn tools_with(
 
 fn built_in(config: &Config, more: Vec<Arc<dyn Tool>>, workers: &Workers) -> Result<RegistryBuilder, Fail> {
     let guard = guard::guard().map_err(|error| {
-        Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
+        Fail::Other(format!("cannot start guards of tool processes: the running program cannot be found: {error}"))
     })?;
     let secrets = Secrets::of(provider_keys().chain(web::secret(&config.web)));
     let of_web = web::tools(&config.web, &secrets)?;
@@ -152,14 +153,14 @@ pub(crate) fn key_variables() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Returns why tools are not offered although their own action is allowed.
+/// Returns reasons of tools that are not offered although their own action is allowed.
 pub(super) fn withheld(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -> Vec<String> {
     let met = |all: Authority, rules: &RuleSet| all.meet(&Authority::of(rules.clone()));
     let authority = bounds.iter().fold(Authority::of(policy.clone()), met);
     let allowed = |tool: &Arc<dyn Tool>| tool.access(None).iter().all(|of| authority.verdict(of) == Verdict::Allow);
     let all = tools.names().filter_map(|name| tools.get(name));
     let why = all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority));
-    // Two tools may be ruled out for the same reason.
+    // The set removes duplicates: two tools may have the same reason.
     why.map(|why| why.to_string()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
@@ -178,7 +179,7 @@ impl Parts {
             .instructions(self.instructions)
             .skills(self.skills)
             .tool_options(self.tool_options);
-        let home = self.models.give(self.bounds.into_iter().fold(home, Environment::bounds));
+        let home = self.models.add_to(self.bounds.into_iter().fold(home, Environment::bounds));
         let builder = match self.worktrees {
             Some(worktrees) => Runtime::builder().worktrees(worktrees),
             None => Runtime::builder(),
@@ -217,11 +218,11 @@ impl Parts {
     }
 }
 
-/// Starts the runtime: runs of an earlier process end. With `attended`, an approver is attached before resumed runs
-/// ask again.
+/// Starts the runtime, which recovers runs of an earlier process. With `attended`, an approver is attached before resumed
+/// runs ask.
 pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Result<(Runtime, Option<Approver>), Fail> {
     let quiet = parts.quiet;
-    let builder = reporting(journal.clone(), parts.builder(), (!quiet).then(ProgressLine::new));
+    let builder = with_progress(journal.clone(), parts.builder(), (!quiet).then(ProgressLine::new));
     let started = if attended {
         builder.start_attended().await.map(|(runtime, approver)| (runtime, Some(approver)))
     } else {
@@ -231,10 +232,10 @@ pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Res
 }
 
 pub(crate) async fn begin(journal: Journal, builder: Builder, progress: Option<ProgressLine>) -> Result<Runtime, Fail> {
-    reporting(journal.clone(), builder, progress).start().await.map_err(|error| failed(&journal, error))
+    with_progress(journal.clone(), builder, progress).start().await.map_err(|error| failed(&journal, error))
 }
 
-fn reporting(journal: Journal, builder: Builder, progress: Option<ProgressLine>) -> Builder {
+fn with_progress(journal: Journal, builder: Builder, progress: Option<ProgressLine>) -> Builder {
     let progress = progress.map(Mutex::new);
     let report = move |at: BootProgress| {
         let Some(progress) = &progress else { return };
@@ -249,7 +250,7 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
         StartError::Journal(error) => Fail::from(error),
         StartError::Boot(BootError::Read(error)) => Fail::from(error),
         StartError::Boot(error @ BootError::Poisoned(_)) => {
-            Fail::Store(full(journal).unwrap_or_else(|| error.to_string()))
+            Fail::Store(full_disk(journal).unwrap_or_else(|| error.to_string()))
         }
         StartError::Limits(_)
         | StartError::AboveSlots(_)
@@ -264,24 +265,24 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
     }
 }
 
-/// Ends everything within `grace`.
+/// Shuts the runtime down within `grace`.
 pub(crate) async fn shut_down(runtime: Runtime, grace: Duration) {
-    full_disk(&runtime);
+    report_full_disk(&runtime);
     runtime.shutdown(grace).await;
 }
 
-/// Reports a full disk and what to do, which the error of a failed journal does not say.
-pub(crate) fn full_disk(runtime: &Runtime) {
-    if let Some(full) = full(runtime.journal()) {
-        drop(writeln!(anstream::stderr(), "{full}"));
+/// Reports a full disk with a remedy, which the error of a failed journal does not name.
+pub(crate) fn report_full_disk(runtime: &Runtime) {
+    if let Some(full_disk) = full_disk(runtime.journal()) {
+        drop(writeln!(anstream::stderr(), "{full_disk}"));
     }
 }
 
-/// Returns the message for a journal that failed since its disk is full; `None` if it did not.
-pub(crate) fn full(journal: &Journal) -> Option<String> {
+/// Returns the message if the journal failed because its disk is full.
+pub(crate) fn full_disk(journal: &Journal) -> Option<String> {
     let poisoned = journal.poisoned().filter(|poisoned| poisoned.0.is_full())?;
     let place = journal.info().path.map_or_else(|| "the store".to_owned(), |path| path.display().to_string());
-    Some(data::full(&place, &poisoned.to_string()))
+    Some(data::full_disk(&place, &poisoned.to_string()))
 }
 
 #[cfg(test)]
@@ -307,7 +308,7 @@ mod tests {
     }
 
     /// Returns the progress output of a start that recovers three runs.
-    async fn reported(progress: impl FnOnce(CapturedProgress) -> Option<ProgressLine>) -> String {
+    async fn boot_progress(progress: impl FnOnce(CapturedProgress) -> Option<ProgressLine>) -> String {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
         for _ in 0..3 {
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_recovery_that_finds_the_disk_full_says_so_and_what_to_do() {
+    async fn recovery_on_a_full_disk_names_the_remedy() {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
         runtime.open(OpenOptions::agent("general")).expect("a session").send("work").await.expect("accepted");
@@ -333,7 +334,7 @@ mod tests {
         let text = fail.to_string();
         assert_eq!(fail.code(), Code::Store);
         assert!(
-            text.starts_with("the disk that holds the store is full") && text.contains("make room on it"),
+            text.starts_with("the disk that holds the store is full") && text.contains("free some space"),
             "{text}"
         );
     }
@@ -342,15 +343,15 @@ mod tests {
     async fn slow_boot_reports_progress() {
         let step =
             "recovering: 1 of 3 sessions done\nrecovering: 2 of 3 sessions done\nrecovering: 3 of 3 sessions done\n";
-        assert_eq!(reported(|out| Some(ProgressLine::of(out, false, Duration::ZERO))).await, step);
+        assert_eq!(boot_progress(|out| Some(ProgressLine::of(out, false, Duration::ZERO))).await, step);
         let clear = "\r\u{1b}[K";
         let drawn: String = step.lines().flat_map(|line| [clear, line]).chain([clear]).collect();
-        assert_eq!(reported(|out| Some(ProgressLine::of(out, true, Duration::ZERO))).await, drawn);
+        assert_eq!(boot_progress(|out| Some(ProgressLine::of(out, true, Duration::ZERO))).await, drawn);
         assert_eq!(
-            reported(|out| Some(ProgressLine::of(out, false, Duration::from_secs(3_600)))).await,
+            boot_progress(|out| Some(ProgressLine::of(out, false, Duration::from_secs(3_600)))).await,
             "",
-            "it is not long yet"
+            "progress is not due yet"
         );
-        assert_eq!(reported(|_| None).await, "");
+        assert_eq!(boot_progress(|_| None).await, "");
     }
 }

@@ -1,4 +1,4 @@
-//! Slash commands of files: `/name` and what follows it, as a prompt.
+//! Slash commands from files: expands `/name ARGUMENTS` to a prompt.
 
 use std::path::{Path, PathBuf};
 
@@ -12,19 +12,19 @@ use super::super::{guidance, workspace};
 use super::{HereArgs, Screen, Work, WorkArgs, found_session, prompt};
 
 impl WorkArgs {
-    /// Returns the slash commands for the session of `work`: those of its own directory, which the current one need not be. A new session
-    /// has the directory of this command, and so has one that works `here`.
+    /// Returns the slash commands of the session's own directory. A new session, and one that runs `here`, uses the directory
+    /// of this command.
     pub(crate) fn slash_commands(&self, work: &Work<'_>, here: HereArgs) -> Result<SlashCommands, Fail> {
         let workspace = workspace::open(&self.workspace)?;
         if let Some(session) = work.session.filter(|_| !here.here) {
-            let birth = work.read(|journal| found_session::birth(journal, session))?;
+            let birth = work.read(|journal| found_session::creation(journal, session))?;
             let home = Path::new(&*birth.workspace);
             if !found_session::is_same(home, workspace.path()) {
-                // `--trust` and its variable are for the directory of this command.
+                // `--trust` and its variable apply only to the directory of this command.
                 return of_directory(home);
             }
         }
-        let trust = if self.trust { Trust::GIVEN } else { Trust::silent(&workspace)? };
+        let trust = if self.trust { Trust::GIVEN } else { Trust::decide(&workspace)? };
         Ok(guidance::commands(&workspace, trust))
     }
 
@@ -37,19 +37,19 @@ impl WorkArgs {
         match commands.read(text) {
             Typed::Unknown(name) => Err(Fail::Usage(unknown(name, &commands))),
             Typed::Text => Ok(text.to_owned()),
-            Typed::Command(..) => expanded(&commands, text, work.screen).unwrap_or_else(|| Ok(text.to_owned())),
+            Typed::Command(..) => expand(&commands, text, work.screen).unwrap_or_else(|| Ok(text.to_owned())),
         }
     }
 }
 
-/// Returns the slash commands of a directory that this command was not called for: as far as you trusted it before.
+/// Returns the slash commands of another directory, by its recorded trust.
 fn of_directory(path: &Path) -> Result<SlashCommands, Fail> {
     let workspace = workspace::open(path)?;
     let trust = Trust::recorded(&workspace)?;
     Ok(guidance::commands(&workspace, trust))
 }
 
-/// The slash commands of the sessions of a host, which was started in `home`.
+/// Slash commands for sessions of a host that was started in `home`.
 #[derive(Debug)]
 pub(crate) struct HostedCommands {
     pub(crate) home: PathBuf,
@@ -60,7 +60,7 @@ impl CommandFiles for HostedCommands {
         let path = Path::new(workspace);
         let found = match found_session::is_same(path, &self.home) {
             true => workspace::open(path).and_then(|opened| {
-                let trust = Trust::silent(&opened)?;
+                let trust = Trust::decide(&opened)?;
                 Ok(guidance::commands(&opened, trust))
             }),
             false => of_directory(path),
@@ -69,20 +69,20 @@ impl CommandFiles for HostedCommands {
     }
 }
 
-/// Returns the prompt of the command that a text names, if it names one, and reports what has no effect.
-pub(crate) fn expanded(commands: &SlashCommands, text: &str, screen: &mut Screen) -> Option<Result<String, Fail>> {
+/// Expands a text that names a slash command to its prompt, and prints notes about parts without effect.
+pub(crate) fn expand(commands: &SlashCommands, text: &str, screen: &mut Screen) -> Option<Result<String, Fail>> {
     let Typed::Command(command, arguments) = commands.read(text) else { return None };
     let expanded = command.expand(arguments);
     for note in &expanded.notes {
         screen.note(&format!("/{}: {}", command.name, harmless(note)));
     }
-    Some(prompt::checked(expanded.text))
+    Some(prompt::check(expanded.text))
 }
 
-/// Says that no command has a name, and what to do.
+/// Returns the error for an unknown slash command.
 pub(crate) fn unknown(name: &str, commands: &SlashCommands) -> String {
     let (suggestion, name) = (commands.suggestion(name), clip(name, 40));
     format!(
-        "unknown command /{name}: {suggestion}`subtend agents commands` lists all; begin with a blank to send it as text"
+        "unknown command /{name}: {suggestion}`subtend agents commands` lists all; begin with a space to send it as text"
     )
 }

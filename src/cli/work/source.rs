@@ -1,4 +1,4 @@
-//! Events of a tree, from the host of this process or from another one.
+//! Events of a tree, from this process or from another host.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use super::super::client::Connection;
 use super::super::fail::Fail;
 use crate::cli::json;
 
-/// The point from which events of a tree are shown: from now on.
+/// The position from which events are received.
 pub(crate) enum Since {
     /// This process hosts the store.
     Own(Subscription),
-    /// Another process hosts it, and its log ends there.
+    /// Another process hosts it; this is the end of its log.
     Log(Lsn),
 }
 
@@ -34,14 +34,14 @@ enum From {
 
 /// One event.
 pub(crate) struct ReceivedEvent {
-    /// The event; absent for what a screen does not show.
+    /// The event; absent for events that the screen does not show.
     pub(crate) next: Option<Next>,
-    /// The event as another host wrote it.
+    /// The event as the other host wrote it.
     line: Option<Value>,
 }
 
 impl ReceivedEvent {
-    /// The event as a line of JSON.
+    /// Returns the event as a line of JSON.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -57,19 +57,19 @@ impl ReceivedEvent {
 }
 
 impl Since {
-    /// Events of the tree of `root` from now on, or of every tree while the root is unknown.
+    /// Subscribes to events of the tree of `root`, or of all trees if the root is unknown.
     pub(super) fn own(host: &Host, root: Option<SessionId>) -> Self {
         Self::Own(host.runtime().subscribe(root))
     }
 }
 
 impl EventSource {
-    /// Events of the tree of `root` that this process hosts.
+    /// Returns the events of the tree of `root` in this process.
     pub(super) fn own(events: Subscription, root: SessionId) -> Self {
         Self(From::Own { events, root })
     }
 
-    /// Events of the tree of `root` that another process hosts, starting after `after` in its log.
+    /// Requests the events of the tree of `root` from another process, starting after `after` in its log.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -79,13 +79,13 @@ impl EventSource {
         Ok(Self(From::Other { events: SseReader { body, text: Vec::new(), _connection: connection }, root }))
     }
 
-    /// The next event; `None` when the host ends.
+    /// Returns the next event; `None` when the host ends.
     ///
     /// # Errors
-    /// When another host writes what cannot be read.
+    /// When an event of another host cannot be read.
     ///
     /// # Cancel safety
-    /// Safe: nothing is lost when the future is dropped.
+    /// No event is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> Result<Option<ReceivedEvent>, Fail> {
         match &mut self.0 {
             From::Own { events, root } => loop {
@@ -103,7 +103,7 @@ impl EventSource {
     }
 }
 
-/// An event as a host writes it.
+/// Parses an event of another host.
 fn read(root: SessionId, line: Value) -> Option<Next> {
     #[derive(Deserialize)]
     #[serde(tag = "type", rename_all = "snake_case")]
@@ -150,19 +150,19 @@ fn read(root: SessionId, line: Value) -> Option<Next> {
     Some(Next::Event(Event { root, session, what }))
 }
 
-/// Server-sent events.
+/// A reader of server-sent events.
 struct SseReader {
     body: Body,
     text: Vec<u8>,
-    /// It ends with the events.
+    /// Kept open until the reader is dropped.
     _connection: Connection,
 }
 
 impl SseReader {
-    /// The data of the next one; `None` when the host ended the stream.
+    /// Returns the data of the next event; `None` when the host ended the stream.
     ///
     /// # Cancel safety
-    /// Safe: what was read stays.
+    /// Received bytes are kept when the future is dropped.
     async fn next(&mut self) -> Result<Option<Value>, Fail> {
         loop {
             while let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {

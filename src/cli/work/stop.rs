@@ -1,46 +1,45 @@
-//! Signals that ask us to stop: the first in order, the second at once.
+//! Stop signals: the first requests a shutdown, the second ends the process at once.
 
 use tokio::sync::watch;
 
 use super::super::fail::{Code, Fail};
 
 #[derive(Clone, Debug)]
-pub(crate) struct StopSignal(watch::Receiver<Asked>);
+pub(crate) struct StopSignal(watch::Receiver<StopRequest>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum StopRequest {
     Nothing,
     Stop,
-    /// This process is to end, or its terminal is gone.
+    /// SIGTERM or SIGHUP: end this process only.
     Leave,
 }
 
 impl StopSignal {
-    /// Listens from here on. A second signal ends the process wherever it is.
+    /// Starts listening. A second signal ends the process at once.
     pub(crate) fn listen() -> Result<Self, Fail> {
-        let (tell, receiver) = watch::channel(Asked::Nothing);
-        let mut signals = Signals::new()
-            .map_err(|error| Fail::Other(format!("the system does not let us listen to signals: {error}")))?;
+        let (sender, receiver) = watch::channel(StopRequest::Nothing);
+        let mut signals = Signals::new().map_err(|error| Fail::Other(format!("cannot listen to signals: {error}")))?;
         tokio::spawn(async move {
             let first = signals.next().await;
-            tell.send_replace(first);
+            sender.send_replace(first);
             signals.next().await;
             std::process::exit(Code::Cancelled as i32);
         });
         Ok(Self(receiver))
     }
 
-    /// Resolves once we were asked to stop, at any time before or after the call.
+    /// Resolves once a stop is requested, before or after the call.
     pub(crate) async fn requested(&mut self) {
-        if self.0.wait_for(|request| *request != Asked::Nothing).await.is_err() {
-            // The listener is gone at the end of the process.
+        if self.0.wait_for(|request| *request != StopRequest::Nothing).await.is_err() {
+            // The listener ends only with the process.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Returns whether this process alone is to end: nothing that runs in another one.
-    pub(crate) fn leaves(&self) -> bool {
-        *self.0.borrow() == Asked::Leave
+    /// Returns whether only this process is asked to end, not runs in another process.
+    pub(crate) fn is_leave(&self) -> bool {
+        *self.0.borrow() == StopRequest::Leave
     }
 }
 
@@ -62,11 +61,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> StopRequest {
         tokio::select! {
-            _ = self.interrupt.recv() => Asked::Stop,
-            _ = self.terminate.recv() => Asked::Leave,
-            _ = self.hangup.recv() => Asked::Leave,
+            _ = self.interrupt.recv() => StopRequest::Stop,
+            _ = self.terminate.recv() => StopRequest::Leave,
+            _ = self.hangup.recv() => StopRequest::Leave,
         }
     }
 }
@@ -81,10 +80,10 @@ impl Signals {
         Ok(Self)
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> StopRequest {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
-        Asked::Stop
+        StopRequest::Stop
     }
 }

@@ -4,20 +4,20 @@ use subtend_session::ids::{AttemptNo, SessionId, TurnNo};
 
 use super::super::paint::harmless;
 
-/// Bytes that are held back at most while a question is open.
-const MOST_HELD: usize = 64 << 10;
+/// Maximum number of bytes held back while a question is open.
+const MAX_HELD_BYTES: usize = 64 << 10;
 
 pub(super) type Attempt = (SessionId, TurnNo, AttemptNo);
 
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     attempt: Option<Attempt>,
-    /// The last attempt whose start was reported. Pieces may come before the records of what precedes them.
+    /// Last attempt whose start was received. Deltas may arrive before the records that precede them.
     started: Option<Attempt>,
     text: String,
     printed: usize,
     whole: Option<String>,
-    /// Text to print after the open question: below it, the text could imitate another question.
+    /// Text held back until the open question is closed; below the question, it could imitate another one.
     held: Option<HeldText>,
 }
 
@@ -28,10 +28,10 @@ struct HeldText {
 }
 
 impl HeldText {
-    /// Adds a text, as far as there is room; whether all of it is kept.
+    /// Adds a text up to the limit, and returns whether all of it was kept.
     fn push(&mut self, text: &str) -> bool {
-        let room = if self.left_out > 0 { 0 } else { MOST_HELD.saturating_sub(self.text.len()) };
-        let (kept, left_out) = text.split_at(text.floor_char_boundary(room));
+        let budget = if self.left_out > 0 { 0 } else { MAX_HELD_BYTES.saturating_sub(self.text.len()) };
+        let (kept, left_out) = text.split_at(text.floor_char_boundary(budget));
         if !self.text.is_empty() && !kept.is_empty() {
             self.text.push('\n');
         }
@@ -64,26 +64,26 @@ impl Stream {
     fn out(&mut self, text: Option<String>) -> Option<String> {
         let (Some(held), Some(text)) = (&mut self.held, &text) else { return text };
         if !held.push(text) {
-            // It is printed whole at the end.
+            // The full answer is printed at the end instead.
             self.whole = None;
         }
         None
     }
 
-    /// Handles the start of an attempt; returns its complete lines.
+    /// Handles the start of an attempt, and returns its complete lines.
     pub(super) fn start(&mut self, of: Attempt) -> Option<String> {
         self.started = Some(of);
         let lines = self.lines();
         self.out(lines)
     }
 
-    /// Handles a piece that begins at byte `offset` of its attempt; returns the lines that are complete now.
+    /// Handles a piece that begins at byte `offset` of its attempt, and returns newly completed lines.
     pub(super) fn piece(&mut self, of: Attempt, offset: u64, piece: &str) -> Option<String> {
         if self.attempt != Some(of) {
             (self.attempt, self.printed) = (Some(of), 0);
             self.text.clear();
         }
-        // After a gap the answer is printed when complete.
+        // After a gap, the answer is printed when it is complete.
         let known = self.text.len().checked_sub(usize::try_from(offset).ok()?)?;
         self.text.push_str(piece.get(known..)?);
         let lines = self.lines();
@@ -98,7 +98,7 @@ impl Stream {
         Some(harmless(&lines))
     }
 
-    /// Handles the whole text of an answer; returns the part that was not printed.
+    /// Handles the full text of an answer, and returns the part that was not printed.
     pub(super) fn answer(&mut self, of: Attempt, text: &str) -> Option<String> {
         let printed = self.text.get(..self.printed).filter(|_| self.attempt == Some(of));
         let rest = printed.and_then(|printed| text.strip_prefix(printed)).unwrap_or(text);
@@ -108,7 +108,7 @@ impl Stream {
         self.out(rest)
     }
 
-    /// Ends an incomplete answer; returns the part that was not printed.
+    /// Ends an incomplete answer, and returns the part that was not printed.
     pub(super) fn end(&mut self) -> Option<String> {
         self.attempt?;
         let rest = self.rest();
@@ -118,7 +118,7 @@ impl Stream {
         self.out(rest)
     }
 
-    pub(super) fn at_hand(&self) -> String {
+    pub(super) fn pending(&self) -> String {
         if self.started == self.attempt && self.held.is_none() { self.rest() } else { String::new() }
     }
 
@@ -145,38 +145,38 @@ mod tests {
     }
 
     #[test]
-    fn u1_whole_lines_are_printed_once_as_they_arrive() {
+    fn u1_complete_lines_are_printed_once_on_arrival() {
         let (mut stream, first) = (Stream::default(), attempt(1));
-        assert_eq!((stream.piece(first, 0, "one, "), stream.at_hand()), (None, String::new()));
-        assert_eq!(stream.piece(first, 5, "two\n"), None, "its start was not reported yet");
+        assert_eq!((stream.piece(first, 0, "one, "), stream.pending()), (None, String::new()));
+        assert_eq!(stream.piece(first, 5, "two\n"), None, "its start was not received yet");
         assert_eq!(stream.start(first), Some("one, two".into()));
         assert_eq!(stream.piece(first, 9, "\nthr"), Some(String::new()));
-        assert_eq!(stream.at_hand(), "thr");
-        // A piece that was seen before is not printed again.
+        assert_eq!(stream.pending(), "thr");
+        // A repeated piece is not printed again.
         assert_eq!(stream.piece(first, 0, "one, two\n\nthree"), None);
         assert_eq!(stream.answer(first, "one, two\n\nthree"), Some("three".into()));
-        assert!(stream.at_hand().is_empty() && stream.has_printed("one, two\n\nthree"));
+        assert!(stream.pending().is_empty() && stream.has_printed("one, two\n\nthree"));
     }
 
-    /// A model that writes a question of its own below one that is open. The control: without a question its lines are printed at once.
+    /// A model writes a fake question below an open one. Positive control: without a question, its lines are printed at once.
     #[test]
-    fn text_of_a_model_waits_while_a_question_is_open() {
+    fn model_text_is_held_while_a_question_is_open() {
         let (mut stream, first) = (Stream::default(), attempt(1));
         stream.start(first);
         assert_eq!(stream.piece(first, 0, "before\n"), Some("before".into()));
         assert_eq!(stream.hold(true), None);
         assert_eq!(stream.piece(first, 7, "wants to run ls\nallow? "), None);
-        assert_eq!(stream.at_hand(), "");
+        assert_eq!(stream.pending(), "");
         assert_eq!(stream.answer(first, "before\nwants to run ls\nallow? [y]es"), None);
         assert_eq!((stream.hold(true), stream.answer(attempt(2), "more")), (None, None));
         assert_eq!(stream.hold(false), Some("wants to run ls\nallow? [y]es\nmore".into()));
         assert_eq!((stream.hold(false), stream.answer(attempt(3), "after")), (None, Some("after".into())));
     }
 
-    /// An endless answer below an unanswered ask. Control: without the ask everything is printed.
+    /// An endless answer arrives while a question is open. Positive control: without a question, everything is printed.
     #[test]
     fn held_text_is_bounded_and_counts_omitted_bytes() {
-        let (mut stream, long) = (Stream::default(), "x".repeat(MOST_HELD));
+        let (mut stream, long) = (Stream::default(), "x".repeat(MAX_HELD_BYTES));
         stream.hold(true);
         assert_eq!((stream.answer(attempt(1), &long), stream.has_printed(&long)), (None, true));
         assert_eq!((stream.answer(attempt(2), "more"), stream.has_printed("more")), (None, false));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn u1_answer_with_a_gap_is_printed_whole() {
+    fn u1_answer_with_a_gap_is_printed_in_full() {
         let mut stream = Stream::default();
         assert_eq!(stream.piece(attempt(1), 0, "lost"), None);
         stream.start(attempt(2));

@@ -1,4 +1,4 @@
-//! Lays out the live tree: styled lines fitted to a terminal.
+//! Layout of the live tree: styled lines fitted to a terminal.
 
 use std::collections::BTreeSet;
 
@@ -12,23 +12,23 @@ use super::super::cause;
 use super::super::paint::{
     ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, limited, mark, span, tokens,
 };
-use super::live::{Doing, LiveNode, LiveTree, News};
+use super::live::{Activity, LiveNode, LiveTree, News};
 
 pub(super) type StyledLine = Vec<(Style, String)>;
 
-const WHEEL: [&str; 4] = ["◐", "◓", "◑", "◒"];
+const SPINNER: [&str; 4] = ["◐", "◓", "◑", "◒"];
 
-/// Returns the tree in at most `rows` lines of `columns`; `beat` turns the marks of what is under way.
-pub(super) fn tree(live: &LiveTree, now: Instant, (rows, columns): (usize, usize), beat: usize) -> Vec<StyledLine> {
+/// Returns the tree in at most `rows` lines of `columns`; `tick` selects the frame of the spinners.
+pub(super) fn tree(live: &LiveTree, now: Instant, (rows, columns): (usize, usize), tick: usize) -> Vec<StyledLine> {
     let all = live.in_order();
-    let shown = fitting(&all, rows.max(2));
+    let shown = visible_sessions(&all, rows.max(2));
     let visible: Vec<_> = all.iter().filter(|(id, _)| shown.contains(id)).map(|(_, node)| *node).collect();
     let widest = |of: &dyn Fn(&LiveNode) -> String| visible.iter().map(|node| of(node).width()).max().unwrap_or(0);
-    let doing = |node: &LiveNode| doing(node, live.running(node));
-    let stops = (widest(&name).min(columns / 2), widest(&doing).min(columns / 3));
+    let activity = |node: &LiveNode| activity(node, live.running(node));
+    let stops = (widest(&name).min(columns / 2), widest(&activity).min(columns / 3));
     let mut lines: Vec<_> = visible
         .iter()
-        .map(|node| fit(line(node, doing(node), figures(node, live, now), stops, beat), columns))
+        .map(|node| fit(line(node, activity(node), numbers(node, live, now), stops, tick), columns))
         .collect();
     if visible.len() < all.len() {
         let hidden: Vec<_> = all.iter().filter(|(id, _)| !shown.contains(id)).map(|(_, node)| *node).collect();
@@ -37,36 +37,43 @@ pub(super) fn tree(live: &LiveTree, now: Instant, (rows, columns): (usize, usize
     lines
 }
 
-/// Chooses the shown sessions: active ones, then waiting ones, then the last that ended; each only below a shown
-/// parent.
-fn fitting(all: &[(SessionId, &LiveNode)], rows: usize) -> BTreeSet<SessionId> {
+/// Chooses the sessions to show: active ones first, then waiting ones, then the last that ended. Parents of a shown
+/// session are always shown.
+fn visible_sessions(all: &[(SessionId, &LiveNode)], rows: usize) -> BTreeSet<SessionId> {
     if all.len() <= rows {
         return all.iter().map(|(id, _)| *id).collect();
     }
-    // One line says what is left out.
+    // One line is reserved for the count of hidden sessions.
     let rows = rows.saturating_sub(1);
     let mut ranked: Vec<_> = all.iter().enumerate().collect();
-    ranked.sort_by_key(|(place, (_, node))| match (&node.doing, node.ended) {
+    ranked.sort_by_key(|(place, (_, node))| match (&node.activity, node.ended) {
         _ if node.depth == 0 => (0, None, *place),
-        (Doing::Thinking | Doing::Compacting | Doing::Writing | Doing::Tools | Doing::Asks | Doing::Held(_), _) => {
-            (1, None, *place)
-        }
-        (Doing::Waiting | Doing::Limited(_), _) => (2, None, *place),
-        (Doing::Idle | Doing::Queued, _) => (3, None, *place),
-        (Doing::Ended(_), ended) => (4, ended.map(std::cmp::Reverse), *place),
+        (
+            Activity::Thinking
+            | Activity::Compacting
+            | Activity::Writing
+            | Activity::Tools
+            | Activity::Asks
+            | Activity::Held(_),
+            _,
+        ) => (1, None, *place),
+        (Activity::Waiting | Activity::Limited(_), _) => (2, None, *place),
+        (Activity::Idle | Activity::Queued, _) => (3, None, *place),
+        (Activity::Ended(_), ended) => (4, ended.map(std::cmp::Reverse), *place),
     });
     let mut shown = BTreeSet::new();
     for (place, (id, _)) in ranked {
-        let above: Vec<_> = ancestors(all, place).filter(|id| !shown.contains(id)).collect();
-        if shown.len().saturating_add(above.len()) < rows {
-            shown.extend(above);
+        let missing_ancestors: Vec<_> = ancestors(all, place).filter(|id| !shown.contains(id)).collect();
+        if shown.len().saturating_add(missing_ancestors.len()) < rows {
+            shown.extend(missing_ancestors);
             shown.insert(*id);
         }
     }
     shown
 }
 
-/// Returns the sessions above the one at `place`: in an order of parents before children, the nearest before it with a smaller depth.
+/// Returns the ancestors of the session at `place`. In an order of parents before children, each ancestor is the nearest
+/// earlier session with a smaller depth.
 fn ancestors<'a>(all: &'a [(SessionId, &LiveNode)], place: usize) -> impl Iterator<Item = SessionId> + 'a {
     let mut depth = all.get(place).map_or(0, |(_, node)| node.depth);
     let nearer = move |(id, node): &(SessionId, &LiveNode)| {
@@ -85,8 +92,14 @@ fn name(node: &LiveNode) -> String {
     if node.short.is_empty() { format!("{indent}  {agent}") } else { format!("{indent}  {agent} {}", node.short) }
 }
 
-fn line(node: &LiveNode, doing: String, figures: String, (names, doings): (usize, usize), beat: usize) -> StyledLine {
-    let (sign, style) = sign(node, beat);
+fn line(
+    node: &LiveNode,
+    activity: String,
+    numbers: String,
+    (names, doings): (usize, usize),
+    tick: usize,
+) -> StyledLine {
+    let (sign, style) = sign(node, tick);
     let whole = name(node);
     let indent = "  ".repeat(node.depth);
     let rest = whole.get(indent.len()..).unwrap_or_default().trim_start().to_owned();
@@ -94,51 +107,51 @@ fn line(node: &LiveNode, doing: String, figures: String, (names, doings): (usize
         (style, format!("{indent}{sign} ")),
         (BOLD, rest),
         (Style::new(), fill(&whole, names)),
-        (style, if doing.is_empty() { String::new() } else { format!("  {doing}") }),
-        (DIM, if figures.is_empty() { figures } else { format!("{}  {figures}", fill(&doing, doings)) }),
+        (style, if activity.is_empty() { String::new() } else { format!("  {activity}") }),
+        (DIM, if numbers.is_empty() { numbers } else { format!("{}  {numbers}", fill(&activity, doings)) }),
     ]
 }
 
-/// Figures of the last run; at the root also what it cost with all below it.
-fn figures(node: &LiveNode, live: &LiveTree, now: Instant) -> String {
-    if node.doing == Doing::Idle {
+/// Returns turns, tokens and time of the last run; for the root also the tokens of the tree.
+fn numbers(node: &LiveNode, live: &LiveTree, now: Instant) -> String {
+    if node.activity == Activity::Idle {
         return String::new();
     }
-    let mut figures = vec![format!("turn {}", node.turns), tokens(node.tokens), span(node.worked(now))];
+    let mut numbers = vec![format!("turn {}", node.turns), tokens(node.tokens), span(node.worked(now))];
     let all = live.tokens();
     if node.depth == 0 && all > node.tokens {
-        figures.push(format!("{} in all", tokens(all)));
+        numbers.push(format!("{} in all", tokens(all)));
     }
-    figures.join(" · ")
+    numbers.join(" · ")
 }
 
-fn sign(node: &LiveNode, beat: usize) -> (&'static str, Style) {
-    match &node.doing {
-        Doing::Idle | Doing::Queued => ("○", DIM),
-        Doing::Thinking | Doing::Compacting | Doing::Writing | Doing::Tools => {
-            (WHEEL.get(beat % WHEEL.len()).copied().unwrap_or("●"), LIVE)
+fn sign(node: &LiveNode, tick: usize) -> (&'static str, Style) {
+    match &node.activity {
+        Activity::Idle | Activity::Queued => ("○", DIM),
+        Activity::Thinking | Activity::Compacting | Activity::Writing | Activity::Tools => {
+            (SPINNER.get(tick % SPINNER.len()).copied().unwrap_or("●"), LIVE)
         }
-        Doing::Waiting | Doing::Limited(_) => ("◌", DIM),
-        Doing::Asks => ASKS,
-        Doing::Held(_) => ("■", ODD),
-        Doing::Ended(outcome) => mark(outcome.kind()),
+        Activity::Waiting | Activity::Limited(_) => ("◌", DIM),
+        Activity::Asks => ASKS,
+        Activity::Held(_) => ("■", ODD),
+        Activity::Ended(outcome) => mark(outcome.kind()),
     }
 }
 
-fn doing(node: &LiveNode, running: usize) -> String {
-    match &node.doing {
-        Doing::Idle => String::new(),
-        Doing::Queued => "queued".to_owned(),
-        Doing::Thinking => "thinking".to_owned(),
-        Doing::Compacting => "compacting".to_owned(),
-        Doing::Writing => "writing".to_owned(),
-        Doing::Waiting if running == 0 => "waiting".to_owned(),
-        Doing::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
-        Doing::Limited(until) => limited(*until),
-        Doing::Asks => ASKS_WORD.to_owned(),
-        Doing::Held(why) => format!("held: {why}"),
-        Doing::Ended(outcome) => outcome.kind().word().to_owned(),
-        Doing::Tools => {
+fn activity(node: &LiveNode, running: usize) -> String {
+    match &node.activity {
+        Activity::Idle => String::new(),
+        Activity::Queued => "queued".to_owned(),
+        Activity::Thinking => "thinking".to_owned(),
+        Activity::Compacting => "compacting".to_owned(),
+        Activity::Writing => "writing".to_owned(),
+        Activity::Waiting if running == 0 => "waiting".to_owned(),
+        Activity::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
+        Activity::Limited(until) => limited(*until),
+        Activity::Asks => ASKS_WORD.to_owned(),
+        Activity::Held(why) => format!("held: {why}"),
+        Activity::Ended(outcome) => outcome.kind().word().to_owned(),
+        Activity::Tools => {
             let mut tools = node.tools();
             match (tools.next(), tools.count()) {
                 (None, _) => "working".to_owned(),
@@ -150,22 +163,22 @@ fn doing(node: &LiveNode, running: usize) -> String {
 }
 
 fn rest(hidden: &[&LiveNode]) -> String {
-    let ended = hidden.iter().filter(|node| matches!(node.doing, Doing::Ended(_))).count();
-    let queued = hidden.iter().filter(|node| node.doing == Doing::Queued).count();
+    let ended = hidden.iter().filter(|node| matches!(node.activity, Activity::Ended(_))).count();
+    let queued = hidden.iter().filter(|node| node.activity == Activity::Queued).count();
     let active = hidden.len().saturating_sub(ended).saturating_sub(queued);
-    let parts = [(active, "under way"), (queued, "queued"), (ended, "ended")];
+    let parts = [(active, "active"), (queued, "queued"), (ended, "ended")];
     let parts: Vec<_> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
     format!("… {} more: {}", hidden.len(), parts.join(", "))
 }
 
-/// Returns the line without what does not fit: a line that wraps would move everything below it.
+/// Truncates a line to the width of the terminal: a wrapped line would move everything below it.
 fn fit(line: StyledLine, columns: usize) -> StyledLine {
     let mut left = columns.saturating_sub(1);
     let mut out = StyledLine::new();
     for (style, text) in line {
         let width = text.width();
         if width > left {
-            // `clip` drops spaces at both ends: those at the start keep pieces apart.
+            // `clip` trims spaces; leading ones must stay to separate the parts.
             let gap = text.len().saturating_sub(text.trim_start().len()).min(left);
             out.push((style, format!("{}{}", " ".repeat(gap), clip(text.trim_start(), left.saturating_sub(gap)))));
             break;
@@ -180,7 +193,7 @@ pub(super) fn paint(line: &StyledLine, colours: bool) -> String {
     line.iter().map(|(style, text)| if colours { In(*style, text).to_string() } else { text.clone() }).collect()
 }
 
-/// Returns one piece of news as a line, where there is no live tree.
+/// Returns news as a line of text.
 pub(super) fn news(node: &LiveNode, news: &News, now: Instant) -> StyledLine {
     let mut line = vec![(BOLD, clip(&node.agent, 32)), (DIM, format!(" {}", node.short))];
     if node.short.is_empty() {
@@ -189,7 +202,7 @@ pub(super) fn news(node: &LiveNode, news: &News, now: Instant) -> StyledLine {
     let indent = "  ".repeat(node.depth);
     line.insert(0, (Style::new(), indent));
     match news {
-        News::Born => line.push((DIM, "  started".to_owned())),
+        News::Created => line.push((DIM, "  started".to_owned())),
         News::Tool(brief) => {
             line.push((LIVE, format!("  {brief}")));
             line.push((DIM, format!("  turn {}", node.turns)));
@@ -204,15 +217,15 @@ pub(super) fn news(node: &LiveNode, news: &News, now: Instant) -> StyledLine {
         News::Compacted(message) => line.push((ODD, format!("  {}", clip(message, 160)))),
         News::Ended(outcome) => {
             let (sign, style) = mark(outcome.kind());
-            let figures = [count(node.turns, "turn"), tokens(node.tokens), span(node.worked(now))].join(" · ");
+            let numbers = [count(node.turns, "turn"), tokens(node.tokens), span(node.worked(now))].join(" · ");
             line.push((style, format!("  {sign} {}", clip(&cause::sentence(outcome), 160))));
-            line.push((DIM, format!("  {figures}")));
+            line.push((DIM, format!("  {numbers}")));
         }
     }
     line
 }
 
-/// Returns how a call ended: its sign, and why it did not work.
+/// Returns the mark of a call's end, and the reason if it failed.
 fn called(end: &CallEnd, result: &str) -> (&'static str, Style, String) {
     let why = |word: &str| format!("  {word}: {}", clip(result, 60));
     match end {

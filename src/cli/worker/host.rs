@@ -1,4 +1,4 @@
-//! The host of a worker, over HTTP.
+//! The HTTP client of a worker's host.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,46 +21,46 @@ use super::super::fail::Fail;
 #[cfg(unix)]
 use super::super::serve;
 
-/// How long the host may hold a request for a call.
-const TAKE: Duration = Duration::from_secs(30);
+/// Maximum time for which the host holds a request for a call.
+const TAKE_WAIT: Duration = Duration::from_secs(30);
 
-/// Time for a request, in addition to what the host may hold it.
-const EXCHANGE: Duration = Duration::from_secs(10);
+/// Time limit of a request, in addition to the time for which the host holds it.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of a response that are read: more than the arguments of any call.
-const MOST: usize = 16 << 20;
+/// Maximum size of a response in bytes; arguments of calls are smaller.
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// JSON values of a response next to the arguments of a call.
-const FIELDS: usize = 100;
+/// Maximum number of JSON values of a response in addition to the arguments of a call.
+const MAX_OTHER_VALUES: usize = 100;
 
-/// How much longer a request may take than its own limit: then its thread reads without end, and does not see that limit.
-const LATE: Duration = Duration::from_secs(5);
+/// Time after a request's own limit at which its thread counts as stuck in endless interim responses.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// Threads that may be left reading without end.
-const HELD: usize = 4;
+/// Maximum number of threads stuck in endless interim responses.
+const MAX_STUCK: usize = 4;
 
 pub(super) struct RemoteHost {
     http: Client,
     base: String,
-    /// The name of the host in errors.
+    /// Name of the host in errors.
     label: String,
-    /// Absent on the socket, where the operating system says who connects.
+    /// Bearer token; absent for the Unix socket, where the operating system identifies the client.
     token: Option<String>,
-    is_open: bool,
-    /// Threads that are left.
-    held: AtomicUsize,
+    is_unencrypted: bool,
+    /// Number of stuck threads.
+    stuck: AtomicUsize,
     #[cfg(unix)]
     _socket: Option<SocketPath>,
 }
 
-/// Why the host did not do as asked.
+/// An error of a request to the host.
 #[derive(Debug)]
 pub(super) enum HostError {
-    /// It cannot be reached, or not now.
-    Away(String),
-    /// The lease is over.
+    /// The host is unavailable; the request may be retried.
+    Unavailable(String),
+    /// The lease is lost.
     Lost(String),
-    /// It would refuse the same request again.
+    /// The host refuses the request permanently.
     Refused(String),
 }
 
@@ -113,9 +113,9 @@ struct RefusedRequest {
 }
 
 impl RemoteHost {
-    /// Returns the host at `url`. Nothing is connected.
+    /// Creates a client of the host at `url`, without connecting.
     pub(super) fn at(url: &str, token: String) -> Result<Self, Fail> {
-        let bad = || Fail::Usage(format!("`--host {url}`: an address such as http://127.0.0.1:7475 is needed"));
+        let bad = || Fail::Usage(format!("`--host {url}`: write an address such as http://127.0.0.1:7475"));
         let parsed: Url = url.parse().map_err(|_| bad())?;
         let is_http = matches!(parsed.scheme(), "http" | "https");
         if !is_http || parsed.query().is_some() || parsed.fragment().is_some() || !parsed.username().is_empty() {
@@ -124,13 +124,13 @@ impl RemoteHost {
         let name = parsed.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let is_local = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
         let is_tls = parsed.scheme() == "https";
-        let failed = |why: String| Fail::Other(format!("no HTTP client can be made: {why}"));
+        let failed = |why: String| Fail::Other(format!("the HTTP client cannot be created: {why}"));
         let mut http = Client::builder()
             .tls_backend_preconfigured(tls(is_tls).map_err(|error| failed(error.to_string()))?)
-            .connect_timeout(EXCHANGE)
-            // The token would go along.
+            .connect_timeout(EXCHANGE_TIMEOUT)
+            // A redirect would send the token to another host.
             .redirect(Policy::none())
-            // Each request has a thread of its own, and its connection ends with that.
+            // Each request runs in its own thread, and its connection ends with that thread.
             .pool_max_idle_per_host(0)
             .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")));
         if is_local {
@@ -143,20 +143,20 @@ impl RemoteHost {
             label: format!("the host {base}"),
             base,
             token: Some(token),
-            is_open: !is_tls && !is_local,
-            held: AtomicUsize::new(0),
+            is_unencrypted: !is_tls && !is_local,
+            stuck: AtomicUsize::new(0),
             #[cfg(unix)]
             _socket: None,
         })
     }
 
-    /// Returns the process that hosts a store, by its socket. None may do so yet.
+    /// Creates a client of the process that hosts a store, by its socket. The host may start later.
     #[cfg(unix)]
-    pub(super) fn of(place: &StoreLocation) -> Result<Self, Fail> {
+    pub(super) fn for_store(place: &StoreLocation) -> Result<Self, Fail> {
         let path = serve::socket(place)?;
         let label = format!("the host of the store {}", place.name());
         let failed = |why: String| Fail::Other(format!("{label} cannot be reached at {}: {why}", path.display()));
-        // Its directory is this user's own, so no other user listens there.
+        // The directory belongs to this user, so other users cannot listen there.
         let socket = SocketPath::of(&path).map_err(|error| failed(error.to_string()))?;
         let http = Client::builder()
             .tls_backend_preconfigured(tls(false).map_err(|error| failed(error.to_string()))?)
@@ -170,14 +170,14 @@ impl RemoteHost {
             label,
             base: "http://localhost".to_owned(),
             token: None,
-            is_open: false,
-            held: AtomicUsize::new(0),
+            is_unencrypted: false,
+            stuck: AtomicUsize::new(0),
             _socket: Some(socket),
         })
     }
 
     #[cfg(not(unix))]
-    pub(super) fn of(_: &StoreLocation) -> Result<Self, Fail> {
+    pub(super) fn for_store(_: &StoreLocation) -> Result<Self, Fail> {
         Err(Fail::Usage("this system has no Unix sockets: name the address of the host with --host".to_owned()))
     }
 
@@ -185,25 +185,26 @@ impl RemoteHost {
         &self.label
     }
 
-    /// Returns the longest time between two attempts to reach the host. Hosts of a store on this machine come and go.
+    /// Returns the maximum delay between two attempts to reach the host. It is short for hosts of a local store, which start
+    /// and end often.
     pub(super) fn longest_wait(&self) -> Duration {
         Duration::from_secs(if self.token.is_some() { 15 } else { 1 })
     }
 
-    /// Returns whether requests travel unencrypted over a network.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open
+    /// Returns whether requests are sent unencrypted over a network.
+    pub(super) fn is_unencrypted(&self) -> bool {
+        self.is_unencrypted
     }
 
     pub(super) async fn take(&self, worker: &str, tools: &[&str]) -> Result<Option<LeasedCall>, HostError> {
         let body = json!({ "worker": worker, "tools": tools });
-        match self.post("take", TAKE, &body).await? {
+        match self.post("take", TAKE_WAIT, &body).await? {
             Some(text) => read(&text).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Renews a lease; the host holds the response for `wait`, unless the call is cancelled.
+    /// Renews a lease. The host holds the response for `wait`, unless the call is cancelled.
     pub(super) async fn renew(
         &self,
         token: &str,
@@ -218,40 +219,40 @@ impl RemoteHost {
         self.post("complete", Duration::ZERO, &json!({ "token": token, "result": result })).await.map(drop)
     }
 
-    /// Sends a request; returns the body of the response, if it has one.
+    /// Sends a request, and returns the body of the response, if it has one.
     ///
-    /// The HTTP library reads interim responses for as long as they come: a thread of its own does it, so that signals and leases of this
-    /// worker still count.
+    /// The HTTP library reads interim responses without a limit. So each request runs in its own thread, and cannot block
+    /// signals and lease renewals of this worker.
     async fn post(&self, what: &str, wait: Duration, body: &Value) -> Result<Option<String>, HostError> {
         let mut url = format!("{}/v1/workers/{what}", self.base);
         if !wait.is_zero() {
             url = format!("{url}?wait=true&timeout={}", wait.as_millis());
         }
-        let away = |error: reqwest::Error| {
-            HostError::Away(format!("{} cannot be reached: {}", self.label, causes(&error.without_url())))
+        let unavailable = |error: reqwest::Error| {
+            HostError::Unavailable(format!("{} cannot be reached: {}", self.label, causes(&error.without_url())))
         };
-        let mut request = self.http.post(url).timeout(wait + EXCHANGE);
+        let mut request = self.http.post(url).timeout(wait + EXCHANGE_TIMEOUT);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
         let request = request.header("content-type", "application/json").body(body.to_string());
-        let exchange = timeout(wait + EXCHANGE + LATE, threads::apart(answered(request)));
+        let exchange = timeout(wait + EXCHANGE_TIMEOUT + STUCK_AFTER, threads::apart(exchange_once(request)));
         let (status, bytes) = match exchange.await {
-            Ok(Ok(Ok(answered))) => answered,
-            Ok(Ok(Err(error))) => return Err(away(error)),
-            Ok(Err(why)) => return Err(HostError::Away(format!("{} cannot be reached: {why}", self.label))),
-            Err(_) if self.held.fetch_add(1, Ordering::Relaxed) < HELD => {
-                return Err(HostError::Away(format!("{} sends interim responses without end", self.label)));
+            Ok(Ok(Ok(exchange_once))) => exchange_once,
+            Ok(Ok(Err(error))) => return Err(unavailable(error)),
+            Ok(Err(why)) => return Err(HostError::Unavailable(format!("{} cannot be reached: {why}", self.label))),
+            Err(_) if self.stuck.fetch_add(1, Ordering::Relaxed) < MAX_STUCK => {
+                return Err(HostError::Unavailable(format!("{} sent endless interim responses", self.label)));
             }
             Err(_) => {
-                return Err(HostError::Refused(format!("{} often sent interim responses without end", self.label)));
+                return Err(HostError::Refused(format!("{} repeatedly sent endless interim responses", self.label)));
             }
         };
         let Some(bytes) = bytes else {
-            let why = format!("the response of {} is longer than {} MiB", self.label, MOST >> 20);
+            let why = format!("the response of {} is longer than {} MiB", self.label, MAX_RESPONSE_BYTES >> 20);
             return Err(HostError::Refused(why));
         };
-        if ValueCount::default().add(&bytes) > MAX_VALUES + FIELDS {
+        if ValueCount::default().add(&bytes) > MAX_VALUES + MAX_OTHER_VALUES {
             let why = format!("the response of {} has more than {MAX_VALUES} JSON values", self.label);
             return Err(HostError::Refused(why));
         }
@@ -271,24 +272,24 @@ impl RemoteHost {
         let why = format!("{} refuses this worker: {detail}", self.label);
         match status {
             StatusCode::CONFLICT => HostError::Lost(detail),
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => HostError::Away(why),
-            status if status.is_server_error() => HostError::Away(why),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => HostError::Unavailable(why),
+            status if status.is_server_error() => HostError::Unavailable(why),
             StatusCode::PAYLOAD_TOO_LARGE => HostError::Refused(detail),
             StatusCode::NOT_FOUND if code.is_empty() || code == "no_such_resource" => {
-                HostError::Refused(format!("{} has no remote tools: check the address, and its version", self.label))
+                HostError::Refused(format!("{} does not serve remote tools: check its address and version", self.label))
             }
             _ => HostError::Refused(why),
         }
     }
 }
 
-/// Sends a request; returns the status and the body of the response, or no body if it is too long.
-async fn answered(request: RequestBuilder) -> Result<(StatusCode, Option<Vec<u8>>), reqwest::Error> {
+/// Sends a request, and returns the status and the body of the response; `None` if the body is too long.
+async fn exchange_once(request: RequestBuilder) -> Result<(StatusCode, Option<Vec<u8>>), reqwest::Error> {
     let mut response = request.send().await?;
     let status = response.status();
     let mut bytes = Vec::new();
     while let Some(more) = response.chunk().await? {
-        if bytes.len().saturating_add(more.len()) > MOST {
+        if bytes.len().saturating_add(more.len()) > MAX_RESPONSE_BYTES {
             return Ok((status, None));
         }
         bytes.extend_from_slice(&more);

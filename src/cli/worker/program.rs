@@ -1,4 +1,4 @@
-//! The program of one call, in a guard: it ends with the worker, with all that it started.
+//! The program of one call. It runs in a guard, which ends it with its child processes when the worker ends.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -14,18 +14,18 @@ use tokio::time::timeout;
 
 use super::host::{LeasedCall, WorkerResult};
 
-/// Bytes of the last error output that are kept, and of an error message.
-const TAIL: usize = 4_000;
+/// Maximum size in bytes of the kept error output, and of an error message.
+const MAX_ERROR_BYTES: usize = 4_000;
 
-/// Reserved for the line that reports truncation.
-const FOOTER: usize = 80;
+/// Bytes reserved for the line that reports truncation.
+const FOOTER_BYTES: usize = 80;
 
-/// Time for a guard to kill a program.
-const KILL: Duration = Duration::from_secs(5);
+/// Time limit for a guard to kill a program.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Program {
     child: Child,
-    /// The guard's input: closing it kills the program.
+    /// Stdin of the guard; closing it kills the program.
     stdin: Option<ChildStdin>,
     output: Option<JoinHandle<(Vec<u8>, u64)>>,
     tail: Arc<Mutex<VecDeque<u8>>>,
@@ -33,7 +33,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts `command` with the arguments of a call on its standard input.
+    /// Starts `command` with the arguments of a call on its stdin.
     pub(super) async fn start(
         (guard, environment): (&Guard, &Commands),
         command: &str,
@@ -45,7 +45,7 @@ impl Program {
         process.env_clear().envs(environment.variables());
         process.env("SUBTEND_WORKER_CALL", &call.call).env("SUBTEND_WORKER_TOOL", &call.tool);
         process.env("SUBTEND_WORKER_ATTEMPT", call.attempt.to_string());
-        // Signals of the terminal are for the worker.
+        // Signals of the terminal must reach only the worker.
         #[cfg(unix)]
         process.process_group(0);
         let mut child = process.spawn().map_err(failed)?;
@@ -57,7 +57,7 @@ impl Program {
         }
         let mut stdin = child.stdin.take();
         if let Some(stdin) = &mut stdin {
-            // A program that ends without reading them has run: its exit code counts.
+            // The error is ignored: a program may end without reading its arguments.
             drop(stdin.write_all(format!("{}\n", call.args).as_bytes()).await);
         }
         Ok(Self { child, stdin, output, tail, shown: String::new() })
@@ -66,7 +66,7 @@ impl Program {
     /// Waits for the end of the program.
     ///
     /// # Cancel safety
-    /// Nothing is lost by a future that is dropped.
+    /// No output is lost when the future is dropped.
     pub(super) async fn ended(&mut self, max_bytes: u64) -> WorkerResult {
         let status = self.child.wait().await;
         let (bytes, total) = match &mut self.output {
@@ -81,21 +81,21 @@ impl Program {
                     text if text.is_empty() => String::from_utf8_lossy(&bytes).trim().to_owned(),
                     text => text,
                 };
-                let text = text.get(..text.floor_char_boundary(TAIL)).unwrap_or_default();
+                let text = text.get(..text.floor_char_boundary(MAX_ERROR_BYTES)).unwrap_or_default();
                 WorkerResult::error(if text.is_empty() { code } else { format!("{code}: {text}") })
             }
             Err(error) => WorkerResult::error(format!("the program cannot be waited for: {error}")),
         }
     }
 
-    /// Kills the program with all that it started.
+    /// Kills the program with its child processes.
     pub(super) async fn kill(&mut self) {
         self.stdin = None;
-        // The guard kills it, also if it takes longer.
-        drop(timeout(KILL, self.child.wait()).await);
+        // After the time limit, the guard still kills it.
+        drop(timeout(KILL_TIMEOUT, self.child.wait()).await);
     }
 
-    /// Returns the last line of the error output, if it is another one than before.
+    /// Returns the last line of the error output if it has changed.
     pub(super) fn progress(&mut self) -> Option<String> {
         let errors = self.errors();
         let line = errors.lines().next_back().unwrap_or_default();
@@ -113,7 +113,7 @@ impl Program {
     }
 }
 
-/// Reads all, and keeps the first `most` bytes; returns how many there were.
+/// Reads to the end, keeps the first `most` bytes, and returns them with the total size.
 async fn start_of(mut from: impl AsyncRead + Unpin, most: usize) -> (Vec<u8>, u64) {
     let (mut kept, mut total, mut buffer) = (Vec::new(), 0_u64, vec![0; 16 << 10]);
     while let Ok(read) = from.read(&mut buffer).await {
@@ -121,13 +121,13 @@ async fn start_of(mut from: impl AsyncRead + Unpin, most: usize) -> (Vec<u8>, u6
             break;
         }
         total = total.saturating_add(read as u64);
-        let room = most.saturating_sub(kept.len()).min(read);
-        kept.extend_from_slice(buffer.get(..room).unwrap_or_default());
+        let kept_now = most.saturating_sub(kept.len()).min(read);
+        kept.extend_from_slice(buffer.get(..kept_now).unwrap_or_default());
     }
     (kept, total)
 }
 
-/// Reads all, and keeps the last bytes.
+/// Reads to the end, and keeps the last bytes.
 async fn end_of(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8>>>) {
     let mut buffer = vec![0; 4 << 10];
     while let Ok(read) = from.read(&mut buffer).await {
@@ -136,8 +136,8 @@ async fn end_of(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8>>>
         }
         let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.extend(buffer.get(..read).unwrap_or_default());
-        let over = tail.len().saturating_sub(TAIL);
-        drop(tail.drain(..over));
+        let excess = tail.len().saturating_sub(MAX_ERROR_BYTES);
+        drop(tail.drain(..excess));
     }
 }
 
@@ -149,7 +149,7 @@ fn result(bytes: &[u8], total: u64, max_bytes: u64) -> WorkerResult {
         let content = if text.is_empty() { "[the program printed nothing]" } else { text }.to_owned();
         return WorkerResult::Ok { content, truncated_from: None };
     }
-    let kept = text.get(..text.floor_char_boundary(most.saturating_sub(FOOTER))).unwrap_or_default();
+    let kept = text.get(..text.floor_char_boundary(most.saturating_sub(FOOTER_BYTES))).unwrap_or_default();
     let content = format!("{kept}\n[truncated: {} of {total} bytes]", kept.len());
     WorkerResult::Ok { content, truncated_from: Some(total) }
 }
@@ -160,10 +160,11 @@ mod tests {
 
     use super::*;
 
-    /// More than a pipe holds is written until the program closes its input. The control is a program that cannot be started.
+    /// The arguments are larger than a pipe's buffer, and the program closes its stdin. Positive control: a program that
+    /// cannot be started.
     #[cfg(unix)]
     #[tokio::test]
-    async fn d6_program_that_reads_no_arguments_is_judged_by_its_end() {
+    async fn d6_program_may_end_without_reading_its_arguments() {
         let call = LeasedCall {
             call: "one".to_owned(),
             tool: "pay".to_owned(),
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn d6_output_of_a_program_is_truncated_and_says_so() {
+    fn d6_long_output_of_a_program_is_truncated_with_a_note() {
         let of = |bytes: &[u8], total, most| {
             let WorkerResult::Ok { content, truncated_from } = result(bytes, total, most) else { panic!("no result") };
             (content, truncated_from)

@@ -1,4 +1,4 @@
-//! Checks of a configuration as a whole.
+//! Checks of a merged configuration.
 
 use subtend_agents::{name, template};
 use subtend_models::models::MAX_MEMBERS;
@@ -11,17 +11,17 @@ use crate::config::key::Key;
 use crate::config::origin::{Origin, Warning};
 use crate::config::{EngineName, OptionValue};
 
-/// Most warnings of one kind that are written out.
+/// Maximum number of warnings of one kind that are listed.
 pub(in crate::config) const MAX_WARNINGS: usize = 64;
 
-/// Checks what no value shows by itself; what can be lived with is a warning.
+/// Checks rules between several values, and returns warnings for tolerable problems.
 pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
     agent(loaded)?;
     models(loaded)?;
     templates(loaded)?;
     pools(loaded)?;
     options(loaded)?;
-    figures(loaded)?;
+    numbers(loaded)?;
     shell(loaded)?;
     web(loaded)?;
     Ok(profiles(loaded))
@@ -39,7 +39,7 @@ fn shell(loaded: &Loaded) -> Result<(), ConfigError> {
     }
 }
 
-/// Refuses an engine that lacks what it needs, and what only another one needs.
+/// Refuses a search engine without its required settings, and settings of another engine.
 fn web(loaded: &Loaded) -> Result<(), ConfigError> {
     let search = &loaded.config.web.search;
     let key = |name: &str| Key::from(["web", "search", name]);
@@ -48,17 +48,13 @@ fn web(loaded: &Loaded) -> Result<(), ConfigError> {
             return refuse(loaded, &key("engine"), "is `searxng`, which needs an address: set `web.search.url`".into());
         }
         None | Some(EngineName::Brave) if search.url.is_some() => {
-            return refuse(
-                loaded,
-                &key("url"),
-                "is for `web.search.engine: searxng`: set that, or leave it out".into(),
-            );
+            return refuse(loaded, &key("url"), "is for `web.search.engine: searxng`: set that, or omit it".into());
         }
         None | Some(EngineName::Searxng) if search.key_variable.is_some() => {
             return refuse(
                 loaded,
                 &key("key_variable"),
-                "is for `web.search.engine: brave`: set that, or leave it out".into(),
+                "is for `web.search.engine: brave`: set that, or omit it".into(),
             );
         }
         None | Some(_) => {}
@@ -88,14 +84,14 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
     let llm = &loaded.config.llm;
     let key = Key::from(["llm", "model"]);
     if let Some(text) = &llm.model {
-        known(loaded, &key, text)?;
+        check_models(loaded, &key, text)?;
     }
     if let Some(text) = &loaded.config.tools.minion.options.model {
-        of_minions(loaded, &Key::from(["tools", "minion", "options", "model"]), text)?;
+        check_minion_model(loaded, &Key::from(["tools", "minion", "options", "model"]), text)?;
     }
     let key = Key::from(["tools", "minion", "options", "model"]);
     let minion = &loaded.config.tools.minion;
-    // Filled in once, and required from then on (M3): an empty one was emptied.
+    // The model is filled in when `minion` is enabled, so an empty one was removed explicitly.
     if minion.enabled && minion.options.model.is_none() && loaded.origin(&key) != Origin::Default {
         return refuse(loaded, &key, "is empty, and required while `minion` is enabled: name a model".into());
     }
@@ -104,26 +100,26 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
         && llm.default_pool.is_some()
         && loaded.origin(&Key::from(["llm", "model"])).rank() == loaded.origin(&pool_key).rank()
     {
-        return refuse(loaded, &pool_key, "it cannot be combined with `llm.model`: leave one out".into());
+        return refuse(loaded, &pool_key, "it cannot be combined with `llm.model`: omit one of them".into());
     }
     match &llm.default_pool {
         Some(pool) if !llm.pools.contains_key(pool) => {
-            let there: Vec<&str> = llm.pools.keys().map(|name| &**name).collect();
-            let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-            refuse(loaded, &pool_key, format!("unknown pool `{pool}`; pools under `llm.pools`: {there}"))
+            let known: Vec<&str> = llm.pools.keys().map(|name| &**name).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            refuse(loaded, &pool_key, format!("unknown pool `{pool}`; pools under `llm.pools`: {known}"))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-/// Refuses a model of minions that does not exist: another one would answer in its place (M8).
-fn of_minions(loaded: &Loaded, key: &Key, text: &str) -> Result<(), ConfigError> {
+/// Refuses an unknown model of minions, since another model would answer instead.
+fn check_minion_model(loaded: &Loaded, key: &Key, text: &str) -> Result<(), ConfigError> {
     let pools = &loaded.config.llm.pools;
     let is_pool = text.strip_prefix("pool:").is_some_and(|pool| pools.contains_key(pool));
-    if is_pool { Ok(()) } else { known(loaded, key, text) }
+    if is_pool { Ok(()) } else { check_models(loaded, key, text) }
 }
 
-/// Refuses templates of minions that cannot be used.
+/// Refuses invalid minion templates.
 fn templates(loaded: &Loaded) -> Result<(), ConfigError> {
     let templates = &loaded.config.tools.minion.templates;
     let key = |name: &str| Key::from(["tools", "minion", "templates", name]);
@@ -131,17 +127,17 @@ fn templates(loaded: &Loaded) -> Result<(), ConfigError> {
         return refuse(loaded, &key(&error.template), error.why);
     }
     let named = templates.iter().filter_map(|(name, template)| Some((name, template.model.as_ref()?)));
-    named.into_iter().try_for_each(|(name, model)| of_minions(loaded, &key(name).with("model"), model))
+    named.into_iter().try_for_each(|(name, model)| check_minion_model(loaded, &key(name).with("model"), model))
 }
 
-fn known(loaded: &Loaded, key: &Key, text: &str) -> Result<(), ConfigError> {
-    // A script's file may have a comma in its name.
+fn check_models(loaded: &Loaded, key: &Key, text: &str) -> Result<(), ConfigError> {
+    // The file name of a script may contain a comma.
     let names = if text.trim_start().starts_with("scripted:") { vec![text] } else { text.split(',').collect() };
-    names.into_iter().try_for_each(|word| one(loaded, key, word))
+    names.into_iter().try_for_each(|word| check_model(loaded, key, word))
 }
 
-/// Refuses unknown models and scripts: a file of the workspace must not answer in place of a model.
-fn one(loaded: &Loaded, key: &Key, word: &str) -> Result<(), ConfigError> {
+/// Refuses unknown models and scripts: a file of the workspace must not replace a model.
+fn check_model(loaded: &Loaded, key: &Key, word: &str) -> Result<(), ConfigError> {
     match ModelSpec::parse(word) {
         Ok(ModelSpec::Scripted(_)) => refuse(loaded, key, script(word)),
         Ok(_) => Ok(()),
@@ -149,12 +145,12 @@ fn one(loaded: &Loaded, key: &Key, word: &str) -> Result<(), ConfigError> {
     }
 }
 
-/// Says why a script is refused wherever a file or a variable names it.
+/// Returns the error for a script that a file or a variable names.
 pub fn script(word: &str) -> String {
     format!("`{word}` is a script, which only the command line can name: add `--model {word}`")
 }
 
-/// Refuses a script in an option of a tool, which may name a model, and options of `minion`, which has a key of its own.
+/// Refuses scripts in tool options that name a model, and options of `minion`, which has its own key.
 fn options(loaded: &Loaded) -> Result<(), ConfigError> {
     for (tool, values) in &loaded.config.tools.options {
         if let Some(id) = values.keys().next().filter(|_| **tool == *minion::NAME) {
@@ -176,22 +172,26 @@ fn pools(loaded: &Loaded) -> Result<(), ConfigError> {
     for (pool, members) in &loaded.config.llm.pools {
         let key = Key::from(["llm", "pools", pool]);
         if name::check(pool).is_err() {
-            return refuse(loaded, &key, "a pool's name has 1 to 64 of a-z, 0-9, `-` and `_`".into());
+            return refuse(
+                loaded,
+                &key,
+                "the name of a pool must have 1 to 64 characters of a-z, 0-9, `-` and `_`".into(),
+            );
         }
         if members.is_empty() || members.len() > MAX_MEMBERS {
-            return refuse(loaded, &key, format!("names {} models: give from 1 to {MAX_MEMBERS}", members.len()));
+            return refuse(loaded, &key, format!("names {} models: it must have 1 to {MAX_MEMBERS}", members.len()));
         }
         for (at, member) in members.iter().enumerate() {
             if members.iter().take(at).any(|before| before == member) {
-                return refuse(loaded, &key, format!("names `{member}` twice: each is asked once"));
+                return refuse(loaded, &key, format!("names `{member}` twice: name each model once"));
             }
-            one(loaded, &key, member)?;
+            check_model(loaded, &key, member)?;
         }
     }
     Ok(())
 }
 
-fn figures(loaded: &Loaded) -> Result<(), ConfigError> {
+fn numbers(loaded: &Loaded) -> Result<(), ConfigError> {
     if let Err(error) = loaded.config.limits.check() {
         return refuse(loaded, &Key::from(["limits", error.name]), error.to_string());
     }
@@ -201,14 +201,14 @@ fn figures(loaded: &Loaded) -> Result<(), ConfigError> {
     }
 }
 
-/// Warns about a profile whose pool is missing. The profile is still used, like an agent with a missing pool.
+/// Warns about profiles with a missing pool. Such a profile is still used, with the caller's model.
 fn profiles(loaded: &Loaded) -> Vec<Warning> {
     let config = &loaded.config;
     let named = config.tools.spawn.profiles.iter().filter_map(|(name, profile)| Some((name, profile.pool.as_ref()?)));
-    let lacking: Vec<_> = named.filter(|(_, pool)| !config.llm.pools.contains_key(*pool)).collect();
-    let more = lacking.len().saturating_sub(MAX_WARNINGS);
+    let missing: Vec<_> = named.filter(|(_, pool)| !config.llm.pools.contains_key(*pool)).collect();
+    let more = missing.len().saturating_sub(MAX_WARNINGS);
     let mut warnings: Vec<Warning> = Vec::new();
-    for (name, pool) in lacking.into_iter().take(MAX_WARNINGS) {
+    for (name, pool) in missing.into_iter().take(MAX_WARNINGS) {
         let key = Key::from(["tools", "spawn", "profiles", name]);
         let message = format!("`{key}` names the pool `{pool}`, which does not exist: the caller's model is used");
         warnings.push(Warning { origin: loaded.origin(&key), message });

@@ -51,7 +51,7 @@ redb, seed 7: 50 kills in 1m 01s
 }
 
 #[test]
-fn a_violation_is_one_also_where_the_drill_was_stopped() {
+fn stopped_drill_with_a_violation_is_violated() {
     let stopped = Report { stopped: true, ..violated() };
     assert_eq!(
         (stopped.verdict(), Report { stopped: true, ..report() }.verdict()),
@@ -85,7 +85,7 @@ fn many_violations_are_counted_and_truncated() {
 }
 
 #[test]
-fn a_drill_that_hits_too_little_is_vacuous() {
+fn drill_with_too_few_hits_is_vacuous() {
     let least = Hits { open_call: 15, outbox: 5, recovery: 5, deletion: 2, half_deleted: 0 };
     for hits in [
         Hits { open_call: 14, ..least },
@@ -102,15 +102,17 @@ fn a_drill_that_hits_too_little_is_vacuous() {
 }
 
 #[test]
-fn a_sabotage_is_to_be_caught() {
+fn sabotage_must_be_detected() {
     let sabotage = Some(Sabotage::AckBeforeCommit);
     let uncaught = Report { sabotage, ..report() };
     assert_eq!(uncaught.verdict(), DrillVerdict::Uncaught);
-    assert!(plain(&uncaught).ends_with("✗ the sabotage ack-before-commit was not caught: the drill is of no use"));
+    assert!(
+        plain(&uncaught).ends_with("✗ the injected bug ack-before-commit was not detected: the drill is ineffective")
+    );
     let caught = Report { sabotage, kills: 1, hits: Hits::default(), ..violated() };
     assert_eq!(caught.verdict(), DrillVerdict::Caught);
-    assert!(plain(&caught).contains("✓ the sabotage ack-before-commit was caught after 1 kill: 2 violations"));
-    // What it does not lead to is something else that is wrong.
+    assert!(plain(&caught).contains("✓ the injected bug ack-before-commit was detected after 1 kill: 2 violations"));
+    // A violation that the injected bug cannot cause does not count as its detection.
     let other = Report { sabotage: Some(Sabotage::NoEpoch), ..violated() };
     assert_eq!(other.verdict(), DrillVerdict::Uncaught);
 }

@@ -1,4 +1,4 @@
-//! Where a model was chosen, and which models files of a workspace may choose.
+//! The source of the choice of a model, and the models that files of a workspace may choose.
 
 use std::fmt;
 
@@ -9,18 +9,19 @@ use subtend_agents::manifest::Manifest;
 use super::super::super::paint::harmless;
 use super::{MODEL, ModelSetup};
 
-/// The provider that needs no key: nothing else says that the person uses it.
+/// Prefix of the provider that needs no key, so that its use must be enabled explicitly.
 const KEYLESS: &str = "ollama/";
 
-/// Whether the user enabled the provider without a key. All others are enabled by a key or a base URL.
+/// The enabled providers. The provider without a key must be enabled by the user; all others are enabled by a key or a
+/// base URL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Enabled {
     keyless: bool,
 }
 
 impl Enabled {
-    /// Reads it from `words` of the command line and of the session, base URLs, the person's own file and the environment.
-    pub(super) fn of<'a>(loaded: &Loaded, mut words: impl Iterator<Item = &'a str>, served: bool) -> Self {
+    /// Checks `words` of the command line and the session, base URLs, the user's own file and the environment.
+    pub(super) fn detect<'a>(loaded: &Loaded, mut words: impl Iterator<Item = &'a str>, served: bool) -> Self {
         let host = std::env::var_os("OLLAMA_HOST").is_some_and(|host| !host.is_empty());
         let own = |origin: &Origin| matches!(origin, Origin::User(_) | Origin::Variable(_));
         let names =
@@ -28,13 +29,13 @@ impl Enabled {
         Self { keyless: host || served || words.any(is_keyless) || names.into_iter().any(is_keyless) }
     }
 
-    /// Returns why a model that a file of the workspace names is not used, if it is not.
+    /// Returns an error for a model of a provider that is not enabled.
     pub(super) fn refused(self, word: &str) -> Option<String> {
         let refused = !self.keyless && is_keyless(word);
         refused.then(|| {
             let word = word.trim();
             format!(
-                "`{word}` is of a provider that you have not enabled: set `OLLAMA_HOST`, or name the model in your own file \
+                "`{word}` belongs to a provider that is not enabled: set `OLLAMA_HOST`, or name the model in your own file \
                  (`subtend config set --user llm.model {word}`) or with --model"
             )
         })
@@ -60,14 +61,14 @@ pub(crate) enum Chosen {
     Session,
     Agent(String),
     Config(Key, Origin),
-    /// By nothing: the built-in model answers.
-    Nowhere,
+    /// No choice: the built-in model answers.
+    Default,
 }
 
 impl Chosen {
     pub(super) fn by_config(loaded: &Loaded) -> Self {
         let name = match loaded.default_model() {
-            DefaultModel::Unsaid => return Self::Nowhere,
+            DefaultModel::Unsaid => return Self::Default,
             DefaultModel::Model(_) => "model",
             DefaultModel::Pool(_) => "default_pool",
         };
@@ -83,10 +84,11 @@ impl Chosen {
 }
 
 impl ModelSetup {
-    /// Says which model answers in a new session of `agent`, or in the one that the command is about, and who chose it.
+    /// Describes the model that answers in a new session of `agent`, or in the command's session, with the source of the
+    /// choice.
     pub(crate) fn line(&self, agent: Option<&Manifest>) -> String {
         match self.model_and_choice(agent) {
-            (_, Chosen::Nowhere) => {
+            (_, Chosen::Default) => {
                 "no model was named: the built-in rule-based model `offline` answers; name another with --model"
                     .to_owned()
             }
@@ -99,10 +101,10 @@ impl ModelSetup {
 }
 
 impl ModelSetup {
-    /// Returns the server that the first of these models is called at, where it is not the provider's own.
+    /// Returns the server of the first of these models, if it is not the provider's own.
     fn server(&self, model: &str) -> Option<&str> {
         let first = model.strip_prefix("pool:").unwrap_or(model).split(',').next()?;
-        self.servers.of(first).filter(|_| first.contains('/'))
+        self.servers.for_model(first).filter(|_| first.contains('/'))
     }
 }
 
@@ -114,7 +116,7 @@ impl fmt::Display for Chosen {
             Self::Session => f.write_str("the session's own"),
             Self::Agent(file) => f.write_str(file),
             Self::Config(key, origin) => write!(f, "`{key}` in {origin}"),
-            Self::Nowhere => f.write_str("built in"),
+            Self::Default => f.write_str("built in"),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(in crate::cli::work) fn event(session: &str, record: Record) -> Event {
     Event { root: id(ROOT), session: id(session), what: EventKind::Record { seq: Seq(1), record: Arc::new(record) } }
 }
 
-pub(in crate::cli::work) fn born(child: &str, agent: &str) -> Record {
+pub(in crate::cli::work) fn child_spawned(child: &str, agent: &str) -> Record {
     Record::ChildSpawned(Box::new(ChildSpawned {
         dialect: subtend_session::dialect::Dialect::Task,
         inspectable: false,
@@ -37,7 +37,7 @@ pub(in crate::cli::work) fn born(child: &str, agent: &str) -> Record {
     }))
 }
 
-pub(in crate::cli::work) fn ask_record() -> Record {
+pub(in crate::cli::work) fn turn_started() -> Record {
     Record::TurnStarted {
         run: RunNo(1),
         turn: TurnNo(1),
@@ -49,7 +49,7 @@ pub(in crate::cli::work) fn ask_record() -> Record {
     }
 }
 
-pub(in crate::cli::work) fn asks() -> Record {
+pub(in crate::cli::work) fn ask_opened() -> Record {
     let call = CallId { turn: TurnNo(1), ix: 0 };
     Record::AskOpened { call, action: "fs.write".into(), resource: "a".into(), root: id(ROOT), deadline_at: None }
 }
@@ -77,7 +77,7 @@ pub(in crate::cli::work) fn started(ix: u32) -> Record {
     Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
 }
 
-pub(in crate::cli::work) fn waits(ix: u32) -> Record {
+pub(in crate::cli::work) fn blocking_call_started(ix: u32) -> Record {
     let kind = Box::new(CallKind::Child(Mode::Blocking));
     Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
 }
@@ -126,26 +126,26 @@ pub(in crate::cli::work) fn ended(outcome: Outcome) -> Record {
 }
 
 #[tokio::test(start_paused = true)]
-async fn u3_run_that_needs_no_slot_is_never_queued() {
+async fn u3_run_without_slot_is_never_shown_as_queued() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, opened(1)), now);
-    assert_eq!(live.node(id(ROOT)).map(|root| &root.doing), Some(&Doing::Thinking));
+    assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&Activity::Thinking));
     let Record::RunOpened(owned) = opened(2) else { panic!("a run is opened") };
     live.take(&event(ROOT, Record::RunOpened(Box::new(RunOpened { slot: true, ..*owned }))), now);
-    assert_eq!(live.node(id(ROOT)).map(|root| &root.doing), Some(&Doing::Queued));
+    assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&Activity::Queued));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_is_followed_from_birth_to_end() {
+async fn child_is_followed_from_creation_to_end() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    assert_eq!(live.take(&event(ROOT, born(CHILD, "explore")), now), Some((id(CHILD), News::Born)));
-    let doing = |live: &LiveTree| live.node(id(CHILD)).expect("the child").doing.clone();
-    assert_eq!(doing(&live), Doing::Queued);
+    assert_eq!(live.take(&event(ROOT, child_spawned(CHILD, "explore")), now), Some((id(CHILD), News::Created)));
+    let activity = |live: &LiveTree| live.node(id(CHILD)).expect("the child").activity.clone();
+    assert_eq!(activity(&live), Activity::Queued);
 
-    assert_eq!(live.take(&event(CHILD, ask_record()), now), None);
-    assert_eq!(doing(&live), Doing::Thinking);
+    assert_eq!(live.take(&event(CHILD, turn_started()), now), None);
+    assert_eq!(activity(&live), Activity::Thinking);
 
     live.take(&event(CHILD, answered(&[("search", r#"{"pattern":"error"}"#), ("list", "{}")])), now);
     let news = live.take(&event(CHILD, started(0)), now);
@@ -166,14 +166,14 @@ async fn a_child_is_followed_from_birth_to_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_childs_records_that_overtake_its_birth_are_not_lost() {
+async fn records_before_the_creation_of_a_child_are_kept() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(live.take(&event(CHILD, answered(&[])), now), None);
     assert_eq!(live.take(&event(CHILD, ended(Outcome::Lost)), now), None);
-    live.take(&event(ROOT, born(CHILD, "explore")), now);
+    live.take(&event(ROOT, child_spawned(CHILD, "explore")), now);
     let child = live.node(id(CHILD)).expect("the child");
-    assert_eq!((child.turns, &child.doing), (1, &Doing::Ended(Outcome::Lost)));
+    assert_eq!((child.turns, &child.activity), (1, &Activity::Ended(Outcome::Lost)));
     let order: Vec<_> = live.in_order().iter().map(|(id, _)| *id).collect();
     assert_eq!(order, [id(ROOT), id(CHILD)]);
 }

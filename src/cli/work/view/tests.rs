@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use super::super::live::tests::{answered, ask_record, asks, born, ended, event, id, opened, started, waits};
+use super::super::live::tests::{
+    answered, ask_opened, blocking_call_started, child_spawned, ended, event, id, opened, started, turn_started,
+};
 use super::*;
 use subtend_session::outcome::{By, Outcome};
 
@@ -10,12 +12,12 @@ fn child(n: usize) -> String {
     format!("0192f0c2-0000-7abc-8def-0123450000{n:02}")
 }
 
-/// Returns a root with so many children, of which the first `ended` have ended, one a second; the last one searches.
+/// Returns a root with `children`, of which the first `done` have ended, one per second, and the last one searches.
 fn family(children: usize, done: usize, now: Instant) -> LiveTree {
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    live.take(&event(ROOT, ask_record()), now);
+    live.take(&event(ROOT, turn_started()), now);
     for n in 1..=children {
-        live.take(&event(ROOT, born(&child(n), "explore")), now);
+        live.take(&event(ROOT, child_spawned(&child(n), "explore")), now);
     }
     for n in 1..=done {
         let at = now + Duration::from_secs(n as u64);
@@ -55,41 +57,41 @@ async fn u3_waiting_parent_shows_its_working_time() {
     let at = |seconds| now + Duration::from_secs(seconds);
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(drawn(&live, at(9), (24, 100)), ["○ general"]);
-    live.take(&event(ROOT, ask_record()), at(10));
+    live.take(&event(ROOT, turn_started()), at(10));
     live.take(&event(ROOT, answered(&[("task", "{}")])), at(11));
-    live.take(&event(ROOT, born(&child(1), "explore")), at(12));
-    live.take(&event(ROOT, waits(0)), at(12));
-    live.take(&event(&child(1), ask_record()), at(12));
+    live.take(&event(ROOT, child_spawned(&child(1), "explore")), at(12));
+    live.take(&event(ROOT, blocking_call_started(0)), at(12));
+    live.take(&event(&child(1), turn_started()), at(12));
     live.take(&event(&child(1), answered(&[])), at(13));
     let lines = [
         "◌ general           waiting for 1 subagent  turn 1 · 1.2k tokens · 2.0s · 2.4k tokens in all",
         "  ◐ explore 000001  thinking                turn 1 · 1.2k tokens · 3.0s",
     ];
     assert_eq!(drawn(&live, at(15), (24, 100)), lines);
-    // The figures are those of one run.
+    // The numbers are those of the second run.
     live.take(&event(ROOT, ended(Outcome::Completed)), at(16));
     live.take(&event(ROOT, opened(2)), at(20));
-    live.take(&event(ROOT, ask_record()), at(20));
+    live.take(&event(ROOT, turn_started()), at(20));
     let lines = drawn(&live, at(21), (24, 100));
     assert_eq!(lines[0], "◐ general           thinking  turn 0 · 0 tokens · 1.0s");
 }
 
 #[tokio::test(start_paused = true)]
-async fn u2_session_that_asks_has_a_mark_of_its_own() {
+async fn u2_session_that_waits_for_approval_has_its_own_mark() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    live.take(&event(ROOT, ask_record()), now);
+    live.take(&event(ROOT, turn_started()), now);
     live.take(&event(ROOT, answered(&[("write", "{}")])), now);
-    live.take(&event(ROOT, asks()), now);
+    live.take(&event(ROOT, ask_opened()), now);
     let line = drawn(&live, now, (24, 100)).remove(0);
     assert_eq!(line, "◆ general  waits for approval  turn 1 · 1.2k tokens · 0.0s");
-    // The control: a run that is held has that of what was stopped.
+    // Positive control: a cancelled run has another mark.
     live.take(&event(ROOT, ended(Outcome::Cancelled { by: By::Person })), now);
     assert!(drawn(&live, now, (24, 100))[0].starts_with('■'));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_never_outgrows_the_terminal() {
+async fn tree_fits_into_the_terminal() {
     let now = Instant::now();
     let live = family(40, 30, now);
     for size in [(2, 20), (5, 40), (10, 200), (41, 80), (3, 1)] {
@@ -100,7 +102,7 @@ async fn a_tree_never_outgrows_the_terminal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pieces_of_a_cut_line_stay_apart() {
+async fn parts_of_a_truncated_line_stay_separated() {
     let now = Instant::now();
     let live = family(1, 0, now);
     assert_eq!(drawn(&live, now, (24, 40))[0], "◐ general           thinking       tur…");
@@ -125,13 +127,13 @@ async fn active_sessions_come_first_and_the_rest_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_are_plain_lines() {
+async fn news_are_printed_as_plain_lines() {
     let now = Instant::now();
     let mut live = family(1, 0, now);
     let line = |live: &LiveTree, of: &str, what: &News| {
         paint(&news(live.node(id(of)).expect("a session"), what, now + Duration::from_secs(4)), false)
     };
-    assert_eq!(line(&live, &child(1), &News::Born), "  explore 000001  started");
+    assert_eq!(line(&live, &child(1), &News::Created), "  explore 000001  started");
     let tool = News::Tool("search \"error\"".into());
     assert_eq!(line(&live, &child(1), &tool), "  explore 000001  search \"error\"  turn 1");
     let stopped = Outcome::Cancelled { by: By::Person };
