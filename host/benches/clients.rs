@@ -1,8 +1,8 @@
 //! Latencies of a host's clients, in one run.
 //!
-//! `cargo bench -p subtend-host --bench clients` prints the time until an input is accepted, durably, over HTTP (a TCP connection that
-//! stays, with a token) and by the direct API, in turn on one store; and the events that a second brings to 1, 100 and 1,000 subscribers,
-//! with and without a further one that reads nothing. `-- --quick` does a tenth.
+//! `cargo bench -p subtend-host --bench clients` measures on one store the time until an input is durably accepted, over
+//! HTTP (a kept TCP connection with a token) and by the direct API. It also measures the events per second to 1, 100 and
+//! 1,000 subscribers, with and without a further subscriber that does not read. `-- --quick` does a tenth of the work.
 
 #![allow(
     clippy::expect_used,
@@ -46,7 +46,7 @@ async fn serve(host: &Host, dir: &std::path::Path) -> (SocketAddr, String) {
     (address, token)
 }
 
-/// Sends an input on a connection that stays, and reads the receipt.
+/// Sends an input on a kept connection, and reads the receipt.
 async fn post(stream: &mut BufReader<TcpStream>, at: SocketAddr, token: &str, session: &SessionHandle) {
     let body = r#"{"text":"Good morning."}"#;
     let head = format!(
@@ -97,7 +97,7 @@ async fn latency(inputs: usize) {
                 session.send("Good morning.").await.expect("accepted");
             }
             let took = from.elapsed();
-            // The first ones warm up.
+            // The first requests are for warm-up.
             if n >= 20 {
                 if http { over_http.push(took) } else { direct.push(took) }
             }
@@ -112,7 +112,7 @@ async fn latency(inputs: usize) {
     host.ends().cancel();
 }
 
-/// Reads events until `last` runs have ended; returns how many records came.
+/// Reads events until `last` runs have ended, and returns the number of records.
 async fn subscribe(address: SocketAddr, token: String, last: usize, ready: Arc<tokio::sync::Barrier>) -> usize {
     let mut stream = BufReader::new(TcpStream::connect(address).await.expect("connected"));
     let head = format!("GET /v1/events HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\r\n");

@@ -54,13 +54,13 @@ mod waiting;
 mod workers;
 mod worktrees;
 
-/// Header that makes a command take effect once, however often it is sent.
+/// Header by which a repeated command takes effect once.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// The start of the hash of the OpenAPI document: builds of one version may serve other APIs.
+/// Prefix of the hash of the OpenAPI document, by which builds of the same version with different APIs are distinguished.
 pub const FINGERPRINT: &str = include_str!("../assets/api.hash");
 
-/// The document without its paths, which the routes add.
+/// The OpenAPI document; the routes add its paths.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -81,7 +81,7 @@ struct Document;
 /// Returns the resources with their document.
 fn described() -> OpenApiRouter<Host> {
     let mut router = routed();
-    // A response without a description is not valid, and generators of clients refuse it.
+    // OpenAPI requires a description of each response.
     for item in router.get_openapi_mut().paths.paths.values_mut() {
         let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
         for operation in methods.into_iter().flatten() {
@@ -162,7 +162,7 @@ pub fn document() -> Result<String, serde_json::Error> {
     described().get_openapi().to_pretty_json()
 }
 
-/// The resources and their document: large, and the same for every host.
+/// The resources and their document, built once because they are large and equal for all hosts.
 static RESOURCES: LazyLock<(Router<Host>, OpenApiDocument)> = LazyLock::new(|| described().split_for_parts());
 
 /// Builds the router of `host`.
@@ -184,7 +184,7 @@ pub(crate) fn router(host: &Host) -> Router {
         .with_state(host.clone())
 }
 
-/// Fails the body of a request that has not arrived completely within `time`.
+/// Limits the time in which the body of a request must arrive.
 fn within(request: Request, time: Duration) -> Request {
     request.map(|body| {
         let ends = Instant::now() + time;
@@ -212,7 +212,7 @@ fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> axum::response::Respo
     axum::response::IntoResponse::into_response(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail))
 }
 
-/// A body of JSON; a [`Problem`] where it is malformed.
+/// Extractor of a JSON body; a malformed body is a [`Problem`].
 struct Body<T>(T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
@@ -226,16 +226,16 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => return Err(too_large(error.body_text())),
             Err(error) => return Err(Problem::malformed(error.body_text())),
         };
-        // Parsed JSON takes seventy times the bytes of its text, so the bounds of a session would apply too late.
-        if ValueCount::default().add(&bytes) > BODY_VALUES {
+        // Parsed JSON may take seventy times the size of its text, so the limits of a session would apply too late.
+        if ValueCount::default().add(&bytes) > MAX_BODY_VALUES {
             return Err(too_large(format!(
-                "the body has more than {BODY_VALUES} JSON values: send less in one request"
+                "the body has more than {MAX_BODY_VALUES} JSON values: send less in one request"
             )));
         }
-        if nesting(&bytes) > BODY_NESTING {
+        if nesting(&bytes) > MAX_BODY_NESTING {
             return Err(Problem::invalid(
                 "invalid_body",
-                format!("the body nests more than {BODY_NESTING} arrays and objects: nest less"),
+                format!("the body nests more than {MAX_BODY_NESTING} arrays and objects: nest less"),
             ));
         }
         let request = Request::from_parts(parts, body::Body::from(bytes));
@@ -250,14 +250,14 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// Most JSON values of a body. The largest metadata of a session, with 64 KiB, has fewer.
-const BODY_VALUES: usize = 50_000;
+/// Maximum number of JSON values in a body. Metadata of a session, limited to 64 KiB, has fewer.
+const MAX_BODY_VALUES: usize = 50_000;
 
-/// Arrays and objects of a body that are within each other at most. Readers of JSON take 128, and answers have what was sent within
-/// lists of their own.
-const BODY_NESTING: usize = 100;
+/// Maximum nesting of arrays and objects in a body. JSON parsers accept 128, and responses wrap the sent values in
+/// further levels.
+const MAX_BODY_NESTING: usize = 100;
 
-/// Returns how many arrays and objects of a JSON text are within each other.
+/// Returns the maximum nesting of arrays and objects in a JSON text.
 fn nesting(json: &[u8]) -> usize {
     let (mut depth, mut most, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
     for byte in json {
@@ -276,7 +276,7 @@ fn nesting(json: &[u8]) -> usize {
     most
 }
 
-/// The query of a request; a [`Problem`] where it cannot be read.
+/// Extractor of the query; an invalid query is a [`Problem`].
 struct Query<T>(T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
@@ -288,7 +288,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// Parameters of the path; a [`Problem`] where one cannot be read.
+/// Extractor of path parameters; an invalid parameter is a [`Problem`].
 struct Path<T>(T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -300,18 +300,18 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
-/// The last record that a client has. If the session has a later record of the same command, the command took effect: a repeated
-/// request changes nothing.
+/// The last record that a client has. If the session has a later record of the same command, the command already took
+/// effect, and a repetition does not change anything.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Since {
-    /// The last record of the session that the client has. Sent again with it, the command has no second effect.
+    /// The last record of the session that the client has. If the command is repeated with it, it takes effect once.
     after: Option<u64>,
 }
 
 impl Since {
-    /// Returns the result of `did` for the first record of the command since then.
+    /// Returns the result of `did` for the first later record of the command.
     async fn done<T>(
         self,
         host: &Host,
@@ -321,7 +321,7 @@ impl Since {
         let Some(after) = self.after else { return Ok(None) };
         host.settled().await?;
         let records = host.runtime().journal().records_from(session, Seq(after).next(), usize::MAX);
-        // As the command itself would say it.
+        // The same error as that of the command itself.
         let records = records.map_err(|error| match error {
             ReadError::Damaged { .. } | ReadError::Newer { .. } => Stopped::Unreadable(error.to_string()).into(),
             ReadError::NoSuchSession(_) | ReadError::Engine(_) | ReadError::Closed => Problem::from(error),
@@ -330,7 +330,7 @@ impl Since {
     }
 }
 
-/// Rejects an idempotency key, since this resource does not store keys.
+/// Extractor that rejects an idempotency key, for resources that do not store keys.
 struct NoKey;
 
 impl<S: Send + Sync> FromRequestParts<S> for NoKey {
@@ -347,7 +347,7 @@ impl<S: Send + Sync> FromRequestParts<S> for NoKey {
     }
 }
 
-/// The idempotency key of a request, if it has one.
+/// Extractor of the optional idempotency key.
 struct IdempotencyKey(Option<String>);
 
 impl FromRequestParts<Host> for IdempotencyKey {

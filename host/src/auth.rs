@@ -1,8 +1,9 @@
 //! Authentication: tokens with scopes, login links for browsers, and checks of the Host and Origin headers.
 //!
-//! A request over the Unix socket comes from its owner, as the operating system reports, and may do everything. A request
-//! over TCP carries a token or the cookie of a login. Other pages of a browser are kept out by three checks: the Host header names
-//! this host (DNS rebinding), an Origin header is this host's own (cross-site requests), and the cookie is `SameSite=Strict`.
+//! A request over the Unix socket comes from its owner, as the operating system reports, and has all rights. A request
+//! over TCP needs a token or the cookie of a login. Three checks refuse requests of other web pages: the Host header must
+//! name this host (DNS rebinding), an Origin header must be this host's own (cross-site requests), and the cookie is
+//! `SameSite=Strict`.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -48,12 +49,12 @@ pub struct Guard {
 
 #[derive(Debug)]
 struct Inner {
-    /// Values of the Host header that name this host, in lower case.
+    /// Allowed values of the Host header, in lower case.
     hosts: HashSet<String>,
     tokens: TokenFile,
     logins: Logins,
     bodies: BodyBudget,
-    /// With which other nodes sign what they forward.
+    /// Key with which other nodes sign forwarded requests.
     key: Option<NodeKey>,
 }
 
@@ -64,7 +65,8 @@ pub(crate) enum Sender {
     Login,
 }
 
-/// Returns what a request that passed [`Guard`] may do; `None` for one that came by another way, such as a Unix socket.
+/// Returns the rights of a request that passed [`Guard`]; `None` for a request without these checks, such as one over the
+/// Unix socket.
 pub fn grant_of(request: &Request) -> Option<TokenGrant> {
     request.extensions().get().map(|sender| match sender {
         Sender::Token(grant) => grant.clone(),
@@ -73,12 +75,12 @@ pub fn grant_of(request: &Request) -> Option<TokenGrant> {
 }
 
 impl Guard {
-    /// Checks requests to `address`, which may also name the host by one of `names`.
+    /// Creates the checks for requests to `address`; `names` are additional allowed host names.
     pub fn new(address: SocketAddr, names: impl IntoIterator<Item = String>, tokens: TokenFile) -> Self {
         Self::of_node(address, names, tokens, None)
     }
 
-    /// As [`Guard::new`], and takes requests that other nodes checked and signed with `key`, with the scope that they found.
+    /// As [`Guard::new`], but also accepts requests that other nodes checked and signed with `key`, with the signed rights.
     pub fn of_node(
         address: SocketAddr,
         names: impl IntoIterator<Item = String>,
@@ -94,12 +96,12 @@ impl Guard {
         Self { inner: Arc::new(Inner { hosts, tokens, logins: Logins::default(), bodies: BodyBudget::default(), key }) }
     }
 
-    /// Login links that browsers open.
+    /// Returns the login links and logins.
     pub fn logins(&self) -> &Logins {
         &self.inner.logins
     }
 
-    /// Adds the checks to `router`, and the resource that login links name.
+    /// Adds the checks and the resource for login links to `router`.
     pub fn protect(&self, router: Router) -> Router {
         let login = Router::new()
             .route("/login", get(login).head(api::no_such_method).fallback(api::no_such_method))
@@ -115,7 +117,7 @@ impl Guard {
         self.inner.hosts.contains(&host.to_ascii_lowercase())
     }
 
-    /// Refuses a request that is for another host, or that another page of a browser sent.
+    /// Refuses requests for another host, and requests of other web pages.
     fn place(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let named = single(headers, &header::HOST)?.or_else(|| uri.authority().map(|host| host.as_str()));
         if !named.is_some_and(|host| self.knows(host)) {
@@ -140,7 +142,7 @@ impl Guard {
     fn sender(&self, headers: &HeaderMap) -> Result<(Sender, Credential), Problem> {
         if let Some(authorization) = single(headers, &header::AUTHORIZATION)? {
             let token = authorization.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            // Before the file is read: a change meanwhile is a later version.
+            // Taken before the file is read, so that a concurrent change is noticed later.
             let version = self.inner.tokens.version();
             let found = token.and_then(|(_, token)| {
                 let hash = blake3::hash(token.trim().as_bytes());
@@ -151,7 +153,7 @@ impl Guard {
         }
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
         let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        // Another server under the same name can set a cookie of this name too.
+        // Another server with the same host name may set a cookie of this name, so all values are tried.
         let logins = pairs.filter(|(name, _)| *name == COOKIE).map(|(_, login)| blake3::hash(login.as_bytes()));
         let open = logins.into_iter().find(|login| self.inner.logins.is_open_hash(login));
         open.map(|login| (Sender::Login, Credential::Login(login))).ok_or_else(unauthorized)
@@ -167,7 +169,7 @@ impl Guard {
                 let detail = format!("the token may {scope}, and this needs {needed}: use a token of that scope");
                 Err(Problem::new(StatusCode::FORBIDDEN, "scope_too_small", detail))
             }
-            // A browser sends the cookie by itself: what changes something must say that it comes from this host's page.
+            // A browser adds the cookie automatically, so changing requests must have an Origin of this host's page.
             Sender::Login if needed != TokenScope::Read && !is_view && !headers.contains_key(header::ORIGIN) => {
                 Err(cross_origin())
             }
@@ -176,7 +178,7 @@ impl Guard {
     }
 }
 
-/// Returns the one value of a header; a header that is sent twice or is not text is refused.
+/// Returns the value of a header; refuses a header that is repeated or not text.
 fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option<&'a str>, Problem> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -233,7 +235,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
     }
 }
 
-/// Answers a request for as long as its sender may send it.
+/// Answers a request while the access of its sender is valid.
 async fn admitted(access: Arc<Access>, sender: Sender, mut request: Request, next: Next) -> Response {
     let (reads, headers) = (request.method().is_safe(), request.headers().clone());
     request.extensions_mut().insert(sender);
@@ -243,7 +245,7 @@ async fn admitted(access: Arc<Access>, sender: Sender, mut request: Request, nex
         response = next.run(request) => response,
         () = access.ended() => return refused(&headers, unauthorized()),
     };
-    // A command that took effect is answered, also when its token was revoked meanwhile.
+    // A command that took effect is answered even if its token was revoked meanwhile.
     if reads && !access.lasts() {
         return refused(&headers, unauthorized());
     }
@@ -260,7 +262,7 @@ fn refused(headers: &HeaderMap, problem: Problem) -> Response {
     response
 }
 
-/// Headers that keep a browser from doing more with a response than showing it.
+/// Adds headers that restrict the use of responses in browsers.
 async fn harden(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -271,7 +273,7 @@ async fn harden(request: Request, next: Next) -> Response {
              form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
         ),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // With `no-referrer` a browser sends the forms of this page with `Origin: null`.
+        // With `no-referrer`, browsers would send forms of this page with `Origin: null`.
         (header::REFERRER_POLICY, "same-origin"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::CACHE_CONTROL, "no-store"),
@@ -281,7 +283,7 @@ async fn harden(request: Request, next: Next) -> Response {
     response
 }
 
-/// Opens a login by the code of a link: once, and for some minutes after it was made.
+/// Opens a login by the code of a link, which is valid once and for some minutes.
 async fn login(State(guard): State<Guard>, uri: Uri) -> Response {
     let code = uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("code=")));
     let Some(login) = code.and_then(|code| guard.inner.logins.redeem(code)) else {

@@ -1,17 +1,17 @@
-//! Bugs of the host that drills and the simulator must notice. A build without the feature has no such bug.
+//! Injectable bugs of the host, which drills and the simulator must detect. They exist only with the feature `sabotage`.
 
-/// A bug of the host.
+/// An injectable bug of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// An event stream begins again from the first event, whatever its client has.
+    /// Event streams always start at the first event.
     NoResume,
     /// Idempotency keys are ignored.
     NoKey,
-    /// A completion counts by any lease that the call had.
+    /// A completion with an expired lease is accepted.
     OldLease,
 }
 
-/// The bug of a host, if any.
+/// The injected bug of a host, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flawed {
     #[cfg(feature = "sabotage")]
@@ -19,13 +19,13 @@ pub struct Flawed {
 }
 
 impl Flawed {
-    /// Puts a bug in.
+    /// Injects a bug.
     #[cfg(feature = "sabotage")]
     pub fn with(flaw: Flaw) -> Self {
         Self { flaw: Some(flaw) }
     }
 
-    /// Returns the bug named by comma-separated `text`: `no-resume`, `no-key` or `old-lease`. Other words are ignored.
+    /// Injects the bug named in a comma-separated list: `no-resume`, `no-key` or `old-lease`. Other words are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {
         let flaw = text.split(',').find_map(|word| match word.trim() {
@@ -37,7 +37,7 @@ impl Flawed {
         Self { flaw }
     }
 
-    /// Without the feature there is no bug.
+    /// Injects nothing: this build lacks the feature `sabotage`.
     #[cfg(not(feature = "sabotage"))]
     pub fn named(_words: &str) -> Self {
         Self::default()

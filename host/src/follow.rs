@@ -1,4 +1,5 @@
-//! Events of a tree or of a whole store, in the order of the journal: each durable one once, also over restarts of the host.
+//! Events of a tree or of the whole store in the order of the journal: each durable event once, also across restarts of
+//! the host.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -10,25 +11,25 @@ use subtend_journal::{Journal, Poisoned, ReadError};
 use subtend_session::ids::{AttemptNo, Lsn, SessionId, TurnNo};
 use subtend_session::record::Record;
 
-/// Frames that are read at a time, so that other tasks of the thread run in between.
-const FRAMES: u64 = 256;
+/// Number of frames read at a time, so that other tasks can run in between.
+const FRAMES_PER_READ: u64 = 256;
 
-/// The position of a record in the store's one order: its frame, and its number within the frame.
+/// The position of a record in the log: its frame, and its number within the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     frame: Lsn,
-    /// Records of the frame up to here; `u32::MAX` for all.
+    /// Number of records of the frame before this position; `u32::MAX` for all.
     records: u32,
 }
 
 impl Cursor {
-    /// Returns the place after all records of a frame and of those before it.
+    /// Returns the position after all records of a frame.
     pub fn end_of(frame: Lsn) -> Self {
         Self { frame, records: u32::MAX }
     }
 }
 
-/// Written `FRAME.RECORDS`, or `FRAME` after all records of the frame.
+/// Formats as `FRAME.RECORDS`, or as `FRAME` after all records of the frame.
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.records {
@@ -38,7 +39,7 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// Why a text is not a cursor.
+/// The error for an invalid cursor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cursor {0:?}: give the id of an event as it is, such as 1234 or 1234.2")]
 pub struct BadCursor(String);
@@ -56,38 +57,38 @@ impl FromStr for Cursor {
     }
 }
 
-/// An event, and the cursor after it where it is durable.
+/// An event, with the cursor after it if it is durable.
 #[derive(Clone, Debug)]
 pub enum Followed {
-    /// An event: a record with its cursor; the piece of an answer or a line of progress without one.
+    /// A record with its cursor, or a part of an answer or a progress line without one.
     Event(Option<Cursor>, Event),
-    /// The reader was too slow and missed this many pieces of answers and lines of progress, but no record.
+    /// The reader was too slow and missed this many parts of answers and progress lines, but no records.
     Missed(u64),
 }
 
-/// Why a stream of events ends early.
+/// The error that ends a stream of events.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
     /// The journal cannot be read.
     #[error("the events cannot be read: {0}")]
     Read(#[from] ReadError),
-    /// The journal failed: nothing becomes durable any more.
+    /// The journal failed, so no further records become durable.
     #[error("the store failed: {0}")]
     Poisoned(#[from] Poisoned),
 }
 
 /// The events of one tree, or of all.
 ///
-/// Records are read from the journal by their place in it, so that a reader that falls behind or connects again misses none. Pieces
-/// of answers come live; none comes after the end of its attempt.
+/// Records are read from the journal by position, so that a slow or reconnected reader misses none. Parts of answers are
+/// live events; none is returned after the end of its attempt.
 pub struct TreeEvents {
     root: Option<SessionId>,
     at: Cursor,
     live: Subscription,
     ready: VecDeque<Followed>,
-    /// The last attempt of each session whose end was given.
+    /// Last ended attempt of each session.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
-    /// Roots of sessions seen since this was last up to date; `None` for those of other trees.
+    /// Cache of roots of sessions while catching up; `None` for sessions of other trees.
     roots: HashMap<SessionId, Option<SessionId>>,
     behind: bool,
 }
@@ -104,7 +105,7 @@ impl TreeEvents {
         Self {
             root,
             at: after,
-            // Before the journal is read: later events wake this stream.
+            // Subscribe before reading the journal, so that later events wake this stream.
             live: runtime.subscribe(root),
             ready: VecDeque::new(),
             over: HashMap::new(),
@@ -113,19 +114,20 @@ impl TreeEvents {
         }
     }
 
-    /// Returns the next event of `runtime`, the one it was made with; `None` when that is shut down and everything was given.
+    /// Returns the next event of `runtime`, which must be the one of [`TreeEvents::new`]; `None` after the last event of a
+    /// runtime that is shut down.
     ///
     /// # Errors
     /// [`FollowError`].
     ///
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
+    /// No event is lost when the future is dropped.
     pub async fn next(&mut self, runtime: &Runtime) -> Result<Option<Followed>, FollowError> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
                 return Ok(Some(ready));
             }
-            // A client may be idle for long, and there may be many.
+            // Free the memory: there may be many idle clients.
             self.ready = VecDeque::new();
             if self.behind {
                 self.read(runtime)?;
@@ -135,7 +137,7 @@ impl TreeEvents {
             match self.live.next().await {
                 Some(Next::Event(event)) => self.apply(event),
                 Some(Next::Missed(events)) => {
-                    // Subscribed again, so that a text whose pieces were missed arrives complete.
+                    // Subscribe again to receive the full text of the answer in progress.
                     self.live = runtime.subscribe(self.root);
                     self.behind = true;
                     return Ok(Some(Followed::Missed(events)));
@@ -152,7 +154,7 @@ impl TreeEvents {
 
     fn apply(&mut self, event: Event) {
         match &event.what {
-            // Its frame is durable: it is read in its order, with all before it.
+            // The record is durable, and is read from the journal in order.
             EventKind::Record { .. } => self.behind = true,
             EventKind::Delta { turn, attempt, .. } if Some(&(*turn, *attempt)) <= self.over.get(&event.session) => {}
             EventKind::Delta { .. } | EventKind::Progress { .. } => self.ready.push_back(Followed::Event(None, event)),
@@ -160,13 +162,13 @@ impl TreeEvents {
         }
     }
 
-    /// Reads frames up to the last durable one, a bounded number at a time.
+    /// Reads the next frames, at most [`FRAMES_PER_READ`] and up to the last durable one.
     fn read(&mut self, runtime: &Runtime) -> Result<(), FollowError> {
         let journal = runtime.journal();
         let last = journal.durable();
         let mut frame =
             if self.at.records == u32::MAX { Lsn(self.at.frame.0.saturating_add(1)) } else { self.at.frame };
-        let until = Lsn(frame.0.saturating_add(FRAMES)).min(last);
+        let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
         while frame <= until {
             if let Some((session, records)) = journal.frame_at(frame)? {
                 self.frame(journal, frame, session, records)?;
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursor_reads_what_it_writes() {
+    fn formatted_cursor_parses_back() {
         for text in ["0", "17", "17.2"] {
             assert_eq!(text.parse::<Cursor>().expect("a cursor").to_string(), text);
         }
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn cursor_refuses_other_text() {
+    fn invalid_cursor_is_refused() {
         for text in ["", "x", "1.", "1.x", "-1", "1.2.3"] {
             assert_eq!(text.parse::<Cursor>(), Err(BadCursor(text.to_owned())));
         }

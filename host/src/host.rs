@@ -1,4 +1,4 @@
-//! The host: a runtime with what all requests share.
+//! The host: a runtime with the shared state of all requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use crate::settings::Settings;
 use crate::slash::CommandFiles;
 use crate::workers::Workers;
 
-/// Bounds of a host.
+/// Options of a host.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// Whether calls that need an approval wait for a client to give it; otherwise they are denied at once.
+    /// True if calls that need an approval wait for a client; otherwise they are denied at once.
     pub approvals: bool,
-    /// Bytes of a request body.
+    /// Maximum size of a request body in bytes.
     pub body_bytes: usize,
-    /// Time for a whole request body.
+    /// Time limit for receiving a request body.
     pub body_time: Duration,
-    /// Time between two heartbeats of an idle event stream.
+    /// Interval of heartbeats of an idle event stream.
     pub heartbeat: Duration,
     /// Defaults for opened sessions: agent, model, servers.
     pub open: OpenOptions,
-    /// The directory whose sessions are opened in the runtime's own environment, by its absolute path. Sessions of others are opened
-    /// in theirs ([`OpenOptions::workspace`]).
+    /// Absolute path of the directory of the runtime's own environment. Sessions of other directories get their own
+    /// ([`OpenOptions::workspace`]).
     pub home: Option<String>,
-    /// Where options of tools are kept that the page edits.
+    /// Storage of tool options that the page edits.
     pub settings: Option<Arc<dyn Settings>>,
-    /// Where slash commands are found, for inputs that ask for them by `expand`. Without it they are texts.
+    /// Source of slash commands for inputs with `expand`. Without it, they are sent as text.
     pub commands: Option<Arc<dyn CommandFiles>>,
-    /// The remote tools of the runtime: those that its registry got by [`Workers::tools`].
+    /// Remote tools of the runtime, registered by [`Workers::tools`].
     pub workers: Workers,
-    /// A bug that drills and the simulator must notice.
+    /// Injected bug that drills and the simulator must detect.
     pub flawed: Flawed,
 }
 
@@ -80,22 +80,23 @@ pub struct Host {
 
 struct Inner {
     runtime: Arc<Runtime>,
-    /// Someone can approve while the host serves: a client may attach at any time.
+    /// Attached while the host serves, because a client that can approve may connect at any time.
     _approver: Option<Approver>,
     options: HostOptions,
     metrics: Metrics,
-    /// Held while a keyed command searches for the session that it made before, and makes it.
+    /// Held while a command with a key looks up its session and creates it.
     keyed: Mutex<Option<SessionsByKey>>,
-    /// Fires when the host ends, so that event streams end too.
+    /// Fires when the host ends, and ends event streams.
     ends: CancellationToken,
-    /// Dropped last: when it fires, no request holds the runtime.
+    /// Dropped last. When it fires, no request holds the runtime.
     released: Released,
 }
 
-/// Sessions that keyed commands made, by the part of their id that comes from the key. Read from the store when it is first needed.
+/// Sessions created by commands with a key, by the half of their id that comes from the key. Loaded from the store at the
+/// first use.
 type SessionsByKey = HashMap<u64, SessionId>;
 
-/// The session that a keyed command makes. No other keyed command makes one meanwhile.
+/// The session that a command with a key creates. Holds the lock against other commands with a key.
 pub(crate) struct Named<'a> {
     pub(crate) id: SessionId,
     _alone: MutexGuard<'a, Option<SessionsByKey>>,
@@ -117,7 +118,7 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// Takes a runtime that has started. Called within tokio: a task counts what becomes durable until the host ends.
+    /// Creates a host of a started runtime. Must be called within tokio: a task counts durable events until the host ends.
     pub fn new(runtime: Runtime, options: HostOptions) -> Self {
         let approver = options.approvals.then(|| runtime.approver());
         let (metrics, ends) = (Metrics::new(), CancellationToken::new());
@@ -129,7 +130,7 @@ impl Host {
         host
     }
 
-    /// Returns the API and its documents, without a check of who sends a request: [`crate::auth::Guard::protect`] adds that.
+    /// Returns the API without checks of the sender, which [`crate::auth::Guard::protect`] adds.
     pub fn router(&self) -> Router {
         api::router(self)
     }
@@ -147,11 +148,11 @@ impl Host {
         &self.inner.options.workers
     }
 
-    /// Names the session that `command` makes with an idempotency key: the same one whenever it is sent again, also after a restart.
-    /// Keys are those of one kind of command, `of`.
+    /// Returns the session that `command` creates with an idempotency key: the same one for each repetition, also after a
+    /// restart. Keys are separate for each kind of command, `of`.
     ///
     /// # Errors
-    /// [`Problem`] `idempotency_key_reused` where the key made a session by another command.
+    /// [`Problem`] `idempotency_key_reused` if another command created a session with the key.
     pub(crate) async fn named(&self, of: &str, key: &str, command: &impl Serialize) -> Result<Named<'_>, Problem> {
         let command = serde_json::to_vec(command).map_err(|error| Problem::internal("internal", error.to_string()))?;
         let (id, place) = id_of(of, key, &command);
@@ -166,7 +167,7 @@ impl Host {
             }
         };
         let before = made.insert(place, id).filter(|before| *before != id);
-        // A command that failed made nothing: its key is free.
+        // If the earlier command failed, it created nothing, and the key can be reused.
         if let Some(before) = before {
             let is_made = journal.head(before).map(|head| head.is_some());
             if !matches!(is_made, Ok(false)) {
@@ -177,7 +178,7 @@ impl Host {
         Ok(Named { id, _alone: alone })
     }
 
-    /// Waits until no other command that may be sent again is carried out, so that the second finds what the first did.
+    /// Locks out other repeatable commands, so that a repetition sees the result of the first request.
     pub(crate) async fn alone(&self) -> MutexGuard<'_, impl Sized> {
         self.inner.keyed.lock().await
     }
@@ -191,10 +192,10 @@ impl Host {
         &self.inner.ends
     }
 
-    /// Returns the session that a client calls `name`: an id, the start of one, a short name, `task_…`, or a path.
+    /// Finds a session by `name`: an id, the start of one, a short name, `task_…`, or a path.
     ///
     /// # Errors
-    /// [`Problem`] `session_not_found`, `session_deleted`, `ambiguous_session`, or why the journal cannot be read.
+    /// [`Problem`] `session_not_found`, `session_deleted`, `ambiguous_session`, or an error of the journal.
     pub async fn session(&self, name: &str) -> Result<SessionHandle, Problem> {
         let found = self.runtime().find(name).await?;
         let handle = found.ok_or_else(|| Problem::no_session(name))?;
@@ -205,10 +206,10 @@ impl Host {
         }
     }
 
-    /// Opens a session, or returns the one that was opened with the same id, and whether it is new. It is durable when it is returned.
+    /// Opens a session, or finds the one with the same id, and returns whether it is new. It is durable on return.
     ///
     /// # Errors
-    /// [`Problem`], as [`Runtime::open`] refuses it.
+    /// [`Problem`], for the errors of [`Runtime::open`].
     pub async fn open(&self, options: OpenOptions) -> Result<(SessionHandle, bool), Problem> {
         let known = match options.id {
             Some(id) => self.runtime().journal().head(id)?.is_some(),
@@ -219,14 +220,14 @@ impl Host {
         Ok((handle, !known))
     }
 
-    /// Waits until all that was appended is durable.
+    /// Waits until all appended records are durable.
     pub(crate) async fn settled(&self) -> Result<(), Problem> {
         let failed = |poisoned: Poisoned| Problem::from(AppendError::Poisoned(poisoned));
         self.runtime().journal().settled().await.map_err(failed)
     }
 
-    /// Ends event streams, then the runtime as [`Runtime::shutdown`] does. `None` where a request still holds the host after
-    /// `grace`: then the runtime is dropped with it.
+    /// Ends event streams, then shuts the runtime down. Returns `None` if a request still holds the host after `grace`; then
+    /// the runtime is dropped with that request.
     pub async fn shutdown(self, grace: Duration) -> Option<ShutdownReport> {
         self.inner.ends.cancel();
         let (runtime, released) = (Arc::clone(&self.inner.runtime), self.inner.released.0.clone());
@@ -237,7 +238,7 @@ impl Host {
     }
 }
 
-/// Returns the id of the session that `command` makes with `key`, and its first half, which comes from the key alone.
+/// Returns the id of the session that `command` creates with `key`, and its first half, which depends on the key only.
 fn id_of(of: &str, key: &str, command: &[u8]) -> (SessionId, u64) {
     let mut hasher = blake3::Hasher::new_derive_key("subtend host: session of an idempotency key");
     for part in [of, key] {

@@ -1,22 +1,22 @@
-//! The host of subtend: one process that owns a store, and the HTTP API that every client of it speaks.
+//! The host of subtend: the process that owns a store, and its HTTP API.
 //!
-//! A [`Host`] holds a runtime for as long as it serves. Clients attach and leave as they like: a client that leaves stops
-//! nothing. The command speaks the same API over a Unix socket that a browser speaks over TCP.
+//! A [`Host`] holds a runtime while it serves. Clients may attach and leave at any time; runs continue without them. The
+//! command uses the same API over a Unix socket as a browser over TCP.
 //!
-//! | part | what |
+//! | part | content |
 //! |---|---|
 //! | [`api`] | the resources below `/v1`, and the OpenAPI document of them |
-//! | [`auth`] | who may send a request: tokens with scopes, login links, the Host and Origin headers |
-//! | [`flaw`] | bugs that drills and the simulator must notice |
+//! | [`auth`] | authentication: tokens with scopes, login links, the Host and Origin headers |
+//! | [`flaw`] | injectable bugs that drills and the simulator must detect |
 //! | [`follow`] | the events of a tree, by LSN: each durable event once and in order |
-//! | [`Local`] | requests of the process that hosts, without a socket |
+//! | [`Local`] | requests of the hosting process, without a socket |
 //! | [`listen`] | accepting connections on TCP and on a Unix socket, within bounds |
 //! | `page` | the HTML page below `/`: views rendered from the runtime, followed over server-sent events |
-//! | [`problem`] | refusals: RFC 9457 with a stable code |
-//! | [`slash`] | slash commands of sessions, as an embedder finds them |
-//! | [`socket_path`] | connecting to a socket whose path is longer than its address may be |
+//! | [`problem`] | errors: RFC 9457 problems with a stable code |
+//! | [`slash`] | slash commands of sessions, supplied by the embedder |
+//! | [`socket_path`] | sockets whose path is longer than the address limit |
 //! | [`workers`] | remote tools, whose calls other processes answer under a lease |
-//! | [`settings`] | options of tools, as an embedder keeps them for the page |
+//! | [`settings`] | tool options for the page, stored by the embedder |
 
 pub mod api;
 pub mod auth;

@@ -1,4 +1,4 @@
-//! Accepting connections, within bounds of number, time and size.
+//! Accepts connections, within bounds of number, time and size.
 
 use std::io;
 use std::sync::Arc;
@@ -20,28 +20,28 @@ use crate::socket_path::SocketPath;
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections that are served at a time; further ones wait to be accepted.
+    /// Maximum number of concurrent connections; further ones wait to be accepted.
     pub connections: usize,
-    /// Time for the head of a request; a connection that sends none is closed.
+    /// Time limit for the head of a request; then the connection is closed.
     pub head_time: Duration,
-    /// Bytes of the head of a request.
+    /// Maximum size of the head of a request in bytes.
     pub head_bytes: usize,
-    /// Header lines of a request.
+    /// Maximum number of header lines of a request.
     pub headers: usize,
-    /// Time after which the connection of a client over TCP that reads nothing is closed. On Linux only.
+    /// Time after which a TCP connection whose client does not read is closed; on Linux only.
     pub stall_time: Duration,
-    /// Time for the request in flight when the host ends.
+    /// Time limit for the request in flight when the host ends.
     pub end_time: Duration,
 }
 
-/// Connections at most, where the process may open enough files.
-const CONNECTIONS: usize = 4_096;
+/// Maximum number of connections if the process may open enough files.
+const MAX_CONNECTIONS: usize = 4_096;
 
-/// Connections for a process that may open so many files: a quarter, so that clients without a token leave the rest to sessions, to the
-/// store and to the other socket.
+/// Returns the maximum number of connections for a limit of open files: a quarter, so that connections cannot use up the
+/// files of sessions, the store and the other socket.
 fn connections(files: Option<u64>) -> usize {
-    let room = files.and_then(|files| usize::try_from(files / 4).ok()).unwrap_or(CONNECTIONS);
-    room.clamp(1, CONNECTIONS)
+    let room = files.and_then(|files| usize::try_from(files / 4).ok()).unwrap_or(MAX_CONNECTIONS);
+    room.clamp(1, MAX_CONNECTIONS)
 }
 
 #[cfg(unix)]
@@ -67,15 +67,15 @@ impl Default for Bounds {
     }
 }
 
-/// A socket that connections come from.
+/// A listening socket.
 trait Accept: Send {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Returns the next connection; `None` where it was refused.
+    /// Returns the next connection; `None` if it was refused.
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Stream>>> + Send;
 }
 
-/// A TCP socket, and how long its clients may read nothing.
+/// A TCP socket, and the time for which its clients may stop reading.
 struct Tcp(TcpListener, Duration);
 
 impl Accept for Tcp {
@@ -83,7 +83,7 @@ impl Accept for Tcp {
 
     async fn accept(&self) -> io::Result<Option<TcpStream>> {
         let (stream, _) = self.0.accept().await?;
-        // The kernel measures the time: a timer for each connection would cost memory.
+        // The kernel enforces the time limit; a timer for each connection would cost memory.
         #[cfg(target_os = "linux")]
         {
             let ms = u32::try_from(self.1.as_millis()).unwrap_or(u32::MAX);
@@ -93,7 +93,7 @@ impl Accept for Tcp {
     }
 }
 
-/// A Unix socket, and the user who may connect.
+/// A Unix socket, and the user id that may connect.
 #[cfg(unix)]
 struct Owned(tokio::net::UnixListener, u32);
 
@@ -112,19 +112,19 @@ impl Accept for Owned {
     }
 }
 
-/// Serves `router` on a TCP socket until `ends` fires; returns when every connection is closed.
+/// Serves `router` on a TCP socket until `ends` fires, and returns when all connections are closed.
 ///
 /// # Errors
-/// When the socket fails for good.
+/// When the socket fails permanently.
 pub async fn tcp(listener: TcpListener, router: Router, bounds: Bounds, ends: CancellationToken) -> io::Result<()> {
     serve(Tcp(listener, bounds.stall_time), router, bounds, ends).await
 }
 
-/// Serves `router` on a Unix socket until `ends` fires; returns when every connection is closed. A connection of another user than
-/// the one of this process (or root) is closed.
+/// Serves `router` on a Unix socket until `ends` fires, and returns when all connections are closed. Connections of users
+/// other than this process's user and root are closed.
 ///
 /// # Errors
-/// When the socket fails for good.
+/// When the socket fails permanently.
 #[cfg(unix)]
 pub async fn unix(
     listener: tokio::net::UnixListener,
@@ -136,8 +136,8 @@ pub async fn unix(
     serve(Owned(listener, own), router, bounds, ends).await
 }
 
-/// Opens a Unix socket at `path`, which may be longer than the address of a socket, that only its owner may use. A socket that a
-/// former process left there is removed.
+/// Opens a Unix socket at `path`, which may exceed the limit of socket addresses. Only its owner can use it. A leftover
+/// socket of an earlier process is removed.
 ///
 /// # Errors
 /// When the socket cannot be opened.
@@ -145,7 +145,7 @@ pub async fn unix(
 pub fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListener> {
     use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
     match std::fs::symlink_metadata(path) {
-        // The process that holds the store's lock is its only host: what exists here is left over.
+        // This process holds the lock of the store, so an existing socket is a leftover.
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
         Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket is in the way")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -177,7 +177,7 @@ async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: Can
             Ok((None, _)) => {}
             Err(error) if passes(&error) => {
                 tracing::warn!(%error, "a connection was not accepted");
-                // Too many open files: a moment later others are closed.
+                // For example too many open files: retry when other files may be closed.
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             Err(error) => return Err(error),
@@ -188,10 +188,10 @@ async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: Can
     Ok(())
 }
 
-/// Returns whether another connection may be accepted after this error.
+/// Returns whether accepting may continue after this error.
 fn passes(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected};
-    // EMFILE and ENFILE have no kind of their own.
+    // EMFILE and ENFILE have no `ErrorKind`.
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | NotConnected)
         || matches!(error.raw_os_error(), Some(23 | 24))
 }
@@ -208,8 +208,8 @@ where
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
 }
 
-/// Serves one connection to its end; when `ends` fires, to the end of the request in flight, if that comes in time. [`tcp`] and [`unix`] do so for each that
-/// they accept.
+/// Serves a connection to its end. When `ends` fires, serves the request in flight within a time limit. [`tcp`] and
+/// [`unix`] call this for each connection.
 pub fn connection<S>(
     stream: S,
     router: Router,
@@ -220,14 +220,14 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let end_time = bounds.end_time;
-    // Built before the task: arguments of an async function occupy memory for the whole connection.
+    // Built before the task, because arguments of an async function occupy memory for the whole connection.
     let mut connection = Box::pin(accepted(stream, router, bounds));
     async move {
         let served = tokio::select! {
             served = connection.as_mut() => served,
             () = ends.cancelled() => {
                 connection.as_mut().graceful_shutdown();
-                // A client that reads nothing must not hold the host.
+                // A client that does not read must not block the shutdown.
                 let late = Box::pin(tokio::time::sleep(end_time));
                 tokio::select! {
                     served = connection.as_mut() => served,
@@ -236,7 +236,7 @@ where
             }
         };
         if let Err(error) = served {
-            // A client may leave in the middle: the host is not at fault.
+            // Clients may disconnect at any time, so this is not an error of the host.
             tracing::debug!(%error, "a connection ended early");
         }
     }
@@ -247,8 +247,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_open_files_to_the_sessions() {
+    fn connection_limit_is_a_quarter_of_open_files() {
         let of = [Some(256), Some(1_024), Some(1 << 20), None, Some(0)].map(connections);
-        assert_eq!(of, [64, 256, CONNECTIONS, CONNECTIONS, 1]);
+        assert_eq!(of, [64, 256, MAX_CONNECTIONS, MAX_CONNECTIONS, 1]);
     }
 }

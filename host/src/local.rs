@@ -1,4 +1,4 @@
-//! Requests of the process that hosts: the API without a socket.
+//! The API for the hosting process, without a socket.
 
 use axum::Router;
 use axum::body::Body;
@@ -7,7 +7,7 @@ use tower::ServiceExt as _;
 
 use crate::host::Host;
 
-/// Answers requests of this process as the Unix socket answers those of its user. Cheap to clone; it holds the host, so that
+/// Client for requests within this process, with the rights of the Unix socket. Cheap to clone. It holds the host, so
 /// [`Host::shutdown`] waits until it is dropped.
 ///
 /// ```
@@ -23,10 +23,10 @@ use crate::host::Host;
 pub struct Local(Router);
 
 impl Local {
-    /// Answers one request.
+    /// Answers a request.
     ///
     /// # Cancel safety
-    /// A command may have taken effect when the future is dropped, as when a client closes its connection.
+    /// A command may have taken effect even if the future is dropped.
     pub async fn request(&self, request: Request<Body>) -> Response<Body> {
         match self.0.clone().oneshot(request).await {
             Ok(response) => response,
@@ -36,7 +36,7 @@ impl Local {
 }
 
 impl Host {
-    /// Returns the API for this process.
+    /// Returns a client for this process.
     pub fn local(&self) -> Local {
         Local(self.router())
     }

@@ -1,4 +1,4 @@
-//! Figures for operators, in the text format of Prometheus.
+//! Metrics for operators, in the text format of Prometheus.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Mutex, PoisonError};
@@ -24,12 +24,12 @@ use crate::host::Host;
 use crate::problem::Problem;
 
 /// Upper bounds of request times, in seconds.
-const SECONDS: [f64; 10] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
+const TIME_BUCKETS: [f64; 10] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: String,
-    /// The resource, not the path: a path names sessions.
+    /// The route, not the path, because paths contain session ids.
     resource: String,
     status: u16,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Metrics {
     leases_lost: Gauge,
 }
 
-/// Counts an event stream for as long as it lives.
+/// Counts an event stream while it exists.
 pub(crate) struct Streaming(Gauge<i64, AtomicI64>);
 
 impl Drop for Streaming {
@@ -83,7 +83,7 @@ impl Metrics {
         let new = Self {
             registry: Mutex::default(),
             requests: Family::default(),
-            seconds: Histogram::new(SECONDS),
+            seconds: Histogram::new(TIME_BUCKETS),
             streams: Gauge::default(),
             sessions: Gauge::default(),
             slots: Gauge::default(),
@@ -124,10 +124,10 @@ impl Metrics {
         Streaming(self.streams.clone())
     }
 
-    /// Writes all figures, those of the moment read now.
+    /// Returns all metrics, with current values of gauges.
     ///
     /// # Errors
-    /// [`Problem`] where the journal cannot be read.
+    /// [`Problem`] if the journal cannot be read.
     pub(crate) fn text(&self, host: &Host) -> Result<String, Problem> {
         let (runtime, gauge) = (host.runtime(), |n: usize| i64::try_from(n).unwrap_or(i64::MAX));
         let lsn = |at: Lsn| i64::try_from(at.0).unwrap_or(i64::MAX);
@@ -145,7 +145,7 @@ impl Metrics {
         self.leases_lost.set(i64::try_from(workers.lost).unwrap_or(i64::MAX));
         let inflight = runtime.journal().inflight()?;
         let mut text = String::new();
-        // Under the lock: two requests at once must not count the same run twice.
+        // Under the lock, so that concurrent requests do not count a run twice.
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.runs.clear();
         for (_, row) in inflight {
@@ -183,7 +183,7 @@ impl Metrics {
     }
 }
 
-/// Returns a value's name in JSON.
+/// Returns the JSON name of a value.
 fn word(of: &impl serde::Serialize) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,
@@ -191,7 +191,7 @@ fn word(of: &impl serde::Serialize) -> String {
     }
 }
 
-/// Counts what becomes durable, until the host ends. It reads the journal, so that it misses nothing.
+/// Counts durable events until the host ends. Events are read from the journal, so that none is missed.
 pub(crate) async fn count(host: Host) {
     let from = Cursor::end_of(host.runtime().journal().durable());
     let mut events = TreeEvents::new(host.runtime(), None, from);
@@ -212,7 +212,7 @@ pub(crate) async fn count(host: Host) {
 /// Counts a request, and measures the time to the head of its response.
 pub(crate) async fn measure(State(host): State<Host>, request: Request, next: Next) -> Response {
     let from = tokio::time::Instant::now();
-    // A method of the client's invention must not make a series of its own.
+    // Unknown methods share one series, so that clients cannot create arbitrary ones.
     let method = match request.method().as_str() {
         method @ ("GET" | "HEAD" | "POST" | "PATCH" | "DELETE") => method.to_owned(),
         _ => "other".to_owned(),
@@ -225,7 +225,7 @@ pub(crate) async fn measure(State(host): State<Host>, request: Request, next: Ne
     response
 }
 
-/// The metrics of a host are shared by its requests.
+/// The registry does not implement `Debug`.
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()

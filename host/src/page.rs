@@ -1,7 +1,7 @@
-//! The page: HTML views of what the API gives, rendered here and followed over server-sent events.
+//! The page: HTML views, rendered on the server and updated over server-sent events.
 //!
-//! No view keeps state. Each is read from the runtime when it is asked for, and a stream sends the fragments that changed since.
-//! Actions are POST forms: [`crate::auth`] refuses those of other origins.
+//! Views are stateless: each request reads the runtime, and a stream sends changed fragments. Actions are POST forms;
+//! [`crate::auth`] refuses those of other origins.
 
 use askama::Template;
 use axum::Router;
@@ -78,17 +78,17 @@ pub(crate) fn router() -> Router<Host> {
 #[derive(Debug)]
 struct PageFrame {
     title: String,
-    /// The part of the navigation that is open.
+    /// Active entry of the navigation.
     nav: &'static str,
-    /// The view of a session that is open.
+    /// Active view of a session.
     tab: &'static str,
-    /// Calls that wait for an approval.
+    /// Number of calls that wait for an approval.
     asks: usize,
 }
 
 impl PageFrame {
     async fn new(host: &Host, title: impl Into<String>, nav: &'static str) -> Self {
-        // A store that cannot be read fails in the view itself.
+        // Errors of the store are reported by the view itself.
         let asks = host.runtime().approvals().await.map_or(0, |asks| asks.len());
         Self { title: title.into(), nav, tab: "", asks }
     }
@@ -126,7 +126,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Returns the page of a browser that is not logged in; `None` for other clients.
+/// Returns the refusal as a page for browsers; `None` for other clients.
 pub(crate) fn locked(headers: &HeaderMap, problem: &Problem) -> Option<Response> {
     let browser = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     browser.is_some_and(|accept| accept.contains("text/html")).then(|| Refusal(problem.clone()).into_response())
@@ -136,7 +136,7 @@ fn html(view: &impl Template) -> Result<Html<String>, Refusal> {
     unchanged(view).map(|Html(html)| Html(visible(html)))
 }
 
-/// Renders a view whose fields are sent back as they are.
+/// Renders a view without replacing characters, because its form fields are sent back unchanged.
 fn unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
     view.render().map(Html).map_err(|error| {
         tracing::error!(%error, "a view cannot be rendered");
@@ -144,19 +144,19 @@ fn unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
     })
 }
 
-/// Names characters that a browser does not show or that change the direction of a line, as the terminal does: `<U+202E>`.
+/// Replaces invisible and direction-changing characters by their names, as in the terminal: `<U+202E>`.
 fn visible(html: String) -> String {
     let named = harmless(&html);
     if named == html {
         return html;
     }
-    // Texts were escaped before: an opening bracket with this name is one of the names.
+    // Texts are already escaped, so each `<U+` is one of the inserted names.
     let mut parts = named.split("<U+");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |html, part| html + "&lt;U+" + &part.replacen('>', "&gt;", 1))
 }
 
-/// Renders a fragment; empty where its template fails, which the log then has.
+/// Renders a fragment. If its template fails, logs the error and returns an empty text.
 fn fragment(view: &impl Template) -> String {
     view.render().map(visible).unwrap_or_else(|error| {
         tracing::error!(%error, "a fragment cannot be rendered");

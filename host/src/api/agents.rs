@@ -1,4 +1,4 @@
-//! Agents: who may answer.
+//! Agents: listing, registering, removing and reloading.
 
 use axum::Json;
 use axum::extract::State;
@@ -20,15 +20,15 @@ pub(super) struct Agent {
     /// `primary`, `subagent` or `all`.
     mode: String,
     description: String,
-    /// The model that it names, if it does.
+    /// Model that its manifest names.
     model: Option<String>,
-    /// Tools that it names; all that its authority allows if it names none.
+    /// Tools that its manifest names; without it, all that its authority allows.
     tools: Option<Vec<String>>,
-    /// Whether a person may open a session with it.
+    /// True if users may open a session with it.
     pickable: bool,
-    /// Whether other agents may start it.
+    /// True if other agents may start it.
     spawnable: bool,
-    /// The hash of its manifest, as sessions record it.
+    /// Hash of its manifest, as sessions record it.
     hash: String,
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn list(State(host): State<Host>) -> Json<Vec<Agent>> {
     Json(catalog.all().filter(|agent| !agent.hidden).map(|agent| Agent::from(&**agent)).collect())
 }
 
-/// Shows one agent.
+/// Returns an agent.
 #[utoipa::path(get, path = "/v1/agents/{name}", tag = "agents", operation_id = "get_agent",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, body = Agent), (status = 404, body = Problem)))]
@@ -72,7 +72,7 @@ fn not_found(name: &str) -> Problem {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentText {
-    /// Markdown with front matter, as in a file of `.subtend/agents/`. A `name` in it must be that of the path.
+    /// Markdown with front matter, as in a file of `.subtend/agents/`. A `name` in it must be equal to the name in the path.
     text: String,
 }
 
@@ -80,14 +80,14 @@ pub(super) struct AgentText {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RegisteredAgent {
     agent: Agent,
-    /// Whether it replaces one of its name.
+    /// True if it replaced an agent of the same name.
     replaced: bool,
-    /// Warnings about parts of its text without effect.
+    /// Warnings about parts of the text without effect.
     warnings: Vec<String>,
 }
 
-/// Registers an agent, or replaces the one of its name. Sessions that are opened later have it, in every workspace; opened trees keep their
-/// agents until they are reloaded. A registration lasts as long as the host.
+/// Registers an agent, or replaces the one of the same name. It is available to sessions opened later, in every
+/// workspace; open trees keep their agents until they are reloaded. The registration ends with the host process.
 #[utoipa::path(put, path = "/v1/agents/{name}", tag = "agents", operation_id = "register_agent", request_body = AgentText,
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, body = RegisteredAgent), (status = 422, body = Problem)))]
@@ -108,7 +108,7 @@ pub(super) async fn register(
     Ok(Json(RegisteredAgent { agent, replaced, warnings }))
 }
 
-/// Removes an agent from sessions that are opened later, also where a file has it. Opened trees keep it until they are reloaded.
+/// Removes an agent for sessions opened later, even if a file defines it. Open trees keep it until they are reloaded.
 #[utoipa::path(delete, path = "/v1/agents/{name}", tag = "agents", operation_id = "remove_agent",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 204), (status = 404, body = Problem)))]
@@ -134,8 +134,8 @@ pub(super) struct ReloadedAgents {
     removed: Vec<String>,
 }
 
-/// Loads the agents, instruction files, skills and tools of a session's tree again. Its sessions use them from their next turn on; their own
-/// prompts and permissions stay as they were recorded.
+/// Reloads the agents, instruction files, skills and tools of a session's tree. Its sessions use them from their next
+/// turn on; their own prompts and permissions stay as recorded.
 #[utoipa::path(post, path = "/v1/sessions/{id}/reload", tag = "sessions", operation_id = "reload_agents",
     params(("id" = String, Path, description = "A session of the tree")),
     responses((status = 200, body = ReloadedAgents), (status = 404, body = Problem), (status = 409, body = Problem)))]

@@ -1,4 +1,4 @@
-//! Approvals: calls that wait for a person, and the answer of one.
+//! Approvals: calls that wait for an approval, and answers to them.
 
 use axum::Json;
 use axum::extract::State;
@@ -20,20 +20,20 @@ pub(super) struct OpenAsk {
     session: SessionId,
     #[schema(value_type = String, format = Uuid)]
     root: SessionId,
-    /// Short names from the root down.
+    /// Path of short names from the root.
     path: String,
-    /// The run whose call it is.
+    /// Run of the call.
     run: u32,
-    /// The call: turn and place, as `3.0`.
+    /// The call: turn and index, such as `3.0`.
     call: String,
     tool: String,
-    /// The arguments, byte for byte as the tool would run them.
+    /// The exact arguments with which the tool would run.
     args: String,
     action: String,
     resource: String,
     /// The proposed plan, if the call asks for the approval of a plan.
     plan: Option<String>,
-    /// A digest of what is shown here. An answer must carry it, so that it approves nothing else.
+    /// Digest of this content. An answer must contain it, so that it applies to this content only.
     digest: String,
 }
 
@@ -55,7 +55,7 @@ impl OpenAsk {
     }
 }
 
-/// Returns what names an approval as it is shown: its run, call, tool, arguments, action and resource.
+/// Returns the digest of an approval: of its session, run, call, tool, arguments, action and resource.
 pub(crate) fn digest(of: &Approval, run: RunNo) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("subtend host: digest of an approval");
     let (session, run, call) = (of.session.to_string(), run.to_string(), of.call.to_string());
@@ -66,7 +66,7 @@ pub(crate) fn digest(of: &Approval, run: RunNo) -> String {
     hasher.finalize().to_hex().as_str().get(..32).unwrap_or_default().to_owned()
 }
 
-/// Pairs open approvals with their runs, oldest first.
+/// Returns open approvals with their runs, oldest first.
 pub(crate) async fn open(host: &Host) -> Result<Vec<(Approval, RunNo)>, Problem> {
     let mut open = Vec::new();
     for approval in host.runtime().approvals().await? {
@@ -88,14 +88,14 @@ pub(super) async fn list(State(host): State<Host>) -> Result<Json<Vec<OpenAsk>>,
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ApprovalAnswer {
-    /// `allow`, `always` (for the same in that session), or `deny`.
+    /// `allow`, `always` (also for identical calls in that session), or `deny`.
     #[schema(value_type = String)]
     verdict: AskVerdict,
-    /// The digest of what was shown.
+    /// Digest of the content that was shown.
     digest: String,
 }
 
-/// Answers an approval. It counts once, and for what was shown alone.
+/// Answers an approval. The answer applies once, and only to the shown content.
 #[utoipa::path(post, path = "/v1/approvals/{session}/{call}", tag = "approvals", operation_id = "answer_approval",
     request_body = ApprovalAnswer,
     params(("session" = String, Path, description = "The session"), ("call" = String, Path, description = "The call, as `3.0`")),
@@ -111,7 +111,7 @@ pub(super) async fn answer(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Answers the approval of `call` where `shown` is the digest of what would run.
+/// Answers the approval of `call` if `shown` is the digest of its content.
 ///
 /// # Errors
 /// [`Problem`] `approval_closed` and `approval_changed`.
@@ -140,7 +140,7 @@ pub(crate) async fn decide(
     }
 }
 
-/// Reads a call as it is shown: turn and place.
+/// Parses a call id: turn and index.
 fn call_of(word: &str) -> Result<CallId, Problem> {
     let read = || {
         let (turn, ix) = word.split_once('.')?;

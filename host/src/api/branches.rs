@@ -18,7 +18,7 @@ use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::{Host, Named};
 use crate::problem::Problem;
 
-/// A branch, as its parent knows it.
+/// A branch of a session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Branch {
     #[schema(value_type = String, format = Uuid)]
@@ -27,13 +27,13 @@ pub(super) struct Branch {
     #[schema(value_type = String)]
     kind: BranchKind,
     inherit_context: bool,
-    /// The message that it hangs on: session and record.
+    /// The message at which it starts: session and record.
     #[schema(value_type = Object)]
     parent_message: MsgRef,
-    /// The answer whose call made it.
+    /// The answer whose call created it.
     #[schema(value_type = Option<Object>)]
     assistant_message: Option<MsgRef>,
-    /// The call that made it: turn and place.
+    /// The call that created it: turn and index.
     call: Option<String>,
     agent: String,
     title: String,
@@ -81,15 +81,15 @@ pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Re
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Make {
-    /// The record of the message that it hangs on; the last message if not given.
+    /// Record of the message at which it starts. Default: the last message.
     at: Option<u64>,
-    /// Whether it starts without the context up to that message.
+    /// True if it starts with an empty context.
     #[serde(default)]
     fresh: bool,
     agent: Option<String>,
     title: Option<String>,
     metadata: Option<Map<String, Value>>,
-    /// The digest of the files that are restored to the message too, as `restore` showed them; without it no file changes.
+    /// Digest from `restore` of the files to restore to the message. Without it, files do not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     files: Option<String>,
 }
@@ -99,13 +99,13 @@ pub(super) struct Make {
 pub(super) struct Made {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
-    /// The run that was opened with it.
+    /// The run that was opened with it, if any.
     run: Option<u32>,
-    /// The files that were restored.
+    /// Restored files.
     files: Vec<String>,
 }
 
-/// Makes a branch at a message.
+/// Creates a branch at a message.
 #[utoipa::path(post, path = "/v1/sessions/{id}/branches", tag = "branches", operation_id = "make_branch", request_body = Make,
     params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
     responses((status = 201, body = Made), (status = 200, body = Made, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 422, body = Problem)))]
@@ -140,10 +140,10 @@ pub(super) async fn make(
     Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: None, files })))
 }
 
-/// Names the branch of `parent` that `command` makes with `key`, and says whether it was made before.
+/// Returns the branch of `parent` that `command` creates with `key`, and whether it already exists.
 ///
 /// # Errors
-/// [`Problem`] `idempotency_key_reused` where the key named another command of that session, `session_deleted`.
+/// [`Problem`] `idempotency_key_reused` if the key was used for another command of that session, or `session_deleted`.
 async fn known<'a>(
     host: &'a Host,
     parent: SessionId,
@@ -161,7 +161,7 @@ async fn known<'a>(
 /// An answer with its alternatives.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Answers {
-    /// The record of the answer.
+    /// Record of the answer.
     of: u64,
     /// The alternative that the session continues with; 0 is the original.
     active: u32,
@@ -171,7 +171,7 @@ pub(super) struct Answers {
 /// One alternative of an answer.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AlternativeText {
-    /// Its session; absent for the original.
+    /// Session of the alternative; absent for the original.
     #[schema(value_type = Option<String>, format = Uuid)]
     session: Option<SessionId>,
     text: Option<String>,
@@ -203,7 +203,7 @@ pub(super) async fn alternatives(
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Regenerate {
-    /// The record of the answer; the last one if not given.
+    /// Record of the answer. Default: the last one.
     of: Option<u64>,
 }
 
@@ -226,11 +226,11 @@ pub(super) async fn regenerate(
     Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: Some(run.0), files: Vec::new() })))
 }
 
-/// Which alternative a session continues with.
+/// The alternative to switch to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SwitchRequest {
-    /// The record of the answer; the last one that has alternatives if not given.
+    /// Record of the answer. Default: the last one that has alternatives.
     of: Option<u64>,
     /// `next`, `previous`, or a number; 0 is the original.
     to: SwitchTarget,
@@ -251,14 +251,14 @@ enum Direction {
     Previous,
 }
 
-/// The alternative that a session continues with.
+/// The alternative with which a session continues.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ActiveAlternative {
     of: u64,
     to: u32,
 }
 
-/// Chooses the alternative of an answer that the session continues with.
+/// Chooses the alternative of an answer with which the session continues.
 #[utoipa::path(post, path = "/v1/sessions/{id}/switch", tag = "branches", operation_id = "switch_alternative", request_body = SwitchRequest,
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 200, body = ActiveAlternative), (status = 404, body = Problem), (status = 409, body = Problem)))]

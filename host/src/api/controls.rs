@@ -19,15 +19,15 @@ use crate::problem::Problem;
 /// The result of a control.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Controlled {
-    /// `done`, or `already_ended` where there was no run in flight any more.
+    /// `done`, or `already_ended` if no run was in flight.
     #[schema(value_type = String)]
     result: &'static str,
-    /// The run that it stopped.
+    /// The run that was stopped.
     run: Option<u32>,
-    /// How the last run had ended.
+    /// Outcome of the last run, if none was in flight.
     #[schema(value_type = Option<String>)]
     outcome: Option<OutcomeKind>,
-    /// Runs that were in flight, where the whole tree was cancelled.
+    /// Number of cancelled runs, if the whole tree was cancelled.
     cancelled: Option<u32>,
 }
 
@@ -45,19 +45,19 @@ impl Controlled {
     }
 }
 
-/// How far a cancel goes.
+/// The extent of a cancel.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cancel {
-    /// Also everything below the session: detached runs and branches of people.
+    /// True to cancel the whole tree, including detached runs and branches.
     #[serde(default)]
     tree: bool,
-    /// Only this run, so that a request that is sent again cancels no later one. Not with `tree`.
+    /// Cancels only this run, so that a repeated request does not cancel a later one. Not with `tree`.
     run: Option<u32>,
 }
 
-/// Cancels the run in flight with all that it owns.
+/// Cancels the run in flight with its children.
 #[utoipa::path(post, path = "/v1/sessions/{id}/cancel", tag = "runs", operation_id = "cancel",
     params(("id" = String, Path, description = "The session"), Cancel),
     responses((status = 200, body = Controlled), (status = 404, body = Problem)))]
@@ -81,7 +81,7 @@ pub(super) async fn cancel(
     Controlled::of(handle.cancel().await?)
 }
 
-/// Interrupts the run in flight: it is held until its next input.
+/// Interrupts the run in flight. It is held until its next input.
 #[utoipa::path(post, path = "/v1/sessions/{id}/interrupt", tag = "runs", operation_id = "interrupt",
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 200, body = Controlled), (status = 404, body = Problem)))]
@@ -100,7 +100,7 @@ pub(super) async fn interrupt(
     })
 }
 
-/// Returns the run that a record interrupts: it is held, or ends where it had nothing to wait for.
+/// Returns the run that a record interrupts. An interrupted run is held, or ends.
 fn interrupted(record: &Record) -> Option<RunNo> {
     if let Record::RunHeld { run, why } = record {
         matches!(**why, Hold::Interrupted { .. }).then_some(*run)
@@ -111,11 +111,11 @@ fn interrupted(record: &Record) -> Option<RunNo> {
     }
 }
 
-/// How a session continues.
+/// The input with which a session continues.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Continue {
-    /// The next input; a standard text if not given.
+    /// Text of the input. Default: a standard text.
     text: Option<String>,
 }
 
@@ -137,7 +137,7 @@ pub(super) async fn resume(
     Ok(Json(Accepted::from(&receipt)))
 }
 
-/// Closes a session: it takes no input until it is continued.
+/// Closes a session. A later input reopens it.
 #[utoipa::path(post, path = "/v1/sessions/{id}/close", tag = "sessions", operation_id = "close_session",
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -160,9 +160,9 @@ pub(super) async fn close(
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RollBack {
-    /// Its number; the last run if not given.
+    /// Number of the run. Default: the last one.
     run: Option<u32>,
-    /// The digest of the files that are restored too, as `restore` showed them; without it no file changes.
+    /// Digest from `restore` of the files to restore. Without it, files do not change.
     files: Option<String>,
 }
 
@@ -170,7 +170,7 @@ pub(super) struct RollBack {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RolledBack {
     run: u32,
-    /// The files that were restored.
+    /// Restored files.
     files: Vec<String>,
 }
 
@@ -194,7 +194,7 @@ pub(super) async fn roll_back(
     };
     let shown = what.files.as_deref().map(digest).transpose()?;
     if let Some(shown) = shown {
-        // A repetition finds the files restored, and the run rolled back.
+        // The operation is idempotent: a repetition finds the files restored and the run rolled back.
         let (run, restored) = handle.roll_back_files(wanted, shown).await?;
         return Ok(Json(RolledBack { run: run.0, files: restored.files }));
     }
@@ -208,15 +208,15 @@ pub(super) async fn roll_back(
 /// The size of a compaction: hidden messages, and tokens before and after.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Compaction {
-    /// The hidden messages, as many from the first.
+    /// Number of hidden messages, counted from the first.
     messages: u64,
     /// Estimated input tokens of the next model call, before and after.
     before: u64,
     after: u64,
 }
 
-/// Has the agent `compaction` summarise the old part of a conversation, which model calls then no longer see, and waits for the result. A
-/// request that is closed early stops nothing.
+/// Summarises old messages with the agent `compaction`, hides them from model calls, and waits for the result. Closing
+/// the request early does not stop it.
 #[utoipa::path(post, path = "/v1/sessions/{id}/compaction", tag = "sessions", operation_id = "compact_session",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Compaction), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -229,7 +229,7 @@ pub(super) async fn compact(
     Ok(Json(Compaction { messages, before, after }))
 }
 
-/// Shows model calls the messages again that the last compaction hid.
+/// Undoes the last compaction: its hidden messages are visible to model calls again.
 #[utoipa::path(delete, path = "/v1/sessions/{id}/compaction", tag = "sessions", operation_id = "undo_compaction",
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -248,12 +248,12 @@ pub(super) async fn undo_compaction(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// When a summary is made.
+/// Options of a summary.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Summarise {
-    /// Summarise only if there are messages since the last summary.
+    /// True to summarise only if messages were added since the last summary.
     #[serde(default)]
     stale: bool,
 }
@@ -261,12 +261,12 @@ pub(super) struct Summarise {
 /// The summary of a session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Summarised {
-    /// Absent if `stale` was requested and the session has no messages since the last summary.
+    /// Absent if `stale` was requested and no messages were added since the last summary.
     summary: Option<String>,
 }
 
-/// Summarises a session by the agent `summary`, and waits for the result. A request that is closed early stops nothing; sent again, it
-/// waits for the summary in progress.
+/// Summarises a session with the agent `summary`, and waits for the result. Closing the request early does not stop it; a
+/// repeated request waits for the summary in progress.
 #[utoipa::path(post, path = "/v1/sessions/{id}/summary", tag = "sessions", operation_id = "summarise_session",
     params(("id" = String, Path, description = "The session"), Summarise),
     responses((status = 200, body = Summarised), (status = 404, body = Problem), (status = 409, body = Problem)))]

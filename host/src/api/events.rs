@@ -1,4 +1,4 @@
-//! Event streams: server-sent events that continue where a client left.
+//! Event streams: server-sent events that resume after the last event of a client.
 
 use std::convert::Infallible;
 
@@ -20,15 +20,15 @@ use crate::host::Host;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
 
-/// Header of a browser that connects again.
+/// Header of a browser that reconnects.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// Where a stream begins.
+/// The start of a stream.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct After {
-    /// The id of the last event that the client has; all from the first on if not given. `Last-Event-ID` goes before it.
+    /// Id of the last event that the client has. Default: start with the first event. `Last-Event-ID` takes precedence.
     after: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl After {
     }
 }
 
-/// Follows one session. `id` is the number of a record; pieces of answers carry no id, and begin again with offset 0 after a
+/// Follows a session. `id` is the number of a record. Parts of answers have no id, and start again at offset 0 after a
 /// reconnection.
 #[utoipa::path(get, path = "/v1/sessions/{id}/events", tag = "events", operation_id = "session_events",
     params(("id" = String, Path, description = "The session"), After,
@@ -71,7 +71,7 @@ pub(super) async fn session(
     Ok(stream_of(&host, handle.events(last.next())))
 }
 
-/// Follows a tree, by any of its sessions. `id` is a place in the store's one order.
+/// Follows the tree of a session. `id` is a position in the log of the store.
 #[utoipa::path(get, path = "/v1/trees/{id}/events", tag = "events", operation_id = "tree_events",
     params(("id" = String, Path, description = "A session of the tree"), After,
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client has")),
@@ -108,7 +108,7 @@ fn followed(host: &Host, root: Option<SessionId>, last: Option<String>) -> Resul
     Ok(stream_of(host, TreeEvents::new(host.runtime(), root, after)))
 }
 
-/// Returns an event as it is sent; `None` where it cannot be written, which ends the stream.
+/// Converts an event for sending; `None`, if it cannot be written, ends the stream.
 fn written(event: &Event, id: Option<String>) -> Option<Sent> {
     let line = event.line();
     let name = match &line {
@@ -133,7 +133,7 @@ fn data(name: &str, line: &EventLine<'_>) -> Option<Sent> {
     Some(Sent::default().event(name).data(json.ok()?))
 }
 
-/// Returns the last event of a stream that ends early: the client connects again with the id that it has.
+/// Returns the error event of a stream that ends early. The client reconnects with its last id.
 fn failed(error: &dyn std::error::Error) -> Sent {
     tracing::warn!(%error, "an event stream ends early");
     Sent::default().event("error").data(error.to_string().replace(['\n', '\r'], " "))
@@ -142,11 +142,11 @@ fn failed(error: &dyn std::error::Error) -> Sent {
 /// The next item of a stream.
 enum NextSent {
     Event(Sent),
-    /// The stream ends with it.
+    /// The last event of the stream.
     Last(Sent),
 }
 
-/// A source of events: one session's tree, or all of them.
+/// A source of events: a session, a tree, or all trees.
 trait EventSource: Send + 'static {
     /// Returns the next event; `None` at the end.
     fn next(&mut self, host: &Host) -> impl Future<Output = Option<NextSent>> + Send;
@@ -181,17 +181,17 @@ impl EventSource for TreeEvents {
     }
 }
 
-/// A stream that is open.
+/// State of an open stream.
 struct Open<E> {
     events: E,
     host: Host,
     _counted: Streaming,
 }
 
-/// Streams `events` until the host ends. The connection takes an event when it has room for it, so a slow client delays
+/// Streams `events` until the host ends. Events are taken when the connection can accept them, so a slow client delays
 /// only itself.
 fn stream_of(host: &Host, events: impl EventSource) -> Response {
-    // Boxed, so that the state of the stream is small: a host has many that are idle.
+    // Boxed, so that idle streams use little memory.
     let open = Box::new(Open { events, host: host.clone(), _counted: host.metrics().streaming() });
     let events = stream::unfold(Some(open), async |open| {
         let mut open = open?;

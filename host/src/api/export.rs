@@ -14,10 +14,10 @@ use super::Path;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Bytes of a piece.
-const PIECE: usize = 64 << 10;
-/// Pieces that wait for a slow client.
-const PIECES: usize = 4;
+/// Size of a piece in bytes.
+const PIECE_BYTES: usize = 64 << 10;
+/// Maximum number of pieces buffered for a slow client.
+const MAX_BUFFERED: usize = 4;
 
 /// Writes pieces to a response; blocks while the client is slow.
 struct Pieces {
@@ -28,7 +28,7 @@ struct Pieces {
 impl Write for Pieces {
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Error> {
         self.piece.extend_from_slice(bytes);
-        if self.piece.len() >= PIECE {
+        if self.piece.len() >= PIECE_BYTES {
             self.flush()?;
         }
         Ok(bytes.len())
@@ -43,20 +43,20 @@ impl Write for Pieces {
     }
 }
 
-/// Exports a session with all below it, as lines of JSON that `subtend import` reads. An error in the middle ends the
-/// connection before the last line, which such a file must have.
+/// Exports a session with its descendants, as lines of JSON for `subtend import`. After an error, the connection ends
+/// without the last line, so that an import detects the truncation.
 #[utoipa::path(get, path = "/v1/sessions/{id}/export", tag = "sessions", operation_id = "export_session",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = String, content_type = "application/x-ndjson"), (status = 404, body = Problem)))]
 pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Response, Problem> {
     let handle = host.session(&id).await?;
     let journal = host.runtime().journal().clone();
-    let (to, from) = channel(PIECES);
+    let (to, from) = channel(MAX_BUFFERED);
     tokio::task::spawn_blocking(move || {
-        let mut out = Pieces { piece: Vec::with_capacity(PIECE), to };
+        let mut out = Pieces { piece: Vec::with_capacity(PIECE_BYTES), to };
         let done = journal.export(Scope::Tree(handle.id()), &mut out, &mut |_| {});
         if let Err(error) = done.map_err(Error::other).and_then(|_| out.flush()) {
-            // A client that left receives nothing; any other sees the connection end early.
+            // The client sees that the connection ends early; a failed send means that it has left.
             drop(out.to.blocking_send(Err(error)));
         }
     });

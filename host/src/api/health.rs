@@ -1,4 +1,4 @@
-//! Whether the host lives and works, for operators.
+//! Health checks and metrics for operators.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};

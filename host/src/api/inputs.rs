@@ -1,4 +1,4 @@
-//! Inputs: what is sent to a session, and what becomes of it.
+//! Inputs of sessions: sending them, and reading their answers.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,26 +17,26 @@ use crate::host::Host;
 use crate::problem::Problem;
 use crate::slash;
 
-/// An input, before it is sent.
+/// An input to send.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewInput {
     text: String,
-    /// Whether a text such as `/review src` is replaced by the prompt of that slash command, of the session's own directory. A name that
-    /// no command has is refused (`unknown_command`).
+    /// True to expand a text such as `/review src` to the prompt of that slash command of the session's directory. An unknown
+    /// command is an error (`unknown_command`).
     #[serde(default)]
     expand: bool,
     /// `send` waits for the next rest point, `steer` enters at the next turn boundary.
     #[serde(default = "send_lane")]
     #[schema(value_type = String, default = "send")]
     lane: Lane,
-    /// Another agent that answers from here on.
+    /// Agent that answers from this input on.
     agent: Option<String>,
-    /// Turn allowance of the run that the input opens.
+    /// Maximum number of turns of the run that the input opens.
     turns: Option<u32>,
-    /// Metadata of the client; no model sees it.
+    /// Metadata of the client; it is not sent to models.
     metadata: Option<Map<String, Value>>,
-    /// JSON schema that is requested for the answer.
+    /// JSON Schema for the answer.
     #[schema(value_type = Option<Object>)]
     format: Option<Value>,
 }
@@ -45,16 +45,16 @@ fn send_lane() -> Lane {
     Lane::Send
 }
 
-/// The receipt of an input: it is durable.
+/// The receipt of a durable input.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct Accepted {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
     #[schema(value_type = String, format = Uuid)]
     input: InputId,
-    /// The run that takes it.
+    /// Run that takes the input.
     run: u32,
-    /// Whether the same key was accepted before.
+    /// True if the same key was already accepted.
     again: bool,
 }
 
@@ -65,7 +65,7 @@ impl From<&Receipt> for Accepted {
 }
 
 impl NewInput {
-    /// Refuses what no session would take, before anything is opened for it.
+    /// Refuses an invalid input before a session is opened for it.
     ///
     /// # Errors
     /// [`Problem`] `invalid_input`.
@@ -78,10 +78,10 @@ impl NewInput {
         }
     }
 
-    /// Replaces a slash command by its prompt, where that is asked for; `workspace` is the directory of the session.
+    /// Expands a slash command if `expand` is set; `workspace` is the directory of the session.
     ///
     /// # Errors
-    /// As [`slash::expanded`], and those of `workspace`.
+    /// As [`slash::expanded`], and errors of `workspace`.
     pub(super) async fn expanded(
         self,
         host: &Host,
@@ -92,10 +92,10 @@ impl NewInput {
         Ok(Self { text, ..self })
     }
 
-    /// Sends it to `handle`.
+    /// Sends the input to `handle`.
     ///
     /// # Errors
-    /// [`Problem`]; `idempotency_key_reused` where the key named another input.
+    /// [`Problem`]; `idempotency_key_reused` if the key was used for another input.
     pub(super) async fn send(
         self,
         host: &Host,
@@ -129,7 +129,7 @@ impl NewInput {
         Ok(Accepted::from(&receipt))
     }
 
-    /// Refuses a key that named another input. A host whose hooks change inputs before they are recorded compares those.
+    /// Refuses a key that was used for another input. Recorded inputs are compared, after changes by hooks of the host.
     fn is_recorded(&self, host: &Host, receipt: &Receipt, key: &str) -> Result<(), Problem> {
         let records = host.runtime().journal().records(receipt.session().id())?;
         let accepted = records.iter().find_map(|stored| {
@@ -154,7 +154,8 @@ impl NewInput {
     }
 }
 
-/// Sends an input. The answer comes when it is durable. With an `Idempotency-Key` it is accepted once, however often it is sent.
+/// Sends an input. The response is sent when the input is durable. With an `Idempotency-Key`, a repeated input is
+/// accepted once.
 #[utoipa::path(post, path = "/v1/sessions/{id}/inputs", tag = "inputs", operation_id = "send_input", request_body = NewInput,
     params(("id" = String, Path, description = "The session"),
         ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
@@ -183,17 +184,17 @@ pub(super) async fn send(
 pub(super) struct InputAnswer {
     #[schema(value_type = String, format = Uuid)]
     input: InputId,
-    /// Whether a turn answered it.
+    /// True if a turn has answered it.
     answered: bool,
-    /// The text of that answer.
+    /// Text of the answer.
     text: Option<String>,
-    /// The run that took it, or that is to take it.
+    /// The run that took it, or will take it.
     run: u32,
     /// The turn that answered it.
     turn: Option<u32>,
 }
 
-/// Returns the answer that took an input; with `wait` once it exists.
+/// Returns the answer to an input; with `wait`, waits for it.
 #[utoipa::path(get, path = "/v1/sessions/{id}/inputs/{input}", tag = "inputs", operation_id = "get_answer",
     params(("id" = String, Path, description = "The session"), ("input" = String, Path, description = "The input"), WaitQuery),
     responses((status = 200, body = InputAnswer), (status = 404, body = Problem),

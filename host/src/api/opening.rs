@@ -1,4 +1,4 @@
-//! The options with which a client opens a session.
+//! Options with which a client opens a session.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -18,39 +18,41 @@ use crate::problem::Problem;
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewSession {
-    /// The agent; the host's default if not given.
+    /// The agent. Default: that of the host.
     agent: Option<String>,
     title: Option<String>,
     /// Metadata of the client: a JSON object.
     metadata: Option<Map<String, Value>>,
-    /// The model, by name; the agent's or the host's if not given.
+    /// Name of the model. Default: that of the agent or of the host.
     model: Option<String>,
-    /// Limits that differ from the workspace's, by their names; null for none. A token of the scope `act` only lowers them.
+    /// Limits that differ from the workspace's, by name; null removes a limit. A token of the scope `act` can only lower them.
     #[serde(default)]
     #[schema(value_type = Object)]
     limits: Map<String, Value>,
-    /// The directory to work in, by its absolute path; the host's own if not given. Needs the scope `admin`, or the Unix socket.
+    /// Absolute path of the workspace. Default: that of the host. Needs the scope `admin`, or the Unix socket.
     workspace: Option<String>,
-    /// Permissions beyond reading its workspace, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix socket.
+    /// Permissions in addition to reading the workspace, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix
+    /// socket.
     #[serde(default)]
     allow: Vec<String>,
-    /// Actions that need an approval, such as `shell.run`. With a token of the scope `act` they only restrict what the host's policy
-    /// allows.
+    /// Actions that need an approval, such as `shell.run`. With a token of the scope `act`, they can only restrict the host's
+    /// policy.
     #[serde(default)]
     ask: Vec<String>,
-    /// Servers that its models are called at instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.
+    /// Servers at which models are called instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.
     #[serde(default)]
     servers: Vec<String>,
-    /// Whether its runs fail or resume after a restart of the host: `fail` or `resume`; the default is the agent's.
+    /// `fail` or `resume`: the fate of its runs after a restart of the host. Default: that of the agent.
     #[schema(value_type = Option<String>)]
     on_restart: Option<OnRestart>,
     /// The first input.
-    // It has the same key and is compared by itself. `skip_serializing` would take it out of the schema.
+    // Not part of the hash of the idempotency key: the input has the same key and is compared separately. `skip_serializing`
+    // would remove it from the schema.
     #[serde(skip_serializing_if = "always")]
     input: Option<NewInput>,
 }
 
-/// Returns the options for a session that the page opens: the same rights and refusals as for a client of the API.
+/// Returns the options of a session that the page opens, with the same checks as for a client of the API.
 ///
 /// # Errors
 /// As [`NewSession::options`].
@@ -81,15 +83,15 @@ fn always<T>(_: &T) -> bool {
 }
 
 impl NewSession {
-    /// The agent that is opened.
+    /// Returns the agent of the session.
     fn agent(&self, host: &Host) -> Text {
         self.agent.as_deref().map_or_else(|| host.options().open.agent.clone(), Into::into)
     }
 
-    /// Returns what the runtime opens, and the first input.
+    /// Returns the options for the runtime, and the first input.
     ///
     /// # Errors
-    /// What `sender` may not ask for, and what cannot take effect.
+    /// When `sender` lacks a right, or an option has no effect.
     pub(super) fn options(
         self,
         host: &Host,
@@ -118,7 +120,7 @@ impl NewSession {
             let why = format!("the workspace {workspace:?} is not an absolute path");
             return Err(Problem::invalid("workspace_unusable", why));
         }
-        // What the host's own sessions have by default is for its own directory.
+        // Defaults of the host's own sessions apply only in its own directory.
         let (model, servers, policy) = match workspace {
             Some(_) => {
                 let servers = self.servers.into_iter().map(Into::into).collect();
@@ -143,7 +145,8 @@ impl NewSession {
         Ok((options, self.input))
     }
 
-    /// Refuses what the sender may not ask for. The Unix socket has no sender: its user could do all of it without a host.
+    /// Refuses options for which the sender lacks rights. Clients of the Unix socket have all rights: their user could open
+    /// the store directly.
     fn may(&self, sender: Option<Sender>) -> Result<(), Problem> {
         let Some(sender) = sender else { return Ok(()) };
         if !self.servers.is_empty() || is_script(&self.model) {
@@ -161,7 +164,7 @@ impl NewSession {
         }
     }
 
-    /// Returns the rules for approvals alone, which lower what a policy allows.
+    /// Returns only the rules that require approvals, which restrict a policy.
     fn restriction(&self) -> Result<Option<Authority>, Problem> {
         let mut rules = RuleSet::only(Verdict::Allow);
         for word in &self.ask {
@@ -170,7 +173,7 @@ impl NewSession {
         Ok((!rules.rules.is_empty()).then(|| Authority::of(rules)))
     }
 
-    /// Returns what the session may do at most, where the client says something of it.
+    /// Returns the maximum permissions of the session, if the client gives any.
     fn policy(&self) -> Result<Option<Authority>, Problem> {
         if self.allow.is_empty() && self.ask.is_empty() {
             return Ok(None);
@@ -189,13 +192,13 @@ fn rule_of(word: &str) -> Result<Rule, Problem> {
     HostPolicy::allow(word).map_err(|bad| Problem::invalid("invalid_rule", bad.to_string()))
 }
 
-/// Returns a policy within which protected paths ask, unless its rules spell them out.
+/// Adds the rules that protected paths ask, unless the policy names them explicitly.
 fn bounded(policy: RuleSet) -> Authority {
     let protected = Authority::of(HostPolicy::protected(&policy));
     Authority::of(policy).meet(&protected)
 }
 
-/// Whether a client names a script, alone or among several models: then a file of its choice answers.
+/// Returns whether a client names a script, alone or in a list. A script would be a file of the client's choice.
 fn is_script(model: &Option<String>) -> bool {
     model.as_deref().is_some_and(|models| models.split(',').any(|model| model.trim_start().starts_with("scripted:")))
 }

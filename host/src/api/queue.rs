@@ -1,4 +1,4 @@
-//! The queue of a session: inputs that no run has taken.
+//! The queue of a session: inputs that were not taken by a run.
 
 use axum::Json;
 use axum::extract::State;
@@ -27,7 +27,7 @@ pub(super) struct QueuedInput {
     text: String,
     /// Metadata of the sender, as JSON text.
     metadata: Option<String>,
-    /// Its record.
+    /// Record of the input.
     #[schema(value_type = Option<u64>)]
     seq: Option<Seq>,
     time_ms: Option<i64>,
@@ -40,7 +40,7 @@ impl From<QueueEntry> for QueuedInput {
     }
 }
 
-/// Lists queued inputs in the order in which they are taken.
+/// Lists queued inputs in the order of processing.
 #[utoipa::path(get, path = "/v1/sessions/{id}/queue", tag = "queue", operation_id = "list_queue",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Vec<QueuedInput>), (status = 404, body = Problem)))]
@@ -49,13 +49,13 @@ pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Re
     Ok(Json(entries.into_iter().map(QueuedInput::from).collect()))
 }
 
-/// How many inputs were removed.
+/// Number of removed inputs.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Removed {
     removed: u32,
 }
 
-/// Removes all queued inputs of people.
+/// Removes all queued inputs of users.
 #[utoipa::path(delete, path = "/v1/sessions/{id}/queue", tag = "queue", operation_id = "clear_queue",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Removed), (status = 404, body = Problem)))]

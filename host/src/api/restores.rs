@@ -1,4 +1,4 @@
-//! A preview of the changes that a rollback or a branch makes in files.
+//! Preview of the file changes of a rollback or a branch.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,23 +13,23 @@ use super::{Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// The writes to undo: those of a run, or those after a message; the last run if neither is given.
+/// The writes to undo: those of a run, or those after a message. Default: the last run.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RestoreQuery {
-    /// The run, as a rollback names it. Not with `at`.
+    /// Number of the run. Not with `at`.
     run: Option<u32>,
-    /// The record of a message, as a branch names it.
+    /// Record of the message.
     at: Option<u64>,
 }
 
-/// The files that a rollback or a branch restores if it names this digest.
+/// The files that a rollback or a branch with this digest restores.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FilesRestore {
     digest: String,
     files: Vec<RestoredFile>,
-    /// Files that cannot be restored: with one of them none is.
+    /// Files that cannot be restored. If there is one, no file is restored.
     conflicts: Vec<FileConflict>,
     /// The changes as a patch.
     patch: String,
@@ -39,9 +39,9 @@ pub(super) struct FilesRestore {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RestoredFile {
     path: String,
-    /// The directory that its path starts at.
+    /// Base directory of the path.
     root: String,
-    /// Whether it is removed: the session had made it.
+    /// True if the file is removed because the session created it.
     removed: bool,
 }
 
@@ -66,7 +66,7 @@ impl From<RestorePlan> for FilesRestore {
     }
 }
 
-/// Shows which files a rollback or a branch would restore.
+/// Returns the files that a rollback or a branch would restore.
 #[utoipa::path(get, path = "/v1/sessions/{id}/restore", tag = "branches", operation_id = "plan_restore",
     params(("id" = String, Path, description = "The session"), RestoreQuery),
     responses((status = 200, body = FilesRestore), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -86,7 +86,7 @@ pub(super) async fn get(
     Ok(Json(plan.into()))
 }
 
-/// Returns the digest that a request names.
+/// Parses the digest of a request.
 ///
 /// # Errors
 /// [`Problem`] `invalid_digest`.

@@ -1,4 +1,4 @@
-//! Runs: whether one is over, and how it ended.
+//! Runs and their outcomes.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,25 +19,25 @@ pub(super) struct Run {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
     run: u32,
-    /// Whether it is in flight.
+    /// True while it is in flight.
     in_flight: bool,
-    /// How it ended: `completed`, `failed`, `cancelled`, `interrupted`, `timed_out`, `out_of_turns`, `out_of_budget`, `lost` or
-    /// `restarts_exhausted`.
+    /// Its outcome: `completed`, `failed`, `cancelled`, `interrupted`, `timed_out`, `out_of_turns`, `out_of_budget`, `lost`
+    /// or `restarts_exhausted`.
     #[schema(value_type = Option<String>)]
     outcome: Option<OutcomeKind>,
-    /// The same with its cause, in the on-disk format.
+    /// The outcome with its cause, in the on-disk format.
     #[schema(value_type = Option<serde_json::Value>)]
     cause: Option<Outcome>,
-    /// Its final answer, whole.
+    /// Its full final answer.
     text: Option<String>,
-    /// Answered turns.
+    /// Number of answered turns.
     turns: Option<u32>,
-    /// Usage of the run and of all runs that it owned.
+    /// Usage of the run and its descendants.
     #[schema(value_type = Option<Object>)]
     usage: Option<Usage>,
 }
 
-/// Returns a run; with `wait` when it is over.
+/// Returns a run; with `wait`, waits for its end.
 #[utoipa::path(get, path = "/v1/sessions/{id}/runs/{run}", tag = "runs", operation_id = "get_run",
     params(("id" = String, Path, description = "The session"), ("run" = u32, Path, description = "Its number, from 1"), WaitQuery),
     responses((status = 200, body = Run), (status = 404, body = Problem)))]

@@ -23,17 +23,17 @@ use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Rows of a page where a client does not say.
-const PAGE: usize = 50;
-/// Rows of a page at most.
-const MOST: usize = 500;
+/// Default number of rows of a page.
+const DEFAULT_PAGE_SIZE: usize = 50;
+/// Maximum number of rows of a page.
+const MAX_PAGE_SIZE: usize = 500;
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Session {
     #[schema(value_type = String, format = Uuid)]
     id: SessionId,
-    /// Its name among its siblings.
+    /// Short name among its siblings.
     short: String,
     agent: String,
     title: String,
@@ -41,7 +41,7 @@ pub(super) struct Session {
     /// `held_out_of_turns`, `closing`, or `quiet` without a run in flight.
     #[schema(value_type = String)]
     state: Phase,
-    /// How its last run ended.
+    /// Outcome of its last run.
     #[schema(value_type = Option<String>)]
     outcome: Option<OutcomeKind>,
     /// The run in flight.
@@ -50,25 +50,25 @@ pub(super) struct Session {
     parent: Option<SessionId>,
     #[schema(value_type = String, format = Uuid)]
     root: SessionId,
-    /// Subagent edges from the root.
+    /// Depth below the root, counted in subagents.
     depth: u32,
     /// The kind of branch; absent for a session that is not a branch.
     #[schema(value_type = Option<String>)]
     kind: Option<BranchKind>,
     inspectable: bool,
     closed: bool,
-    /// The directory that it works in.
+    /// Directory of the session.
     workspace: Option<String>,
-    /// The model, by the session's name for it.
+    /// Name of the model, as recorded in the session.
     model: Option<String>,
-    /// The last record.
+    /// Number of the last record.
     last_seq: u64,
     created_ms: i64,
     updated_ms: i64,
 }
 
 impl Session {
-    /// Reads the session of a row.
+    /// Reads the session of an index row.
     pub(super) fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
         let run = runtime.journal().inflight_of(id)?.map(|row| row.run.0);
         // A session that cannot be read is still listed.
@@ -110,21 +110,21 @@ fn birth(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreated>>
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionFilter {
-    /// Whether children that only trees show are listed too.
+    /// True to include children that are otherwise shown only in trees.
     #[serde(default)]
     all: bool,
-    /// Only those with a run in flight (`true`) or without (`false`).
+    /// Only sessions with a run in flight (`true`), or without one (`false`).
     in_flight: Option<bool>,
-    /// Only those whose title or agent contains this.
+    /// Only sessions whose title or agent contains this text.
     q: Option<String>,
-    /// Only those that work in this directory.
+    /// Only sessions of this directory.
     workspace: Option<String>,
     /// Only children of this session, by its id.
     #[param(value_type = Option<String>)]
     parent: Option<SessionId>,
-    /// Rows of the page: 50 if not given, 500 at most.
+    /// Number of rows of the page. Default: 50; maximum: 500.
     limit: Option<usize>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     cursor: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl SessionFilter {
             && self.q.as_ref().is_none_or(matches_text)
     }
 
-    /// Returns the row that the page comes after.
+    /// Returns the last row of the previous page.
     fn after(&self) -> Result<Option<(i64, SessionId)>, Problem> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         let read = || {
@@ -172,7 +172,7 @@ pub(super) async fn list(
     State(host): State<Host>,
     Query(filter): Query<SessionFilter>,
 ) -> Result<Json<SessionPage>, Problem> {
-    let (after, limit) = (filter.after()?, filter.limit.unwrap_or(PAGE).clamp(1, MOST));
+    let (after, limit) = (filter.after()?, filter.limit.unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE));
     let heads = host.runtime().journal().heads()?;
     let mut rows: Vec<_> = heads.into_iter().filter(|(id, head)| filter.shows(*id, head)).collect();
     let place = |(id, head): &(SessionId, Head)| std::cmp::Reverse((head.created_ms, *id));
@@ -202,7 +202,7 @@ pub(super) struct Opened {
     input: Option<Accepted>,
 }
 
-/// Opens a session. With an `Idempotency-Key` a request that is sent again opens nothing and returns the same session.
+/// Opens a session. With an `Idempotency-Key`, a repeated request returns the same session.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session", request_body = NewSession,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
     responses((status = 201, body = Opened), (status = 200, body = Opened, description = "It was opened before, by the same key"),
@@ -218,7 +218,7 @@ pub(super) async fn open(
         None => None,
     };
     let (options, input) = open.options(&host, sender.map(|sender| sender.0))?;
-    // Before anything is opened for it.
+    // Expand the command before the session is opened, so that an error does not leave a session behind.
     let directory = || Ok(options.workspace.as_deref().or(host.options().home.as_deref()).map(str::to_owned));
     let input = match input {
         Some(draft) => Some(draft.expanded(&host, directory).await?),
@@ -241,7 +241,7 @@ pub(super) async fn open(
     Ok(response)
 }
 
-/// Shows one session.
+/// Returns a session.
 #[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions", operation_id = "get_session",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Session), (status = 404, body = Problem), (status = 410, body = Problem)))]
@@ -280,24 +280,24 @@ pub(super) async fn change(
     get(State(host), Path(handle.id().to_string())).await
 }
 
-/// How a session is deleted.
+/// Options of a deletion.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Delete {
-    /// Whether a run in flight is cancelled first; without it the deletion is refused then.
+    /// True to cancel a run in flight first; otherwise a session with a run in flight is not deleted.
     #[serde(default)]
     force: bool,
 }
 
-/// Counts of what a deletion erased.
+/// The result of a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Deleted {
-    /// Sessions, children counted.
+    /// Number of deleted sessions, including descendants.
     sessions: u32,
 }
 
-/// Deletes a session and all below it.
+/// Deletes a session and its descendants.
 #[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", operation_id = "delete_session",
     params(("id" = String, Path, description = "The session"), Delete),
     responses((status = 200, body = Deleted), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -310,14 +310,14 @@ pub(super) async fn delete(
     Ok(Json(Deleted { sessions: handle.delete(how.force).await? }))
 }
 
-/// Which records are read.
+/// The range of records to read.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Records {
     /// The number of the first record, from 1.
     from: Option<u64>,
-    /// How many at most: 200 if not given, up to 1,000.
+    /// Maximum number of records. Default: 200; maximum: 1,000.
     limit: Option<usize>,
 }
 

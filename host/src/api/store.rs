@@ -1,4 +1,4 @@
-//! The store, for the command of the user who owns it.
+//! Access to the store for commands of its owner.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -19,20 +19,20 @@ use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// The process that serves.
+/// The process that serves the API.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ServingProcess {
-    /// Its number.
+    /// Process id.
     pid: u32,
-    /// The version of subtend. A command of another version does not use the store through it.
+    /// Version of subtend. Commands of another version do not use this host.
     version: &'static str,
-    /// Which API it serves. A command that knows another one does not use the store through it.
+    /// Hash of the API. Commands with another API do not use this host.
     api: &'static str,
-    /// The directory whose sessions have the options of its command.
+    /// Directory whose sessions use the options of the host's command.
     home: Option<String>,
 }
 
-/// Returns the process that serves.
+/// Returns the process that serves the API.
 #[utoipa::path(get, path = "/v1/host", tag = "host", operation_id = "get_host", responses((status = 200, body = ServingProcess)))]
 pub(super) async fn serving(State(host): State<Host>) -> Json<ServingProcess> {
     let home = host.options().home.clone();
@@ -50,7 +50,7 @@ pub(super) async fn read(
 ) -> Result<Json<Value>, Problem> {
     through_the_socket(sender, "rows of the store are read")?;
     let journal = host.runtime().journal().clone();
-    // A scan of a large store takes a while, and blocks.
+    // A scan of a large store takes long and blocks.
     let answer = tokio::task::spawn_blocking(move || journal.read(&read)).await;
     Ok(Json(answer.map_err(|error| Problem::internal("internal", error.to_string()))??))
 }
@@ -63,23 +63,23 @@ fn through_the_socket(sender: Option<Extension<Sender>>, what: &str) -> Result<(
     }
 }
 
-/// An import of a file that `subtend export` wrote.
+/// An import of a file from `subtend export`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ImportRequest {
-    /// The absolute path of the file.
+    /// Absolute path of the file.
     #[schema(value_type = String)]
     file: PathBuf,
-    /// The upper bound of the sessions' permissions, in the on-disk format.
+    /// Maximum permissions of the sessions, in the on-disk format.
     #[schema(value_type = Object)]
     within: Authority,
-    /// The upper bounds of the sessions' limits, in the on-disk format; without them the limits of the export remain.
+    /// Maximum limits of the sessions, in the on-disk format. Default: the limits of the export.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     limits: Option<Limits>,
 }
 
-/// Counts of the imported records and sessions.
+/// Numbers of imported sessions and records.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ImportReply {
     sessions: u64,
@@ -88,7 +88,8 @@ pub(super) struct ImportReply {
     defs: u64,
 }
 
-/// Imports all sessions of a file or none, while others work. Runs that were in flight in the export end as lost. For the Unix socket only.
+/// Imports all sessions of a file, or none, into the running store. Runs that were in flight in the export end as lost.
+/// For the Unix socket only.
 #[utoipa::path(post, path = "/v1/store/imports", tag = "host", operation_id = "import_sessions", request_body = ImportRequest,
     responses((status = 200, body = ImportReply), (status = 403, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn import(
@@ -99,7 +100,7 @@ pub(super) async fn import(
 ) -> Result<Json<ImportReply>, Problem> {
     through_the_socket(sender, "a file of this machine is imported")?;
     let here = tokio::runtime::Handle::current();
-    // It continues where its client leaves: all or nothing.
+    // In its own task, so that the import completes even if the client disconnects.
     let done = tokio::task::spawn_blocking(move || {
         let ImportRequest { file, within: rights, limits } = request;
         let within = ImportBounds { rights, limits };

@@ -1,4 +1,4 @@
-//! Tasks: runs that a model or the host started, as the records of the `spawn_task` dialect.
+//! Tasks: sessions that a model or the host started, in the form of the `spawn_task` dialect.
 
 use axum::Json;
 use axum::extract::State;
@@ -23,28 +23,28 @@ use subtend_actors::transcript::object;
 pub(super) struct TaskRow {
     /// `task_…`.
     id: String,
-    /// The session that works on it.
+    /// Session of the task.
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
     short: String,
-    /// Its agent.
+    /// Agent of the task.
     r#type: String,
     /// `pending`, `running`, `completed`, `failed` or `cancelled`.
     status: String,
-    /// How its last run ended.
+    /// Outcome of its last run.
     #[schema(value_type = Option<String>)]
     outcome: Option<OutcomeKind>,
-    /// Why the last run did not complete.
+    /// Cause if the last run did not complete.
     #[schema(value_type = Option<Value>)]
     cause: Option<Outcome>,
     description: String,
     prompt: Option<String>,
-    /// The session that started it; absent for a task of the host.
+    /// Session that started it; absent for a task of the host.
     #[schema(value_type = Option<String>, format = Uuid)]
     parent: Option<SessionId>,
     #[schema(value_type = String, format = Uuid)]
     root: SessionId,
-    /// The whole result.
+    /// Full result.
     result: Option<String>,
     #[schema(value_type = Object)]
     metadata: Value,
@@ -80,15 +80,15 @@ impl From<Task> for TaskRow {
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Spawn {
-    /// The agent that works on it.
+    /// Agent of the task.
     r#type: String,
     prompt: String,
-    /// A title for listings.
+    /// Title for listings.
     description: Option<String>,
     metadata: Option<Map<String, Value>>,
 }
 
-/// Starts a task of the host, in the background. With an `Idempotency-Key` it is started once.
+/// Starts a task of the host, in the background. With an `Idempotency-Key`, a repeated request starts it once.
 #[utoipa::path(post, path = "/v1/tasks/spawn", tag = "tasks", operation_id = "spawn_task", request_body = Spawn,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
     responses((status = 201, body = TaskRow), (status = 422, body = Problem)))]
@@ -113,7 +113,7 @@ pub(super) async fn spawn(
     Ok((StatusCode::CREATED, Json(row(&host, receipt.session().id()).await?)))
 }
 
-/// Reads the task that a session does.
+/// Reads the task of a session.
 async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
     let tasks = host.runtime().tasks(TaskFilter::default()).await?;
     let task = tasks.into_iter().find(|task| task.session == session);
@@ -123,7 +123,7 @@ async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
     })
 }
 
-/// Returns a task: as it is now, or with `wait` when it is over or `timeout` has passed.
+/// Returns a task. With `wait`, waits until it ends or `timeout` has passed.
 #[utoipa::path(get, path = "/v1/tasks/get/{id}", tag = "tasks", operation_id = "get_task",
     params(("id" = String, Path, description = "The task, `task_…`"), WaitQuery),
     responses((status = 200, body = TaskRow), (status = 404, body = Problem)))]
@@ -134,7 +134,7 @@ pub(super) async fn get(
 ) -> Result<Json<TaskRow>, Problem> {
     let handle = host.session(&id).await?;
     if let Some(run) = handle.current_run().await? {
-        // Only its end is waited for: the row says how it ended.
+        // The result is ignored: the row has the outcome.
         drop(waiting.within(&host, run.ended()).await);
     }
     Ok(Json(row(&host, handle.id()).await?))
@@ -144,9 +144,9 @@ pub(super) async fn get(
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskQuery {
-    /// Only those of this status.
+    /// Only tasks with this status.
     status: Option<String>,
-    /// Only those that this session started.
+    /// Only tasks that this session started.
     #[serde(alias = "parentSessionId")]
     parent: Option<String>,
     limit: Option<usize>,
@@ -175,13 +175,13 @@ fn status_of(word: &str) -> Result<TaskStatus, Problem> {
     })
 }
 
-/// Cancels a task with all that it owns; a task that is over stays as it is.
+/// Cancels a task with its children. An ended task does not change.
 #[utoipa::path(post, path = "/v1/tasks/cancel/{id}", tag = "tasks", operation_id = "cancel_task",
     params(("id" = String, Path, description = "The task, `task_…`")),
     responses((status = 200, body = TaskRow), (status = 404, body = Problem)))]
 pub(super) async fn cancel(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<TaskRow>, Problem> {
     let handle = host.session(&id).await?;
-    // A session that is not a task is not cancelled by this name.
+    // Fails for a session that is not a task.
     row(&host, handle.id()).await?;
     match handle.cancel().await? {
         Control::Done(run) => drop(handle.run_ended(run).await?),

@@ -1,4 +1,4 @@
-//! Transcripts: what was said and done in a session, now or as it was at an earlier record.
+//! Transcripts of sessions, now or as of an earlier record.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,46 +13,46 @@ use super::{Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Entries of a page where a client does not say.
-const PAGE: usize = 200;
-/// Entries of a page at most.
-const MOST: usize = 1_000;
+/// Default number of entries of a page.
+const DEFAULT_PAGE_SIZE: usize = 200;
+/// Maximum number of entries of a page.
+const MAX_PAGE_SIZE: usize = 1_000;
 
-/// Which part of a transcript is read.
+/// The part of a transcript to read.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Which {
-    /// The transcript as it was at this record; as it is now if not given.
+    /// Record as of which the transcript is read. Default: now.
     at: Option<u64>,
-    /// Only entries that began after this record: `next` of the page before.
+    /// Only entries that began after this record: `next` of the previous page.
     after: Option<u64>,
-    /// So many entries at most, and those that began with the same record as the last of them: 200 if not given, 1,000 at most.
+    /// Maximum number of entries, plus those that began with the same record as the last one. Default: 200; maximum: 1,000.
     limit: Option<usize>,
-    /// Whether calls carry the transcripts of the children that they started, where listings do not show these. Not with `at`.
+    /// True to include in calls the transcripts of children that listings do not show. Not with `at`.
     #[serde(default)]
     children: bool,
 }
 
-/// A page of a transcript: what the session is, and its entries in their order.
+/// A page of a transcript: facts about the session, and entries in order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TranscriptPage {
     #[serde(flatten)]
     #[schema(value_type = Object)]
     header: Header,
-    /// How its last run ended.
+    /// Outcome of its last run.
     #[schema(value_type = Option<String>)]
     outcome: Option<OutcomeKind>,
-    /// Inputs, answers with their calls and results, notices, ends, and what else happened, by `type`.
+    /// Inputs, answers with their calls and results, notices, ends of runs, and other events, by `type`.
     #[schema(value_type = Vec<Object>)]
     entries: Vec<Item>,
-    /// The last record that was read: `after` of the event stream that follows.
+    /// The last record that was read. Use it as `after` of the event stream.
     last_seq: u64,
-    /// `after` of the next page; absent on the last page.
+    /// Use it as `after` of the next page; absent on the last page.
     next: Option<u64>,
 }
 
-/// An entry with the record that it began with.
+/// An entry with the record with which it began.
 #[derive(Debug, Serialize)]
 struct Item {
     record: Seq,
@@ -74,7 +74,7 @@ pub(super) async fn get(
             "children with at: the children at an earlier record are not known; leave one out",
         ));
     }
-    // A damaged session is shown by what is left of it.
+    // A damaged session is shown as far as it can be read.
     let session = match host.session(&id).await {
         Ok(handle) => handle.id(),
         Err(problem) => id.parse().ok().filter(|_| problem.code == "session_damaged").ok_or(problem)?,
@@ -84,7 +84,7 @@ pub(super) async fn get(
         nests: which.children,
         at: which.at.map(Seq),
         after: Seq(which.after.unwrap_or(0)),
-        limit: Some(which.limit.unwrap_or(PAGE).clamp(1, MOST)),
+        limit: Some(which.limit.unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE)),
     };
     let read = Transcript::read(host.runtime().journal(), session, how)?;
     if let Some(at) = which.at.filter(|at| read.last_seq < Seq(*at)) {

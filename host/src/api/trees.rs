@@ -1,4 +1,4 @@
-//! A session with all below it, and the cursor from which its events continue.
+//! A session with its descendants, and the cursor from which its events continue.
 
 use axum::Json;
 use axum::extract::State;
@@ -26,32 +26,32 @@ pub(super) struct TreeNode {
     depth: u32,
     #[schema(value_type = String)]
     state: Phase,
-    /// Until when its run is parked at a provider's limit, in milliseconds since 1970.
+    /// Unix time in ms until which its run is parked at a provider's limit.
     limited_until: Option<i64>,
     #[schema(value_type = u32)]
     run: RunNo,
-    /// How its last run ended.
+    /// Outcome of its last run.
     #[schema(value_type = Option<String>)]
     outcome: Option<OutcomeKind>,
     background: bool,
-    /// Answered turns of the run; at the root those of the subtree are in `usage`'s terms.
+    /// Number of answered turns of the run.
     turns: u32,
-    /// By this session itself.
+    /// Usage of this session, without descendants.
     #[schema(value_type = Object)]
     usage: Usage,
-    /// Milliseconds of working time.
+    /// Working time in ms.
     worked_ms: u64,
-    /// Why its journal cannot be read.
+    /// Reason if its journal cannot be read.
     error: Option<String>,
-    /// Children, in the order of their births; absent beyond the depth that was asked for.
+    /// Children in the order of creation; empty beyond the requested depth.
     #[schema(no_recursion)]
     children: Vec<TreeNode>,
-    /// How many children it has, also those that are not listed.
+    /// Number of children, including unlisted ones.
     child_count: usize,
 }
 
 impl TreeNode {
-    /// Makes the node of `tree` with `levels` of children below it.
+    /// Converts `tree` to a node with `levels` of children.
     fn of(tree: Tree, levels: u32) -> Self {
         let child_count = tree.children.len();
         let children = match levels.checked_sub(1) {
@@ -79,24 +79,24 @@ impl TreeNode {
     }
 }
 
-/// A tree, and where its events continue.
+/// A tree, and the cursor from which its events continue.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Snapshot {
-    /// `after` of the event stream that follows. Its first events may repeat what the tree contains.
+    /// Use it as `after` of the event stream. Its first events may already be part of the tree.
     cursor: String,
     tree: TreeNode,
 }
 
-/// How much of a tree is returned.
+/// The part of a tree to return.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Levels {
-    /// Levels of children: all if not given.
+    /// Number of levels of children. Default: all.
     depth: Option<u32>,
 }
 
-/// Returns a session with all below it.
+/// Returns a session with its descendants.
 #[utoipa::path(get, path = "/v1/trees/{id}", tag = "trees", operation_id = "get_tree",
     params(("id" = String, Path, description = "The session at the top"), Levels),
     responses((status = 200, body = Snapshot), (status = 404, body = Problem)))]
@@ -107,7 +107,7 @@ pub(super) async fn get(
 ) -> Result<Json<Snapshot>, Problem> {
     let handle = host.session(&id).await?;
     let journal = host.runtime().journal();
-    // Before the tree is read: what is appended meanwhile comes in both, never in neither.
+    // Taken before the tree is read: a record appended meanwhile may be in both, but is never lost.
     let cursor = Cursor::end_of(journal.durable()).to_string();
     let tree = Tree::read(journal, handle.id())?;
     Ok(Json(Snapshot { cursor, tree: TreeNode::of(tree, levels.depth.unwrap_or(u32::MAX)) }))

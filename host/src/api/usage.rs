@@ -1,4 +1,4 @@
-//! Usage of a session and of all below it.
+//! Usage of a session and its descendants.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,31 +19,31 @@ pub(super) struct Used {
     id: SessionId,
     #[schema(value_type = Option<String>, format = Uuid)]
     parent: Option<SessionId>,
-    /// By this session itself.
+    /// Usage of this session, without other sessions.
     #[schema(value_type = Object)]
     own: Usage,
-    /// By runs that it owns.
+    /// Usage of the runs that it owns.
     #[schema(value_type = Object)]
     owned: Usage,
-    /// By all sessions below it.
+    /// Usage of its descendants.
     #[schema(value_type = Object)]
     tree: Usage,
     context: Option<ContextUse>,
     children: Vec<ChildUsage>,
-    /// Bytes of its journal.
+    /// Size of its journal in bytes.
     recorded: u64,
-    /// Bytes of its journal and of all below it.
+    /// Size of its journal and those of its descendants, in bytes.
     recorded_below: u64,
     created_ms: i64,
     updated_ms: i64,
 }
 
-/// How full the model's context is.
+/// Use of the model's context.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ContextUse {
-    /// Tokens.
+    /// Number of tokens used.
     used: u64,
-    /// Tokens that the model takes, where that is known.
+    /// Size of the context window in tokens, if known.
     window: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl From<ContextShare> for ContextUse {
     }
 }
 
-/// Returns what a session used.
+/// Returns the usage of a session.
 #[utoipa::path(get, path = "/v1/sessions/{id}/usage", tag = "usage", operation_id = "get_usage",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Used), (status = 404, body = Problem)))]

@@ -1,4 +1,4 @@
-//! Waiting for something to end, within what a client asks for.
+//! Waits for the end of runs and answers, with a time limit of the client.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use utoipa::IntoParams;
 
 use crate::host::Host;
 
-/// The longest wait if a client gives none.
-const DEFAULT: Duration = Duration::from_secs(300);
-/// The longest wait of one request; clients repeat the request to wait longer.
-const MOST: Duration = Duration::from_secs(600);
+/// Default time limit of a wait.
+const DEFAULT_WAIT: Duration = Duration::from_secs(300);
+/// Maximum time limit of a wait; clients repeat the request to wait longer.
+const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Whether and how long a request waits.
+/// Options of a wait.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WaitQuery {
-    /// Whether to wait for the end; otherwise the present state is returned.
+    /// True to wait for the end; otherwise the current state is returned.
     #[serde(default)]
     wait: bool,
-    /// Milliseconds to wait at most: 300,000 if not given, never more than 600,000.
+    /// Maximum time to wait, in ms. Default: 300,000; maximum: 600,000.
     timeout: Option<u64>,
 }
 
 impl WaitQuery {
-    /// Waits for `end` as long as the client asks, but not beyond the end of the host; then `yet` tells whether it has come. So an end that
-    /// came in the same moment is not missed: a host in the foreground ends with the run that others wait for.
+    /// Waits for `end` within the time limit and until the host ends, then checks `yet`. The last check catches an end at the
+    /// same moment as the host's: a foreground host ends with its run, for which other clients may wait.
     pub(super) async fn until<T, E>(
         self,
         host: &Host,
@@ -41,12 +41,12 @@ impl WaitQuery {
         yet.await
     }
 
-    /// Waits for `end` as long as asked: `None` where it has not come by then, or the host ends.
+    /// Waits for `end` within the time limit. Returns `None` after the time limit, or if the host ends.
     pub(super) async fn within<T>(self, host: &Host, end: impl Future<Output = T>) -> Option<T> {
         let most = match (self.wait, self.timeout) {
             (false, _) => Duration::ZERO,
-            (true, None) => DEFAULT,
-            (true, Some(ms)) => Duration::from_millis(ms).min(MOST),
+            (true, None) => DEFAULT_WAIT,
+            (true, Some(ms)) => Duration::from_millis(ms).min(MAX_WAIT),
         };
         tokio::select! {
             biased;

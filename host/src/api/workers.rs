@@ -1,4 +1,4 @@
-//! Remote tools: workers take their calls under a lease, renew it, and complete it with its fencing token.
+//! Remote tools: workers take calls under a lease, renew the lease, and complete calls with its fencing token.
 
 use std::sync::Arc;
 
@@ -19,39 +19,40 @@ use crate::host::Host;
 use crate::problem::Problem;
 use crate::workers::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult, WorkersView};
 
-/// Bytes of a worker's name.
-const NAME: usize = 64;
+/// Maximum size of a worker's name in bytes.
+const MAX_NAME_BYTES: usize = 64;
 
-/// Bytes of a line of progress.
-const PROGRESS: usize = 200;
+/// Maximum size of a progress line in bytes.
+const MAX_PROGRESS_BYTES: usize = 200;
 
-/// A worker that takes a call.
+/// The request of a worker for a call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TakeCall {
-    /// The name of the worker, for people.
+    /// Name of the worker, for listings.
     worker: String,
-    /// The remote tools whose calls it answers.
+    /// Remote tools whose calls it answers.
     #[schema(value_type = Vec<String>)]
     tools: Vec<Text>,
 }
 
-/// A lease that continues.
+/// The renewal of a lease.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RenewLease {
-    /// The fencing token of the lease.
+    /// Fencing token of the lease.
     token: String,
-    /// A line for people who follow the session.
+    /// Progress line for users who follow the session.
     progress: Option<String>,
 }
 
-/// A lease that was renewed.
+/// A renewed lease.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RenewedLease {
-    /// Milliseconds until it runs out, counted from the arrival of the request.
+    /// Time in ms until it expires, counted from the arrival of the request.
     lease_ms: u64,
-    /// Whether the call is cancelled: the worker stops it, and completes it with `stopped`, or `not_started` if it had not begun.
+    /// True if the call is cancelled. The worker stops it and completes it with `stopped`, or with `not_started` if it had
+    /// not begun.
     stop: bool,
 }
 
@@ -59,23 +60,24 @@ pub(super) struct RenewedLease {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CompleteCall {
-    /// The fencing token of the lease.
+    /// Fencing token of the lease.
     token: String,
-    /// How it ended.
+    /// Result of the call.
     result: WorkerResult,
 }
 
-/// Lists remote tools, the workers that were seen, and the calls that wait or run.
+/// Lists remote tools, known workers, and waiting and running calls.
 #[utoipa::path(get, path = "/v1/workers", tag = "workers", operation_id = "list_workers",
     responses((status = 200, body = WorkersView)))]
 pub(super) async fn list(State(host): State<Host>) -> Json<WorkersView> {
     Json(host.workers().view())
 }
 
-/// Takes a call of a remote tool under a lease. The worker renews the lease before it starts the call, and until it completes it.
+/// Takes a call of a remote tool under a lease. The worker must renew the lease before it starts the call, and until it
+/// completes it.
 ///
-/// A call whose lease runs out before the first renewal goes to another worker. After it, the worker counts as lost: the call of an
-/// idempotent tool is repeated, others end with unknown effects.
+/// If the lease expires before the first renewal, the call goes to another worker. If it expires later, the worker counts
+/// as lost: a call of an idempotent tool is repeated, other calls end with unknown effects.
 #[utoipa::path(post, path = "/v1/workers/take", tag = "workers", operation_id = "take_call", params(WaitQuery),
     request_body = TakeCall,
     responses((status = 200, body = LeasedCall), (status = 204, description = "No call waits"),
@@ -98,7 +100,7 @@ pub(super) async fn take(
     }
 }
 
-/// Refuses tools that the token is not for.
+/// Refuses tools that the token does not allow.
 fn may(sender: Option<Extension<Sender>>, request: &TakeCall) -> Result<(), Problem> {
     let Some(Extension(Sender::Token(grant))) = sender else { return Ok(()) };
     match request.tools.iter().find(|tool| !grant.answers(tool)) {
@@ -114,8 +116,8 @@ fn may(sender: Option<Extension<Sender>>, request: &TakeCall) -> Result<(), Prob
 
 fn check(host: &Host, request: &TakeCall) -> Result<(), Problem> {
     let TakeCall { worker, tools } = request;
-    if worker.is_empty() || worker.len() > NAME || worker.chars().any(char::is_control) {
-        let detail = format!("worker {worker:?}: give a name of 1 to {NAME} bytes on one line");
+    if worker.is_empty() || worker.len() > MAX_NAME_BYTES || worker.chars().any(char::is_control) {
+        let detail = format!("worker {worker:?}: give a name of 1 to {MAX_NAME_BYTES} bytes on one line");
         return Err(Problem::invalid("invalid_worker", detail));
     }
     let declared: Vec<&str> = host.workers().declared().iter().map(|tool| &*tool.spec.name).collect();
@@ -136,7 +138,8 @@ fn check(host: &Host, request: &TakeCall) -> Result<(), Problem> {
     }
 }
 
-/// Renews a lease. The first renewal begins the call. With `wait`, the response comes when the call is cancelled, or after the time.
+/// Renews a lease. The first renewal begins the call. With `wait`, the response is sent when the call is cancelled, or
+/// after the time limit.
 #[utoipa::path(post, path = "/v1/workers/renew", tag = "workers", operation_id = "renew_lease", params(WaitQuery),
     request_body = RenewLease,
     responses((status = 200, body = RenewedLease), (status = 409, body = Problem, description = "The lease is over")))]
@@ -145,16 +148,18 @@ pub(super) async fn renew(
     Query(wait): Query<WaitQuery>,
     Body(request): Body<RenewLease>,
 ) -> Result<Json<RenewedLease>, Problem> {
-    let progress =
-        request.progress.as_deref().map(|line| line.get(..line.floor_char_boundary(PROGRESS)).unwrap_or(line));
+    let progress = request
+        .progress
+        .as_deref()
+        .map(|line| line.get(..line.floor_char_boundary(MAX_PROGRESS_BYTES)).unwrap_or(line));
     let renewed = host.workers().renew(&request.token, progress)?;
     wait.within(&host, renewed.stop.cancelled()).await;
-    // A lease is extended by a request, not by the time that its response takes.
+    // The lease counts from the request, not from the end of this wait.
     let stop = host.workers().is_stopped(&request.token)?;
     Ok(Json(RenewedLease { lease_ms: u64::try_from(renewed.lease.as_millis()).unwrap_or(u64::MAX), stop }))
 }
 
-/// Completes a call. The same completion sent again has the same response.
+/// Completes a call. A repeated completion gets the same response.
 #[utoipa::path(post, path = "/v1/workers/complete", tag = "workers", operation_id = "complete_call",
     request_body = CompleteCall,
     responses((status = 204), (status = 409, body = Problem, description = "The lease is over, never renewed, or completed otherwise")))]

@@ -1,4 +1,4 @@
-//! Worktrees of sessions: what is changed there, and what becomes of it.
+//! Worktrees of sessions: listing, diffing, merging, keeping and discarding.
 
 use axum::Json;
 use axum::extract::State;
@@ -18,17 +18,17 @@ use crate::problem::Problem;
 pub(super) struct WorktreeInfo {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
-    /// `making`, `ready`, `discarding` or `keeping`: all but `ready` are in progress, or were interrupted.
+    /// `making`, `ready`, `discarding` or `keeping`; all but `ready` are in progress, or were interrupted.
     #[schema(value_type = String)]
     stage: Stage,
     branch: String,
-    /// The commit that it differs from by its changes.
+    /// Base commit of its changes.
     base: String,
-    /// Its directory.
+    /// Directory of the worktree.
     path: String,
-    /// The directory that its changes are merged into.
+    /// Directory into which its changes are merged.
     target: String,
-    /// The session with a run in flight that works there: nothing can be merged, kept or discarded meanwhile.
+    /// Session whose run in flight uses the worktree; it cannot be merged, kept or discarded meanwhile.
     #[schema(value_type = Option<String>, format = Uuid)]
     busy: Option<SessionId>,
 }
@@ -47,7 +47,7 @@ impl From<SessionWorktree> for WorktreeInfo {
     }
 }
 
-/// Lists the worktrees of a session and of all below it.
+/// Lists the worktrees of a session and its descendants.
 #[utoipa::path(get, path = "/v1/trees/{id}/worktrees", tag = "worktrees", operation_id = "list_worktrees",
     params(("id" = String, Path, description = "The session at the top")),
     responses((status = 200, body = Vec<WorktreeInfo>), (status = 404, body = Problem)))]
@@ -60,7 +60,7 @@ pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Re
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct WorktreeDiff {
     branch: String,
-    /// The commit that holds them: a merge, keep or discard that names it is refused if there are other changes by then.
+    /// Commit of the changes. A merge, keep or discard with this tip is refused if the changes differ by then.
     tip: String,
     files: Vec<WorktreeFile>,
     /// The changes as a patch.
@@ -70,11 +70,11 @@ pub(super) struct WorktreeDiff {
 /// A file that differs from the base of a worktree.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct WorktreeFile {
-    /// Its path in the workspace.
+    /// Path in the workspace.
     path: String,
-    /// Added lines; absent if it is not text.
+    /// Number of added lines; absent if the file is not text.
     added: Option<u64>,
-    /// Removed lines; absent if it is not text.
+    /// Number of removed lines; absent if the file is not text.
     removed: Option<u64>,
 }
 
@@ -98,21 +98,21 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MergeRequest {
-    /// Their `tip`, as they were shown.
+    /// The `tip` of the changes that were shown.
     tip: String,
 }
 
 /// The result of a merge.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct MergeResult {
-    /// Files that it changed.
+    /// Changed files.
     files: Vec<String>,
-    /// Files that were changed by others after an interrupted merge was planned; they were left as they are.
+    /// Files that were not merged, since they were changed after an interrupted merge was planned.
     left: Vec<String>,
 }
 
-/// Merges the changes in the worktree of a session into the files of its workspace: all files or none. Sent again, it has no second
-/// effect.
+/// Merges the changes in the worktree of a session into the files of its workspace: all files or none. A repeated request
+/// does not change anything.
 #[utoipa::path(post, path = "/v1/sessions/{id}/worktree/merge", tag = "worktrees", operation_id = "merge_worktree", request_body = MergeRequest,
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = MergeResult), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -126,11 +126,11 @@ pub(super) async fn merge(
     Ok(Json(MergeResult { files, left }))
 }
 
-/// What becomes of a worktree.
+/// The removal of a worktree.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RemovalRequest {
-    /// The `tip` of its changes, as they were shown; without it they may be others by now.
+    /// The `tip` of the changes that were shown. Without it, later changes are not detected.
     tip: Option<String>,
 }
 
@@ -140,7 +140,7 @@ pub(super) struct KeptBranch {
     branch: String,
 }
 
-/// Commits the changes in the worktree of a session on its branch, and removes the worktree without the branch.
+/// Commits the changes in the worktree of a session on its branch, and removes the worktree but not the branch.
 #[utoipa::path(post, path = "/v1/sessions/{id}/worktree/keep", tag = "worktrees", operation_id = "keep_worktree", request_body = RemovalRequest,
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = KeptBranch), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -154,7 +154,7 @@ pub(super) async fn keep(
     Ok(Json(KeptBranch { branch }))
 }
 
-/// Removes the worktree of a session and its branch with all changes. Sent again, it has no second effect.
+/// Removes the worktree of a session and its branch with all changes. A repeated request does not change anything.
 #[utoipa::path(post, path = "/v1/sessions/{id}/worktree/discard", tag = "worktrees", operation_id = "discard_worktree", request_body = RemovalRequest,
     params(("id" = String, Path, description = "The session")),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]

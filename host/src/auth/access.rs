@@ -1,4 +1,4 @@
-//! Access for as long as its token or login lasts: waits and streams end with it.
+//! Access that lasts as long as its token or login: waits and streams end with it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::Guard;
 use super::grant::TokenGrant;
 use super::own_file::FileVersion;
 
-/// Between two checks of a request that waits, or of a stream that sends nothing.
-const CHECK: Duration = Duration::from_secs(1);
+/// Interval of checks during a waiting request or an idle stream.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a request was let in by.
+/// The credential that admitted a request.
 #[derive(Debug)]
 pub(crate) struct Access {
     guard: Guard,
@@ -24,7 +24,7 @@ pub(crate) struct Access {
 
 #[derive(Debug)]
 pub(super) enum Credential {
-    /// A token with its grant, and the version of the file in which it was found.
+    /// A token with its grant, and the version of the file that contained it.
     Token {
         hash: Hash,
         grant: TokenGrant,
@@ -44,7 +44,7 @@ impl Access {
         Self { guard, by }
     }
 
-    /// Returns whether the token is not revoked, or the login has not ended. The file of tokens is read only after it was changed.
+    /// Returns whether the token is not revoked, or the login has not ended. The token file is read only if it has changed.
     pub(crate) fn lasts(&self) -> bool {
         let inner = &self.guard.inner;
         match &self.by {
@@ -65,11 +65,11 @@ impl Access {
     /// Waits until the access has ended.
     pub(super) async fn ended(&self) {
         while self.lasts() {
-            tokio::time::sleep(CHECK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
-    /// Ends a stream with the access, as an error: what has ended so is not whole.
+    /// Ends a stream with an error when the access ends, so that clients notice the truncation.
     pub(super) fn bound(self: Arc<Self>, response: Response) -> Response {
         if response.body().size_hint().exact().is_some() {
             return response;

@@ -1,4 +1,4 @@
-//! Memory for request bodies that arrive at the same time.
+//! Memory budget of request bodies that arrive concurrently.
 
 use std::sync::Arc;
 
@@ -10,39 +10,39 @@ use tokio::sync::Semaphore;
 
 use crate::problem::Problem;
 
-/// KiB of all bodies that arrive at the same time.
-const BUDGET: usize = 64 << 10;
-/// KiB of a body that has no share of the budget, so that a decision or a cancellation is never refused.
-const SMALL: usize = 16;
-/// KiB that count for a body of unknown size.
-const UNKNOWN: usize = 4 << 10;
+/// Budget of all concurrent bodies, in KiB.
+const BUDGET_KIB: usize = 64 << 10;
+/// Size in KiB up to which a body does not need budget, so that approvals and cancels are never refused.
+const SMALL_KIB: usize = 16;
+/// Size in KiB that is assumed for a body of unknown size.
+const UNKNOWN_KIB: usize = 4 << 10;
 
-/// The budget of a host.
+/// The memory budget of a host.
 #[derive(Clone, Debug)]
 pub(super) struct BodyBudget(Arc<Semaphore>);
 
 impl Default for BodyBudget {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(BUDGET)))
+        Self(Arc::new(Semaphore::new(BUDGET_KIB)))
     }
 }
 
 impl BodyBudget {
-    /// Gives the body of `request` its share, until it was read.
+    /// Reserves budget for the body of `request` until it is read.
     ///
     /// # Errors
-    /// [`Problem`] `busy` where other bodies have the budget.
+    /// [`Problem`] `busy` if other bodies use up the budget.
     pub(super) fn admit(&self, request: Request) -> Result<Request, Problem> {
         let named = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let size = match named {
             Some(bytes) => usize::div_ceil(bytes, 1024),
-            None if request.headers().contains_key(header::TRANSFER_ENCODING) => UNKNOWN,
+            None if request.headers().contains_key(header::TRANSFER_ENCODING) => UNKNOWN_KIB,
             None => 0,
         };
-        if size <= SMALL {
+        if size <= SMALL_KIB {
             return Ok(request);
         }
-        let share = u32::try_from(size.min(BUDGET)).unwrap_or(u32::MAX);
+        let share = u32::try_from(size.min(BUDGET_KIB)).unwrap_or(u32::MAX);
         let Ok(share) = Arc::clone(&self.0).try_acquire_many_owned(share) else {
             let detail = "other requests with large bodies are being received: send this one again";
             return Err(Problem {

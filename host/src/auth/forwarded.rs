@@ -1,7 +1,7 @@
-//! Requests that one node of a database forwards to another: checked where they arrived, and signed.
+//! Requests that one node of a database forwards to another. The first node checks and signs them.
 //!
-//! The signature covers method, address, body, grant, receiver and the headers that change what a request does. It is good for one
-//! request within [`AGE`], by the clock of the database. Answers are not signed: nodes trust the network between them as far as a client
+//! The signature covers method, address, body, grant, receiver and relevant headers. It is valid for one request within
+//! [`MAX_AGE_MS`], by the clock of the database. Responses are not signed: nodes trust the network between them as a client
 //! trusts the network to its host.
 
 use std::collections::BTreeSet;
@@ -16,11 +16,11 @@ use crate::problem::Problem;
 
 /// Header of a forwarded request: `GRANT TIME NONCE BODY SIGNATURE`.
 const HEADER: &str = "subtend-forwarded";
-/// Header of an answer to a request whose signature is refused: it took no effect, and its sender may sign it again.
+/// Header of a response to a request whose signature was refused. The request had no effect, and its sender may sign it again.
 pub const REFUSED: &str = "subtend-signature-refused";
-/// Milliseconds for which a signature is good, and by which the clocks of two nodes may differ.
-const AGE: u64 = 30_000;
-/// Headers that change what a request does.
+/// Time in ms for which a signature is valid, and maximum difference between clocks of nodes.
+const MAX_AGE_MS: u64 = 30_000;
+/// Signed headers, which change the effect of a request.
 const SIGNED: [HeaderName; 4] = [
     HeaderName::from_static("idempotency-key"),
     HeaderName::from_static("last-event-id"),
@@ -28,37 +28,37 @@ const SIGNED: [HeaderName; 4] = [
     header::ACCEPT,
 ];
 
-/// Returns milliseconds that all nodes of a database count alike.
+/// Clock in ms that all nodes of a database share.
 pub type NodeClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Signatures by their time.
+/// Signatures, sorted by time.
 type SeenSignatures = BTreeSet<(u64, [u8; 32])>;
 
-/// Marks a request that another node forwarded: it is answered here, or not at all.
+/// Marks a request that another node forwarded. It is not forwarded again.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded {
     body: blake3::Hash,
 }
 
 impl Forwarded {
-    /// Checks that `body` is the one that was signed.
+    /// Checks that `body` is the signed one.
     ///
     /// # Errors
-    /// The problem to answer with: the request has no effect.
+    /// The problem to answer with; the request must not take effect.
     pub fn check(self, body: &[u8]) -> Result<(), Problem> {
         if blake3::hash(body) == self.body { Ok(()) } else { Err(refused()) }
     }
 }
 
-/// The secret that the nodes of a database share, and the name by which others know this one.
+/// The shared secret of the nodes of a database, with the name of the receiver.
 #[derive(Clone)]
 pub struct NodeKey {
     key: [u8; 32],
     receiver: String,
     clock: NodeClock,
-    /// When it was made: what was signed before was for an earlier process of this name.
+    /// Creation time. Older signatures were for an earlier process of the same name.
     made: u64,
-    /// Those that may still be good.
+    /// Signatures that were used and have not expired.
     seen: Arc<Mutex<SeenSignatures>>,
 }
 
@@ -68,7 +68,7 @@ impl std::fmt::Debug for NodeKey {
     }
 }
 
-/// What a signature covers, besides the request.
+/// The signed data in addition to the request.
 struct Signed {
     grant: TokenGrant,
     time: u64,
@@ -77,19 +77,19 @@ struct Signed {
 }
 
 impl NodeKey {
-    /// Takes the shared secret, the name of the node that receives what is signed, and a clock that all nodes count alike.
+    /// Creates a key from the shared secret, the name of the receiving node, and the shared clock.
     pub fn new(shared: &[u8], receiver: impl Into<String>, clock: NodeClock) -> Self {
         let key = blake3::derive_key("subtend host: requests between nodes", shared);
         Self { key, receiver: receiver.into(), made: clock(), clock, seen: Arc::default() }
     }
 
-    /// Names another receiver.
+    /// Returns the key for another receiver.
     #[must_use]
     pub fn to(&self, receiver: impl Into<String>) -> Self {
         Self { receiver: receiver.into(), ..self.clone() }
     }
 
-    /// Signs a request with the body `body`, which may do what `grant` allows, for one use.
+    /// Signs a request with this body and the rights of `grant`, for one use.
     ///
     /// # Errors
     /// [`TokenError::NoRandomness`].
@@ -104,7 +104,7 @@ impl NodeKey {
         Ok(())
     }
 
-    /// Returns what a request may do that says that another node forwarded it; `None` for one that does not.
+    /// Returns the rights of a forwarded request; `None` if the request was not forwarded.
     pub(super) fn forwarded(&self, request: &Request) -> Option<Result<(TokenGrant, Forwarded), Problem>> {
         request.headers().contains_key(HEADER).then(|| self.checked(request).ok_or_else(refused))
     }
@@ -118,18 +118,18 @@ impl NodeKey {
         let (time, body) = (time.parse().ok()?, blake3::Hash::from_hex(body).ok()?);
         let signed = Signed { grant, time, nonce: nonce.to_owned(), body };
         let expected = self.signature(request, &signed);
-        // Compared in constant time, as hashes are.
+        // Hashes are compared in constant time.
         let is_signed = blake3::Hash::from_hex(signature).is_ok_and(|signature| signature == expected);
         let grant = signed.grant;
         let fits = grant.scope().allows(TokenScope::needed(request.method(), request.uri().path()));
         (is_signed && fits && self.is_first(time, expected)).then_some((grant, Forwarded { body }))
     }
 
-    /// Whether a signature of `time` is still good, and was not seen before.
+    /// Returns whether a signature of `time` has not expired and was not used before.
     fn is_first(&self, time: u64, signature: blake3::Hash) -> bool {
         let now = (self.clock)();
-        let oldest = now.saturating_sub(AGE).max(self.made);
-        if !(oldest..=now.saturating_add(AGE)).contains(&time) {
+        let oldest = now.saturating_sub(MAX_AGE_MS).max(self.made);
+        if !(oldest..=now.saturating_add(MAX_AGE_MS)).contains(&time) {
             return false;
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +176,7 @@ mod tests {
 
     const BODY: &[u8] = b"{}";
 
-    /// The key of node `b` at 100 s, and the clock.
+    /// Returns the key of node `b` at 100 s, and its clock.
     fn key_at(secret: &[u8]) -> (NodeKey, Arc<AtomicU64>) {
         let now = Arc::new(AtomicU64::new(100_000));
         let clock = Arc::clone(&now);
@@ -228,12 +228,12 @@ mod tests {
         assert_eq!(changed(HEADER, &value.replace("100000", "100001")), REFUSED, "another time");
         assert_eq!(changed("idempotency-key", "twice"), REFUSED, "a key that lets it run again");
         assert_eq!(changed("last-event-id", "7"), REFUSED, "a header that it did not have");
-        // The control: none of these spent it.
+        // Positive control: the refused requests did not use up the signature.
         assert_eq!(changed("user-agent", "x"), Some(Ok(TokenScope::Act)));
     }
 
     #[test]
-    fn d4_signature_is_good_once_and_for_half_a_minute() {
+    fn d4_signature_is_valid_once_and_for_half_a_minute() {
         let (key, now) = key_at(b"secret");
         let send = || signed(&key, Method::POST, "/v1/sessions", TokenScope::Act);
         let (first, late, last) = (send(), send(), send());
@@ -250,7 +250,7 @@ mod tests {
         now.store(100_001, Ordering::Relaxed);
         let restarted = NodeKey::new(b"secret", "b", Arc::clone(&key.clock));
         assert_eq!(scope(&restarted, &before), REFUSED, "an earlier process may have seen it");
-        // What is too old to be good is not kept.
+        // Expired signatures are removed.
         now.store(200_000, Ordering::Relaxed);
         assert_eq!(scope(&key, &send()), Some(Ok(TokenScope::Act)));
         assert_eq!(key.seen.lock().unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! What one token allows.
+//! The rights of a token.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 
 use super::tokens::TokenScope;
 
-/// What a token allows: a scope, and for [`TokenScope::Work`] the remote tools whose calls it may answer.
+/// The rights of a token: a scope, and for [`TokenScope::Work`] the remote tools whose calls it may answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenGrant {
     scope: TokenScope,
-    /// Those whose calls it may answer; `None` for each.
+    /// Remote tools whose calls it may answer; `None` for all.
     tools: Option<Arc<[String]>>,
 }
 
 impl TokenGrant {
-    /// Limits a scope to the calls of `tools`, unless they are `None`.
+    /// Creates a grant of `scope`, limited to calls of `tools` unless they are `None`.
     pub(super) fn new(scope: TokenScope, tools: Option<&[String]>) -> Self {
         Self { scope, tools: tools.map(Arc::from) }
     }
 
-    /// The scope.
+    /// Returns the scope.
     pub fn scope(&self) -> TokenScope {
         self.scope
     }
 
-    /// Whether it may answer calls of the remote tool `name`.
+    /// Returns whether it may answer calls of the remote tool `name`.
     pub(crate) fn answers(&self, name: &str) -> bool {
         self.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| tool == name))
     }
@@ -37,7 +37,7 @@ impl From<TokenScope> for TokenGrant {
     }
 }
 
-/// `SCOPE`, or `work:TOOL,TOOL`: names of remote tools have letters, digits, `_` and `-`.
+/// Formats as `SCOPE`, or `work:TOOL,TOOL`. Names of remote tools consist of letters, digits, `_` and `-`.
 impl fmt::Display for TokenGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.tools {

@@ -1,4 +1,4 @@
-//! Login links: a code that opens a login once, and the logins that browsers hold.
+//! Login links, whose code opens a login once, and logins of browsers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use super::tokens::secret;
 
-/// Time in which a link is opened.
-const LINK: Duration = Duration::from_secs(300);
-/// Time after which a login ends.
-const LOGIN: Duration = Duration::from_secs(12 * 3_600);
-/// Links and logins that exist at a time: the oldest makes room.
-const MOST: usize = 256;
+/// Lifetime of a link.
+const LINK_LIFETIME: Duration = Duration::from_secs(300);
+/// Lifetime of a login.
+const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 3_600);
+/// Maximum number of links, and of logins; the oldest is removed.
+const MAX_KEPT: usize = 256;
 
-/// Login links and logins of one host; they end with it. Only their hashes are kept.
+/// Login links and logins of a host process. Only their hashes are stored.
 #[derive(Debug, Default)]
 pub struct Logins {
     links: Mutex<HashMap<Hash, Instant>>,
@@ -24,17 +24,17 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Makes the code of a link that opens a login once, within five minutes. `None` where the system has no randomness.
+    /// Creates the code of a link that opens a login once, within five minutes. Returns `None` if the system has no randomness.
     pub fn link(&self) -> Option<String> {
         let code = secret()?;
         keep(&self.links, &code);
         Some(code)
     }
 
-    /// Takes a code; returns the login that its browser holds from now on.
+    /// Redeems a code, and returns the secret of the new login.
     pub(super) fn redeem(&self, code: &str) -> Option<String> {
         let made = self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&blake3::hash(code.as_bytes()))?;
-        if made.elapsed() > LINK {
+        if made.elapsed() > LINK_LIFETIME {
             return None;
         }
         let login = secret()?;
@@ -48,16 +48,16 @@ impl Logins {
         self.is_open_hash(&blake3::hash(login.as_bytes()))
     }
 
-    /// As [`Logins::is_open`], by the hash of the login: the time of the search tells nothing of its text.
+    /// As [`Logins::is_open`], by the hash of the login, so that the time of the lookup does not reveal its text.
     pub(super) fn is_open_hash(&self, login: &Hash) -> bool {
         let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
-        logins.get(login).is_some_and(|made| made.elapsed() <= LOGIN)
+        logins.get(login).is_some_and(|made| made.elapsed() <= LOGIN_LIFETIME)
     }
 }
 
 fn keep(of: &Mutex<HashMap<Hash, Instant>>, secret: &str) {
     let mut of = of.lock().unwrap_or_else(PoisonError::into_inner);
-    if of.len() >= MOST
+    if of.len() >= MAX_KEPT
         && let Some(oldest) = of.iter().min_by_key(|(_, made)| **made).map(|(hash, _)| *hash)
     {
         of.remove(&oldest);
@@ -77,17 +77,17 @@ mod tests {
         assert!(logins.is_open(&login) && !logins.is_open(&code));
         assert_eq!(logins.redeem(&code), None, "a code is used once");
         let late = logins.link().expect("a code");
-        tokio::time::advance(LINK + Duration::from_secs(1)).await;
+        tokio::time::advance(LINK_LIFETIME + Duration::from_secs(1)).await;
         assert_eq!(logins.redeem(&late), None);
-        tokio::time::advance(LOGIN).await;
+        tokio::time::advance(LOGIN_LIFETIME).await;
         assert!(!logins.is_open(&login));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn oldest_link_makes_room_when_there_are_too_many() {
+    async fn oldest_link_is_removed_at_the_limit() {
         let logins = Logins::default();
         let first = logins.link().expect("a code");
-        for _ in 0..MOST {
+        for _ in 0..MAX_KEPT {
             tokio::time::advance(Duration::from_millis(1)).await;
             logins.link().expect("a code");
         }

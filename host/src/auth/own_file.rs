@@ -1,14 +1,15 @@
-//! Files that only their owner may read and write.
+//! Files that only their owner can read and write.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Bytes of a token file that are read.
+/// Maximum size of a token file in bytes.
 #[cfg(unix)]
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads a file of this user or of root. Refuses links, pipes and files of others: their tokens would be the tokens of this host.
+/// Reads a file of this user or of root. Refuses links, pipes and files of other users, who could otherwise define the
+/// tokens of this host.
 #[cfg(unix)]
 pub(super) fn read_own(path: &Path) -> std::io::Result<String> {
     use std::io::{Error, Read as _};
@@ -26,7 +27,7 @@ pub(super) fn read_own(path: &Path) -> std::io::Result<String> {
         return Err(Error::other("it is not a regular file of this user: remove it"));
     }
     let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text)?;
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -35,7 +36,7 @@ pub(super) fn read_own(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// The identity and the times of a file.
+/// The version of a file: its identity, times and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileVersion {
     #[cfg(unix)]
@@ -61,7 +62,7 @@ impl FileVersion {
     }
 }
 
-/// Creates a file that only its owner may read.
+/// Creates a file that only its owner can read.
 pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -70,7 +71,7 @@ pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Opens a file to lock it, and creates it when it is missing. A link is not followed.
+/// Opens or creates a file for locking, without following links.
 #[cfg(unix)]
 pub(super) fn open_lock(path: &Path) -> std::io::Result<File> {
     use rustix::fs::{Mode, OFlags};

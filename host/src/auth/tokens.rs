@@ -1,4 +1,4 @@
-//! Tokens: the holder of one may use the host within its scope.
+//! Tokens, by which clients use the host within a scope.
 
 use std::fmt;
 use std::fs::File;
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::grant::TokenGrant;
 use super::own_file::{FileVersion, new_file, open_lock, read_own};
 
-/// The permissions of a token. `admin` includes all, `act` includes `read`, and `work` nothing else.
+/// The scope of a token. `admin` includes all others, and `act` includes `read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenScope {
     /// Answering calls of remote tools.
     Work,
-    /// Reading sessions, events and figures.
+    /// Reading sessions, events and metrics.
     Read,
     /// Sending inputs, approving, cancelling.
     Act,
@@ -38,7 +38,7 @@ impl fmt::Display for TokenScope {
 }
 
 impl TokenScope {
-    /// Returns whether a request that needs `needed` may be sent.
+    /// Returns whether this scope includes `needed`.
     pub(super) fn allows(self, needed: Self) -> bool {
         match needed {
             Self::Work => matches!(self, Self::Work | Self::Admin),
@@ -46,27 +46,27 @@ impl TokenScope {
         }
     }
 
-    /// The scope that a request needs, by its route: the parts of the path, compared whole.
+    /// Returns the scope that a request needs, by its method and the segments of its path.
     pub(super) fn needed(method: &Method, path: &str) -> Self {
         let parts: Vec<&str> = path.split('/').collect();
         let reads = *method == Method::GET || *method == Method::HEAD;
         match *parts {
-            // The whole record of a tree, in one answer.
+            // Returns all records of a tree.
             ["", "v1", "sessions", _, "export"] => Self::Admin,
-            // Reads a file of the machine.
+            // Reads a local file.
             ["", "v1", "store", "imports"] => Self::Admin,
-            // Has contents of files that no transcript has.
+            // Contains file contents that are not in transcripts.
             ["", "v1", "sessions", _, "restore" | "worktree"] => Self::Act,
             ["", "s", _, "restore" | "worktree"] => Self::Act,
             // An option may name a model.
             ["", "options"] if !reads => Self::Admin,
-            // Removes what no run has taken.
+            // Removes queued inputs only.
             ["", "v1", "sessions", _, "queue"] | ["", "v1", "sessions", _, "queue", _] if !reads => Self::Act,
-            // Shows messages again.
+            // Only makes messages visible again.
             ["", "v1", "sessions", _, "compaction"] if !reads => Self::Act,
-            // What a worker sends.
+            // Requests of workers.
             ["", "v1", "workers", "take" | "renew" | "complete"] if *method == Method::POST => Self::Work,
-            // A POST, as its seed has it.
+            // A read in spite of its method.
             ["", "v1", "tasks", "list"] if *method == Method::POST => Self::Read,
             _ if reads => Self::Read,
             _ if *method == Method::POST || *method == Method::PATCH => Self::Act,
@@ -78,18 +78,18 @@ impl TokenScope {
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenInfo {
-    /// Its name, by which it is revoked.
+    /// Name of the token.
     pub name: String,
-    /// The permissions of the token.
+    /// Scope of the token.
     pub scope: TokenScope,
-    /// The remote tools whose calls it answers, if not all: for the scope `work`.
+    /// Remote tools whose calls it may answer, if limited; only with the scope `work`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// BLAKE3 of the secret, in hexadecimal.
     hash: String,
 }
 
-/// Why tokens cannot be read or changed.
+/// The error for tokens that cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file cannot be read or written.
@@ -97,24 +97,24 @@ pub enum TokenError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file does not hold tokens.
+    /// The file does not contain tokens.
     #[error("token file {path} cannot be read: {source}; move it away, and create tokens again")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// The name is taken.
+    /// The name is already used.
     #[error("token {0:?} exists: revoke it first, or choose another name")]
     Exists(String),
-    /// No token has that name.
+    /// The token does not exist.
     #[error("no token {0:?}: `subtend token list` shows those that exist")]
     Unknown(String),
-    /// No remote tool can have that name.
+    /// The name is invalid for a remote tool.
     #[error("tool {0:?}: names of remote tools have letters a-z A-Z, digits, _ and -")]
     Tool(String),
     /// The system has no randomness.
@@ -122,15 +122,15 @@ pub enum TokenError {
     NoRandomness,
 }
 
-/// The tokens of a host, in a file that only its owner may read. Only hashes of secrets are kept. It is read for each request, so
-/// that a revoked token is refused at once.
+/// The tokens of a host, in a file that only its owner can read. Only hashes of secrets are stored. The file is checked
+/// for each request, so that a revoked token is refused at once.
 #[derive(Clone, Debug)]
 pub struct TokenFile {
     path: PathBuf,
 }
 
 impl TokenFile {
-    /// Returns the tokens of the file `path`, which need not exist.
+    /// Creates a handle of the file `path`, which need not exist.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -148,18 +148,18 @@ impl TokenFile {
         serde_json::from_str(&text).map_err(|source| TokenError::Malformed { path: self.path.clone(), source })
     }
 
-    /// Makes a token; returns its secret, which is shown this once.
+    /// Creates a token, and returns its secret, which is not stored.
     ///
     /// # Errors
-    /// [`TokenError`]; then no token was made.
+    /// [`TokenError`]; then no token was created.
     pub fn create(&self, name: &str, scope: TokenScope) -> Result<String, TokenError> {
         self.add(name, scope, None)
     }
 
-    /// Makes a token that answers calls of `tools` and does nothing else; returns its secret, which is shown this once.
+    /// Creates a token that may only answer calls of `tools`, and returns its secret, which is not stored.
     ///
     /// # Errors
-    /// [`TokenError`]; then no token was made.
+    /// [`TokenError`]; then no token was created.
     pub fn create_for_tools(&self, name: &str, tools: Vec<String>) -> Result<String, TokenError> {
         let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         match tools.iter().find(|tool| tool.is_empty() || !tool.chars().all(word)) {
@@ -181,7 +181,7 @@ impl TokenFile {
         Ok(secret)
     }
 
-    /// Revokes a token: from now on it is refused.
+    /// Revokes a token; it is refused from now on.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -196,13 +196,13 @@ impl TokenFile {
         self.write(&tokens)
     }
 
-    /// Returns what `secret` allows. Hashes are compared, in constant time.
+    /// Returns the grant of the token with this secret. Hashes are compared, in constant time.
     #[cfg(test)]
     fn grant_of(&self, secret: &str) -> Option<TokenGrant> {
         self.grant_of_hash(blake3::hash(secret.as_bytes()))
     }
 
-    /// Returns what the token with this hash allows.
+    /// Returns the grant of the token with this hash.
     pub(super) fn grant_of_hash(&self, hash: Hash) -> Option<TokenGrant> {
         let tokens = match self.list() {
             Ok(tokens) => tokens,
@@ -215,26 +215,26 @@ impl TokenFile {
         tokens.iter().find(is).map(|token| TokenGrant::new(token.scope, token.tools.as_deref()))
     }
 
-    /// Returns the version of the file: another one after each change. `None` where it cannot be read.
+    /// Returns the version of the file, which differs after each change; `None` if the file cannot be read.
     pub(super) fn version(&self) -> Option<FileVersion> {
         FileVersion::of(&std::fs::symlink_metadata(&self.path).ok()?)
     }
 
-    /// Returns the file that is locked while tokens are changed.
+    /// Returns the path of the lock file, which is held while tokens are changed.
     pub fn lock_path(&self) -> PathBuf {
         let mut path = self.path.as_os_str().to_owned();
         path.push(".lock");
         path.into()
     }
 
-    /// Waits until no other process changes the tokens: a change that is made from an older list would bring back a revoked token.
+    /// Locks the tokens against concurrent changes: a change to an outdated list would restore a revoked token.
     fn lock(&self) -> Result<File, TokenError> {
         let path = self.lock_path();
         let locked = open_lock(&path).and_then(|file| file.lock().map(|()| file));
         locked.map_err(|source| TokenError::Io { path, source })
     }
 
-    /// Writes a new file and puts it in place of the old one, so that a reader finds one of them whole.
+    /// Writes the tokens atomically: a concurrent reader sees the old or the new file.
     fn write(&self, tokens: &[TokenInfo]) -> Result<(), TokenError> {
         let text = serde_json::to_vec_pretty(tokens)
             .map_err(|source| TokenError::Malformed { path: self.path.clone(), source })?;
@@ -257,7 +257,7 @@ impl TokenFile {
     }
 }
 
-/// 32 random bytes, in hexadecimal.
+/// Returns 32 random bytes in hexadecimal; `None` if the system has no randomness.
 pub(crate) fn secret() -> Option<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).ok()?;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn d6_token_for_a_tool_answers_no_other_one() {
+    fn d6_token_for_a_tool_is_refused_for_other_tools() {
         let dir = tempfile::tempdir().expect("a directory");
         let tokens = TokenFile::at(dir.path().join("tokens.json"));
         let secret = tokens.create_for_tools("one", vec!["seek".into(), "find-2".into()]).expect("a token");
@@ -305,7 +305,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn token_file_is_closed_to_others_and_keeps_no_secret() {
+    fn token_file_is_private_and_without_secrets() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("tokens.json");
@@ -315,10 +315,10 @@ mod tests {
         assert_eq!((mode, text.contains(&secret)), (0o600, false));
     }
 
-    /// A user who can put a file in the place of the tokens would have a token of their choice.
+    /// A user who can replace the token file could otherwise choose a token.
     #[cfg(unix)]
     #[test]
-    fn tokens_behind_links_pipes_and_of_others_are_refused() {
+    fn token_files_that_are_links_pipes_or_foreign_are_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         let secret = TokenFile::at(at("planted.json")).create("x", TokenScope::Admin).expect("a token");
@@ -336,7 +336,7 @@ mod tests {
             assert_eq!(tokens.grant_of(&secret), None, "{attack}");
             assert!(matches!(tokens.create("y", TokenScope::Read), Err(TokenError::Io { .. })), "{attack}");
         }
-        // The control: the same file in its own place.
+        // Positive control: the same file by its own path.
         assert_eq!(TokenFile::at(at("planted.json")).grant_of(&secret), Some(TokenScope::Admin.into()));
     }
 
@@ -350,7 +350,7 @@ mod tests {
         assert!(matches!(tokens.create("other", TokenScope::Read), Err(TokenError::Malformed { .. })));
     }
 
-    /// Each operation of the document with its scope: a new one is judged here before it is served.
+    /// A new operation of the document must be added here with its scope.
     #[test]
     fn scope_is_decided_for_each_route() {
         let document: serde_json::Value =
@@ -360,7 +360,7 @@ mod tests {
             for method in methods.as_object().expect("methods").keys() {
                 let name = method.to_ascii_uppercase();
                 let scope = TokenScope::needed(&name.parse().expect("a method"), path);
-                // Reading needs the scope to read, but for the export.
+                // Most GET requests need the scope `read`; only exceptions are listed.
                 if (scope, &*name) != (TokenScope::Read, "GET") {
                     needed.entry(scope).or_default().push(format!("{name} {path}"));
                 }
@@ -403,9 +403,9 @@ mod tests {
         assert_eq!(found(TokenScope::Admin), sorted(admin));
     }
 
-    /// No name of a resource makes another scope of its route, and what is unknown needs the largest one.
+    /// Names of resources cannot change the scope of a route, and unknown routes need the largest scope.
     #[test]
-    fn names_in_a_path_change_no_scope() {
+    fn names_in_a_path_do_not_change_its_scope() {
         let attacks: [(Method, &str, TokenScope); 12] = [
             (Method::HEAD, "/v1/sessions/a/export", TokenScope::Admin),
             (Method::POST, "/v1/sessions/a/export", TokenScope::Admin),
@@ -423,7 +423,7 @@ mod tests {
         for (method, path, scope) in attacks {
             assert_eq!(TokenScope::needed(&method, path), scope, "{method} {path}");
         }
-        // The control: by the end of a path, these were other resources.
+        // Positive control: a comparison by the end of the path would confuse these resources.
         assert!("/v1/agents/export".ends_with("/export") && "/queue/v1/sessions/a/queue".ends_with("/queue"));
     }
 }

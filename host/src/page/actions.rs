@@ -1,4 +1,4 @@
-//! Actions of a person, each a POST form. A browser without scripts returns to the session; htmx shows the result.
+//! Actions of users as POST forms. Browsers without scripts are redirected to the session; htmx shows the result.
 
 use axum::Extension;
 use axum::extract::State;
@@ -20,7 +20,7 @@ use crate::problem::Problem;
 
 pub(super) struct ActionResult(pub(super) String);
 
-/// Answers a form: with what was said for htmx, and with the way back for other browsers.
+/// Answers a form: with the result for htmx, with a redirect to `back` for other browsers.
 pub(super) fn answer(headers: &HeaderMap, back: &str, result: Result<ActionResult, Problem>) -> Response {
     let htmx = headers.contains_key("hx-request");
     match result {
@@ -46,10 +46,10 @@ fn session_of(id: SessionId) -> String {
 pub(super) struct SessionForm {
     agent: String,
     text: String,
-    /// Empty for the host's own.
+    /// Empty for that of the host.
     #[serde(default)]
     workspace: String,
-    /// Empty for the agent's or the host's.
+    /// Empty for that of the agent or the host.
     #[serde(default)]
     model: String,
 }
@@ -78,7 +78,7 @@ fn send_lane() -> Lane {
     Lane::Send
 }
 
-/// Sends a message, or steers with it.
+/// Sends or steers with a message.
 pub(super) async fn send(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -104,7 +104,7 @@ fn controlled(control: Control, done: &str) -> Result<ActionResult, Problem> {
     }
 }
 
-/// Cancels the run in flight with all that it owns.
+/// Cancels the run in flight with its children.
 pub(super) async fn cancel(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -154,7 +154,7 @@ pub(super) async fn remove(
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
-/// The answer to an approval, bound to what was shown.
+/// The answer to an approval, with the digest of the shown content.
 #[derive(Debug, Deserialize)]
 pub(super) struct ApprovalForm {
     call: String,
@@ -181,17 +181,17 @@ pub(super) async fn approve(
 #[derive(Debug, Deserialize)]
 pub(super) struct MessageForm {
     at: u64,
-    /// The digest of the files that are restored too; empty for none.
+    /// Digest of the files to restore; empty for none.
     #[serde(default)]
     files: String,
 }
 
-/// Returns the files that a person saw and has restored, if any.
+/// Parses the digest of the files to restore, if any.
 fn shown(files: &str) -> Result<Option<Hash>, Problem> {
     Some(files).filter(|files| !files.is_empty()).map(restores::digest).transpose()
 }
 
-/// Makes a branch that begins after a message.
+/// Creates a branch after a message.
 pub(super) async fn branch(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -215,7 +215,7 @@ pub(super) struct RunForm {
     files: String,
 }
 
-/// Hides what was said in a run that did not complete from models.
+/// Rolls back a run that did not complete.
 pub(super) async fn roll_back(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -245,7 +245,7 @@ pub(super) async fn regenerate(
     Ok(Redirect::to(&session_of(branch.id())).into_response())
 }
 
-/// The alternative that a session continues with.
+/// The alternative with which a session continues.
 #[derive(Debug, Deserialize)]
 pub(super) struct SwitchForm {
     of: u64,

@@ -1,4 +1,4 @@
-//! The current activity of a session, in one line.
+//! Describes the current activity of a session in one line.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use subtend_session::state::Phase;
 
 use super::words;
 
-/// Open turns, calls and waits of a session, by its records.
+/// Open model call, tool calls and waits of a session, folded from its records.
 #[derive(Debug, Default)]
 struct OpenWork {
     model: Option<Text>,
     calls: BTreeMap<CallId, OpenCall>,
-    /// Until when the run is parked at a provider's limit.
+    /// Unix time in ms until which the run is parked at a provider's limit.
     limited: Option<i64>,
 }
 
@@ -81,7 +81,7 @@ impl OpenWork {
     }
 }
 
-/// Returns a call in the words that its tool has for people.
+/// Describes a call by the display of its tool.
 pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
     let shown = runtime.shown(tool, args, None);
     let name = if shown.display.name.is_empty() { &*shown.tool } else { &*shown.display.name };
@@ -89,7 +89,7 @@ pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
     words::line(&format!("{name} {input}"))
 }
 
-/// Returns what a session does, by its records and the phase of its run; empty where its state says it all.
+/// Describes the activity of a session from its records and phase; empty if the state is sufficient.
 pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String {
     let mut open = OpenWork::default();
     records.iter().for_each(|stored| open.add(&stored.record));

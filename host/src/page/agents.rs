@@ -1,4 +1,4 @@
-//! Agents, with what is wrong with their files.
+//! The view of agents, with problems of their files.
 
 use askama::Template;
 use axum::extract::State;

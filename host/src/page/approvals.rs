@@ -1,4 +1,4 @@
-//! Calls that wait for an approval, with the whole command or difference.
+//! The view of calls that wait for an approval, with the full command or diff.
 
 use askama::Template;
 use axum::extract::State;
@@ -39,7 +39,7 @@ struct ApprovalsPage {
     cards: String,
 }
 
-/// Reads the calls that wait, oldest first.
+/// Reads the waiting calls, oldest first.
 pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
     let open = approvals::open(host).await?;
     let ask = |(of, run): (subtend_actors::Approval, subtend_session::ids::RunNo)| Ask {
@@ -48,7 +48,7 @@ pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
         run: run.0,
         call: of.call.to_string(),
         diff: diff::of_call(&of.tool, &of.args),
-        // Whole, with every character in it visible: what is approved is what is shown.
+        // Shown in full with every character visible, so that the user approves the exact content.
         args: exact(&entries::pretty(&of.args)),
         path: exact(&of.path),
         tool: exact(&of.tool),
@@ -63,13 +63,13 @@ pub(super) fn cards(asks: &[Ask]) -> String {
     fragment(&Cards { asks })
 }
 
-/// Returns how many calls wait, as the navigation shows it.
+/// Returns the number of waiting calls for the navigation.
 pub(super) fn badge(asks: usize) -> Fragment {
     let shown = if asks == 0 { String::new() } else { asks.to_string() };
     Fragment::new("asks", shown, Swap::Inner)
 }
 
-/// Shows all calls that wait.
+/// Shows all waiting calls.
 pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
     let cards = cards(&asks(&host).await?);
     html(&ApprovalsPage { frame: PageFrame::new(&host, "Approvals", "approvals").await, cards })
@@ -84,7 +84,7 @@ impl live::LiveView for LiveApprovals {
     }
 }
 
-/// Follows the calls that wait.
+/// Follows the waiting calls.
 pub(super) async fn live(State(host): State<Host>) -> Response {
     live::follow(&host, None, LiveApprovals)
 }

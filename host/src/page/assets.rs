@@ -1,4 +1,4 @@
-//! Files of the page, in the binary.
+//! Static files of the page, embedded in the binary.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -21,6 +21,6 @@ pub(super) async fn get(PathPart(name): PathPart<String>) -> Result<Response, Re
     let Some((_, media, body)) = file else {
         return Err(Refusal(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", format!("no file {name:?}"))));
     };
-    // A new host may bring a new file: browsers ask each time.
+    // Browsers must revalidate, since a new version of the host may have other files.
     Ok(([(header::CONTENT_TYPE, *media), (header::CACHE_CONTROL, "no-cache")], *body).into_response())
 }

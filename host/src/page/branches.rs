@@ -1,4 +1,4 @@
-//! Branches of a session, and the alternatives of its answers.
+//! The view of the branches of a session and the alternatives of its answers.
 
 use askama::Template;
 use axum::extract::State;
@@ -46,7 +46,7 @@ struct BranchesPage {
 
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
-    // What cannot be read there is reported by the view of each.
+    // Errors are reported by the views of the worktrees.
     let trees = handle.worktrees().await.unwrap_or_default();
     let branch = |of: subtend_actors::BranchInfo| BranchCard {
         id: of.id,

@@ -1,4 +1,4 @@
-//! The changes of an edit or of a patch, line by line.
+//! Renders the changes of an edit or a patch, line by line.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use subtend_tools::escape::exact;
 
 use super::fragment;
 
-/// Lines around a change.
-const AROUND: usize = 3;
+/// Number of context lines around a change.
+const CONTEXT_LINES: usize = 3;
 
-/// Time for the search for a small difference; what is not compared by then is shown as removed and added.
-const TIME: Duration = Duration::from_millis(50);
+/// Time limit of the search for a minimal diff. Parts not compared by then are shown as removed and added.
+const DIFF_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Arguments of the tools that change files.
 #[derive(Deserialize)]
@@ -24,8 +24,8 @@ struct EditArgs {
     content: Option<String>,
 }
 
-/// Bytes of a patch that are shown.
-const PATCH: usize = 512 << 10;
+/// Maximum size of a shown patch in bytes.
+const MAX_PATCH_BYTES: usize = 512 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
 struct DiffLine {
@@ -40,7 +40,7 @@ struct Diff {
     lines: Vec<DiffLine>,
 }
 
-/// Returns what a call changes, where its tool edits or writes a file.
+/// Returns the diff of a call that edits or writes a file; `None` for other calls.
 pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
     if !matches!(tool, "edit" | "write") {
         return None;
@@ -48,25 +48,25 @@ pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
     let args: EditArgs = serde_json::from_str(args).ok()?;
     let (old, new) = match (args.old, args.new, args.content) {
         (Some(old), Some(new), None) => (old, new),
-        // What the file held before is not in the call.
+        // The old content of the file is not part of the call.
         (None, None, Some(content)) => (String::new(), content),
         _ => return None,
     };
     Some(fragment(&Diff { path: exact(&args.path), lines: lines(&old, &new) }))
 }
 
-/// A patch as it is shown.
+/// A rendered patch.
 pub(super) struct ShownPatch {
     pub(super) html: String,
-    /// Whether nothing is left out.
+    /// True if the patch is shown in full.
     pub(super) whole: bool,
 }
 
-/// Renders a patch of git, or of a restore: each file with its changes.
+/// Renders a patch of git or of a restore, file by file.
 pub(super) fn of_patch(patch: &str) -> ShownPatch {
-    let end = patch.floor_char_boundary(PATCH);
+    let end = patch.floor_char_boundary(MAX_PATCH_BYTES);
     let mut files: Vec<Diff> = Vec::new();
-    // Lines of the hunk that are left: of the old file and of the new one.
+    // Remaining lines of the hunk, of the old and the new file.
     let (mut left, mut begun) = ([0_usize; 2], false);
     for line in patch.get(..end).unwrap_or_default().split_terminator('\n') {
         let class = match line.as_bytes().first() {
@@ -96,7 +96,7 @@ pub(super) fn of_patch(patch: &str) -> ShownPatch {
             files.push(Diff { path: String::new(), lines: Vec::new() });
         }
         let Some(file) = files.last_mut() else { continue };
-        // What a file is called after its change, or before its removal.
+        // Use the new name of the file, or the old one if it is removed.
         if let Some(name) = line.strip_prefix("--- ").or_else(|| line.strip_prefix("+++ "))
             && class == "gap"
             && name != "/dev/null"
@@ -109,7 +109,7 @@ pub(super) fn of_patch(patch: &str) -> ShownPatch {
     ShownPatch { html: files.iter().map(fragment).collect::<Vec<_>>().join("\n"), whole: end == patch.len() }
 }
 
-/// Returns the lines of a hunk, of the old file and of the new one, from its head: `@@ -1,2 +3 @@`.
+/// Parses the numbers of old and new lines from the head of a hunk: `@@ -1,2 +3 @@`.
 fn hunk(head: &str) -> [usize; 2] {
     let mut sides = head.split(' ').skip(1).map(|side| match side.split_once(',') {
         Some((_, lines)) => lines.parse().unwrap_or(0),
@@ -119,9 +119,9 @@ fn hunk(head: &str) -> [usize; 2] {
 }
 
 fn lines(old: &str, new: &str) -> Vec<DiffLine> {
-    let diff = TextDiff::configure().timeout(TIME).diff_lines(old, new);
+    let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old, new);
     let mut lines = Vec::new();
-    for (at, group) in diff.grouped_ops(AROUND).iter().enumerate() {
+    for (at, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
         if at > 0 {
             lines.push(DiffLine { class: "gap", text: "…".to_owned() });
         }
@@ -167,18 +167,18 @@ mod tests {
             shown.html
         );
         assert!(blocks[0].contains("<span class=\"gap\">new mode 100755</span>"), "{}", blocks[0]);
-        // A line of a file may read as the head of the next one.
+        // A changed line may look like the header of the next file.
         assert!(
             blocks[0].contains("<span class=\"del\">--- a/z</span><span class=\"ins\">+++ b/z</span>"),
             "{}",
             blocks[0]
         );
         assert!(blocks[1].contains("<span class=\"del\">-&#60;b&#62;</span>") && shown.whole, "{}", blocks[1]);
-        assert!(!of_patch(&"é".repeat(PATCH)).whole);
+        assert!(!of_patch(&"é".repeat(MAX_PATCH_BYTES)).whole);
         assert!(of_patch("").html.is_empty());
     }
 
-    /// The control, by hand: without its time, 60,000 lines took 7 s.
+    /// Without the time limit, 60,000 lines took 7 s.
     #[test]
     fn hostile_edit_is_compared_within_its_time() {
         let text = |step: usize| (0..200_000).map(|n| format!("{}\n", n * step % 200_000)).collect::<String>();

@@ -1,4 +1,4 @@
-//! Entries of a transcript as HTML, each an element of its own.
+//! Renders entries of a transcript as HTML, one element each.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use subtend_session::record::{AskBy, AskVerdict, From, Hold};
 use super::words::{self, StateLabel};
 use super::{activity, diff, fragment, markdown};
 
-/// Bytes of arguments and of results that are shown.
-const SHOWN: usize = 64 << 10;
+/// Maximum size of shown arguments and results in bytes.
+const MAX_SHOWN_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
@@ -37,14 +37,14 @@ struct EntryView {
     ends: Vec<EndView>,
     links: Vec<Link>,
     hidden: bool,
-    /// Why no model sees it.
+    /// Reason for which the entry is hidden from the model.
     hidden_why: &'static str,
-    /// The session and the message at which a branch may begin.
+    /// Session, for actions.
     session: String,
     at: Option<Seq>,
     answer: bool,
     switch: Option<AlternativeCount>,
-    /// The run that can be rolled back here.
+    /// Run that can be rolled back here.
     failed: Option<RunNo>,
 }
 
@@ -74,7 +74,7 @@ struct CallView {
     diff: Option<String>,
     child: Option<SessionId>,
     child_short: String,
-    /// The relative that got a message.
+    /// Session that received a message.
     receiver: Option<Link>,
     warnings: Vec<String>,
     state: StateLabel,
@@ -85,7 +85,7 @@ struct CallView {
     open: bool,
 }
 
-/// The work of a minion for a call (M9).
+/// The work of a minion for a call.
 struct Helper {
     id: String,
     chat: String,
@@ -101,7 +101,7 @@ struct ActivityStep {
     text: String,
 }
 
-/// Renders the entries of a transcript. Queued inputs are not among them: the queue shows those.
+/// Renders the entries of a transcript, without queued inputs, which are shown as the queue.
 pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternatives]) -> Vec<Item> {
     let mut seen: BTreeMap<Seq, u32> = BTreeMap::new();
     let rolled_back = |run: &RunNo| {
@@ -260,7 +260,7 @@ fn by_word(by: &By) -> &'static str {
     }
 }
 
-/// Returns the links of a message between relatives: from its sender, and to its receiver.
+/// Returns links to the sender and the receiver of a message between sessions.
 fn way(from: &From, to: SessionId) -> Vec<Link> {
     let From::Model { session, .. } = from else { return Vec::new() };
     [("from", *session), ("to", to)].map(|(way, id)| Link { id, text: format!("{way} {}", id.short()) }).into()
@@ -284,7 +284,7 @@ pub(super) fn kind_word(kind: BranchKind) -> &'static str {
     }
 }
 
-/// Returns how a run ended, with its cause.
+/// Describes the outcome of a run with its cause.
 fn sentence(outcome: &Outcome) -> String {
     let word = outcome.kind().word();
     match cause(outcome) {
@@ -293,7 +293,7 @@ fn sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// Returns the recorded cause of an end; `None` if the outcome's name says everything.
+/// Returns the recorded cause of an outcome; `None` if there is no cause.
 fn cause(outcome: &Outcome) -> Option<String> {
     let json = serde_json::to_value(outcome).ok()?;
     let detail = json.as_object()?.values().next()?;
@@ -393,8 +393,8 @@ fn steps(group: &Group) -> Vec<ActivityStep> {
     group.blocks.iter().map(step).collect()
 }
 
-/// Returns arguments in lines. Arguments that are not JSON or repeat a key stay as the model wrote them: parsing would keep only
-/// the last value of a key.
+/// Pretty-prints arguments. Arguments that are not JSON or repeat a key are returned unchanged, because parsing would
+/// keep only the last value of a key.
 pub(super) fn pretty(args: &str) -> String {
     let value: Result<serde_json::Value, _> = serde_json::from_str(args);
     let pretty = value.and_then(|value| serde_json::to_string_pretty(&value));
@@ -406,10 +406,10 @@ pub(super) fn pretty(args: &str) -> String {
 }
 
 fn clipped(text: &str) -> String {
-    if text.len() <= SHOWN {
+    if text.len() <= MAX_SHOWN_BYTES {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(SHOWN);
+    let end = text.floor_char_boundary(MAX_SHOWN_BYTES);
     format!(
         "{}\n[{} bytes more: the API has them]",
         text.get(..end).unwrap_or_default(),
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_in_lines_say_what_was_written() {
+    fn pretty_arguments_keep_repeated_keys() {
         assert_eq!(pretty("{\"a\": [1]}"), "{\n  \"a\": [\n    1\n  ]\n}");
         for args in ["{\"what\": \"ls\", \"what\": \"rm\"}", "{\"a\": 12345678901234567890123}", "{"] {
             assert_eq!(pretty(args), args);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn minion_tells_a_fallback_and_running_work_apart() {
+    fn minion_distinguishes_fallback_and_running_work() {
         let fallback = viewer(Some("maybe"), false);
         assert!(
             fallback.contains("<details class=\"response\">\n<summary>Fallback: the last thing that it said"),

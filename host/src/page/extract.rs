@@ -1,4 +1,4 @@
-//! Parts of a request to the page; a page with the refusal where one cannot be read.
+//! Extractors for the page. An invalid request gets a page with the refusal.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;

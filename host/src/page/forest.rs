@@ -1,4 +1,4 @@
-//! A session with all below it, and what each costs by itself and with its subtree.
+//! A session with its descendants, and the usage of each with and without its subtree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ struct ForestNode {
     error: Option<String>,
 }
 
-/// The sessions below one, read from the journal; [`Forest::update`] reads one of them again.
+/// The descendants of a session, read from the journal. [`Forest::update`] re-reads one of them.
 #[derive(Debug)]
 pub(super) struct Forest {
     top: SessionId,
@@ -43,10 +43,10 @@ pub(super) struct ForestRow {
     pub(super) state: StateLabel,
     pub(super) activity: String,
     pub(super) own: String,
-    /// Of the subtree; absent without children.
+    /// Usage of the subtree; absent without children.
     pub(super) subtree: Option<String>,
     pub(super) turns: String,
-    /// Children, and those of all below with a run in flight.
+    /// Number of children.
     pub(super) kids: usize,
     pub(super) busy: usize,
     pub(super) level: u32,
@@ -54,7 +54,7 @@ pub(super) struct ForestRow {
 }
 
 impl Forest {
-    /// Reads the sessions below `top`: every record of the tree once.
+    /// Reads the descendants of `top`, each record of the tree once.
     pub(super) fn read(runtime: &Runtime, top: SessionId) -> Result<Self, ReadError> {
         let mut forest = Self { top, nodes: BTreeMap::new() };
         forest.grow(runtime, top)?;
@@ -64,7 +64,7 @@ impl Forest {
     fn grow(&mut self, runtime: &Runtime, from: SessionId) -> Result<(), ReadError> {
         let mut next = vec![from];
         while let Some(id) = next.pop() {
-            // Each once: a damaged store may hold a ring.
+            // Visit each session once: a damaged store may contain a cycle.
             if self.nodes.contains_key(&id) {
                 continue;
             }
@@ -76,7 +76,7 @@ impl Forest {
         Ok(())
     }
 
-    /// Reads a session again; returns those whose children changed with it.
+    /// Re-reads a session, and returns the sessions whose children changed.
     pub(super) fn update(&mut self, runtime: &Runtime, id: SessionId) -> Result<Vec<SessionId>, ReadError> {
         let Some(head) = runtime.journal().head(id)?.filter(|head| !head.deleted) else {
             let gone = self.nodes.remove(&id).and_then(|node| node.parent);
@@ -100,7 +100,7 @@ impl Forest {
         Ok(grown)
     }
 
-    /// Those from `id` up to the top: what it costs counts in each.
+    /// Returns `id` and its ancestors up to the top, whose subtree usage includes it.
     pub(super) fn path(&self, id: SessionId) -> Vec<SessionId> {
         let mut path = Vec::new();
         let mut at = Some(id);
@@ -166,11 +166,11 @@ impl ForestNode {
         let journal = runtime.journal();
         let (records, error) = match journal.records(id) {
             Ok(records) => (records, None),
-            // Shown with the reason: the others of the tree can be read.
+            // Show the session with the reason; other sessions of the tree may be readable.
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         let history = History::of(&records);
-        // Those that the records name are in the order of birth; the index knows them even if those are damaged.
+        // Records have children in the order of creation; the index also has those whose records are damaged.
         let mut kids = history.born.clone();
         kids.extend(journal.kids(id)?.into_iter().filter(|kid| !history.born.contains(kid)));
         Ok(Self {

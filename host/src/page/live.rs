@@ -1,4 +1,4 @@
-//! Streams of fragments: what of a view changed, as a browser swaps it in.
+//! Streams of changed fragments of a view, which the browser swaps in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -20,14 +20,14 @@ use crate::host::Host;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
 
-/// Time in which changes are gathered before they are sent.
-const GATHER: Duration = Duration::from_millis(80);
-/// Messages between a view and its connection. Beyond this number a slow browser delays only its own view.
-const AHEAD: usize = 4;
-/// Bytes of an answer on its way that are shown.
-const TEXT: usize = 1 << 20;
+/// Time for which changes are collected before they are sent.
+const COLLECT_TIME: Duration = Duration::from_millis(80);
+/// Number of messages buffered between a view and its connection. A slow browser delays only its own view.
+const BUFFERED_MESSAGES: usize = 4;
+/// Maximum size of an answer in progress that is shown, in bytes.
+const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// The text of an answer on its way.
+/// The text of an answer in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Partial {
     at: (TurnNo, AttemptNo),
@@ -39,7 +39,7 @@ pub(super) struct Partial {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) sessions: BTreeSet<SessionId>,
-    /// Whether anything may have changed: at the start, and after events were missed.
+    /// True if anything may have changed: at the start, and after missed events.
     pub(super) all: bool,
     pub(super) partials: BTreeMap<SessionId, Partial>,
 }
@@ -52,12 +52,12 @@ pub(super) struct Fragment {
     pub(super) swap: Swap,
 }
 
-/// How a fragment takes its place.
+/// The way a fragment is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swap {
     Outer,
     Inner,
-    /// Another child, after those of the element.
+    /// Appended as the last child of the element.
     Append,
 }
 
@@ -66,7 +66,7 @@ impl Fragment {
         Self { id: id.into(), html, swap }
     }
 
-    /// The fragment as htmx reads it: a target and its content.
+    /// Appends the fragment in the format of htmx: a target and its content.
     pub(super) fn write(&self, into: &mut String) {
         let swap = match self.swap {
             Swap::Outer => "outerMorph",
@@ -80,22 +80,22 @@ impl Fragment {
 }
 
 pub(super) trait LiveView: Send + 'static {
-    /// Returns the fragments that may have changed. One that did not is not sent.
+    /// Returns the fragments that may have changed. Unchanged ones are not sent.
     fn changed(
         &mut self,
         host: &Host,
         changes: &Changes,
     ) -> impl Future<Output = Result<Vec<Fragment>, Problem>> + Send;
 
-    /// Returns the place of what was sent, which a browser that connects again gives back.
+    /// Returns the id of the sent state, which a reconnecting browser sends back.
     fn id(&self) -> Option<String> {
         None
     }
 }
 
 pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl LiveView) -> Response {
-    let (to, from) = mpsc::channel(AHEAD);
-    // Before the view is read: what happens from here on is sent.
+    let (to, from) = mpsc::channel(BUFFERED_MESSAGES);
+    // Subscribe before reading the view, so that later events are sent.
     let events = host.runtime().subscribe(root);
     tokio::spawn(pump(host.clone(), root, events, view, to));
     let streaming = Arc::new(host.metrics().streaming());
@@ -145,7 +145,7 @@ async fn pump(
         };
         let Some(first) = first else { return };
         let mut missed = changes.add(first);
-        let until = Instant::now() + GATHER;
+        let until = Instant::now() + COLLECT_TIME;
         loop {
             let next = tokio::select! {
                 biased;
@@ -161,14 +161,14 @@ async fn pump(
             }
         }
         if missed {
-            // Subscribed again, so that a text whose pieces were missed arrives complete.
+            // Subscribe again to receive the full text of the answer in progress.
             events = host.runtime().subscribe(root);
             changes = Changes { all: true, ..Changes::default() };
         }
     }
 }
 
-/// Returns the fragments that differ from what was sent, as one message.
+/// Returns the fragments that differ from the sent ones, as one message.
 fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment]) -> String {
     let mut message = String::new();
     for fragment in fragments {
@@ -184,7 +184,7 @@ fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment]) -> String 
 }
 
 impl Changes {
-    /// Adds an event; returns whether events were missed.
+    /// Adds an event, and returns whether events were missed.
     fn add(&mut self, next: Next) -> bool {
         let event = match next {
             Next::Event(event) => event,
@@ -193,7 +193,7 @@ impl Changes {
         match event.line() {
             EventLine::Record { session, record, .. } => {
                 self.sessions.insert(session);
-                // Its record has the answer, or says that it failed.
+                // The record contains the answer or its failure.
                 if matches!(record.kind(), "turn_answered" | "attempt_discarded" | "run_ended" | "turn_started") {
                     self.partials.remove(&session);
                 }
@@ -215,11 +215,11 @@ impl Partial {
     fn add(&mut self, kind: DeltaKind, offset: u64, text: &str) {
         match kind {
             DeltaKind::Text => {
-                // The text so far comes with offset 0.
+                // A delta with offset 0 contains the text so far.
                 if offset == 0 {
                     self.text.clear();
                 }
-                if self.text.len() < TEXT {
+                if self.text.len() < MAX_TEXT_BYTES {
                     self.text.push_str(text);
                 }
             }

@@ -1,13 +1,14 @@
-//! Markdown of models as HTML. Raw HTML in it is text, and images are links: nothing is loaded from elsewhere.
+//! Renders Markdown of models as HTML. Raw HTML is shown as text, and images become links, so that no external content is
+//! loaded.
 
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
 
-/// Quotes and lists that a line opens within each other. The parser visits all of them again for each line that continues them.
-const DEPTH: usize = 64;
+/// Maximum nesting of quotes and lists in a line. The parser revisits all levels for each continued line.
+const MAX_DEPTH: usize = 64;
 
-/// Renders Markdown; also an unfinished one, as it streams. One that nests deeper than a person writes is shown as code.
+/// Renders Markdown, also an incomplete text of a stream. A text with excessive nesting is shown as code.
 pub(super) fn render(text: &str) -> String {
-    if text.lines().any(|line| depth(line) > DEPTH) {
+    if text.lines().any(|line| depth(line) > MAX_DEPTH) {
         return code(text);
     }
     let events = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).map(harmless);
@@ -23,7 +24,7 @@ fn code(text: &str) -> String {
     html
 }
 
-/// Returns how many quotes and list items a line opens, or may continue.
+/// Returns the number of quotes and list items that a line opens or may continue.
 fn depth(line: &str) -> usize {
     let (mut rest, mut depth) = (line.trim_start(), 0_usize);
     while let Some(next) = rest.strip_prefix('>').or_else(|| item(rest)) {
@@ -32,7 +33,7 @@ fn depth(line: &str) -> usize {
     depth
 }
 
-/// Returns what follows the marker of a list item.
+/// Returns the text after the marker of a list item.
 fn item(line: &str) -> Option<&str> {
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     let marker = if number.len() < line.len() { ['.', ')'].as_slice() } else { ['-', '+', '*'].as_slice() };
@@ -46,7 +47,7 @@ fn harmless(event: Event<'_>) -> Event<'_> {
             Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url: target(dest_url), title, id: "".into() })
         }
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
-        // The page has the headings of the first two levels.
+        // The page itself uses the first two levels of headings.
         Event::Start(Tag::Heading { level, .. }) => {
             Event::Start(Tag::Heading { level: lower(level), id: None, classes: Vec::new(), attrs: Vec::new() })
         }
@@ -65,7 +66,7 @@ fn harmless(event: Event<'_>) -> Event<'_> {
     }
 }
 
-/// Returns the target of a link; none where its scheme could do more than show a page.
+/// Returns the target of a link; `#` if its scheme is not allowed.
 fn target(url: CowStr<'_>) -> CowStr<'_> {
     let known = ["http://", "https://", "mailto:"]
         .iter()
@@ -96,7 +97,7 @@ mod tests {
             <p><a href=\"#\">bad</a> <a href=\"https://x.y/\">good</a></p>\n\
             <table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>1</td></tr>\n</tbody></table>\n";
         assert_eq!(render(text), expected);
-        // The control: without the filter the tags stay tags.
+        // Positive control: without the filter, the tags are kept.
         let mut bare = String::new();
         html::push_html(&mut bare, Parser::new(text));
         assert!(bare.contains("<script>") && bare.contains("<img src=x"), "{bare}");
@@ -112,13 +113,13 @@ mod tests {
             ("+ ", "<ul>"),
             ("> 2) ", "<ol start=\"2\">"),
         ] {
-            // The control: up to the bound it is nested.
-            let most = DEPTH / marker.split_whitespace().count();
+            // Positive control: up to the limit, blocks are nested.
+            let most = MAX_DEPTH / marker.split_whitespace().count();
             assert_eq!(render(&nested(marker, most)).matches(tag).count(), most, "{marker:?}");
             let deep = nested(marker, 2_000);
             assert_eq!(render(&deep), format!("<pre><code>{}</code></pre>\n", deep.replace('>', "&gt;")), "{marker:?}");
         }
-        // Markers that nest nothing.
+        // Markers that do not nest.
         assert_eq!(render(&"-".repeat(200)), "<hr />\n");
         assert_eq!(
             render(&format!("a {}", "> ".repeat(200))),
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_markdown_is_shown_as_far_as_it_came() {
+    fn incomplete_markdown_is_rendered() {
         assert_eq!(render("a\n\n```rs\nfn "), "<p>a</p>\n<pre><code class=\"language-rs\">fn </code></pre>\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Options of tools, each edited by its type.
+//! The view of tool options, each with an editor for its type.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::settings::{SettingKind, Settings, ToolSetting};
 
 struct Field {
     of: ToolSetting,
-    /// The HTML id that its label refers to.
+    /// HTML id of its input, for the label.
     id: String,
 }
 
@@ -32,11 +32,11 @@ impl Field {
 struct OptionsPage {
     frame: PageFrame,
     fields: Vec<Field>,
-    /// Whether this host keeps options.
+    /// True if this host stores options.
     kept: bool,
 }
 
-/// Runs what reads and writes files where that holds up no request.
+/// Runs file operations on a blocking thread.
 async fn kept<T: Send + 'static>(
     settings: Arc<dyn Settings>,
     run: impl FnOnce(&dyn Settings) -> Result<T, String> + Send + 'static,
@@ -58,7 +58,7 @@ pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refus
     unchanged(&OptionsPage { frame: PageFrame::new(&host, "Tool options", "options").await, fields, kept: is_kept })
 }
 
-/// A value for an option. A box that is not checked is not sent.
+/// A value for an option. Browsers do not send unchecked boxes.
 #[derive(Debug, Deserialize)]
 pub(super) struct OptionForm {
     key: String,

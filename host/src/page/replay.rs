@@ -1,4 +1,4 @@
-//! Replay: a tree as of any record of its journal, next to the model input of one session at that record.
+//! The replay view: a tree as of any record of its journal, and the model input of one session at that record.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use super::{PageFrame, Refusal, entries, fragment, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Frames of the store that are searched for those of a tree.
-const FRAMES: u64 = 200_000;
+/// Maximum number of frames searched for those of a tree.
+const MAX_FRAMES: u64 = 200_000;
 
 /// A record of the tree in the order of the store.
 struct ReplayStep {
@@ -28,7 +28,7 @@ struct ReplayStep {
     stored: Stored,
 }
 
-/// Which record is shown, and whose messages.
+/// The shown record, and the session whose messages are shown.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ReplayQuery {
@@ -77,13 +77,13 @@ struct ReplayPage {
     moment: String,
 }
 
-/// Returns the records of the tree of `root` that sessions below `top` wrote, in the order of the store.
+/// Returns the records of `top` and its descendants, in the order of the log.
 fn steps(host: &Host, top: SessionId) -> Result<Vec<ReplayStep>, Problem> {
     let journal = host.runtime().journal();
     let mut members: BTreeMap<SessionId, bool> = BTreeMap::from([(top, true)]);
     let mut steps = Vec::new();
     let last = journal.durable().0;
-    let first = last.saturating_sub(FRAMES);
+    let first = last.saturating_sub(MAX_FRAMES);
     for lsn in first..=last {
         let frame = match journal.frame_at(Lsn(lsn)) {
             Ok(Some(frame)) => frame,
@@ -108,7 +108,7 @@ fn steps(host: &Host, top: SessionId) -> Result<Vec<ReplayStep>, Problem> {
 }
 
 impl Moment {
-    /// Folds the records up to the `at`th, counted from 1.
+    /// Folds the records up to number `at`, counted from 1.
     fn of(host: &Host, id: SessionId, steps: &[ReplayStep], wanted: &ReplayQuery) -> Result<Self, Problem> {
         let all = steps.len();
         let at = wanted.at.unwrap_or(all).clamp(1, all.max(1));
@@ -183,7 +183,7 @@ fn replay_message(of: &Message) -> ReplayMessage {
     ReplayMessage { who, text }
 }
 
-/// Shows a tree at a record, the last one if none is named.
+/// Shows a tree as of a record, by default the last one.
 pub(super) async fn page(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -197,7 +197,7 @@ pub(super) async fn page(
     html(&ReplayPage { frame, id, at: moment.at, all: moment.all, moment: fragment(&moment) })
 }
 
-/// Returns the same without the page around it, as the slider asks for it.
+/// Returns the same view as a fragment, for the slider.
 pub(super) async fn at(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,

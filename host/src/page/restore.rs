@@ -1,4 +1,4 @@
-//! The way back to a message or before a run, with the files that go back along with it.
+//! The view that restores a session, with its files, to a message or to before a run.
 
 use askama::Template;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use super::{PageFrame, Refusal, html, words};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// The run whose writes are taken back, or the message that the files go back to.
+/// The run whose writes are undone, or the message to which files are restored.
 #[derive(Debug, Deserialize)]
 pub(super) struct RestoreTarget {
     run: Option<u32>,
@@ -29,7 +29,7 @@ struct RestorePage {
     id: SessionId,
     at: Option<u64>,
     run: u32,
-    /// Why no file can be restored.
+    /// Reason if files cannot be restored.
     unread: Option<String>,
     files: Option<ShownRestore>,
 }
@@ -68,7 +68,7 @@ pub(super) async fn page(
     };
     let (files, unread) = match handle.restore_plan(point).await {
         Ok(plan) => (Some(ShownRestore::of(plan)), None),
-        // What was said can go back all the same.
+        // The conversation can be rolled back without the files.
         Err(ControlError::Refused(why)) => (None, Some(why)),
         Err(error) => return Err(error.into()),
     };
