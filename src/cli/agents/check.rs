@@ -70,7 +70,7 @@ struct File {
     agent: Option<Text>,
     /// Name of the skill or the slash command that it defines.
     name: Option<Text>,
-    ///
+    /// Paths that it imports.
     imports: Vec<String>,
     problems: Vec<Warning>,
 }
