@@ -420,7 +420,7 @@ async fn m8_minion_errors_have_one_format() {
     let journal = journal();
     let (runtime, _, last, _) = below(offering(&journal, &[Dialect::Minion]), calls).await;
     let expected = [
-        "Minion error: the message is empty: the minion sees nothing else, so tell it all it needs",
+        "Minion error: the message is empty: the minion sees nothing else, so include everything that it needs",
         "Minion error: Unknown minion chat `x`: no earlier answer of yours started one.",
         "Minion error: the arguments of minion do not fit: missing field `enableWeb`; it takes message, \
          minionChatId, enableWeb and enabledTools",

@@ -172,7 +172,7 @@ async fn x16_receivers_are_under_authority() {
 async fn x16_message_is_bounded() {
     let long = "x".repeat(message::MAX_BYTES + 1);
     let (got, _) = child(Vec::new(), [to("parent", &long), to("parent", " ")]).await;
-    assert_eq!(got[0], "the text has 16385 bytes, 16384 is the most: put the rest into a file and name it");
+    assert_eq!(got[0], "the text has 16385 bytes; the limit is 16384: put the rest into a file and name it");
     assert!(got[1].contains("text"), "{got:?}");
 }
 

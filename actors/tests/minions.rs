@@ -252,7 +252,7 @@ async fn m10_calls_with_invalid_templates_are_minion_errors() {
     let takes = "it takes message, minionChatId, enableWeb, enabledTools, template and values";
     let expected = [
         "no template `reviewr`; valid: plain, reviewer".to_owned(),
-        "values are missing of the template `reviewer`: what; it takes path, what".to_owned(),
+        "missing values of the template `reviewer`: what; it takes path, what".to_owned(),
         format!("the arguments of minion do not fit: missing field `enableWeb`; {takes}"),
         "values are for a template: name one, or leave them out".to_owned(),
         "a minion that continues keeps its prompt and model: leave `template` or `minionChatId` out".to_owned(),
@@ -338,7 +338,7 @@ async fn r13_minion_says_where_there_is_no_web() {
         std::mem::take(&mut *seen.lock().unwrap())
     };
     let (received, _) = says(&["lookup"], arguments.clone()).await;
-    let why = "Minion error: enableWeb is true, and none of your tools reaches the web. Call minion with enableWeb false, and say in the \
+    let why = "Minion error: enableWeb is true, but you have no web tools. Call minion with enableWeb false, and say in the \
                message what the minion should do without";
     assert_eq!(received, [why]);
     let (_, tools) = says(&["fetch", "lookup"], arguments).await;

@@ -285,7 +285,7 @@ async fn m8_minion_errors_use_the_term_minion() {
     let received = received(&last);
     assert_eq!(
         received[0],
-        "Minion error: the message is empty: the minion sees nothing else, so tell it all it needs"
+        "Minion error: the message is empty: the minion sees nothing else, so include everything that it needs"
     );
     assert!(received[1].starts_with("Minion error: Not allowed: task:worker on ."), "{}", received[1]);
     shut(runtime).await;

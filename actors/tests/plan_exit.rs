@@ -143,7 +143,7 @@ async fn rejected_plan_leaves_the_planner_until_one_is_approved() {
         lines[0].starts_with("The plan is not approved: the approver rejected it. Continue planning"),
         "{received}"
     );
-    assert_eq!(lines[1], "the plan is empty: a person decides by what it says, so put all of it there");
+    assert_eq!(lines[1], "the plan is empty: the user approves or rejects it by its text, so include all of it");
     assert!(lines[2].starts_with("The plan is approved."), "{received}");
     assert_eq!(agents(&seen), ["plan", "plan", "plan", "build"]);
     shut(runtime).await;

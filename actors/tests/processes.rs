@@ -343,7 +343,8 @@ async fn r9_process_does_not_start_without_its_tool() {
     session.send("go").await.expect("accepted");
     let answer = ended(&session).await.text.expect("an answer");
     assert!(
-        answer.contains("`background` needs the tool `process`") && answer.contains("timeout_ms is for a command"),
+        answer.contains("`background` needs the tool `process`")
+            && answer.contains("timeout_ms is for foreground commands"),
         "{answer}"
     );
     assert_eq!(born(&records(&journal, session.id()).await).len(), 0);

@@ -1,4 +1,4 @@
-//! Audit: checks all sessions of a store with the predicates of the model checker.
+//! Checks all sessions of a store with the predicates of the model checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +22,9 @@ pub enum AuditError {
     Fold { session: SessionId, why: String },
 }
 
-/// Checks the invariants of every state, and with `at_rest` those of a store with nothing in flight. Wait for `settled` first.
+/// Checks the invariants of all sessions, and with `at_rest` also those of a store without runs in flight. Call `Journal::settled` first.
 ///
-/// Reads every session into memory: for drills, tests and operators.
+/// Reads every session into memory, so it is meant for drills, tests and operators.
 /// # Errors
 /// The first violation, or the read error.
 pub fn audit(journal: &Journal, at_rest: bool) -> Result<(), AuditError> {
@@ -33,11 +33,11 @@ pub fn audit(journal: &Journal, at_rest: bool) -> Result<(), AuditError> {
     auditor.judge(at_rest)
 }
 
-/// Repeated audits of one store: unchanged sessions are not read again.
+/// Repeated audits of one store. Unchanged sessions are not read again.
 #[derive(Debug, Default)]
 pub struct Auditor {
-    held: BTreeMap<SessionId, AuditedSession>,
-    /// Sessions with a head alone.
+    sessions: BTreeMap<SessionId, AuditedSession>,
+    /// Erased sessions, which only have a head.
     erased: BTreeSet<SessionId>,
     rows: BTreeSet<Row>,
 }
@@ -52,45 +52,45 @@ struct AuditedSession {
 }
 
 impl Auditor {
-    /// Reads what has changed.
+    /// Reads the sessions that have changed.
     /// # Errors
     /// When the store cannot be read.
     pub fn read(&mut self, journal: &Journal) -> Result<(), ReadError> {
         let heads = journal.heads()?;
         self.rows = journal.outbox()?.into_iter().map(|(row, _)| row).collect();
-        let mut before = std::mem::take(&mut self.held);
+        let mut before = std::mem::take(&mut self.sessions);
         self.erased = heads.iter().filter(|(_, head)| head.is_erased()).map(|(session, _)| *session).collect();
         for (session, head) in heads {
-            // The predicates check the rest of an erased session.
+            // The predicates check the remaining rows of an erased session.
             if head.is_erased() && matches!(journal.records(session), Err(ReadError::NoSuchSession(_))) {
                 continue;
             }
-            // The epoch too: a session that lost its end and grew again was written by a later activation.
+            // Compares the epoch too: a session that lost its end and grew again was written by a later activation.
             let head = (head.last_seq, head.epoch);
             let held = match before.remove(&session).filter(|held| held.head == head) {
                 Some(held) => held,
                 None => read(journal, session, head)?,
             };
-            self.held.insert(session, held);
+            self.sessions.insert(session, held);
         }
         Ok(())
     }
 
-    /// Checks what was read last.
+    /// Checks the state that was read last.
     /// # Errors
     /// The first violation.
     pub fn judge(&self, at_rest: bool) -> Result<(), AuditError> {
         judge(&self.world()?, at_rest)
     }
 
-    /// Checks what was read last, with what was observed from outside.
+    /// Checks the state that was read last, together with outside observations.
     /// # Errors
     /// The first violation.
     pub fn judge_observed(&self, observed: &Observed, at_rest: bool) -> Result<(), AuditError> {
         judge(&self.world()?.seen_as(observed), at_rest)
     }
 
-    /// Checks one invariant, with what was observed from outside.
+    /// Checks one invariant, together with outside observations.
     /// # Errors
     /// The first violation.
     pub fn judge_one(&self, id: InvariantId, observed: &Observed) -> Result<(), AuditError> {
@@ -98,8 +98,8 @@ impl Auditor {
     }
 
     fn world(&self) -> Result<World<'_>, AuditError> {
-        let mut views = Vec::with_capacity(self.held.len());
-        for (session, held) in &self.held {
+        let mut views = Vec::with_capacity(self.sessions.len());
+        for (session, held) in &self.sessions {
             let state = held.state.as_ref().map_err(|why| AuditError::Fold { session: *session, why: why.clone() })?;
             let view = View {
                 records: &held.records,
@@ -113,9 +113,9 @@ impl Auditor {
         Ok(World::new(views, &self.rows, None, true).without(self.erased.iter().copied()))
     }
 
-    /// Returns the records of every session, without gaps from the first.
+    /// Returns the records of every session from the first on.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &[Record])> {
-        self.held.iter().map(|(session, held)| (*session, held.records.as_slice()))
+        self.sessions.iter().map(|(session, held)| (*session, held.records.as_slice()))
     }
 
     pub fn erased(&self) -> &BTreeSet<SessionId> {
@@ -124,12 +124,12 @@ impl Auditor {
 
     /// Returns the activation that wrote record `seq` of `session`.
     pub fn epoch(&self, session: SessionId, seq: Seq) -> Option<Epoch> {
-        let frames = &self.held.get(&session)?.frames;
+        let frames = &self.sessions.get(&session)?.frames;
         let until = |frame: &Frame| frame.first_seq.0.saturating_add(u64::from(frame.count));
         frames.iter().find(|frame| frame.first_seq <= seq && seq.0 < until(frame)).map(|frame| frame.epoch)
     }
 
-    /// Returns the obligations that are not delivered.
+    /// Returns the undelivered obligations.
     pub fn rows(&self) -> &BTreeSet<Row> {
         &self.rows
     }
@@ -146,7 +146,7 @@ fn judge(world: &World<'_>, at_rest: bool) -> Result<(), AuditError> {
 fn read(journal: &Journal, session: SessionId, head: (Seq, Epoch)) -> Result<AuditedSession, ReadError> {
     let stored = journal.records(session)?;
     let state = State::fold(session, stored.iter().map(|stored| &stored.record));
-    // A frame here is a run of records of one epoch.
+    // A frame here is a sequence of records of one epoch.
     let mut frames: Vec<Frame> = Vec::new();
     for stored in &stored {
         match frames.last_mut() {

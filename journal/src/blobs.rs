@@ -1,7 +1,7 @@
-//! Bodies too large for an engine: files next to the store, named by their hash.
+//! Files for bodies that are too large for an engine. They lie next to the store and are named by their hash.
 //!
-//! A blob is durable before the row that names it. A row without its blob is damage; a blob without a row is left by a crash, harmless,
-//! reused for the same body, and removed by a compaction.
+//! A blob is durable before the row that names it. A row without its blob is damage. A blob without a row is a harmless leftover of a
+//! crash: it is reused for the same body, and removed by a compaction.
 
 use std::borrow::Cow;
 #[cfg(feature = "disk")]
@@ -22,10 +22,10 @@ use crate::error::EngineError;
 use crate::owner_only;
 use crate::rows;
 
-/// A larger frame is a bug of the caller.
+/// Maximum size of a frame. A larger frame is a bug of the caller.
 const MAX_BODY: u64 = 128 << 20;
-/// Begins a row of `def` whose text is in a blob; no JSON begins with it. The length follows, in decimal.
-const ELSEWHERE: char = '\u{1}';
+/// First character of a row of `def` whose text is in a blob, followed by the decimal length. JSON cannot start with it.
+const IN_BLOB: char = '\u{1}';
 
 /// Engine with a directory for large bodies.
 pub struct Blobs {
@@ -41,63 +41,63 @@ impl std::fmt::Debug for Blobs {
 }
 
 impl Blobs {
-    /// Wraps `inner`; the first blob creates `dir`.
+    /// Wraps `inner`. The first blob creates `dir`.
     pub fn new(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
         Self { inner, dir, read_only: false }
     }
 
-    /// Wraps `inner` read-only: a write fails.
+    /// Wraps `inner` read-only: writes fail.
     pub fn to_read(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
         Self { inner, dir, read_only: true }
     }
 
-    /// 256 directories keep each of them small.
-    fn place(&self, hash: Hash) -> (PathBuf, PathBuf) {
+    /// Returns the directory and the path of a blob. Blobs are spread over 256 directories to keep each small.
+    fn location(&self, hash: Hash) -> (PathBuf, PathBuf) {
         let name = hash.to_string();
-        let shelf = self.dir.join(name.get(..2).unwrap_or_default());
-        let file = shelf.join(name);
-        (shelf, file)
+        let subdir = self.dir.join(name.get(..2).unwrap_or_default());
+        let file = subdir.join(name);
+        (subdir, file)
     }
 
-    /// Stores `content` in its blob, durable with all directory entries on return.
-    fn keep(&self, hash: Hash, content: &[u8]) -> io::Result<()> {
-        let (shelf, file) = self.place(hash);
+    /// Stores `content` in its blob. The file and its directory entries are durable on return.
+    fn store(&self, hash: Hash, content: &[u8]) -> io::Result<()> {
+        let (subdir, file) = self.location(hash);
         // An existing file may be unsynced after a crash, or damaged.
         if fs::read(&file).is_ok_and(|found| found == content) {
             File::open(&file)?.sync_all()?;
         } else {
-            owner_only::create_dir_all(&shelf)?;
+            owner_only::create_dir_all(&subdir)?;
             let making = file.with_added_extension("making");
             let mut out = owner_only::file_options().write(true).create(true).truncate(true).open(&making)?;
             out.write_all(content)?;
             out.sync_all()?;
             fs::rename(&making, &file)?;
         }
-        for dir in [Some(shelf.as_path()), Some(&*self.dir), self.dir.parent()].into_iter().flatten() {
+        for dir in [Some(subdir.as_path()), Some(&*self.dir), self.dir.parent()].into_iter().flatten() {
             File::open(dir)?.sync_all()?;
         }
         Ok(())
     }
 
-    /// Returns the content of the blob, or the damage.
+    /// Returns the content of the blob, or a description of its damage.
     fn fetch(&self, reference: Reference) -> std::result::Result<Vec<u8>, String> {
         let Reference { hash, len } = reference;
-        let (_, file) = self.place(hash);
+        let (_, file) = self.location(hash);
         let content = match fs::read(&file) {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(format!("the blob {hash} is missing")),
             Err(error) => return Err(format!("the blob {hash} cannot be read: {error}")),
         };
         if content.len() as u64 != len {
-            return Err(format!("the blob {hash} has {} bytes, and had {len}", content.len()));
+            return Err(format!("the blob {hash} has {} bytes instead of {len}", content.len()));
         }
         if Hash::of(&content) != hash {
-            return Err(format!("the blob {hash} is not what was written"));
+            return Err(format!("the blob {hash} does not match its hash"));
         }
         Ok(content)
     }
 
-    fn whole(&self, kept: StoredFrame) -> StoredFrame {
+    fn with_body(&self, kept: StoredFrame) -> StoredFrame {
         let StoredFrame::Bytes(bytes) = &kept else { return kept };
         match Reference::in_frame(bytes).map(|reference| self.fetch(reference)) {
             None => kept,
@@ -106,9 +106,9 @@ impl Blobs {
         }
     }
 
-    /// Returns the text of a row of `def`, or the damage of its blob.
+    /// Returns the text of a row of `def`, from its blob if necessary.
     fn text(&self, hash: Hash, text: Text) -> Result<Text> {
-        let Some(len) = text.strip_prefix(ELSEWHERE) else { return Ok(text) };
+        let Some(len) = text.strip_prefix(IN_BLOB) else { return Ok(text) };
         let bad = |why: String| rows::corrupt("def", &hash.0, &why);
         let len = len.parse().map_err(|_| bad(format!("{len:?} is not the length of a blob")))?;
         let content = self.fetch(Reference { hash, len }).map_err(bad)?;
@@ -129,7 +129,7 @@ pub(crate) fn named(engine: &dyn Engine) -> Result<BTreeSet<String>> {
     let mut failed = None;
     engine.defs(&mut |hash, text| {
         match text {
-            Ok(text) if text.starts_with(ELSEWHERE) => drop(named.insert(hash.to_string())),
+            Ok(text) if text.starts_with(IN_BLOB) => drop(named.insert(hash.to_string())),
             Ok(_) => {}
             Err(error) => failed = Some(error),
         }
@@ -138,27 +138,27 @@ pub(crate) fn named(engine: &dyn Engine) -> Result<BTreeSet<String>> {
     failed.map_or(Ok(named), Err)
 }
 
-/// Removes the blobs below `dir` that are not `named`, durably; `swept` is called for each.
+/// Removes the blobs below `dir` that are not `named`, durably. Calls `swept` for each.
 #[cfg(feature = "disk")]
 pub(crate) fn sweep(dir: &Path, named: &BTreeSet<String>, swept: &mut dyn FnMut()) -> io::Result<()> {
-    let shelves = match fs::read_dir(dir) {
-        Ok(shelves) => shelves,
+    let subdirs = match fs::read_dir(dir) {
+        Ok(subdirs) => subdirs,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    for shelf in shelves {
-        let shelf = shelf?;
-        if !shelf.file_type()?.is_dir() {
+    for subdir in subdirs {
+        let subdir = subdir?;
+        if !subdir.file_type()?.is_dir() {
             continue;
         }
-        for blob in fs::read_dir(shelf.path())? {
+        for blob in fs::read_dir(subdir.path())? {
             let blob = blob?;
             if !blob.file_name().to_str().is_some_and(|name| named.contains(name)) {
                 fs::remove_file(blob.path())?;
                 swept();
             }
         }
-        File::open(shelf.path())?.sync_all()?;
+        File::open(subdir.path())?.sync_all()?;
     }
     Ok(())
 }
@@ -174,7 +174,7 @@ impl Engine for Blobs {
 
     fn write(&self, mut group: Group) -> Result<()> {
         if self.read_only {
-            let why = "the store was opened to be read alone".to_owned();
+            let why = "the store was opened read-only".to_owned();
             return Err(EngineError::Store { what: "write", why });
         }
         let most = self.inner.max_body();
@@ -184,12 +184,12 @@ impl Engine for Blobs {
                 && bytes.len() as u64 > most
             {
                 let (named, reference, body) = codec::split(bytes);
-                self.keep(reference.hash, body).map_err(failed)?;
+                self.store(reference.hash, body).map_err(failed)?;
                 *bytes = named;
             }
             for (hash, text) in frame.changes.defs.iter_mut().filter(|(_, text)| text.len() as u64 > most) {
-                self.keep(*hash, text.as_bytes()).map_err(failed)?;
-                *text = format!("{ELSEWHERE}{}", text.len()).into();
+                self.store(*hash, text.as_bytes()).map_err(failed)?;
+                *text = format!("{IN_BLOB}{}", text.len()).into();
             }
         }
         self.inner.write(group)
@@ -202,17 +202,17 @@ impl Engine for Blobs {
     }
 
     fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
-        Ok(self.inner.frame(lsn)?.map(|kept| self.whole(kept)))
+        Ok(self.inner.frame(lsn)?.map(|kept| self.with_body(kept)))
     }
 
     fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
-        self.inner.frames(from, &mut |lsn, kept| visit(lsn, self.whole(kept)))
+        self.inner.frames(from, &mut |lsn, kept| visit(lsn, self.with_body(kept)))
     }
 
     fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
         let mut range = self.inner.range(session, from, until)?;
         for (_, _, frame) in &mut range.frames {
-            *frame = frame.take().map(|kept| self.whole(kept));
+            *frame = frame.take().map(|kept| self.with_body(kept));
         }
         Ok(range)
     }

@@ -7,14 +7,14 @@
 //! | 3 | flags u8 | 1: the body is in a blob; the others are 0, and reserved |
 //! | 4 | session | 16 bytes |
 //! | 20 | first_seq u64 | |
-//! | 28 | count u32 | 32 bits: a frame of many births holds more than 65 535 records |
+//! | 28 | count u32 | 32 bits, since a frame with many new sessions holds more than 65 535 records |
 //! | 32 | epoch u32 | |
 //! | 36 | at_ms i64 | |
 //! | 44 | len u32 | bytes of the body |
 //! | 48 | crc32c u32 | over bytes 0..48 and the body |
 //!
-//! Integers are big-endian. Every version keeps this header, so that a newer frame differs from a damaged one. The LSN is not part of the
-//! frame. In place of a body in a blob: its hash (16 bytes) and length (u64), which `len` and the checksum cover.
+//! Integers are big-endian. Every version keeps this header, which distinguishes newer frames from damaged ones. The LSN is not part of
+//! the frame. If the body is in a blob, its hash (16 bytes) and length (u64) take its place, covered by `len` and the checksum.
 
 use std::borrow::Cow;
 
@@ -49,7 +49,7 @@ pub struct Decoded {
     /// The activation that wrote it.
     pub epoch: Epoch,
     pub at_ms: i64,
-    /// The encoded records, without bodies that other frames carry.
+    /// The encoded records, without bodies that are stored with other frames.
     pub records: Vec<Record>,
 }
 
@@ -68,11 +68,11 @@ pub enum EncodeError {
     /// A record has no JSON form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    #[error("a frame of {0} bytes is longer than its length field can say")]
+    #[error("a frame of {0} bytes is too long for its length field")]
     TooLong(usize),
 }
 
-/// Encodes a frame. Its births lose the bodies that are not in `changes.defs`: another frame has put them into `def`.
+/// Encodes a frame. Bodies that are not in `changes.defs` are left out, because another frame has put them into `def`.
 pub fn encode(frame: &Frame) -> Result<Vec<u8>, EncodeError> {
     let mut out = Vec::with_capacity(HEADER + 256 * frame.records.len());
     out.extend_from_slice(&MAGIC.to_be_bytes());
@@ -107,9 +107,9 @@ fn crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(head, bytes.get(HEADER..).unwrap_or_default())
 }
 
-/// Decodes a frame and checks all of it.
+/// Decodes a frame and checks it completely.
 /// # Errors
-/// [`FrameError::Corrupt`] for damaged bytes, [`FrameError::Newer`] for sound bytes of a newer version.
+/// [`FrameError::Corrupt`] for damaged bytes, [`FrameError::Newer`] for undamaged bytes of a newer version.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
     let (head, body) = bytes
         .split_first_chunk::<HEADER>()
@@ -134,7 +134,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
     if found != sum {
         return Err(FrameError::Corrupt(format!("the checksum is {found:#010x}, the header says {sum:#010x}")));
     }
-    // After the checksum: a flipped bit in the version is damage.
+    // Checked after the checksum, because a flipped bit in the version is damage.
     if version > VERSION || flags & !BLOB != 0 {
         return Err(FrameError::Newer(format!(
             "version {version}, flags {flags:#04x}; known are version {VERSION} and flag {BLOB:#04x}"
@@ -144,14 +144,14 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
         let named = Reference::of(body).map(|named| named.hash.to_string()).unwrap_or_default();
         return Err(FrameError::Corrupt(format!("its body is in the blob {named}, which was not fetched")));
     }
-    let records: Vec<Record> = serde_json::from_slice(body).map_err(|error| unknown(&error))?;
+    let records: Vec<Record> = serde_json::from_slice(body).map_err(|error| classify_json_error(&error))?;
     if u32::try_from(records.len()) != Ok(count) {
         return Err(FrameError::Corrupt(format!("it holds {} records, the header says {count}", records.len())));
     }
     Ok(Decoded { session, first_seq, epoch, at_ms, records })
 }
 
-/// Replaces a body that is in a blob.
+/// A reference to a body in a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     /// The blob's name: the hash of its content.
@@ -166,7 +166,7 @@ impl Reference {
         Some(Self { hash: Hash(*hash), len: u64::from_be_bytes(len.try_into().ok()?) })
     }
 
-    /// Returns the reference in a sound frame; `None` for other bytes, which [`decode`] checks.
+    /// Returns the reference in an undamaged frame. Returns `None` for other bytes, which [`decode`] checks.
     pub(crate) fn in_frame(frame: &[u8]) -> Option<Self> {
         let (head, body) = frame.split_first_chunk::<HEADER>()?;
         let sum = head.get(CRC_AT..)?.first_chunk()?;
@@ -195,15 +195,15 @@ fn with_body(head: &[u8], flags: u8, body: &[u8]) -> Vec<u8> {
     if let Some(slot) = out.get_mut(FLAGS_AT) {
         *slot = flags;
     }
-    // A longer body was not encoded.
+    // `encode` has refused longer bodies.
     put(&mut out, LEN_AT, u32::try_from(body.len()).unwrap_or(u32::MAX));
     let sum = crc(&out);
     put(&mut out, CRC_AT, sum);
     out
 }
 
-/// The checksum matched, so an unknown word is a newer version's.
-pub(crate) fn unknown(error: &serde_json::Error) -> FrameError {
+/// Classifies a JSON error. The checksum matched, so an unknown variant or field comes from a newer version.
+pub(crate) fn classify_json_error(error: &serde_json::Error) -> FrameError {
     let text = error.to_string();
     if text.starts_with("unknown variant") || text.starts_with("unknown field") {
         FrameError::Newer(text)
@@ -225,29 +225,32 @@ impl Reader<'_> {
 
 fn strip<'a>(record: &'a Record, defs: &[(Hash, Text)]) -> Cow<'a, Record> {
     let Record::SessionCreated(created) = record else { return Cow::Borrowed(record) };
-    if !(goes(&created.system, defs) || goes(&created.ceiling, defs) || goes(&created.limits, defs)) {
+    if !(is_left_out(&created.system, defs)
+        || is_left_out(&created.ceiling, defs)
+        || is_left_out(&created.limits, defs))
+    {
         return Cow::Borrowed(record);
     }
     let mut stripped = SessionCreated::clone(created);
-    if goes(&stripped.system, defs) {
+    if is_left_out(&stripped.system, defs) {
         stripped.system.body = None;
     }
-    if goes(&stripped.ceiling, defs) {
+    if is_left_out(&stripped.ceiling, defs) {
         stripped.ceiling.body = None;
     }
-    if goes(&stripped.limits, defs) {
+    if is_left_out(&stripped.limits, defs) {
         stripped.limits.body = None;
     }
     Cow::Owned(Record::SessionCreated(Box::new(stripped)))
 }
 
-fn goes<T: ?Sized>(interned: &Interned<T>, defs: &[(Hash, Text)]) -> bool {
+fn is_left_out<T: ?Sized>(interned: &Interned<T>, defs: &[(Hash, Text)]) -> bool {
     interned.body.is_some() && !defs.iter().any(|(hash, _)| *hash == interned.hash)
 }
 
-/// Restores the bodies of a birth that its frame does not carry.
+/// Restores the bodies of a new session that its frame does not contain.
 /// # Errors
-/// What `def` returns, and `damaged` for a missing or unreadable body.
+/// Errors of `def`, and `damaged` for a missing or unreadable body.
 pub(crate) fn fill<E>(
     record: &mut Record,
     def: &mut dyn FnMut(Hash) -> Result<Option<Text>, E>,
@@ -274,7 +277,7 @@ where
     let text = def(hash)?.ok_or_else(|| damaged(format!("the body {hash} is not in the store")))?;
     // An engine may return a flipped byte as good data.
     if Hash::of(text.as_bytes()) != hash {
-        return Err(damaged(format!("the body {hash} is not what was written")));
+        return Err(damaged(format!("the body {hash} does not match its hash")));
     }
     let body =
         serde_json::from_str(&text).map_err(|error| damaged(format!("the body {hash} is unreadable: {error}")))?;

@@ -1,8 +1,7 @@
 //! Erasure: rewrites a store without the records of its deleted sessions.
 //!
-//! No engine overwrites freed space, so the remaining rows are copied into a fresh store of the same engine, which replaces the old one.
-//! LSNs, epochs and all rows of other sessions are unchanged. An erased session keeps its head without text, which says that it is
-//! deleted.
+//! Engines do not overwrite freed space, so the remaining rows are copied into a new store of the same engine, which replaces the old one.
+//! LSNs, epochs and all rows of other sessions are unchanged. An erased session keeps its head without text, which marks it as deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,14 +25,14 @@ pub struct Compacted {
     /// Frames that were erased with them.
     pub frames: u64,
     pub blobs: u64,
-    /// Deleted sessions that were not erased yet.
+    /// Deleted sessions that could not be erased yet.
     pub held: Vec<Held>,
 }
 
 /// Deleted session that is not erased yet, because other sessions still wait for its tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The deleted session; those below it are held with it.
+    /// The deleted session. Its descendants are not erased either.
     pub session: SessionId,
     pub why: String,
 }
@@ -43,7 +42,7 @@ pub struct Held {
 pub enum Compacting {
     /// Number of copied frames.
     Copied(u64),
-    /// The new store is complete and durable: every opening uses it from here.
+    /// The new store is complete and durable. From here on it is the one that is opened.
     Whole,
     /// An unreferenced blob was removed.
     Swept,
@@ -52,8 +51,8 @@ pub enum Compacting {
     Done,
 }
 
-/// Maps each deleted session to the topmost deleted session of its tree. Sessions below a deleted one count as deleted: the deletion of a
-/// tree is durable with that of its top.
+/// Maps each deleted session to its topmost deleted ancestor, or to itself. Descendants of a deleted session count as deleted, because the
+/// deletion of a tree is durable with that of its top.
 pub(crate) fn deleted(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, SessionId> {
     let mut tops = BTreeMap::new();
     if !heads.values().any(|head| head.deleted) {
@@ -73,9 +72,9 @@ pub(crate) fn deleted(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, 
     tops
 }
 
-/// Copies everything but deleted sessions `from` one engine `to` another, empty one. `whole` is `from` with its blobs, for births.
+/// Copies all sessions that are not deleted `from` one engine `to` an empty one. `whole` is `from` with its blobs.
 /// # Errors
-/// What an engine reports, and [`EngineError::Corrupt`] for a damaged row or birth: a copy omits nothing.
+/// Errors of an engine, and [`EngineError::Corrupt`] for a damaged row or first frame, since a copy must be complete.
 pub fn copy(
     from: &dyn Engine,
     whole: &dyn Engine,
@@ -84,23 +83,23 @@ pub fn copy(
 ) -> Result<Compacted> {
     let plan = CompactionPlan::of(from)?;
     let defs = plan.defs(whole)?;
-    let mut out = Out { to, last: from.last_lsn()?, frames: Vec::new(), bytes: 0 };
+    let mut out = GroupWriter { to, last: from.last_lsn()?, frames: Vec::new(), bytes: 0 };
     let (copied, erased) = plan.frames(from, &mut out, progress)?;
     if copied != plan.places.len() as u64 {
-        let why = format!("`ev` names {} remaining frames, and {copied} were copied", plan.places.len());
+        let why = format!("`ev` names {} remaining frames, but {copied} were copied", plan.places.len());
         return Err(corrupt(Lsn(copied), why));
     }
     plan.rows(from, &defs, &mut out)?;
     out.end()?;
     let (last, found) = (out.last, to.last_lsn()?);
     if found != last {
-        return Err(corrupt(found, format!("the copy ends there, and the store at {last}")));
+        return Err(corrupt(found, format!("the copy ends there, but the store ends at {last}")));
     }
     let erased_now = plan.gone.iter().filter(|session| plan.heads.get(session).is_some_and(|head| !head.is_erased()));
     Ok(Compacted { erased: erased_now.count() as u64, frames: erased, blobs: 0, held: plan.held })
 }
 
-/// The rows that an engine removes if it rewrites in place.
+/// The rows to remove for an engine that erases in place.
 #[cfg(feature = "postgres")]
 #[derive(Debug, Default)]
 pub(crate) struct Erasure {
@@ -116,7 +115,7 @@ pub(crate) struct Erasure {
 
 #[cfg(feature = "postgres")]
 impl Erasure {
-    /// Plans what [`copy`] would leave behind.
+    /// Plans the removal of all rows that [`copy`] would omit.
     /// # Errors
     /// As [`copy`].
     pub(crate) fn of(engine: &dyn Engine) -> Result<Self> {
@@ -156,7 +155,7 @@ struct CompactionPlan {
     gone: BTreeSet<SessionId>,
     held: Vec<Held>,
     places: BTreeMap<Lsn, (SessionId, Seq)>,
-    /// Frames that are erased.
+    /// Frames to erase.
     left: BTreeMap<Lsn, (SessionId, Seq)>,
 }
 
@@ -188,7 +187,7 @@ impl CompactionPlan {
         Ok(Self { heads, inflight, outbox, gone, held, places, left })
     }
 
-    /// Bodies of the remaining births.
+    /// Returns the bodies that the first frames of the remaining sessions name.
     fn defs(&self, whole: &dyn Engine) -> Result<BTreeSet<Hash>> {
         let mut defs = BTreeSet::new();
         for (lsn, (session, _)) in self.places.iter().filter(|(_, (_, seq))| *seq == Seq(1)) {
@@ -196,7 +195,7 @@ impl CompactionPlan {
             let frame = read::open_frame(kept).map_err(|error| {
                 corrupt(
                     *lsn,
-                    format!("the birth of session {session} cannot be read, so what it names is unknown: {error}"),
+                    format!("the first frame of session {session} cannot be read, so its bodies are unknown: {error}"),
                 )
             })?;
             for record in &frame.records {
@@ -207,8 +206,13 @@ impl CompactionPlan {
         Ok(defs)
     }
 
-    /// Copies frames; returns how many were copied and how many erased.
-    fn frames(&self, from: &dyn Engine, out: &mut Out<'_>, progress: &mut dyn FnMut(Compacting)) -> Result<(u64, u64)> {
+    /// Copies frames. Returns the numbers of copied and of erased frames.
+    fn frames(
+        &self,
+        from: &dyn Engine,
+        out: &mut GroupWriter<'_>,
+        progress: &mut dyn FnMut(Compacting),
+    ) -> Result<(u64, u64)> {
         let (mut copied, mut erased, mut failed) = (0_u64, 0_u64, None);
         from.frames(Lsn(0), &mut |lsn, kept| {
             let Some((session, first_seq)) = self.places.get(&lsn) else {
@@ -237,7 +241,7 @@ impl CompactionPlan {
         }
     }
 
-    fn rows(&self, from: &dyn Engine, defs: &BTreeSet<Hash>, out: &mut Out<'_>) -> Result<()> {
+    fn rows(&self, from: &dyn Engine, defs: &BTreeSet<Hash>, out: &mut GroupWriter<'_>) -> Result<()> {
         // An obligation has the LSN of the frame that created it.
         for (row, lsn) in &self.outbox {
             out.rows(*lsn, row.from, Changes { put: vec![*row], ..Changes::default() })?;
@@ -272,7 +276,7 @@ impl CompactionPlan {
     }
 }
 
-/// Takes an item, or keeps the first error.
+/// Passes an item to `take`, or keeps the first error and stops the scan.
 fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(T)) -> Go {
     match read {
         Ok(read) => {
@@ -286,8 +290,8 @@ fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(
     }
 }
 
-/// Returns the deleted trees, by their top, that cannot be erased: a run is in flight, or an obligation to or from a remaining session is
-/// open.
+/// Returns the deleted trees, by their topmost session, that cannot be erased yet: those with a run in flight, or with an open obligation
+/// to or from a remaining session.
 fn held(
     tops: &BTreeMap<SessionId, SessionId>,
     inflight: &[(SessionId, Inflight)],
@@ -317,7 +321,7 @@ fn hash<T: ?Sized>(named: &Interned<T>) -> Hash {
 
 fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Result<Placed> {
     let (count, epoch, at_ms, payload) = match kept {
-        // The bytes of an encoded frame carry the rest.
+        // The bytes of an encoded frame contain these values.
         StoredFrame::Bytes(bytes) => (1, Epoch(0), 0, Payload::Bytes(bytes)),
         StoredFrame::Records(kept) => {
             let count = u32::try_from(kept.records.len()).unwrap_or(u32::MAX);
@@ -328,15 +332,16 @@ fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Re
     Ok(Placed { lsn, session, first_seq, count, epoch, at_ms, payload, changes: Changes::default() })
 }
 
-struct Out<'a> {
+/// Collects frames and writes them in groups.
+struct GroupWriter<'a> {
     to: &'a dyn Engine,
     last: Lsn,
     frames: Vec<Placed>,
     bytes: u64,
 }
 
-impl Out<'_> {
-    /// Adds a frame; returns whether a group was written.
+impl GroupWriter<'_> {
+    /// Adds a frame. Returns whether a group was written.
     fn put(&mut self, frame: Placed) -> Result<bool> {
         let full = self.add(frame);
         if full {
@@ -362,7 +367,7 @@ impl Out<'_> {
         if frames.is_empty() { Ok(()) } else { self.to.write(Group { frames }) }
     }
 
-    /// Writes the group with the last LSN of the store, whose last frames may be erased.
+    /// Writes the group, ending with the last LSN of the store, since the last frames may be erased.
     fn end(&mut self) -> Result<()> {
         if self.last > Lsn(0) {
             self.frames.push(row(self.last, SessionId(uuid::Uuid::nil()), Changes::default()));

@@ -12,9 +12,12 @@ pub(crate) fn sync(dir: &Path) -> Result<(), OpenError> {
     synced.map_err(io("sync the directory", dir))
 }
 
-/// Creates `dir` by `make` under a temporary name and renames it, durably: a crash leaves nothing that resembles a damaged store. Does
-/// nothing where `dir` exists.
-pub(crate) fn whole(dir: &Path, make: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
+/// Creates `dir` with `make` under a temporary name and renames it, durably, so that a crash does not leave an incomplete store. Does
+/// nothing if `dir` exists.
+pub(crate) fn create_atomically(
+    dir: &Path,
+    make: impl FnOnce(&Path) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
     if dir.exists() {
         return Ok(());
     }

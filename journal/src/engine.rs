@@ -17,8 +17,8 @@ pub type Go = ControlFlow<()>;
 
 /// Frames that become durable together, in LSN order.
 ///
-/// LSNs of a group have no gaps. A frame without records takes an LSN but no row of the log. An import may put frames without records and
-/// with an earlier LSN before the last frame: they add the rows of frames that it wrote before.
+/// LSNs of a group have no gaps. A frame without records uses an LSN but has no row in the log. An import may place frames without records
+/// and with earlier LSNs before the last frame, to add the rows of frames that it has already written.
 #[derive(Debug)]
 pub struct Group {
     pub frames: Vec<Placed>,
@@ -42,14 +42,14 @@ pub struct Placed {
     pub epoch: Epoch,
     pub at_ms: i64,
     pub payload: Payload,
-    /// Its index changes; `Inflight::opened_lsn` is filled in.
+    /// Its index changes, with `Inflight::opened_lsn` filled in.
     pub changes: Changes,
 }
 
 /// Records of a frame, in the engine's form.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// Only rows change: no row of `log` and `ev`.
+    /// No records: only index rows change, not `log` and `ev`.
     Nothing,
     /// An encoded frame with its header (see `codec`).
     Bytes(Vec<u8>),
@@ -63,11 +63,11 @@ pub enum StoredFrame {
     Bytes(Vec<u8>),
     /// A frame that was never encoded.
     Records(Box<Decoded>),
-    /// The frame exists and is damaged; the reason.
+    /// The frame is damaged; holds the reason.
     Damaged(String),
 }
 
-/// A session's rows and a part of its frames, which an engine reads in one round trip.
+/// A session's rows and a part of its frames, read in one round trip.
 #[derive(Debug)]
 pub struct Range {
     /// [`EngineError::Corrupt`] for a damaged row.
@@ -76,10 +76,10 @@ pub struct Range {
     pub frames: Vec<Found>,
 }
 
-/// Frame that the index names: its first record, its position, and its content; `None` where the log lacks it.
+/// A frame named by the index: its first record, its position, and its content, or `None` if it is missing in the log.
 pub type Found = (Seq, Lsn, Option<StoredFrame>);
 
-/// A store: tables `log`, `ev`, `head`, `inflight`, `kid`, `outbox`, `def` and `meta`, written by one thread, read by any.
+/// A store with the tables `log`, `ev`, `head`, `inflight`, `kid`, `outbox`, `def` and `meta`. One thread writes it; all may read it.
 ///
 /// The journal orders, fences, encodes and checks frames; an engine stores whole groups. Every method returns the store's errors.
 /// # Durability
@@ -88,25 +88,25 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the engine's name, as in a store specification.
     fn name(&self) -> &'static str;
 
-    /// Describes for an operator what a returned [`Engine::write`] survives.
+    /// Describes for an operator the failures that a completed [`Engine::write`] survives.
     fn durability(&self) -> Cow<'static, str>;
 
-    /// Writes a group atomically; it is durable on return. Puts and takes of one outbox row take effect in frame order; a take of a
-    /// missing row does nothing.
+    /// Writes a group atomically. It is durable on return. Puts and takes of one outbox row take effect in frame order; taking a missing
+    /// row does nothing.
     /// # Errors
-    /// [`EngineError::Overwrite`] where a frame would replace another one. After any error the caller must not write again: the group may
-    /// or may not be stored.
+    /// [`EngineError::Overwrite`] if a frame would replace another one. After any error the caller must not write again, because it is
+    /// unknown whether the group was stored.
     fn write(&self, group: Group) -> Result<()>;
 
-    /// Whether frames are passed as bytes. If not, they are passed as records, and the caller of `append` writes: no thread is started.
+    /// Returns whether frames are passed as bytes. If not, they are passed as records, and `append` writes directly, without a thread.
     fn wants_bytes(&self) -> bool;
 
     fn max_body(&self) -> u64;
 
-    /// Returns the number of durable commits, however many syncs each takes.
+    /// Returns the number of durable commits, each of which may need several syncs.
     fn syncs(&self) -> u64;
 
-    /// Returns the LSN of the last durable frame; 0 for an empty store.
+    /// Returns the LSN of the last durable frame, or 0 for an empty store.
     fn last_lsn(&self) -> Result<Lsn>;
 
     fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>>;
@@ -117,11 +117,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the positions of the session's frames, ordered by first record.
     fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
 
-    /// Returns the session's rows, and its frames from the one that holds record `from` to the last one that starts before `until`.
+    /// Returns the session's rows, and its frames from the one with record `from` to the last one that starts before `until`.
     /// The rows are not newer than the frames.
     fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range>;
 
-    /// Visits all of `ev`: session, first record, frame.
+    /// Visits all rows of `ev`: session, first record, frame.
     fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()>;
 
     /// Returns the session's head, or [`EngineError::Corrupt`].
@@ -139,10 +139,10 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the children of a session, ordered by id.
     fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>>;
 
-    /// Visits all of `kid`: parent, child.
+    /// Visits all rows of `kid`: parent, child.
     fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()>;
 
-    /// Visits obligations with the LSN of the frame that created them: all, or those to one session, in no order. A corrupt row is passed
+    /// Visits obligations with the LSN of the frame that created them: all, or those to one session, in any order. A corrupt row is passed
     /// as an error and does not end the scan.
     fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()>;
 
@@ -152,7 +152,7 @@ pub trait Engine: Send + Sync + 'static {
     fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()>;
 }
 
-/// The reads of an engine that leaves index rows to the engine `$inner`.
+/// Implements reads of index rows by delegation to the engine `$inner`.
 macro_rules! delegate {
     ($inner:ident: $($name:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {$(
         fn $name(&self, $($arg: $of),*) -> $out {

@@ -9,12 +9,12 @@ use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 /// Error of an append; the journal is unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AppendError {
-    #[error("session {session} is fenced: the batch is of activation {epoch}, {}", current_words(*.current))]
+    #[error("session {session} is fenced: the batch belongs to activation {epoch}, {}", current_text(*.current))]
     Fenced {
         session: SessionId,
         /// The epoch of the refused frame.
         epoch: Epoch,
-        /// The current epoch; absent when the session is not active.
+        /// The current epoch, or `None` if the session is not active.
         current: Option<Epoch>,
     },
     #[error("session {session}: a frame starts at record {found}, but record {expected} comes next")]
@@ -23,10 +23,10 @@ pub enum AppendError {
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
     #[error(
-        "a frame of session {session} has {bytes} bytes, and the store takes at most {limit}: split it or bound its inputs"
+        "a frame of session {session} has {bytes} bytes, but the store's limit is {limit}: split it or bound its inputs"
     )]
     TooLarge { session: SessionId, bytes: u64, limit: u64 },
-    #[error("{queued} bytes wait for the store, of at most {limit}: wait for room")]
+    #[error("{queued} bytes are queued, the limit is {limit}: wait until the queue is shorter")]
     Full {
         /// Queued bytes.
         queued: u64,
@@ -39,11 +39,11 @@ pub enum AppendError {
     Closed,
 }
 
-fn current_words(current: Option<Epoch>) -> String {
+fn current_text(current: Option<Epoch>) -> String {
     current.map_or_else(|| "and the session is not active".to_owned(), |epoch| format!("the current one is {epoch}"))
 }
 
-/// A write or sync failed: nothing more is acknowledged until the store is reopened.
+/// A write or sync failed. Further frames are not acknowledged until the store is reopened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the journal is poisoned, open the store again: {0}")]
 pub struct Poisoned(pub Arc<EngineError>);
@@ -58,39 +58,41 @@ pub enum EngineError {
     Panicked { what: &'static str, why: String },
     #[error("table `{table}` is corrupt at {at}: {why}")]
     Corrupt { table: &'static str, at: String, why: String },
-    #[error("session {session} has a record {seq} already: two writers, or a birth of a session that exists")]
+    #[error(
+        "session {session} already has a record {seq}: there are two writers, or an existing session was created again"
+    )]
     Overwrite { session: SessionId, seq: Seq },
-    #[error("shard {shard} was claimed by another process: this one writes nothing more")]
+    #[error("shard {shard} was claimed by another process: this one no longer writes to it")]
     Fenced { shard: String },
     #[error(
         "the server has {setting} = {value}: {risk}. Set it to on, or accept it with `accept_weak={setting}` in the address of the store"
     )]
     Weak { setting: &'static str, value: String, risk: &'static str },
-    /// The process that has the store does not answer.
+    /// The process that owns the store does not answer.
     #[error("read through the host: {0}")]
     Unreachable(String),
     #[error("injected fault: {0}")]
     Injected(&'static str),
 }
 
-/// Messages of a full disk, where an engine gives text alone.
-const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
+/// Messages of a full disk, for engines that report errors as text.
+const FULL_MESSAGES: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 
 fn is_full(error: &std::io::Error) -> bool {
     let kind = error.kind();
-    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) || says_full(&error.to_string())
+    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) || is_full_message(&error.to_string())
 }
 
-fn says_full(text: &str) -> bool {
-    FULL.iter().any(|full| text.contains(full))
+fn is_full_message(text: &str) -> bool {
+    FULL_MESSAGES.iter().any(|full| text.contains(full))
 }
 
 impl EngineError {
-    /// Whether the disk or the quota is full; stored data is fine.
+    /// Returns whether the disk or the quota is full. Stored data is unaffected.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => is_full(source),
-            Self::Store { why, .. } | Self::Panicked { why, .. } => says_full(why),
+            Self::Store { why, .. } | Self::Panicked { why, .. } => is_full_message(why),
             Self::Corrupt { .. }
             | Self::Overwrite { .. }
             | Self::Fenced { .. }
@@ -102,7 +104,7 @@ impl EngineError {
 }
 
 impl OpenError {
-    /// Whether the disk or the quota is full; stored data is fine.
+    /// Returns whether the disk or the quota is full. Stored data is unaffected.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => is_full(source),
@@ -162,15 +164,15 @@ pub enum OpenError {
         /// The boot in which that process started.
         boot: String,
     },
-    /// Another process has the shard of a database.
+    /// Another process owns the shard of a database.
     #[error("{store} is in use by {holder}: stop it, or choose another shard (`shard=NAME` in the address)")]
     Held {
         /// The store, without its password.
         store: String,
         holder: String,
     },
-    /// A shard that is to be read does not exist.
-    #[error("{store} does not exist: `subtend run` creates it, or name another shard")]
+    /// The shard to read does not exist.
+    #[error("{store} does not exist: create it with `subtend run`, or choose another shard")]
     Missing {
         /// The store, without its password.
         store: String,

@@ -1,8 +1,8 @@
 //! Export of a tree or of the whole store as lines of JSON, identical for every engine.
 //!
-//! A header line, then definitions and frames in log order, then a line with counts and a sum. Each line has a number and a checksum (see
-//! `line`). Index rows and LSNs are left out: an import derives them. A deleted session is a line without text, because others refer to
-//! it.
+//! An export has a header line, then definitions and frames in log order, then a line with counts and a checksum of the whole. Each line
+//! has a number and a checksum (see `line`). Index rows and LSNs are left out, because an import derives them. A deleted session becomes a
+//! line without text, because other sessions refer to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -47,7 +47,7 @@ pub struct Tally {
     pub defs: u64,
 }
 
-/// Error of an export. The written part lacks its last line, so that no import accepts it.
+/// Error of an export. The written part lacks the last line, so imports refuse it.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The store cannot be read, or part of it is damaged.
@@ -58,10 +58,10 @@ pub enum ExportError {
 }
 
 impl Journal {
-    /// Writes a tree or the whole store as lines of JSON, with a few dozen bytes of memory per session and per frame of a tree. Append
-    /// nothing meanwhile. Only durable frames are read; the caller syncs `out`.
+    /// Writes a tree or the whole store as lines of JSON. Needs a few dozen bytes of memory per session and per frame of a tree. Do not
+    /// append meanwhile. Only durable frames are read. The caller syncs `out`.
     /// # Errors
-    /// [`ExportError::Read`] at the first damage; other trees can still be exported one by one.
+    /// [`ExportError::Read`] at the first damage. Undamaged trees can still be exported one by one.
     pub fn export(
         &self,
         scope: Scope,
@@ -78,10 +78,10 @@ impl Journal {
         work.end()
     }
 
-    /// Writes all trees without damage, and returns the damaged ones. Reads everything twice. Without damage the output equals that of
+    /// Writes all undamaged trees, and returns the damaged ones. Reads everything twice. Without damage, the output equals that of
     /// [`Journal::export`].
     /// # Errors
-    /// When the engine fails as a whole, or `out` does.
+    /// If the engine fails as a whole, or `out` fails.
     pub fn export_sound(
         &self,
         out: &mut dyn Write,
@@ -109,7 +109,7 @@ impl SessionProgress {
     }
 }
 
-/// Returns the sessions to write. A session without a head is left by an unfinished import.
+/// Returns the sessions to write. Sessions without a head belong to an unfinished import and are skipped.
 fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<SessionId, Head>), ReadError> {
     let mut heads = BTreeMap::new();
     let session = match scope {
@@ -141,7 +141,7 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
             session,
             seq: Seq(1),
             lsn: Lsn(0),
-            why: format!("it is in the tree of {root}, and has no head"),
+            why: format!("it is in the tree of {root}, but has no head"),
         })?;
         // A damaged store may contain a cycle.
         if heads.insert(session, head).is_none() {
@@ -223,10 +223,10 @@ impl ExportJob<'_> {
         let mut frame = match read::open_frame(kept) {
             Ok(frame) => frame,
             Err(error) => {
-                // The frame itself would name its session.
+                // The damaged frame cannot name its session, so the index is used.
                 let owner = read::owner(self.engine, lsn)?.filter(|(owner, _)| self.written.contains_key(owner));
                 let owner = expected.map(|session| (session, self.next(session))).or(owner);
-                // A frame without an owner is reported at the end, as missing from a session, or was never visible.
+                // If no written session owns the frame, it was never visible, or its absence is reported at the end.
                 return owner.map_or(Ok(()), |(session, seq)| Err(read::damaged(session, seq, lsn, error).into()));
             }
         };
@@ -261,7 +261,7 @@ impl ExportJob<'_> {
         Ok(())
     }
 
-    /// Moves the bodies out of births, and writes new ones. The output does not show where a store keeps a body.
+    /// Moves the bodies of new sessions into definitions. The output does not depend on where a store keeps a body.
     fn births(&mut self, frame: &mut Decoded, lsn: Lsn) -> Result<(), ExportError> {
         let session = frame.session;
         for record in &mut frame.records {
@@ -288,7 +288,7 @@ impl ExportJob<'_> {
         let sound = |body: &Text| Hash::of(body.as_bytes()) == hash;
         let kept = match self.engine.def(hash).map_err(|error| read::unread(error, &damaged)) {
             Ok(Some(kept)) if sound(&kept) => Ok(kept),
-            Ok(Some(_)) => Err(damaged(format!("the body {hash} is not what was written"))),
+            Ok(Some(_)) => Err(damaged(format!("the body {hash} does not match its hash"))),
             Ok(None) => Err(damaged(format!("the body {hash} is not in the store"))),
             Err(error) => Err(error),
         };
@@ -316,7 +316,7 @@ impl ExportJob<'_> {
     fn end(mut self) -> Result<Tally, ExportError> {
         for (session, written) in &self.written {
             if written.next != written.last.next() {
-                let why = format!("the session's head says that it ends with record {}", written.last);
+                let why = format!("the session's head ends with record {}", written.last);
                 return Err(self.bad(*session, written.lsn, why).into());
             }
         }

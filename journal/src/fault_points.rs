@@ -1,8 +1,8 @@
-//! Sabotage that drills must detect; needs the feature `fault-points`.
+//! Seeded bugs that drills must detect. They need the feature `fault-points`.
 
 use subtend_session::index::Changes;
 
-/// Whether this build has fault points.
+/// True if this build has fault points.
 pub const FAULT_POINTS: bool = cfg!(feature = "fault-points");
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) struct FaultPoints {
     pub(crate) no_outbox: bool,
     /// An activation reuses the previous epoch.
     pub(crate) no_epoch: bool,
-    /// Commits take 50 ms longer, which exposes a tool that does not wait for its intent.
+    /// Commits take 50 ms longer, which exposes tools that do not wait for their intent records.
     pub(crate) no_intent: bool,
     /// A compaction keeps deleted sessions.
     pub(crate) no_erase: bool,
@@ -42,7 +42,7 @@ impl FaultPoints {
         }
     }
 
-    pub(crate) fn spoil(self, changes: &mut Changes) {
+    pub(crate) fn apply(self, changes: &mut Changes) {
         if self.no_outbox {
             changes.put.clear();
         }

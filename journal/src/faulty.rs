@@ -16,7 +16,7 @@ pub struct Faulty {
     faults: Faults,
 }
 
-/// Handle that injects faults; clones share the engine. Writes count from 1.
+/// Handle that injects faults. Clones share the engine. Writes are numbered from 1.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     plan: Arc<(Mutex<FaultPlan>, Condvar)>,
@@ -45,12 +45,12 @@ impl std::fmt::Debug for Before {
 }
 
 impl Faults {
-    /// Fails the `n`-th write and applies none of it.
+    /// Fails the `n`-th write without applying it.
     pub fn fail_write(&self, n: u64) {
         self.plan().fail_write = Some(n);
     }
 
-    /// Applies the `n`-th write and reports a failed sync.
+    /// Applies the `n`-th write, but reports a failed sync.
     pub fn fail_sync(&self, n: u64) {
         self.plan().fail_sync = Some(n);
     }
@@ -65,12 +65,12 @@ impl Faults {
         self.plan().fill = Some(n);
     }
 
-    /// Calls `notify` at each injected failure, before anything of that write is applied.
+    /// Calls `notify` at each injected failure, before the write is applied.
     pub fn on_failure(&self, notify: impl Fn() + Send + Sync + 'static) {
         self.plan().before = Before(Some(Arc::new(notify)));
     }
 
-    /// Reports failures as successes: the bug that checks must find.
+    /// Reports failures as successes, as a seeded bug that checks must find.
     pub fn hide_failures(&self) {
         self.plan().hidden = true;
     }
@@ -85,7 +85,7 @@ impl Faults {
         Held(self.clone())
     }
 
-    /// Returns the number of writes, failed ones included.
+    /// Returns the number of writes, including failed ones.
     pub fn writes(&self) -> u64 {
         self.plan().writes
     }
@@ -141,7 +141,7 @@ impl Faults {
     }
 }
 
-/// Guard that blocks writes. A failing test drops it too, so that a journal can be closed.
+/// Guard that blocks writes. A failing test also drops it, so that the journal can be closed.
 #[derive(Debug)]
 #[must_use = "dropping it lets writes continue"]
 pub struct Held(Faults);
@@ -166,7 +166,7 @@ impl Engine for Faulty {
     }
 
     fn durability(&self) -> Cow<'static, str> {
-        "as ordered: this store fails on purpose".into()
+        "none: this store fails on purpose".into()
     }
 
     fn write(&self, group: Group) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Fences: which activation of a session may append, and which record comes next.
+//! Fences: decide which activation of a session may append, and which record comes next.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -10,27 +10,27 @@ use subtend_session::index::InflightChange;
 use crate::engine::Placed;
 use crate::error::AppendError;
 
-/// Hashed without a secret: ids are created here.
+/// A map with an unkeyed hash, since ids are created by this process.
 pub(crate) type IdMap<K, V> = HashMap<K, V, FixedState>;
 
 #[derive(Clone, Copy, Debug)]
 struct Fence {
     epoch: Epoch,
     next_seq: Seq,
-    /// The last frame of the session.
+    /// LSN of the session's last frame.
     last: Lsn,
-    /// The first frame with this epoch, 0 if none: without one, a restart would issue the epoch again.
+    /// LSN of the first frame with this epoch, or 0. Without such a frame, a restart would issue the epoch again.
     marked: Lsn,
     active: bool,
 }
 
-/// Fences of all sessions that are active or have frames that are not durable.
+/// Fences of all sessions that are active or have frames that are not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     map: IdMap<SessionId, Fence>,
     leaving: BTreeSet<(Lsn, SessionId)>,
     removals: u64,
-    /// Sabotage: an activation reuses the previous epoch.
+    /// Seeded bug: an activation reuses the previous epoch.
     same_epoch: bool,
 }
 
@@ -45,11 +45,11 @@ impl Fences {
         Self { same_epoch, ..Self::default() }
     }
 
-    fn after(&self, epoch: Epoch) -> Epoch {
+    fn next_epoch(&self, epoch: Epoch) -> Epoch {
         if self.same_epoch { epoch } else { epoch.next() }
     }
 
-    /// Checks the frames and assigns LSNs from `first` on: all or none.
+    /// Checks the frames and assigns LSNs from `first` on. Admits all frames or none.
     pub(crate) fn admit(&mut self, frames: &mut [Placed], first: Lsn) -> Result<(), AppendError> {
         let mut lsn = first;
         let mut failed = None;
@@ -73,8 +73,8 @@ impl Fences {
         let fence = match self.map.entry(session) {
             Entry::Occupied(fence) => fence.into_mut(),
             Entry::Vacant(_) if frame.first_seq != Seq(1) || frame.count == 0 => return refused(None),
-            Entry::Vacant(birth) => {
-                birth.insert(Fence { epoch: frame.epoch, next_seq: Seq(1), last: Lsn(0), marked: Lsn(0), active: true })
+            Entry::Vacant(entry) => {
+                entry.insert(Fence { epoch: frame.epoch, next_seq: Seq(1), last: Lsn(0), marked: Lsn(0), active: true })
             }
         };
         if !fence.active {
@@ -102,7 +102,7 @@ impl Fences {
         Ok(())
     }
 
-    /// Reverts one admitted frame. Its LSN may stay in `last`, which only keeps the fence longer.
+    /// Reverts one admitted frame. Its LSN may remain in `last`, which only keeps the fence longer.
     fn withdraw(&mut self, frame: &Placed) {
         if frame.first_seq == Seq(1) && frame.count > 0 {
             self.map.remove(&frame.session);
@@ -115,7 +115,7 @@ impl Fences {
     }
 
     pub(crate) fn activate(&mut self, session: SessionId) -> Option<Known> {
-        let epoch = self.after(self.map.get(&session)?.epoch);
+        let epoch = self.next_epoch(self.map.get(&session)?.epoch);
         let fence = self.map.get_mut(&session)?;
         fence.epoch = epoch;
         fence.marked = Lsn(0);
@@ -125,7 +125,7 @@ impl Fences {
 
     /// Takes the next epoch of a session that was read from the engine after `removals` fences were removed.
     ///
-    /// `None` means read again: another activation may have started, appended and ended meanwhile.
+    /// Returns `None` if the session must be read again, because another activation may have started, appended and ended meanwhile.
     pub(crate) fn activate_read(&mut self, session: SessionId, last: Known, removals: u64) -> Option<Known> {
         if let Some(known) = self.activate(session) {
             return Some(known);
@@ -133,7 +133,7 @@ impl Fences {
         if self.removals != removals {
             return None;
         }
-        let epoch = self.after(last.epoch);
+        let epoch = self.next_epoch(last.epoch);
         let fence = Fence { epoch, next_seq: last.next_seq, last: Lsn(0), marked: Lsn(0), active: true };
         self.map.insert(session, fence);
         Some(Known { epoch, next_seq: last.next_seq })
@@ -143,8 +143,8 @@ impl Fences {
         self.removals
     }
 
-    /// Ends an activation. Its fence goes when the last frame is durable, so that the next one reads a true state. The fence of an epoch
-    /// without a frame remains, so that the epoch is never issued again.
+    /// Ends an activation. Its fence is removed when the last frame is durable, so that the next activation reads a complete state. The
+    /// fence of an epoch without a frame remains, so that the epoch is never issued again.
     pub(crate) fn deactivate(&mut self, session: SessionId, epoch: Epoch, durable: Lsn) {
         let Some(fence) = self.map.get_mut(&session) else { return };
         if fence.epoch != epoch || !fence.active {
@@ -163,8 +163,8 @@ impl Fences {
         }
     }
 
-    /// Removes fences that were kept until `durable`.
-    pub(crate) fn settle(&mut self, durable: Lsn) {
+    /// Removes fences of ended activations whose frames are durable up to `durable`.
+    pub(crate) fn release_durable(&mut self, durable: Lsn) {
         while let Some((last, session)) = self.leaving.first().copied() {
             if last > durable {
                 return;
@@ -208,10 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_batch_leaves_every_fence_as_it_was() {
+    fn refused_batch_does_not_change_fences() {
         let mut fences = Fences::default();
         assert_eq!(admit(&mut fences, 1, &[frame(ONE, 1, 1, 2)]), Ok(vec![1]));
-        // The second frame continues, the third is a birth, the fourth does not follow.
+        // The first frame continues the session, the second creates one, the third has a wrong sequence number.
         let refused = [frame(ONE, 1, 3, 1), frame(TWO, 1, 1, 1), frame(ONE, 1, 3, 1)];
         assert!(admit(&mut fences, 2, &refused).unwrap_err().contains("starts at record 3, but record 4 comes next"));
         assert_eq!(fences.map.len(), 1);
@@ -219,18 +219,18 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_stays_until_its_last_frame_is_durable() {
+    fn fence_stays_until_its_last_frame_is_durable() {
         let mut fences = Fences::default();
         admit(&mut fences, 5, &[frame(ONE, 1, 1, 2)]).unwrap();
         fences.deactivate(ONE, Epoch(1), Lsn(4));
-        fences.settle(Lsn(4));
+        fences.release_durable(Lsn(4));
         assert_eq!(fences.map.len(), 1);
-        fences.settle(Lsn(5));
+        fences.release_durable(Lsn(5));
         assert_eq!(fences.map.len(), 0);
     }
 
     #[test]
-    fn an_epoch_that_no_frame_carries_is_never_given_again() {
+    fn epoch_without_a_frame_is_not_reused() {
         let mut fences = Fences::default();
         let last = Known { epoch: Epoch(3), next_seq: Seq(9) };
         let taken = fences.activate_read(ONE, last, fences.removals());

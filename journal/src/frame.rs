@@ -8,13 +8,13 @@ use subtend_session::record::Record;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub session: SessionId,
-    /// The sequence number of the first record; without records, of the next one.
+    /// The sequence number of the first record, or of the next one if there are no records.
     pub first_seq: Seq,
     /// The activation that writes it.
     pub epoch: Epoch,
-    /// Wall clock in milliseconds since the epoch; informative.
+    /// Wall clock in Unix milliseconds, for information only.
     pub at_ms: i64,
-    /// The records; empty where only rows change (epoch and starts of an activation), and then the log is unchanged.
+    /// The records. Empty if only rows change (epoch and start of an activation), in which case the log is unchanged.
     pub records: Vec<Record>,
     pub changes: Changes,
 }
@@ -31,16 +31,16 @@ pub struct Batch {
 pub struct Appended {
     /// LSN of the first frame.
     pub first: Lsn,
-    /// LSN of the last frame; for an empty batch, of the last appended frame.
+    /// LSN of the last frame, or of the last appended frame for an empty batch.
     pub last: Lsn,
 }
 
-/// Record as read back.
+/// A record read from the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Its position in the session.
     pub seq: Seq,
-    /// Wall clock of its frame; informative.
+    /// Wall clock of its frame in Unix milliseconds, for information only.
     pub at_ms: i64,
     /// The activation that wrote it.
     pub epoch: Epoch,

@@ -1,17 +1,17 @@
-//! Panics of a store as errors.
+//! Converts panics of an engine into errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::EngineError;
 
-/// Runs store code and turns its panic into an error. The closure captures only the store, which is not used after an error.
+/// Runs engine code and converts a panic into an error. The closure captures only the store, which is not used after an error.
 pub(crate) fn guarded<T>(what: &'static str, work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let why = panic
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no words".to_owned());
+            .unwrap_or_else(|| "no message".to_owned());
         Err(EngineError::Panicked { what, why })
     })
 }

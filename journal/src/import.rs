@@ -1,8 +1,8 @@
-//! Import of an export: everything or nothing.
+//! Imports an export, completely or not at all.
 //!
-//! The file is read three times: every line is checked (`survey`), each session is folded and its index rows derived (`plan`), then the
-//! frames are written without rows, invisible to listings, boot and delivery. One last batch writes all rows. After a crash before that
-//! batch, the same import continues behind the frames that it wrote.
+//! The file is read three times: first every line is checked (`survey`), then each session is folded and its index rows are derived
+//! (`plan`), then the frames are written without rows, invisible to listings, boot and delivery. One last batch writes all rows. After a
+//! crash before that batch, a repeated import continues after the frames that are already written.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Seek};
@@ -25,17 +25,17 @@ mod plan;
 mod survey;
 mod write;
 
-/// What imported sessions may do at most.
+/// Limits for imported sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportBounds {
-    /// Their permissions.
+    /// Their maximum permissions.
     pub rights: Authority,
-    /// Their limits; `None` leaves those of the export.
+    /// Their maximum limits; `None` keeps those of the export.
     pub limits: Option<Limits>,
 }
 
 impl ImportBounds {
-    /// Returns bounds that leave everything: for a file that this host wrote itself.
+    /// Returns bounds without restrictions, for a file that this host wrote itself.
     pub fn none() -> Self {
         Self { rights: Authority::allow_all(), limits: None }
     }
@@ -78,11 +78,11 @@ pub enum ImportError {
     )]
     Deleted(SessionId),
     #[error(
-        "session {session} is left by an unfinished import, and line {line} differs from it: repeat that import with its own file and options, or choose another store"
+        "session {session} belongs to an unfinished import, and line {line} differs from it: repeat that import with its own file and options, or choose another store"
     )]
     Leftover { session: SessionId, line: u64 },
     #[error(
-        "line {line} of the export is a frame of {bytes} bytes, and this store takes at most {limit}: choose another engine"
+        "line {line} of the export is a frame of {bytes} bytes, but this store's limit is {limit}: choose another engine"
     )]
     TooLarge { line: u64, bytes: u64, limit: u64 },
     #[error(
@@ -97,12 +97,12 @@ pub enum ImportError {
     Poisoned(#[from] Poisoned),
 }
 
-/// Returns a frame of `session` that carries rows alone.
+/// Returns a frame of `session` that changes only rows.
 fn rows_only(session: SessionId, first_seq: Seq) -> Frame {
     Frame { session, first_seq, epoch: Epoch(0), at_ms: 0, records: Vec::new(), changes: Changes::default() }
 }
 
-/// An import whose frames are written and which nothing sees yet ([`Journal::write_import`]). Dropped, it stays so.
+/// An import whose frames are written, but not visible yet ([`Journal::write_import`]). If it is dropped, it stays invisible.
 #[derive(Debug)]
 pub struct WrittenImport {
     tally: Tally,
@@ -126,15 +126,15 @@ impl WrittenImport {
 }
 
 impl Journal {
-    /// Imports all sessions of an export or none, into a store in which no session works. Blocks its thread while it reads.
+    /// Imports all sessions of an export or none, into a store without active sessions. Blocks its thread while it reads.
     ///
-    /// No session may do more than `within` from now on, which is recorded with each (`SessionCreated::imported`, and its limits).
-    /// [`ImportBounds::none`] is for a file that this host wrote itself. Memory: some dozen bytes a frame, a row or two a session, and
-    /// one session at a time.
+    /// The imported sessions are limited to `within`, which is recorded with each (`SessionCreated::imported`, and its limits).
+    /// [`ImportBounds::none`] is for a file that this host wrote itself. Needs a few dozen bytes of memory per frame, one or two rows per
+    /// session, and one session at a time.
     /// # Errors
-    /// [`ImportError`]. For an invalid file nothing was written; after a failure of the store nothing is visible.
+    /// [`ImportError`]. An invalid file is refused before anything is written. After a failure of the store, nothing is visible.
     /// # Cancel safety
-    /// Dropped or killed, it leaves nothing visible; repeated with the same file, it continues.
+    /// If it is dropped or killed, nothing is visible. Repeating it with the same file continues.
     /// # Durability
     /// Everything is durable when this returns without an error.
     pub async fn import<R: BufRead + Seek>(
@@ -147,8 +147,8 @@ impl Journal {
         self.publish_import(written).await
     }
 
-    /// Writes the frames of an import, which nothing sees before [`Journal::publish_import`]. Other sessions may work meanwhile; one import
-    /// at a time. Blocks its thread while it reads.
+    /// Writes the frames of an import, which stay invisible until [`Journal::publish_import`]. Other sessions may be active meanwhile, but
+    /// only one import may run at a time. Blocks its thread while it reads.
     /// # Errors
     /// As [`Journal::import`].
     pub async fn write_import<R: BufRead + Seek>(
@@ -168,7 +168,7 @@ impl Journal {
         Ok(WrittenImport { tally: survey.tally, planned })
     }
 
-    /// Makes the sessions of an import visible, all at once.
+    /// Makes all sessions of an import visible at once.
     /// # Errors
     /// When the store fails.
     /// # Durability
@@ -179,5 +179,5 @@ impl Journal {
     }
 }
 
-/// LSNs of the frames of the export; `Lsn(0)` for a frame that is not written yet.
+/// LSNs of the frames of the export, with `Lsn(0)` for frames that are not written yet.
 type Places = Vec<Lsn>;

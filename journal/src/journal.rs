@@ -1,4 +1,4 @@
-//! The handle: append, wait, activate.
+//! The handle of a journal: appends, waits for durability, and activates sessions.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -23,13 +23,13 @@ mod reads;
 /// Options of opening a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Open a store whose acknowledged tail is missing, and continue without it.
+    /// Opens a store even if its acknowledged tail is missing, and continues without it.
     pub accept_loss: bool,
-    /// Bytes of page cache, for engines that have one.
+    /// Size of the page cache in bytes, for engines that have one.
     pub cache_bytes: usize,
-    /// Most queued bytes before appends are refused; from a quarter of it on, [`Journal::pressure`] is true.
+    /// Maximum queued bytes before appends are refused. Above a quarter of it, [`Journal::pressure`] is true.
     pub queue_bytes: u64,
-    /// Where this machine remembers what it acknowledged, for a store in a database; an older copy of the database is then refused.
+    /// Directory in which this machine records acknowledgements of a store in a database, so that an older copy of it is refused.
     pub node_dir: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Options {
 /// New activation of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activation {
-    /// Its epoch; older activations are fenced from here on.
+    /// Its epoch. Older activations are fenced from now on.
     pub epoch: Epoch,
     pub next_seq: Seq,
     /// The session's durable head.
@@ -55,17 +55,17 @@ pub struct Activation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     pub engine: &'static str,
-    /// Its path; absent in memory.
+    /// Its path; `None` in memory.
     pub path: Option<PathBuf>,
     /// The failures that an acknowledged batch survives.
     pub durability: Cow<'static, str>,
     /// The written version of frames.
     pub format: u32,
-    /// Durable commits since the opening, however many syncs each takes; 0 once closed.
+    /// Number of durable commits since the opening; 0 once closed.
     pub syncs: u64,
-    /// Batches appended since the opening.
+    /// Number of batches appended since the opening.
     pub batches: u64,
-    /// Microseconds that durable commits took together since the opening.
+    /// Total duration of durable commits since the opening, in microseconds.
     pub commit_us: u64,
 }
 
@@ -98,11 +98,11 @@ impl std::fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Opens a journal on an engine with no other writer; for a store in a directory see `open_store`.
+    /// Opens a journal on an engine without other writers. For a store in a directory see `open_store`.
     /// # Errors
     /// When the engine cannot report the end of its log, or the writer thread cannot start.
     pub fn open(engine: Box<dyn Engine>, options: Options) -> Result<Self, OpenError> {
-        // Only a directory has a watermark, and the engine has its own options.
+        // Only stores in a directory have a watermark, and the engine was opened with its own options.
         let Options { accept_loss: _, cache_bytes: _, queue_bytes, node_dir: _ } = options;
         Self::start(engine.into(), queue_bytes, None, None, None)
     }
@@ -133,16 +133,16 @@ impl Journal {
     /// Appends a batch atomically, without waiting for a disk.
     ///
     /// Each frame must belong to the session's current activation and start with the next record. A frame with record 1 of an inactive
-    /// session is its birth, and makes its epoch the current activation.
+    /// session creates it, and makes its epoch the current activation.
     /// # Errors
-    /// [`AppendError`]; nothing is appended, except after [`AppendError::Poisoned`] of an engine that writes at once.
+    /// [`AppendError`]. The batch is not appended, except possibly after [`AppendError::Poisoned`] of an engine that writes directly.
     /// # Durability
     /// None yet: wait for [`Appended::last`] before any effect outside the process.
     pub fn append(&self, batch: Batch) -> Result<Appended, AppendError> {
         self.shared().append(batch)
     }
 
-    /// Returns the LSN of the last appended frame; 0 before the first.
+    /// Returns the LSN of the last appended frame, or 0 before the first.
     pub fn appended(&self) -> Lsn {
         self.shared().appended()
     }
@@ -152,35 +152,35 @@ impl Journal {
         self.shared().waiters.durable()
     }
 
-    /// Whether everything up to `lsn` is durable: one atomic load.
+    /// Returns whether everything up to `lsn` is durable. Costs one atomic load.
     pub fn is_durable(&self, lsn: Lsn) -> bool {
         lsn <= self.durable()
     }
 
-    /// Waits until everything up to `lsn` is durable; allocates only if it must wait.
+    /// Waits until everything up to `lsn` is durable. Allocates only if it must wait.
     /// # Errors
-    /// [`Poisoned`] where it will never be known.
+    /// [`Poisoned`] if that can no longer be known.
     /// # Cancel safety
     /// Safe.
     pub async fn wait(&self, lsn: Lsn) -> Result<(), Poisoned> {
         self.shared().waiters.wait(lsn).await
     }
 
-    /// Waits until everything appended so far is durable. Call it before a read that must see all.
+    /// Waits until everything appended so far is durable. Call it before a read that must see all frames.
     /// # Errors
-    /// [`Poisoned`] where it will never be known.
+    /// [`Poisoned`] if that can no longer be known.
     /// # Cancel safety
     /// Safe.
     pub async fn settled(&self) -> Result<(), Poisoned> {
         self.wait(self.appended()).await?;
         if self.shared().faults.ack_before_commit {
-            // The sabotage concerns acknowledgements alone: the process still reads what it wrote.
+            // The seeded bug affects only acknowledgements: the process must still read its own writes.
             tokio::time::sleep(std::time::Duration::from_millis(60)).await;
         }
         Ok(())
     }
 
-    /// Returns the failure after which nothing is acknowledged, if any.
+    /// Returns the failure that poisoned the journal, if any.
     pub fn poisoned(&self) -> Option<Poisoned> {
         self.shared().waiters.poisoned().cloned()
     }
@@ -195,43 +195,42 @@ impl Journal {
         }
     }
 
-    /// Whether the queue is so long that callers should wait for [`Journal::room`].
+    /// Returns whether the queue is so long that callers should wait with [`Journal::room`].
     pub fn pressure(&self) -> bool {
         *self.shared().pressure.borrow()
     }
 
-    /// Resolves without pressure; at once when the journal is poisoned or closed. Cancel safe.
+    /// Waits until there is no pressure. Returns at once if the journal is poisoned or closed. Cancel safe.
     pub async fn room(&self) {
-        // The sender lives as long as the journal, so the only result is room.
+        // An error is impossible, because the sender lives as long as the journal.
         let _ = self.shared().pressure.subscribe().wait_for(|pressure| !pressure).await;
     }
 
     /// Takes the session's next epoch, which fences older activations in this process.
     ///
-    /// The epoch becomes durable with the activation's first frame that has records, a head or an in-flight row. The returned rows are
-    /// durable ones: call [`Journal::settled`] first for a session that this process may have activated before. It may block on the
-    /// engine.
+    /// The epoch becomes durable with the activation's first frame that has records, a head or an in-flight row. The returned rows are the
+    /// durable ones, so call [`Journal::settled`] first for a session that this process may have activated before. May block on the engine.
     /// # Errors
     /// [`ReadError::NoSuchSession`] for a session without records, and other read errors.
     pub fn activate(&self, session: SessionId) -> Result<Activation, ReadError> {
-        Ok(self.activated(session, read::END)?.0)
+        Ok(self.activate_from(session, read::END)?.0)
     }
 
-    /// As [`Journal::activate`] and then [`Journal::records`], in one round trip to the engine.
+    /// Does the same as [`Journal::activate`] followed by [`Journal::records`], in one round trip to the engine.
     /// # Errors
     /// Those of both.
     pub fn activate_with_records(&self, session: SessionId) -> Result<(Activation, Vec<Stored>), ReadError> {
-        let (activation, frames) = self.activated(session, Seq(1))?;
+        let (activation, frames) = self.activate_from(session, Seq(1))?;
         let records = read::all(&*self.shared().engine()?, session, activation.head.as_ref(), frames)?;
         Ok((activation, records))
     }
 
-    /// Activates a session, and returns its frames from the one that holds record `from`.
-    fn activated(&self, session: SessionId, from: Seq) -> Result<(Activation, Vec<Found>), ReadError> {
+    /// Activates a session, and returns its frames from the one with record `from`.
+    fn activate_from(&self, session: SessionId, from: Seq) -> Result<(Activation, Vec<Found>), ReadError> {
         let shared = self.shared();
         let engine = shared.engine()?;
         loop {
-            // Before the read: an append of an older activation would otherwise come between.
+            // Fences before the read, so that an older activation cannot append in between.
             let (known, removals) = {
                 let mut core = shared.core();
                 (core.fences.activate(session), core.fences.removals())
@@ -251,11 +250,11 @@ impl Journal {
         }
     }
 
-    /// Ends an activation, whose queued frames are still written. Does nothing for an old epoch.
+    /// Ends an activation. Its queued frames are still written. Does nothing for an old epoch.
     pub fn deactivate(&self, session: SessionId, epoch: Epoch) {
         let shared = self.shared();
         let mut core = shared.core();
-        // Under the lock: the writer publishes before it settles the fences, so a later commit sees a fence that is kept here.
+        // Read under the lock: the writer publishes before it releases fences, so a later commit releases a fence that is kept here.
         let durable = shared.waiters.durable();
         core.fences.deactivate(session, epoch, durable);
     }
@@ -274,9 +273,9 @@ impl Journal {
         }
     }
 
-    /// Closes the journal for all handles: refuses appends, drains, syncs, ends the writer thread, releases the store.
+    /// Closes the journal for all handles: refuses appends, drains and syncs the queue, ends the writer thread, and releases the store.
     /// # Errors
-    /// [`Poisoned`] where a frame is not known to be durable; the journal is closed nevertheless.
+    /// [`Poisoned`] if a frame is not known to be durable. The journal is closed nevertheless.
     /// # Cancel safety
     /// Once polled, closing continues without the caller.
     /// # Durability

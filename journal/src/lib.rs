@@ -1,7 +1,7 @@
 //! The journal of subtend: one append-only log of frames with index rows, group commit, and engines behind one trait.
 //!
-//! An appended [`Batch`] is fenced, gets its position in the total order, and is queued without waiting for a disk. Effects outside the
-//! process wait for that position to be durable ([`Journal::wait`]).
+//! An appended [`Batch`] is fenced, gets a position in the total order, and is queued without waiting for a disk. Effects outside the
+//! process must wait until that position is durable ([`Journal::wait`]).
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 

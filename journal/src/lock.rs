@@ -1,4 +1,4 @@
-//! The lock file: one process per store.
+//! The lock file, which ensures one process per store.
 
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{OpenError, io};
 use crate::owner_only;
 
-/// Held lock; the operating system releases it with the process.
+/// A held lock. The operating system releases it when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -20,14 +20,16 @@ impl Lock {
         let path = dir.join("LOCK");
         let io = |what| io(what, &path);
         let mut file = owner_only::open_own(&path).map_err(io("open the lock file"))?;
-        // Before the lock: a refused process reads the holder meanwhile.
+        // Computed before the lock is taken, because a refused process may read the file meanwhile.
         let text = owner_text();
-        for left in (0..RETRIES).rev() {
+        for left in (0..MAX_RETRIES).rev() {
             match file.try_lock() {
                 Ok(()) => break,
                 // A store that this process just closed may still be held for a moment: a child process has copies of all open files
                 // until it executes its program.
-                Err(TryLockError::WouldBlock) if left > 0 && is_ours(&mut file) => std::thread::sleep(RETRY),
+                Err(TryLockError::WouldBlock) if left > 0 && is_held_by_this_process(&mut file) => {
+                    std::thread::sleep(RETRY_DELAY)
+                }
                 Err(TryLockError::WouldBlock) => return Err(in_use(dir, &mut file)),
                 Err(TryLockError::Error(source)) => return Err(io("lock")(source)),
             }
@@ -40,7 +42,7 @@ impl Lock {
 }
 
 impl Lock {
-    /// Locks like [`Lock::take`]; on read-only media it does not record the holder. `None` where a lock file is missing and cannot be
+    /// Locks like [`Lock::take`], but does not record the holder on read-only media. Returns `None` if the lock file is missing and cannot be
     /// created.
     pub(crate) fn take_to_read(dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = dir.join("LOCK");
@@ -69,11 +71,11 @@ fn may_not_write(kind: ErrorKind) -> bool {
     )
 }
 
-/// Retries, a quarter of a second in all, before a store that this process held is refused.
-const RETRIES: u32 = 50;
-const RETRY: Duration = Duration::from_millis(5);
+/// Number of retries, about a quarter of a second in total, before a store that this process held is refused.
+const MAX_RETRIES: u32 = 50;
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// Returns the recorded holder; unknown while a new holder is about to write.
+/// Returns the recorded holder, which may be empty while a new holder writes it.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     if file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text)).is_err() {
@@ -82,7 +84,7 @@ fn holder(file: &mut File) -> String {
     text
 }
 
-fn is_ours(file: &mut File) -> bool {
+fn is_held_by_this_process(file: &mut File) -> bool {
     holder(file) == owner_text()
 }
 
@@ -97,13 +99,13 @@ fn in_use(dir: &Path, file: &mut File) -> OpenError {
 
 fn owner_text() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    format!("pid={}\nboot={}\nstarted={}\n", std::process::id(), boot.trim(), started().unwrap_or_default())
+    format!("pid={}\nboot={}\nstarted={}\n", std::process::id(), boot.trim(), start_ticks().unwrap_or_default())
 }
 
-/// Start of this process in ticks since the boot: with the boot id it identifies the process beyond its pid.
-fn started() -> Option<String> {
+/// Returns the start of this process in ticks since boot. Together with the boot id it identifies the process even if pids are reused.
+fn start_ticks() -> Option<String> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name may contain a parenthesis; only numbers follow the last one.
+    // The name may contain parentheses. Only numbers follow the last one.
     let (_, numbers) = stat.rsplit_once(')')?;
     numbers.split_whitespace().nth(19).map(str::to_owned)
 }

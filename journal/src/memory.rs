@@ -1,4 +1,4 @@
-//! Engine in memory: one mutex, no thread, records as values.
+//! Engine in memory, with one mutex and without a thread. Records are stored as values.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::engine::{Engine, Go, Group, Payload, Placed, Range, Result, StoredFra
 use crate::error::EngineError;
 use crate::fence::IdMap;
 
-/// Store in memory. Clones share it, so that a journal can be reopened as after a restart.
+/// Store in memory. Clones share it, so that a journal can be reopened like after a restart.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     tables: Arc<Mutex<Tables>>,
@@ -32,12 +32,12 @@ struct SessionRows {
     frames: Vec<usize>,
     head: Option<Box<Head>>,
     inflight: Option<Box<Inflight>>,
-    more: Option<Box<More>>,
+    more: Option<Box<RareRows>>,
 }
 
-/// Rows that most sessions, the leaves, do not have.
+/// Rows that most sessions do not have.
 #[derive(Clone, Debug, Default)]
-struct More {
+struct RareRows {
     kids: Vec<SessionId>,
     outbox: IdMap<(SessionId, RowKind, RowKey), Lsn>,
 }
@@ -48,7 +48,7 @@ impl Memory {
         Self::default()
     }
 
-    /// Returns an independent copy, like the image of a disk.
+    /// Returns an independent copy, like a disk image.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self { tables: Arc::new(Mutex::new(self.lock().clone())) }
@@ -60,15 +60,15 @@ impl Memory {
 }
 
 impl Tables {
-    fn more(&mut self, session: SessionId) -> &mut More {
+    fn more(&mut self, session: SessionId) -> &mut RareRows {
         self.sessions.entry(session).or_default().more.get_or_insert_default()
     }
 
     fn write(&mut self, group: Group) -> Result<()> {
-        // Before any change, so that a refused group leaves nothing.
+        // Checked before any change, so that a refused group has no effect.
         for frame in &group.frames {
-            let born = frame.first_seq == Seq(1) && frame.count > 0;
-            if born && self.sessions.get(&frame.session).is_some_and(|slot| !slot.frames.is_empty()) {
+            let is_new = frame.first_seq == Seq(1) && frame.count > 0;
+            if is_new && self.sessions.get(&frame.session).is_some_and(|slot| !slot.frames.is_empty()) {
                 return Err(EngineError::Overwrite { session: frame.session, seq: frame.first_seq });
             }
         }
@@ -86,7 +86,7 @@ impl Tables {
                 slot.frames.push(self.log.len());
                 self.log.push((lsn, Decoded { session, first_seq, epoch, at_ms, records }));
             }
-            // This engine takes records.
+            // This engine receives records, not bytes.
             Payload::Nothing | Payload::Bytes(_) => {}
         }
         if head.is_some() {
@@ -125,7 +125,7 @@ impl Tables {
     }
 }
 
-/// Visits copies, so that the visitor may call the store.
+/// Visits copied items, so that the visitor may call the store.
 fn visit_all<T>(items: impl IntoIterator<Item = T>, mut visit: impl FnMut(T) -> Go) -> Result<()> {
     let _ = items.into_iter().try_for_each(&mut visit);
     Ok(())
@@ -143,7 +143,7 @@ impl Engine for Memory {
     }
 
     fn durability(&self) -> Cow<'static, str> {
-        "none: what is acknowledged is gone with the process".into()
+        "none: acknowledged data is lost with the process".into()
     }
 
     fn write(&self, group: Group) -> Result<()> {
@@ -175,7 +175,7 @@ impl Engine for Memory {
     fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
         let start = self.lock().log.partition_point(|(lsn, _)| *lsn < from);
         for ix in start.. {
-            // One at a time: the log may be large, and the visitor may call the store.
+            // Clones one frame at a time, since the log may be large and the visitor may call the store.
             let Some((lsn, frame)) = self.lock().log.get(ix).cloned() else { break };
             if visit(lsn, StoredFrame::Records(Box::new(frame))).is_break() {
                 break;

@@ -1,4 +1,4 @@
-//! File permissions of a store: directories 0700, files 0600. No effect outside of unix.
+//! File permissions of a store: 0700 for directories, 0600 for files. Has no effect on systems other than Unix.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,13 +8,13 @@ use crate::engines::ENGINES;
 
 const OTHERS: u32 = 0o077;
 
-/// Directory that other users could enter.
+/// A directory that other users could enter.
 #[derive(Debug)]
 pub struct Exposed {
     pub path: PathBuf,
     /// Its previous mode.
     pub mode: u32,
-    /// Why it is still open, if so.
+    /// The reason that it is still open, if it could not be closed.
     pub left: Option<io::Error>,
 }
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for Exposed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (path, mode) = (self.path.display(), self.mode & 0o7777);
         match &self.left {
-            None => write!(f, "{path} was open to other users (mode {mode:o}); only its owner may enter it now"),
+            None => write!(f, "{path} was open to other users (mode {mode:o}); now only its owner can enter it"),
             Some(error) => {
                 write!(
                     f,
@@ -33,7 +33,7 @@ impl std::fmt::Display for Exposed {
     }
 }
 
-/// Creates a directory and its missing parents for the owner alone.
+/// Creates a directory and its missing parents with access for the owner only.
 /// # Errors
 /// When one of them cannot be created.
 pub fn create_dir_all(dir: &Path) -> io::Result<()> {
@@ -44,7 +44,7 @@ pub fn create_dir_all(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// Returns options that create files for the owner alone.
+/// Returns options that create files with access for the owner only.
 pub fn file_options() -> OpenOptions {
     let mut options = File::options();
     #[cfg(unix)]
@@ -52,14 +52,14 @@ pub fn file_options() -> OpenOptions {
     options
 }
 
-/// Opens a file of a store to read and write it, and creates it when it is missing. Refuses a link: nothing outside of the store is
-/// written, even if another user owns its directory.
+/// Opens a file of a store for reading and writing, and creates it if it is missing. Refuses links, so that files outside of the store are
+/// not written, even if another user owns its directory.
 pub(crate) fn open_own(path: &Path) -> io::Result<File> {
     match file_options().read(true).write(true).create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => return made,
     }
-    // Opening changes nothing. The comparison detects a link that was put there after the first attempt.
+    // Opening does not change the file. The comparison detects a link that was created after the first attempt.
     let file = File::options().read(true).write(true).open(path)?;
     let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
     if !named.is_file() || !is_same(&opened, &named) {
@@ -79,8 +79,8 @@ fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
     true
 }
 
-/// Closes a directory of stores and its stores to other users, and returns those that were open. A directory with other content is left
-/// unchanged and returned.
+/// Removes other users' access to a directory of stores and to its stores. Returns the directories that were open. A directory with other
+/// content is not changed, but returned.
 /// # Errors
 /// When an existing directory cannot be read.
 pub fn close_to_others(dir: &Path) -> io::Result<Vec<Exposed>> {
@@ -91,9 +91,9 @@ pub fn close_to_others(dir: &Path) -> io::Result<Vec<Exposed>> {
     close(dir, others, &mut exposed);
     let entered = !exposed.is_empty();
     for (name, _) in own.iter().filter(|(name, _)| is_part(name)) {
-        // Blobs are created closed, so only a previously open directory needs a walk through all of them.
+        // Blobs are created without access for others, so they are only walked if the directory was open before.
         if entered || name != "blobs" {
-            below(&dir.join(name))?;
+            close_recursively(&dir.join(name))?;
         }
     }
     for (name, is_dir) in stores {
@@ -104,11 +104,11 @@ pub fn close_to_others(dir: &Path) -> io::Result<Vec<Exposed>> {
     Ok(exposed)
 }
 
-/// Returns the entries of a directory without links; `None` where it is missing.
+/// Returns the entries of a directory without links, or `None` if the directory is missing.
 fn entries(dir: &Path) -> io::Result<Option<Vec<(String, bool)>>> {
     let listed = match fs::read_dir(dir) {
         Ok(listed) => listed,
-        Err(error) if is_for_the_opening(error.kind()) => return Ok(None),
+        Err(error) if is_reported_by_opening(error.kind()) => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut entries = Vec::new();
@@ -122,12 +122,12 @@ fn entries(dir: &Path) -> io::Result<Option<Vec<(String, bool)>>> {
     Ok(Some(entries))
 }
 
-/// Errors that opening the store reports better: it is missing, or another user owns it.
-fn is_for_the_opening(kind: io::ErrorKind) -> bool {
+/// Returns whether opening the store will report this error in a better way: it is missing, or another user owns it.
+fn is_reported_by_opening(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied)
 }
 
-/// Whether the command uses this name for a store in a data directory.
+/// Returns whether the command uses this name for a store in a data directory.
 fn is_engine(name: &str) -> bool {
     ENGINES.iter().any(|(engine, ..)| *engine == name)
 }
@@ -138,8 +138,8 @@ fn is_part(name: &str) -> bool {
     of_host || matches!(name, "LOCK" | "WATERMARK" | "blobs") || ENGINES.iter().any(|(.., entry)| of_engine(entry))
 }
 
-/// Closes everything from `path` down, directories first: a user without access cannot exchange what is below.
-fn below(path: &Path) -> io::Result<()> {
+/// Removes other users' access to `path` and its contents, directories first, so that others cannot replace entries meanwhile.
+fn close_recursively(path: &Path) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         // The engine may remove files meanwhile.
@@ -149,23 +149,26 @@ fn below(path: &Path) -> io::Result<()> {
     if metadata.is_symlink() {
         return Ok(());
     }
-    // What cannot be closed is behind a directory that is reported.
+    // A failure is ignored, because the enclosing directory is reported.
     drop(set(path, &metadata));
     if !metadata.is_dir() {
         return Ok(());
     }
     for (name, _) in entries(path)?.unwrap_or_default() {
-        below(&path.join(name))?;
+        close_recursively(&path.join(name))?;
     }
     Ok(())
 }
 
-/// Closes a directory without other content; records it if it was open.
+/// Removes other users' access to a directory without other content, and records it if it was open.
 fn close(dir: &Path, others: bool, exposed: &mut Vec<Exposed>) {
     let Ok(metadata) = fs::metadata(dir) else { return };
     let Some(mode) = mode(&metadata).filter(|mode| mode & OTHERS != 0) else { return };
-    let left =
-        if others { Some(io::Error::other("it holds other files than stores")) } else { set(dir, &metadata).err() };
+    let left = if others {
+        Some(io::Error::other("it contains files that do not belong to stores"))
+    } else {
+        set(dir, &metadata).err()
+    };
     exposed.push(Exposed { path: dir.to_owned(), mode, left });
 }
 

@@ -1,7 +1,7 @@
-//! Engine on PostgreSQL: a shard of a database is a store, one statement and one commit a group.
+//! Engine on PostgreSQL. A shard of a database is a store; each group is one statement and one commit.
 //!
-//! The rows are those of the other engines, each with the number of its shard before its key (`schema/1.sql`). What a file lock and a
-//! directory are to those, a claim is here (`owner`): the shard's epoch fences every earlier owner, also one that was only paused.
+//! The rows are the same as in other engines, with the number of the shard before the key (`schema/1.sql`). A claim (`owner`) takes the
+//! place of a file lock: the shard's epoch fences every earlier owner, including one that was only paused.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,13 +31,13 @@ use link::{Driver, Link, Param};
 use owner::{ErasedRows, ShardClaim};
 pub use target::ShardAddress;
 
-/// Longest time for a node's claim of a shard.
-const TAKEOVER: std::time::Duration = std::time::Duration::from_secs(5);
-/// Frames in one part of a scan: they are larger than other rows.
-const FRAMES: i32 = 256;
-const ROWS: i32 = 2048;
-/// Bytes of birth bodies that are cached: every child has the bodies of its agent.
-const DEFS: usize = 8 << 20;
+/// Time limit for a node's claim of a shard.
+const TAKEOVER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+/// Number of frames in one part of a scan. Frames are larger than other rows.
+const FRAMES_PER_PART: i32 = 256;
+const ROWS_PER_PART: i32 = 2048;
+/// Maximum bytes of cached bodies. All sessions of an agent share its bodies.
+const MAX_CACHED_DEFS: usize = 8 << 20;
 
 /// Store in a shard of a PostgreSQL database.
 pub struct Postgres {
@@ -46,13 +46,13 @@ pub struct Postgres {
     shard: i32,
     durability: Cow<'static, str>,
     syncs: AtomicU64,
-    defs: Mutex<KeptDefs>,
+    defs: Mutex<DefCache>,
     driver: Driver,
 }
 
-/// Cached bodies. They are named by their content, so none is ever stale.
+/// Cached bodies. They are named by their hash, so they cannot become stale.
 #[derive(Default)]
-struct KeptDefs {
+struct DefCache {
     bytes: usize,
     bodies: HashMap<Vec<u8>, Vec<u8>>,
 }
@@ -64,15 +64,15 @@ impl std::fmt::Debug for Postgres {
 }
 
 enum ServerFailure {
-    /// The connection is gone: whether the server performed the operation is unknown.
+    /// The connection was lost, so it is unknown whether the server performed the operation.
     Lost(String),
-    /// The server refused it.
+    /// The server refused the operation.
     Refused(Box<DbError>),
     /// Another process has claimed the shard.
     Fenced,
-    /// Another process has the shard's lock.
+    /// Another process holds the shard's lock.
     Held(String),
-    /// There is no such shard.
+    /// The shard does not exist.
     Missing,
     Newer {
         found: u64,
@@ -136,8 +136,8 @@ impl ServerFailure {
             Self::Refused(error) => format!("{} (SQLSTATE {})", error.message(), error.code().code()),
             Self::Lost(why) => format!("the connection to the database was lost: {why}"),
             Self::Held(holder) => format!("the shard is in use by {holder}"),
-            Self::Missing => "the shard is gone".to_owned(),
-            Self::Newer { found, known } => format!("the schema is of version {found}, and this build knows {known}"),
+            Self::Missing => "the shard no longer exists".to_owned(),
+            Self::Newer { found, known } => format!("the schema has version {found}, but this build supports {known}"),
         }
     }
 
@@ -158,7 +158,7 @@ impl ServerFailure {
     }
 }
 
-/// Reads which frame a group would have replaced from the server's message.
+/// Returns the error for a frame that a group would have replaced, from the server's message.
 fn overwritten(error: &DbError) -> Option<EngineError> {
     let of_log = matches!(error.table(), Some("ev" | "log"));
     if *error.code() != SqlState::UNIQUE_VIOLATION || !of_log {
@@ -181,20 +181,22 @@ impl Postgres {
             if link.target.lease.is_none() {
                 return ShardClaim::claim(link).await;
             }
-            // A takeover must not wait for a reply that is lost: it is tried again.
-            let claimed = tokio::time::timeout(TAKEOVER, ShardClaim::claim(link)).await;
-            claimed.unwrap_or_else(|_| Err(ServerFailure::Lost(format!("no claim within {} s", TAKEOVER.as_secs()))))
+            // A takeover must not wait for a lost reply, since it can be retried.
+            let claimed = tokio::time::timeout(TAKEOVER_TIMEOUT, ShardClaim::claim(link)).await;
+            claimed.unwrap_or_else(|_| {
+                Err(ServerFailure::Lost(format!("no claim within {} s", TAKEOVER_TIMEOUT.as_secs())))
+            })
         })
     }
 
-    /// Opens an existing shard read-only, and keeps owners away meanwhile.
+    /// Opens an existing shard read-only. Others cannot claim it meanwhile.
     /// # Errors
     /// As for [`Postgres::open`], and [`OpenError::Missing`].
     pub fn open_to_read(target: &ShardAddress) -> std::result::Result<Self, OpenError> {
         Self::start(target, ShardClaim::read)
     }
 
-    /// Returns whether the shard exists; makes nothing.
+    /// Returns whether the shard exists, without creating it.
     /// # Errors
     /// [`OpenError::Unreachable`] and [`OpenError::Newer`].
     pub fn exists(target: &ShardAddress) -> std::result::Result<bool, OpenError> {
@@ -203,7 +205,7 @@ impl Postgres {
         driver.run(owner::exists(link)).map_err(|failure| failure.open(target))
     }
 
-    /// Opens a shard whose writes ask nothing about their claim: the negative control of the fence.
+    /// Opens a shard whose writes do not check the claim, as a negative control of the fence.
     /// # Errors
     /// As for [`Postgres::open`].
     #[cfg(feature = "fault-points")]
@@ -249,13 +251,13 @@ impl Postgres {
         row.try_get(at).map_err(|error| self.failed("read")(error.into()))
     }
 
-    /// Visits rows of one statement, in parts.
+    /// Visits the rows of one statement in parts.
     fn parts(&self, sql: &'static str, params: Vec<Param>, most: i32, visit: &mut Visit<'_>) -> Result<()> {
         let (credit, credits) = tokio::sync::mpsc::channel(1);
         let (send, parts) = mpsc::channel();
         self.driver.spawn(Arc::clone(&self.link).scan(sql, params, most, credits, send));
         loop {
-            // The channel is full only if the scan has ended; the next part reports that.
+            // The channel is full only if the scan has ended, which the next part reports.
             let _ = credit.try_send(());
             let ended = || Err(ServerFailure::Lost("the thread of the connections has ended".to_owned()));
             let part = parts.recv().unwrap_or_else(|_| ended()).map_err(self.failed("scan"))?;
@@ -273,7 +275,7 @@ impl Postgres {
 
 /// Removes the rows of deleted sessions from the shard in one transaction, and frees their space.
 /// # Errors
-/// As [`Engine::write`](crate::engine::Engine::write), and for a damaged row or birth: the shard is unchanged.
+/// As [`Engine::write`](crate::engine::Engine::write), and for a damaged row or first frame. The shard is then unchanged.
 pub fn compact(engine: &Postgres) -> Result<Compacted> {
     let Erasure { frames, kids, owed, defs, heads, held } = Erasure::of(engine)?;
     let done = Compacted { erased: heads.len() as u64, frames: frames.len() as u64, blobs: 0, held };
@@ -310,7 +312,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Fills in the table of a statement.
+/// Inserts the table's name into a statement.
 macro_rules! sql {
     ($table:expr, $before:literal, $after:literal) => {
         match $table {
@@ -327,7 +329,8 @@ macro_rules! sql {
     };
 }
 
-/// Selects the rows and frames of a session: 0 is its head, 1 its row of the boot scan, 2 a frame. The first frame may start before the wanted record.
+/// Selects the rows and frames of a session: 0 is its head, 1 its row of the boot scan, 2 a frame. The first frame may start before the
+/// wanted record.
 const RANGE: &str = "\
     SELECT 0, NULL::bytea, value, NULL::bytea FROM subtend.head WHERE shard = $1 AND key = $2 \
     UNION ALL SELECT 1, NULL, value, NULL FROM subtend.inflight WHERE shard = $1 AND key = $2 \
@@ -338,7 +341,7 @@ const META: &str = "SELECT format, last_lsn FROM subtend.shard WHERE id = $1";
 
 impl Tables for Postgres {
     const NAME: &'static str = "postgres";
-    /// The server keeps large values in pieces, in a table of their own.
+    /// The server stores large values in chunks in a separate table.
     const MAX_BODY: u64 = 128 << 20;
 
     fn durability(&self) -> Cow<'static, str> {
@@ -382,7 +385,7 @@ impl Tables for Postgres {
         let value: Option<Vec<u8>> = found.first().map(|row| self.column(row, 0)).transpose()?;
         if let Some(value) = value.as_ref().filter(|_| table == Table::Def) {
             let mut defs = defs();
-            if defs.bytes.saturating_add(value.len()) <= DEFS {
+            if defs.bytes.saturating_add(value.len()) <= MAX_CACHED_DEFS {
                 defs.bytes = defs.bytes.saturating_add(value.len());
                 defs.bodies.insert(key.to_vec(), value.clone());
             }
@@ -394,12 +397,12 @@ impl Tables for Postgres {
         let shard: Param = Box::new(self.shard);
         let Some((from, to)) = keys else {
             let sql = sql!(table, "SELECT key, value FROM ", " WHERE shard = $1 ORDER BY key");
-            return self.parts(sql, vec![shard], ROWS, visit);
+            return self.parts(sql, vec![shard], ROWS_PER_PART, visit);
         };
         let sql = sql!(table, "SELECT key, value FROM ", " WHERE shard = $1 AND key BETWEEN $2 AND $3 ORDER BY key");
         let params: Vec<Param> = vec![shard, Box::new(from.to_vec()), Box::new(to.to_vec())];
         if table == Table::Log {
-            return self.parts(sql, params, FRAMES, visit);
+            return self.parts(sql, params, FRAMES_PER_PART, visit);
         }
         for row in self.rows(sql, params)? {
             let (key, value): (Vec<u8>, Vec<u8>) = (self.column(&row, 0)?, self.column(&row, 1)?);

@@ -1,12 +1,12 @@
-//! Queue of the writer: one vector under the journal's mutex, which the writer swaps out.
+//! The writer's queue: one vector under the journal's mutex, which the writer swaps out.
 
 use crate::engine::{Group, Placed};
 
-/// Most frames of one commit; one batch may hold more.
+/// Maximum number of frames in one commit. A single batch may have more.
 pub(crate) const GROUP_FRAMES: usize = 4096;
-/// Most bytes of one commit; one batch may hold more.
+/// Maximum bytes of one commit. A single batch may have more.
 pub(crate) const GROUP_BYTES: u64 = 4 << 20;
-/// Bytes that a frame's rows count for.
+/// Estimated bytes of a frame's rows.
 pub(crate) const ROW_BYTES: u64 = 512;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Queued {
     pub(crate) bytes: u64,
 }
 
-/// Returns the next group of whole batches and its bytes; `None` at the end.
+/// Returns the next group of whole batches and its bytes, or `None` at the end.
 pub(crate) fn next_group(batches: &mut std::iter::Peekable<std::vec::IntoIter<Queued>>) -> Option<(Group, u64)> {
     let Queued { mut frames, mut bytes } = batches.next()?;
     while let Some(next) = batches.next_if(|next| {

@@ -19,7 +19,7 @@ pub(crate) fn inflight_of(engine: &dyn Engine, session: SessionId) -> Result<Opt
     row(session, engine.inflight(session))
 }
 
-/// Returns session and first record of the frame at `lsn` from the index, for a damaged frame.
+/// Returns the session and the first record of the frame at `lsn` from the index. Used for damaged frames.
 pub(crate) fn owner(engine: &dyn Engine, lsn: Lsn) -> Result<Option<(SessionId, Seq)>, ReadError> {
     let mut found = None;
     engine.all_places(&mut |session, seq, at| {
@@ -32,10 +32,10 @@ pub(crate) fn owner(engine: &dyn Engine, lsn: Lsn) -> Result<Option<(SessionId, 
     Ok(found)
 }
 
-/// Behind every record.
+/// A position after every record.
 pub(crate) const END: Seq = Seq(u64::MAX);
 
-/// Reports a damaged row as damage to its session, not as a failure of the engine: other sessions are unaffected.
+/// Reports a damaged row as damage to its session, not as a failure of the engine, since other sessions are unaffected.
 pub(crate) fn row<T>(session: SessionId, row: Result<T, EngineError>) -> Result<T, ReadError> {
     row.map_err(|error| unread(error, &|why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why }))
 }
@@ -45,7 +45,7 @@ pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Sto
     all(engine, session, row(session, range.head)?.as_ref(), range.frames)
 }
 
-/// Returns the records of all frames of a session, and checks that they are all.
+/// Returns the records of all frames of a session, and checks that they are complete.
 pub(crate) fn all(
     engine: &dyn Engine,
     session: SessionId,
@@ -53,11 +53,11 @@ pub(crate) fn all(
     frames: Vec<Found>,
 ) -> Result<Vec<Stored>, ReadError> {
     let (out, last) = walk(engine, session, Seq(1), frames)?;
-    whole(session, head, out.last().map_or(Seq(1), |stored| stored.seq.next()), last)?;
+    check_complete(session, head, out.last().map_or(Seq(1), |stored| stored.seq.next()), last)?;
     if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
 }
 
-/// Returns `most` records from `from` on, and the rest of the last frame.
+/// Returns `most` records from `from` on, plus the rest of the last frame.
 pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
     let until = Seq(from.0.saturating_add(most as u64));
     let range = engine.range(session, from, until)?;
@@ -68,14 +68,14 @@ pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usi
     let (mut out, last) = walk(engine, session, first, range.frames)?;
     let end = out.last().map_or(first, |stored| stored.seq.next());
     if end < until {
-        // The frame that ends there is the last one.
-        whole(session, head.as_ref(), end, last)?;
+        // The frame that ends there is the session's last one.
+        check_complete(session, head.as_ref(), end, last)?;
     }
     out.retain(|stored| stored.seq >= from);
     Ok(out)
 }
 
-/// Returns the records of the frames, the first of which starts with `from`, and the last frame's LSN.
+/// Returns the records of the frames, which start with record `from`, and the LSN of the last frame.
 pub(crate) fn walk(
     engine: &dyn Engine,
     session: SessionId,
@@ -108,18 +108,18 @@ pub(crate) fn walk(
     Ok((out, last))
 }
 
-/// Checks that the records, which end before `end`, reach the session's head.
-fn whole(session: SessionId, head: Option<&Head>, end: Seq, last: Lsn) -> Result<(), ReadError> {
+/// Checks that the records, which end before `end`, reach the session's last record.
+fn check_complete(session: SessionId, head: Option<&Head>, end: Seq, last: Lsn) -> Result<(), ReadError> {
     match head {
         Some(head) if head.last_seq >= end => {
-            let why = format!("the session's head says that it ends with record {}", head.last_seq);
+            let why = format!("the session's head ends with record {}", head.last_seq);
             Err(ReadError::Damaged { session, seq: end, lsn: last, why })
         }
         Some(_) | None => Ok(()),
     }
 }
 
-/// Appends the records of a frame, with the bodies of a birth.
+/// Appends the records of a frame, with the bodies of new sessions.
 pub(crate) fn keep(engine: &dyn Engine, frame: Decoded, lsn: Lsn, out: &mut Vec<Stored>) -> Result<(), ReadError> {
     let Decoded { session, first_seq, epoch, at_ms, records } = frame;
     let mut seq = first_seq;
@@ -132,7 +132,7 @@ pub(crate) fn keep(engine: &dyn Engine, frame: Decoded, lsn: Lsn, out: &mut Vec<
     Ok(())
 }
 
-/// Reports a missing body as damage to the sessions born with it, not as a failure of the engine.
+/// Reports a missing body as damage to its sessions, not as a failure of the engine.
 pub(crate) fn unread(error: EngineError, damaged: &dyn Fn(String) -> ReadError) -> ReadError {
     if matches!(error, EngineError::Corrupt { .. }) { damaged(error.to_string()) } else { error.into() }
 }
@@ -148,7 +148,7 @@ pub(crate) fn last_known(
     let (seq, lsn) = (*seq, *lsn);
     let missing = || ReadError::Damaged { session, seq, lsn, why: "its frame is not in the log".into() };
     let frame = open_frame(kept.clone().ok_or_else(missing)?).map_err(|error| damaged(session, seq, lsn, error))?;
-    // The rows may hold an epoch without records.
+    // The rows may have the epoch of an activation without records.
     let rows = [head.map(|head| head.epoch), inflight.map(|row| row.epoch)];
     let epoch = rows.into_iter().flatten().fold(frame.epoch, Epoch::max);
     let next_seq = Seq(frame.first_seq.0.saturating_add(frame.records.len() as u64));

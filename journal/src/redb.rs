@@ -1,7 +1,7 @@
-//! Engine on redb: one file, one transaction and one sync a group.
+//! Engine on redb: one file, with one transaction and one sync per group.
 //!
-//! Bodies are in `log` under their LSN, so that appends touch the right edge of one tree; `ev` finds them by session. Frequently changed
-//! rows (`head`, `inflight`, `outbox`) are coalesced over the group and written in key order.
+//! Frames are in `log` under their LSN, so that appends touch only the right edge of one tree; `ev` finds them by session. Frequently
+//! changed rows (`head`, `inflight`, `outbox`) are coalesced within a group and written in key order.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,29 +43,29 @@ fn store<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> EngineError 
 }
 
 impl Redb {
-    /// Opens or creates the store in `file`; a new one is durable with its directory entry.
+    /// Opens or creates the store in `file`. A new store is durable, including its directory entry.
     /// # Errors
-    /// [`OpenError::Newer`] for a newer format; [`OpenError::Engine`] for a file that redb refuses or panics on.
+    /// [`OpenError::Newer`] for a newer format, [`OpenError::Engine`] for a file that redb refuses or panics on.
     pub fn open(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
         if !file.exists() {
             Self::create(file, cache_bytes)?;
         }
-        Self::at(file, cache_bytes)?.of_our_format()
+        Self::at(file, cache_bytes)?.with_format()
     }
 
-    /// Opens the store in `file` read-only: what redb writes, repairs included, stays in memory.
+    /// Opens the store in `file` read-only: writes by redb, including repairs, stay in memory.
     /// # Errors
-    /// As for [`Redb::open`], and when the file is missing.
+    /// As for [`Redb::open`], and if the file is missing.
     pub fn open_to_read(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
         let overlay = overlay::Overlay::over(file);
         let overlay = overlay.map_err(io("open", file))?;
         let db = guarded("open", || {
             Builder::new().set_cache_size(cache_bytes).create_with_backend(overlay).map_err(store("open the redb file"))
         })?;
-        Self::of(db).of_our_format()
+        Self::of(db).with_format()
     }
 
-    /// Opens a store on another medium, for tests of power loss. Durability is that of the syncs of `medium`.
+    /// Opens a store on another medium, for tests of power loss. Durability depends on the syncs of `medium`.
     /// # Errors
     /// As for [`Redb::open`].
     #[cfg(feature = "fault-points")]
@@ -73,10 +73,10 @@ impl Redb {
         let db = guarded("open", || {
             Builder::new().set_cache_size(cache_bytes).create_with_backend(medium).map_err(store("open the medium"))
         })?;
-        Self::of(db).of_our_format()
+        Self::of(db).with_format()
     }
 
-    /// Opens a store without syncs: the negative control of durability tests.
+    /// Opens a store without syncs, as a negative control of durability tests.
     /// # Errors
     /// As for [`Redb::open`].
     #[cfg(feature = "fault-points")]
@@ -95,14 +95,14 @@ impl Redb {
         Self { db, syncs: AtomicU64::new(0), durability: Durability::Immediate }
     }
 
-    fn of_our_format(self) -> std::result::Result<Self, OpenError> {
+    fn with_format(self) -> std::result::Result<Self, OpenError> {
         if self.is_new()? {
             self.write_format()?;
         }
         Ok(self)
     }
 
-    /// Creates the file under a temporary name and renames it: a crash leaves nothing that resembles a damaged store.
+    /// Creates the file under a temporary name and renames it, so that a crash does not leave an incomplete store.
     fn create(file: &Path, cache_bytes: usize) -> std::result::Result<(), OpenError> {
         let making = file.with_extension("making");
         let io = |what| io(what, &making);
@@ -155,7 +155,7 @@ impl Redb {
         Ok(())
     }
 
-    /// Runs `work` on a table; `None` where the table is missing. A panic of redb on a damaged page is an error.
+    /// Runs `work` on a table, or returns `None` if the table is missing. A panic of redb on a damaged page becomes an error.
     fn read<K: Key + 'static, V: Value + 'static, T>(
         &self,
         table: TableDefinition<'_, K, V>,
@@ -231,7 +231,7 @@ fn range<K: Bytes + Key, V: Bytes>(
     range.map_err(store("scan"))
 }
 
-/// A type of redb's tables, from and to the bytes of `rows`.
+/// Conversion of redb's key and value types from and to bytes.
 trait Bytes: Value + 'static {
     type Of<'a>: AsRef<[u8]>;
 
@@ -239,7 +239,7 @@ trait Bytes: Value + 'static {
     fn bytes(value: Self::SelfType<'_>) -> Self::Of<'_>;
 
     fn parsed(table: Table, bytes: &[u8]) -> Result<Self::SelfType<'_>> {
-        Self::of(bytes).ok_or_else(|| rows::corrupt(table.name(), bytes, "it has another length"))
+        Self::of(bytes).ok_or_else(|| rows::corrupt(table.name(), bytes, "the length is wrong"))
     }
 }
 
@@ -285,14 +285,14 @@ macro_rules! in_table {
 
 impl Tables for Redb {
     const NAME: &'static str = "redb";
-    /// Far below redb's limit: a file is cheaper than copying a larger body between pages.
+    /// Far below redb's limit, because a file is cheaper than copying a larger body between pages.
     const MAX_BODY: u64 = 1 << 20;
 
     fn write(&self, group: Group) -> Result<()> {
         let (last, tables) = Sorted::of(group)?.edits()?;
         let mut txn = self.db.begin_write().map_err(store("begin"))?;
         txn.set_durability(self.durability).map_err(store("set the durability"))?;
-        // Opening after a crash then takes milliseconds; the frames' own checksums replace redb's.
+        // Makes opening after a crash take milliseconds. The frames' own checksums replace redb's.
         txn.set_quick_repair(true);
         for (table, edits) in tables {
             in_table!(table, self.apply(&txn, edits))?;

@@ -1,8 +1,8 @@
-//! Reading a store through the process that has it.
+//! Reads a store through the process that owns it.
 //!
-//! A store has one process. What that process reads of its engine it can read for others: [`Journal::read`] answers a [`Read`], and
-//! [`Remote`] is the engine of a journal whose reads are answered so. Every view works on such a journal as on the store itself.
-//! Both ends are of one version: rows are in the on-disk format.
+//! Only one process can open a store, but it can read for others: [`Journal::read`] answers a [`Read`], and [`Remote`] is an engine that
+//! sends its reads to that process. All views work on such a journal. Both processes must have the same version, because rows are sent in
+//! the on-disk format.
 
 use std::borrow::Cow;
 
@@ -18,11 +18,11 @@ use crate::error::{EngineError, ReadError};
 use crate::frame::Frame;
 use crate::journal::Journal;
 
-/// Frames of one answer at most.
-const FRAMES: usize = 256;
+/// Maximum number of frames in one answer.
+const MAX_FRAMES: usize = 256;
 const TABLES: [&str; 8] = ["log", "ev", "head", "inflight", "kid", "outbox", "def", "meta"];
 
-/// One read of an engine, named like its method. Frames come in parts.
+/// One read of an engine, named like its method. Frames are returned in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "read", rename_all = "snake_case")]
 pub enum Read {
@@ -46,12 +46,12 @@ pub enum Read {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Sent {
-    /// The encoded frame, two hexadecimal digits a byte.
+    /// The encoded frame in hexadecimal.
     Bytes(String),
     Damaged(String),
 }
 
-/// The first [`FRAMES`] of a range, and whether there are more.
+/// The first [`MAX_FRAMES`] frames of a range, and whether there are more.
 #[derive(Serialize, Deserialize)]
 struct Ranged {
     head: std::result::Result<Option<Head>, Damage>,
@@ -68,16 +68,16 @@ struct Damage {
 }
 
 impl Journal {
-    /// Answers `read` from the engine: durable rows alone, in the on-disk format.
+    /// Answers `read` from the engine, with durable rows in the on-disk format.
     /// # Errors
     /// The engine's.
     pub fn read(&self, read: &Read) -> std::result::Result<Value, ReadError> {
         let engine = self.shared().engine()?;
-        Ok(answered(&*engine, read)?)
+        Ok(answer(&*engine, read)?)
     }
 }
 
-fn answered(engine: &dyn Engine, read: &Read) -> Result<Value> {
+fn answer(engine: &dyn Engine, read: &Read) -> Result<Value> {
     match *read {
         Read::LastLsn => json(engine.last_lsn()?),
         Read::Frame { lsn } => json(engine.frame(lsn)?.map(sent).transpose()?),
@@ -86,7 +86,7 @@ fn answered(engine: &dyn Engine, read: &Read) -> Result<Value> {
             engine.frames(from, &mut |lsn, frame| match sent(frame) {
                 Ok(frame) => {
                     frames.push((lsn, frame));
-                    if frames.len() < FRAMES { Go::Continue(()) } else { Go::Break(()) }
+                    if frames.len() < MAX_FRAMES { Go::Continue(()) } else { Go::Break(()) }
                 }
                 Err(error) => {
                     failed = Some(error);
@@ -151,8 +151,8 @@ impl From<Damage> for EngineError {
 
 fn ranged(range: Range) -> Result<Ranged> {
     let Range { head, inflight, mut frames } = range;
-    let more = frames.len() > FRAMES;
-    frames.truncate(FRAMES);
+    let more = frames.len() > MAX_FRAMES;
+    frames.truncate(MAX_FRAMES);
     let frames = frames.into_iter().map(|(seq, lsn, frame)| Ok((seq, lsn, frame.map(sent).transpose()?)));
     Ok(Ranged {
         head: head.map(Ok).or_else(damaged)?,
@@ -191,13 +191,16 @@ impl Sent {
                     _ => None,
                 };
                 let bytes: Option<Vec<u8>> = hex.as_bytes().chunks(2).map(pair).collect();
-                bytes.map_or_else(|| StoredFrame::Damaged("the host sent no bytes".to_owned()), StoredFrame::Bytes)
+                bytes.map_or_else(
+                    || StoredFrame::Damaged("the host sent an invalid frame".to_owned()),
+                    StoredFrame::Bytes,
+                )
             }
         }
     }
 }
 
-/// Refuses keys that do not ascend from `from`: a reader that continues after the last key would never end.
+/// Refuses keys that do not ascend from `from`, because a reader that continues after the last key would never end.
 fn ascending<'a, K: Ord + Copy + 'a>(from: &K, keys: impl Iterator<Item = &'a K>) -> Result<()> {
     let mut last = None;
     for key in keys {
@@ -209,7 +212,7 @@ fn ascending<'a, K: Ord + Copy + 'a>(from: &K, keys: impl Iterator<Item = &'a K>
     Ok(())
 }
 
-/// The engine of a store that another process has: it reads through that process, and writes nothing.
+/// The engine of a store that another process owns. It reads through that process, and refuses writes.
 pub struct Remote<A> {
     ask: A,
 }
@@ -218,7 +221,7 @@ impl<A> Remote<A>
 where
     A: Fn(&Read) -> std::result::Result<Value, String> + Send + Sync + 'static,
 {
-    /// Returns an engine whose reads `ask` answers; its error says why it cannot.
+    /// Returns an engine whose reads are answered by `ask`.
     pub fn new(ask: A) -> Self {
         Self { ask }
     }
@@ -257,7 +260,7 @@ where
     }
 
     fn durability(&self) -> Cow<'static, str> {
-        "the host's: nothing is written here".into()
+        "that of the host, since this process does not write".into()
     }
 
     fn write(&self, _: Group) -> Result<()> {
@@ -290,7 +293,7 @@ where
             let frames: Vec<(Lsn, Sent)> = self.get(Read::Frames { from })?;
             ascending(&from, frames.iter().map(|(lsn, _)| lsn))?;
             let Some((last, _)) = frames.last() else { return Ok(()) };
-            let (more, next) = (frames.len() == FRAMES, Lsn(last.0.saturating_add(1)));
+            let (more, next) = (frames.len() == MAX_FRAMES, Lsn(last.0.saturating_add(1)));
             for (lsn, frame) in frames {
                 if visit(lsn, frame.frame()).is_break() {
                     return Ok(());
@@ -317,14 +320,14 @@ where
         };
         loop {
             let frames = std::mem::take(&mut last.frames);
-            // The first frame may start before the wanted record; frames of a later part follow those of the earlier one.
-            let behind = range.frames.last().map_or(Seq(0), |(seq, ..)| *seq);
-            let repeated = frames.first().is_some_and(|(seq, ..)| *seq == behind);
+            // The first frame may start before the wanted record. Frames of a later part follow those of the earlier one.
+            let last_seq = range.frames.last().map_or(Seq(0), |(seq, ..)| *seq);
+            let repeated = frames.first().is_some_and(|(seq, ..)| *seq == last_seq);
             let new = frames.into_iter().skip(usize::from(repeated && !range.frames.is_empty())).collect::<Vec<_>>();
-            ascending(&behind, new.iter().map(|(seq, ..)| seq))?;
+            ascending(&last_seq, new.iter().map(|(seq, ..)| seq))?;
             if last.more && new.is_empty() {
                 return Err(failed(
-                    "unexpected answer of the host: more frames are announced, and none is sent".to_owned(),
+                    "unexpected answer of the host: it announced more frames, but sent none".to_owned(),
                 ));
             }
             range.frames.extend(new.into_iter().map(|(seq, lsn, frame)| (seq, lsn, frame.map(Sent::frame))));

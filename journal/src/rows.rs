@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use crate::error::EngineError;
 
+// Key lengths in bytes: of a session, and of the tables `ev`, `kid` and `outbox`.
 pub(crate) const SESSION: usize = 16;
 pub(crate) const EV: usize = 24;
 pub(crate) const KID: usize = 32;
-/// Bytes of a key of `outbox`; the constants above are those of a session, `ev` and `kid`.
 pub(crate) const OUTBOX: usize = 42;
 
 pub(crate) fn session_key(session: SessionId) -> [u8; SESSION] {
@@ -108,15 +108,15 @@ pub(crate) fn outbox_range(to: Option<SessionId>) -> ([u8; OUTBOX], [u8; OUTBOX]
     (min, max)
 }
 
-/// Decodes a row of `outbox` without its checksum.
+/// Checks and decodes a row of `outbox`.
 pub(crate) fn obligation(key: &[u8; OUTBOX], value: &[u8]) -> Result<(Row, Lsn), EngineError> {
     let lsn = unseal("outbox", key, value)?;
-    let row = outbox_of(key).ok_or_else(|| corrupt("outbox", key, "the key names no row"))?;
+    let row = outbox_of(key).ok_or_else(|| corrupt("outbox", key, "the key is invalid"))?;
     let lsn = lsn.first_chunk().ok_or_else(|| corrupt("outbox", key, "the value is not an lsn"))?;
     Ok((row, Lsn(u64::from_be_bytes(*lsn))))
 }
 
-/// Prepends a checksum of table, key and value: no store detects every flipped bit.
+/// Prepends a checksum of table, key and value, because stores do not detect every flipped bit.
 pub(crate) fn seal(table: &'static str, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut sealed = crc(table, key, value).to_be_bytes().to_vec();
     sealed.extend_from_slice(value);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_by_what_they_name_and_read_back() {
+    fn keys_sort_like_their_values_and_decode() {
         let row = |turn, ix| Row {
             to: SessionId(Uuid::from_u128(1)),
             from: SessionId(Uuid::from_u128(2)),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_value_is_bound_to_its_table_and_key() {
+    fn sealed_value_is_bound_to_its_table_and_key() {
         let sealed = seal("head", b"one", b"value");
         assert_eq!(unseal("head", b"one", &sealed).unwrap(), b"value");
         assert!(unseal("head", b"two", &sealed).is_err());

@@ -24,12 +24,12 @@ pub(crate) struct About {
     pub(crate) name: &'static str,
     pub(crate) durability: Cow<'static, str>,
     pub(crate) path: Option<PathBuf>,
-    /// Frames are encoded; otherwise stored as records.
+    /// True if frames are encoded; otherwise they are stored as records.
     pub(crate) wants_bytes: bool,
-    /// The caller of `append` writes; otherwise a thread or the stepper.
+    /// True if the caller of `append` writes; otherwise a thread or the stepper does.
     pub(crate) at_once: bool,
     pub(crate) max_body: u64,
-    /// Most queued bytes.
+    /// Maximum queued bytes.
     pub(crate) queue_bytes: u64,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     /// Bytes in the queue and in the current write.
     pub(crate) queued_bytes: u64,
     pub(crate) closing: bool,
-    /// Whether the writer sleeps and needs a notification.
+    /// True if the writer sleeps and needs a notification.
     pub(crate) idle: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) about: About,
     pub(crate) core: Mutex<Core>,
     pub(crate) work: Condvar,
-    /// Wakes the holder of the stepper.
+    /// Wakes the owner of the stepper.
     pub(crate) stirred: Notify,
     pub(crate) waiters: Waiters,
     pub(crate) appended: AtomicU64,
@@ -98,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// State for a stepper: only its holder writes.
+    /// Creates the state for a stepper, whose owner writes.
     pub(crate) fn stepped(engine: Arc<dyn Engine>, queue_bytes: u64, last: Lsn) -> Self {
         let mut shared = Self::new(engine, queue_bytes, None, None, last);
         shared.about.at_once = false;
@@ -120,7 +120,7 @@ impl Shared {
     /// Releases the engine, then the lock file, then wakes waiters.
     pub(crate) fn release(&self) {
         let engine = self.engine.write().unwrap_or_else(PoisonError::into_inner).take();
-        // A panic of the store at its close risks nothing acknowledged.
+        // A panic while closing does not affect acknowledged data.
         if let Err(error) = guarded("close", move || {
             drop(engine);
             Ok(())
@@ -140,8 +140,8 @@ impl Shared {
         self.enqueue(frames, bytes, |core, frames, first| core.fences.admit(frames, first))
     }
 
-    /// Appends frames of an import without a fence: no row names these sessions, so none can be active. A frame without records may carry
-    /// the LSN of an earlier frame whose rows it adds; the last one carries none.
+    /// Appends frames of an import without a fence. These sessions have no rows, so they cannot be active. A frame without records may have
+    /// the LSN of an earlier frame whose rows it adds, except the last one.
     pub(crate) fn append_imported(&self, imported: Vec<(Option<Lsn>, Frame)>) -> Result<Appended, AppendError> {
         let mut bytes = 0_u64;
         let mut frames = Vec::with_capacity(imported.len());
@@ -156,7 +156,7 @@ impl Shared {
         })
     }
 
-    /// Assigns LSNs by `admit` and queues the frames.
+    /// Assigns LSNs with `admit` and queues the frames.
     fn enqueue(
         &self,
         mut frames: Vec<Placed>,
@@ -176,7 +176,7 @@ impl Shared {
             return Ok(Appended { first, last: before });
         }
         let queued = core.queued_bytes.saturating_add(bytes);
-        // A batch larger than the queue may pass alone.
+        // A batch larger than the queue is accepted if the queue is empty.
         if queued > self.about.queue_bytes && core.queued_bytes > 0 {
             return Err(AppendError::Full { queued, limit: self.about.queue_bytes });
         }
@@ -185,9 +185,9 @@ impl Shared {
         self.appended.store(last.0, Ordering::Release);
         self.batches.fetch_add(1, Ordering::Relaxed);
         if self.about.at_once {
-            // Inside the lock, so that the engine sees frames in LSN order.
+            // Writes under the lock, so that the engine receives frames in LSN order.
             self.write_now(frames, last)?;
-            core.fences.settle(last);
+            core.fences.release_durable(last);
             return Ok(Appended { first, last });
         }
         core.queued_bytes = queued;
@@ -199,13 +199,13 @@ impl Shared {
             self.work.notify_one();
         }
         if queued > self.about.queue_bytes / 4 {
-            self.feel_pressure();
+            self.update_pressure();
         }
         Ok(Appended { first, last })
     }
 
-    /// Updates the pressure flag. Under the core lock, so that an outdated value cannot remain.
-    pub(crate) fn feel_pressure(&self) {
+    /// Updates the pressure flag under the core lock, so that an outdated value cannot remain.
+    pub(crate) fn update_pressure(&self) {
         let core = self.core();
         let now = core.queued_bytes > self.about.queue_bytes / 4 && self.waiters.poisoned().is_none() && !core.closing;
         self.pressure.send_if_modified(|was| std::mem::replace(was, now) != now);
@@ -224,14 +224,14 @@ impl Shared {
     }
 
     pub(crate) fn poison(&self, error: EngineError) -> Poisoned {
-        tracing::error!(%error, "the journal is poisoned: nothing more is acknowledged until it is opened again");
+        tracing::error!(%error, "the journal is poisoned: reopen the store to continue");
         let poisoned = Poisoned(Arc::new(error));
         self.waiters.poison(poisoned.clone());
         poisoned
     }
 
     fn place(&self, mut frame: Frame, bytes: &mut u64) -> Result<Placed, AppendError> {
-        self.faults.spoil(&mut frame.changes);
+        self.faults.apply(&mut frame.changes);
         let session = frame.session;
         let count =
             u32::try_from(frame.records.len()).map_err(|_| too_large(session, u64::MAX, self.about.max_body))?;
@@ -253,10 +253,10 @@ impl Shared {
         Ok(Placed { lsn: Lsn(0), session, first_seq, count, epoch, at_ms, payload, changes })
     }
 
-    /// Asks the writer or the stepper to drain and end.
+    /// Requests the writer or the stepper to drain the queue and end.
     pub(crate) fn begin_close(&self) {
         let first = !std::mem::replace(&mut self.core().closing, true);
-        self.feel_pressure();
+        self.update_pressure();
         if !self.about.at_once {
             self.work.notify_one();
             self.stirred.notify_one();

@@ -24,16 +24,16 @@ pub struct Sled {
     last: AtomicU64,
 }
 
-/// Opens or creates the store in `dir`; a new one is durable with its directory entry.
+/// Opens or creates the store in `dir`. A new store is durable, including its directory entry.
 /// # Errors
-/// [`OpenError::Newer`] for a newer format; [`OpenError::Engine`] for a store that is damaged or makes sled panic; and file errors.
+/// [`OpenError::Newer`] for a newer format, [`OpenError::Engine`] for a store that is damaged or makes sled panic, and file errors.
 pub fn open(dir: &Path, cache_bytes: usize) -> std::result::Result<Sled, OpenError> {
     open_with(dir, cache_bytes, true)
 }
 
-/// Opens a copy of the store in `dir` read-only: sled overwrites the end of the file that it opens.
+/// Opens a copy of the store in `dir` read-only, because sled overwrites the end of a file that it opens.
 /// # Errors
-/// As for [`open`], and when there is no room for the copy.
+/// As for [`open`], and if there is not enough space for the copy.
 pub fn open_to_read(
     dir: &Path,
     cache_bytes: usize,
@@ -42,8 +42,8 @@ pub fn open_to_read(
     Sled::over(Rows::of_copy(dir, cache_bytes, progress)?)
 }
 
-/// Opens a store without the sync that sled omits: the negative control of durability tests. Frames survive a crash of the process, not
-/// of the machine.
+/// Opens a store without the additional sync, which sled itself omits, as a negative control of durability tests. Frames survive a crash
+/// of the process, but not of the machine.
 /// # Errors
 /// As for [`open`].
 #[cfg(feature = "fault-points")]
@@ -52,7 +52,7 @@ pub fn open_unsynced(dir: &Path, cache_bytes: usize) -> std::result::Result<Sled
 }
 
 fn open_with(dir: &Path, cache_bytes: usize, synced: bool) -> std::result::Result<Sled, OpenError> {
-    directory::whole(dir, |making| Sled::over(Rows::at(making, cache_bytes, true)?).map(drop))?;
+    directory::create_atomically(dir, |making| Sled::over(Rows::at(making, cache_bytes, true)?).map(drop))?;
     Sled::over(Rows::at(dir, cache_bytes, synced)?)
 }
 
@@ -81,7 +81,7 @@ impl Tables for Sled {
 
     fn write(&self, group: Group) -> Result<()> {
         let (last, mut tables) = Sorted::of(group)?.edits()?;
-        // Edits do not check for existing rows, and records of a session are never replaced.
+        // Applying edits does not check for existing rows, so this refuses to replace records.
         let before = self.last.load(Ordering::Relaxed).to_be_bytes();
         for (table, edits) in tables.iter().filter(|(table, _)| table.is_log()) {
             for (key, _) in edits {

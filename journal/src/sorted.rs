@@ -1,5 +1,5 @@
-//! A group sorted by table and key and coalesced: the last value of a row is written once, and a row created and taken within the group
-//! never.
+//! Sorts a group by table and key and coalesces it: the last value of a row is written once, and a row that is created and taken within
+//! the group is not written.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::tables::{Edit, Table, TableEdits};
 
 /// Net effect of a group on one row of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum OutboxEdit {
     Put(Lsn),
     Take,
-    /// Taken and created again: it may exist before, so that a later take must not vanish.
+    /// Taken and created again. It may have existed before the group, so a later take must still be written.
     Replace(Lsn),
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Sorted {
     heads: BTreeMap<SessionId, Box<Head>>,
     inflight: BTreeMap<SessionId, Option<Box<Inflight>>>,
     kids: Vec<(SessionId, SessionId)>,
-    outbox: BTreeMap<Row, Fate>,
+    outbox: BTreeMap<Row, OutboxEdit>,
     defs: BTreeMap<Hash, Text>,
     last: Lsn,
 }
@@ -48,7 +48,7 @@ impl Sorted {
         Ok(sorted)
     }
 
-    /// Returns the LSN of the last frame, and the edits by table in the order of their keys.
+    /// Returns the LSN of the last frame, and the edits by table in key order.
     pub(crate) fn edits(mut self) -> Result<(Lsn, Vec<TableEdits>)> {
         let number = |lsn: Lsn| lsn.0.to_be_bytes().to_vec();
         let log = self.log.into_iter().map(|(lsn, frame)| (number(lsn), Some(frame))).collect();
@@ -61,8 +61,10 @@ impl Sorted {
         let outbox = self.outbox.iter().map(|(row, fate)| {
             let key = rows::outbox_key(row);
             let sealed = match fate {
-                Fate::Put(lsn) | Fate::Replace(lsn) => Some(rows::seal("outbox", &key, &lsn.0.to_be_bytes())),
-                Fate::Take => None,
+                OutboxEdit::Put(lsn) | OutboxEdit::Replace(lsn) => {
+                    Some(rows::seal("outbox", &key, &lsn.0.to_be_bytes()))
+                }
+                OutboxEdit::Take => None,
             };
             (key.to_vec(), sealed)
         });
@@ -97,19 +99,19 @@ impl Sorted {
         self.kids.extend(child_of.map(|parent| (parent, session)));
         for row in put {
             let fate = match self.outbox.get(&row) {
-                None | Some(Fate::Put(_)) => Fate::Put(lsn),
-                Some(Fate::Take | Fate::Replace(_)) => Fate::Replace(lsn),
+                None | Some(OutboxEdit::Put(_)) => OutboxEdit::Put(lsn),
+                Some(OutboxEdit::Take | OutboxEdit::Replace(_)) => OutboxEdit::Replace(lsn),
             };
             self.outbox.insert(row, fate);
         }
         for row in take {
             match self.outbox.get(&row) {
                 // Created and taken within the group.
-                Some(Fate::Put(_)) => {
+                Some(OutboxEdit::Put(_)) => {
                     self.outbox.remove(&row);
                 }
-                None | Some(Fate::Take | Fate::Replace(_)) => {
-                    self.outbox.insert(row, Fate::Take);
+                None | Some(OutboxEdit::Take | OutboxEdit::Replace(_)) => {
+                    self.outbox.insert(row, OutboxEdit::Take);
                 }
             }
         }

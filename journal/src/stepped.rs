@@ -1,4 +1,4 @@
-//! Journal without a thread: the caller decides when queued batches are written. For deterministic simulators.
+//! Journal without a thread, for deterministic simulators: the caller decides when queued batches are written.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::journal::{Journal, Options};
 use crate::shared::Shared;
 use crate::writer::fail;
 
-/// Writer of a journal that the caller drives. Dropping it leaves queued batches unwritten, like a crash.
+/// Writer of a journal, driven by the caller. Dropping it leaves queued batches unwritten, like a crash.
 pub struct Stepper {
     shared: Arc<Shared>,
     engine: Option<Arc<dyn Engine>>,
@@ -26,7 +26,7 @@ impl std::fmt::Debug for Stepper {
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
-    /// Everything up to here is durable now.
+    /// Everything up to this LSN is durable.
     Wrote(Lsn),
     /// The write failed: the journal is poisoned.
     Failed,
@@ -36,7 +36,7 @@ pub enum Stepped {
 }
 
 impl Journal {
-    /// Opens a journal that the holder of the [`Stepper`] writes.
+    /// Opens a journal whose writes are performed through the [`Stepper`].
     /// # Errors
     /// When the engine cannot report the end of its log.
     pub fn open_stepped(engine: Box<dyn Engine>, options: Options) -> Result<(Self, Stepper), OpenError> {
@@ -52,7 +52,7 @@ impl Stepper {
         self.shared.core().queue.len()
     }
 
-    /// Resolves when the queue is not empty, or when the journal is about to close. Cancel safe.
+    /// Waits until the queue is not empty, or the journal is about to close. Cancel safe.
     pub async fn stirred(&self) {
         loop {
             let stirred = self.shared.stirred.notified();
@@ -94,9 +94,9 @@ impl Stepper {
         self.shared.waiters.publish(last);
         let mut core = self.shared.core();
         core.queued_bytes = core.queued_bytes.saturating_sub(bytes);
-        core.fences.settle(last);
+        core.fences.release_durable(last);
         drop(core);
-        self.shared.feel_pressure();
+        self.shared.update_pressure();
         Stepped::Wrote(last)
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_durable_before_its_step() {
+    fn batch_is_durable_only_after_its_step() {
         let (journal, mut stepper) = Journal::open_stepped(Box::new(Memory::new()), Options::default()).unwrap();
         for n in 1..=3 {
             journal.append(batch(n)).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_is_gone_with_the_process() {
+    fn unwritten_batches_are_lost_with_the_process() {
         let memory = Memory::new();
         let (journal, stepper) = Journal::open_stepped(Box::new(memory.clone()), Options::default()).unwrap();
         journal.append(batch(1)).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_poisons() {
+    fn failed_write_poisons_the_journal() {
         let (engine, faults) = Faulty::new(Box::new(Memory::new()));
         let (journal, mut stepper) = Journal::open_stepped(Box::new(engine), Options::default()).unwrap();
         faults.fail_write(1);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_close_waits_for_the_last_step() {
+    async fn close_waits_for_the_last_step() {
         let (journal, mut stepper) = Journal::open_stepped(Box::new(Memory::new()), Options::default()).unwrap();
         journal.append(batch(1)).unwrap();
         let closing = tokio::spawn(journal.close());

@@ -1,4 +1,4 @@
-//! Stores by specification: engine, path, and the checks before opening.
+//! Opens stores by specification.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl StoreSpec {
             return Ok(Self::Postgres(Box::new(ShardAddress::parse(spec).map_err(bad)?)));
         }
         match spec.split_once(':') {
-            // It may hold a password.
+            // The specification may contain a password.
             Some(("postgres" | "postgresql", _)) => {
                 let (spec, possible) = ("postgres:…".to_owned(), possible());
                 Err(OpenError::BadSpec { spec, why: NO_POSTGRES, possible })
@@ -122,7 +122,7 @@ impl StoreSpec {
         }
     }
 
-    /// Returns a name for what this machine keeps of a store in a database; `None` for others.
+    /// Returns a name for this machine's files about a store in a database, or `None` for other stores.
     pub fn place(&self) -> Option<String> {
         match self {
             #[cfg(feature = "postgres")]
@@ -131,7 +131,7 @@ impl StoreSpec {
         }
     }
 
-    /// Returns the directory; `None` in memory and in a database.
+    /// Returns the directory, or `None` for a store in memory or in a database.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Memory => None,
@@ -166,9 +166,9 @@ impl fmt::Display for StoreSpec {
     }
 }
 
-/// Returns whether a store exists; makes nothing.
+/// Returns whether a store exists, without creating it.
 /// # Errors
-/// Where that cannot be known: a directory above it cannot be read, or a database cannot be reached.
+/// If that is unknown, because a parent directory cannot be read or a database cannot be reached.
 pub fn store_exists(spec: &StoreSpec) -> Result<bool, OpenError> {
     match spec {
         #[cfg(feature = "postgres")]
@@ -202,13 +202,13 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
 
 /// Rewrites a store that no process has open, without the records of its deleted sessions and without unreferenced blobs.
 ///
-/// The new store is written next to the old one, so there must be room for both. In a database the rows are removed in one transaction.
+/// The new store is written next to the old one, so there must be space for both. In a database, the rows are removed in one transaction.
 /// Does nothing in memory. Blocks its thread.
 /// # Errors
-/// As for [`open_store_with`], and for a damaged row or birth; the store is then unchanged.
+/// As for [`open_store_with`], and for a damaged row or first frame. The store is then unchanged.
 /// # Durability
 /// Erased data is gone from the files of the store on return. A crash leaves the old store, or a complete new one that the next opening
-/// for writing moves into place. A database keeps freed space, its write-ahead log and its backups: they are its administrator's.
+/// for writing moves into place. Freed space, the write-ahead log and backups of a database are left to its administrator.
 pub fn compact_store(
     spec: &StoreSpec,
     options: &Options,
@@ -229,12 +229,12 @@ pub fn compact_store(
     }
 }
 
-/// Removes a store that was never written to, and its directory if empty; returns whether it did.
+/// Removes a store that was never written to, and its directory if empty. Returns whether it removed the store.
 /// # Errors
 /// As for [`open_store_with`], and when a file cannot be removed.
 pub fn discard_store(spec: &StoreSpec) -> Result<bool, OpenError> {
     match spec.path() {
-        // An empty shard is one row, which the next opening takes.
+        // An empty shard is one row, which the next opening reuses.
         None => Ok(*spec == StoreSpec::Memory),
         #[cfg(feature = "disk")]
         Some(dir) if dir.exists() => disk::discard(dir, spec.engine()),
@@ -244,7 +244,7 @@ pub fn discard_store(spec: &StoreSpec) -> Result<bool, OpenError> {
 
 /// Opens a store read-only and changes only its lock file. Writes of redb at its opening stay in memory; sled gets a temporary copy.
 /// # Errors
-/// As for [`open_store_with`], and when the store or the room for a copy is missing.
+/// As for [`open_store_with`], and if the store is missing or there is not enough space for a copy.
 pub fn open_store_to_read(
     spec: &StoreSpec,
     options: Options,
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_specification_reads_back_as_it_is_written() {
+    fn displayed_specification_parses_to_the_same_store() {
         for spec in ["memory", "redb:/var/lib/subtend", "redb:C:\\store", "sled:a:b"] {
             assert_eq!(StoreSpec::parse(spec).unwrap().to_string(), spec);
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_specification_is_told_what_is_possible() {
+    fn bad_specification_error_lists_the_valid_forms() {
         for (spec, why) in [
             ("", "its engine is not known"),
             ("mysql:x", "its engine is not known"),

@@ -1,4 +1,4 @@
-//! Reads of an engine whose rows are bytes in ordered tables. Each engine has the tables; this module defines the meaning of their rows.
+//! Implements engines that store rows as bytes in ordered tables. An engine provides the tables; this module interprets their rows.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use crate::rows::{self, EV, KID, OUTBOX, SESSION};
 
 const GO: Go = ControlFlow::Continue(());
 
-/// Tables, by the byte that begins their keys where one tree holds them all.
+/// The tables. The value is the first byte of their keys in engines with a single tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -49,7 +49,7 @@ impl Table {
         }
     }
 
-    /// Whether its rows are never replaced.
+    /// Returns whether its rows are never replaced.
     pub(crate) fn is_log(self) -> bool {
         matches!(self, Self::Log | Self::Ev)
     }
@@ -72,7 +72,7 @@ pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Go> + 'a;
 /// The first and the last key of a scan; all keys if absent.
 pub(crate) type Keys<'a> = Option<(&'a [u8], &'a [u8])>;
 
-/// Store of bytes. A read sees all of each returned write; a panic of the store on damaged bytes is an error.
+/// A store of bytes. A read sees all of each completed write. A panic of the store on damaged bytes is returned as an error.
 pub(crate) trait Tables: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Larger frames are stored as files.
@@ -80,7 +80,7 @@ pub(crate) trait Tables: Sized + Send + Sync + 'static {
 
     fn write(&self, group: Group) -> Result<()>;
     fn syncs(&self) -> u64;
-    /// Returns a number of the store's own.
+    /// Returns a number from the store's metadata.
     fn meta(&self, name: &'static str) -> Result<Option<u64>>;
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Visits rows in the order of their keys.
@@ -91,9 +91,9 @@ pub(crate) trait Tables: Sized + Send + Sync + 'static {
         "fsync: what is acknowledged survives a crash of the process and of the machine".into()
     }
 
-    /// Reads as [`Engine::range`] does; here row by row, which costs nothing where no network is in between.
+    /// Implements [`Engine::range`]. The default reads row by row, which is cheap without a network.
     fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<RangeRows> {
-        // Rows first: after a concurrent commit there are more records than they say, never fewer.
+        // Reads rows first: after a concurrent commit there can be more records than the rows name, but never fewer.
         let key = rows::session_key(session);
         let (head, inflight) = (self.get(Table::Head, &key)?, self.get(Table::Inflight, &key)?);
         let first = place_before(self, session, from)?.map_or(from, |(seq, _)| seq);
@@ -105,7 +105,7 @@ pub(crate) trait Tables: Sized + Send + Sync + 'static {
         Ok(RangeRows { head, inflight, frames })
     }
 
-    /// Checks the format, and returns whether none is written yet.
+    /// Checks the format. Returns whether no format has been written yet.
     fn is_new(&self) -> std::result::Result<bool, OpenError> {
         match self.meta(META_FORMAT)? {
             None => Ok(true),
@@ -176,7 +176,7 @@ fn places_of(tables: &impl Tables, session: SessionId, from: Seq, last: Seq) -> 
     Ok(places)
 }
 
-/// Returns the last frame of the session that starts at `upto` or before.
+/// Returns the last frame of the session that starts at or before `upto`.
 fn place_before(tables: &impl Tables, session: SessionId, upto: Seq) -> Result<Option<(Seq, Lsn)>> {
     let (from, to) = (rows::ev_key(session, Seq(0)), rows::ev_key(session, upto));
     let Some((key, value)) = tables.last(Table::Ev, Some((&from, &to)))? else { return Ok(None) };
@@ -210,11 +210,11 @@ impl<T: Tables> Engine for T {
     }
 
     fn last_lsn(&self) -> Result<Lsn> {
-        // The log first: a concurrent commit between the two reads is noted and not yet seen in the log, never the other way round.
+        // Reads the log first: a concurrent commit between the two reads can then only make the noted LSN larger than that of the log.
         let in_log = self.last(Table::Log, None)?.map_or(Ok(0), |(key, _)| number("log", &key, &key))?;
         let noted = self.meta(META_LSN)?.unwrap_or(0);
         if in_log > noted {
-            let why = format!("it says {noted}, but the log ends at {in_log}");
+            let why = format!("it is {noted}, but the log ends at {in_log}");
             return Err(rows::corrupt("meta", META_LSN.as_bytes(), &why));
         }
         Ok(Lsn(noted))
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_between_two_reads_is_no_damage() {
+    fn commit_between_two_reads_is_not_damage() {
         let busy = Busy(AtomicU64::new(7));
         assert_eq!(busy.last_lsn().expect("it is whole"), Lsn(8));
     }

@@ -1,4 +1,4 @@
-//! Temporary copy of an engine's directory, for an engine that writes to every directory that it opens.
+//! Temporary copy of an engine's directory, for engines that write to every directory that they open.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -11,10 +11,10 @@ const PREFIX: &str = "subtend-read-";
 const LOCK: &str = "LOCK";
 const STORE: &str = "store";
 const CHUNK: usize = 1 << 20;
-/// Most copies of one process at a time; more indicates a bug.
-const MOST: u32 = 10_000;
+/// Maximum number of copies of one process at a time. More would indicate a bug.
+const MAX_COPIES: u32 = 10_000;
 
-/// The copy; its drop removes it. The next copy removes those of killed processes.
+/// A copy, removed on drop. The next copy also removes leftovers of killed processes.
 #[derive(Debug)]
 pub(crate) struct TempCopy {
     dir: PathBuf,
@@ -121,14 +121,14 @@ fn fresh(temporary: &Path) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    for n in 0..MOST {
+    for n in 0..MAX_COPIES {
         let dir = temporary.join(format!("{PREFIX}{}-{n}", std::process::id()));
         match builder.create(&dir) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| dir),
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MOST} copies of this process exist")))
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MAX_COPIES} copies of this process exist")))
 }
 
 /// Removes copies of ended processes, except `own`. Does not open those of other users: a pipe in the place of the lock would
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_has_all_that_is_there_and_goes_with_its_owner() {
+    fn copy_is_complete_and_removed_on_drop() {
         let dir = tempfile::tempdir().unwrap();
         let of = dir.path().join("store");
         fs::create_dir_all(of.join("deep/empty")).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_goes_and_what_is_in_use_stays() {
+    fn copies_of_killed_processes_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let (left, used, other) =
             (dir.path().join("subtend-read-1-0"), dir.path().join("subtend-read-2-0"), dir.path().join("other"));

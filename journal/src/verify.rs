@@ -1,4 +1,4 @@
-//! Verification of a whole store.
+//! Verifies a whole store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,23 +62,23 @@ pub struct Report {
     pub bytes: u64,
     /// Bytes of each session.
     pub sizes: BTreeMap<SessionId, u64>,
-    /// Violations; empty for a sound store.
+    /// Violations; empty for an undamaged store.
     pub problems: Vec<Problem>,
-    /// Apparent violations in a store that is being written: found only in the last reading, so they prove nothing.
+    /// Apparent violations in a store that is being written. They were found only in the last reading, so they may be false.
     pub unsettled: Vec<Problem>,
 }
 
 struct Check<'a> {
     engine: &'a dyn Engine,
     report: Report,
-    /// Frames of each session in the log.
+    /// Number of frames of each session in the log.
     in_log: BTreeMap<SessionId, u64>,
     /// Sessions with unreadable records, whose rows cannot be checked.
     damaged: BTreeSet<SessionId>,
     sound: BTreeSet<SessionId>,
-    /// Erased sessions: heads alone.
+    /// Erased sessions, which only have heads.
     erased: BTreeSet<SessionId>,
-    /// Sessions with records and without rows, from an unfinished import.
+    /// Sessions with records but without rows, from an unfinished import.
     left: BTreeSet<SessionId>,
     kids: BTreeSet<(SessionId, SessionId)>,
     /// Obligations created (first) and taken, with the LSN of the frame.
@@ -87,15 +87,15 @@ struct Check<'a> {
 
 const GO: Go = Go::Continue(());
 
-/// Readings at most of a store that is written meanwhile.
-const READINGS: u32 = 5;
+/// Maximum number of readings of a store that is written meanwhile.
+const MAX_READINGS: u32 = 5;
 
-/// Reads the store. Where another process writes it meanwhile, rows and records are of different moments, and sound ones seem to violate
-/// each other: then it is read again, and a violation is what two readings in a row find.
+/// Verifies the store. If another process writes it meanwhile, rows and records are read at different moments and can seem inconsistent.
+/// The store is then read again, and only violations found by two consecutive readings are reported.
 pub(crate) fn verify(engine: &dyn Engine, progress: &mut dyn FnMut(Progress)) -> Result<Report, ReadError> {
     let mut end = engine.last_lsn()?;
     let mut report = read_once(engine, progress)?;
-    for _ in 1..READINGS {
+    for _ in 1..MAX_READINGS {
         let before = std::mem::replace(&mut end, engine.last_lsn()?);
         if end == before || report.problems.is_empty() {
             return Ok(Report { unsettled: Vec::new(), ..report });
@@ -131,16 +131,16 @@ fn read_once(engine: &dyn Engine, progress: &mut dyn FnMut(Progress)) -> Result<
 }
 
 impl Check<'_> {
-    fn tell(&mut self, session: Option<SessionId>, lsn: Option<Lsn>, what: String) {
+    fn report(&mut self, session: Option<SessionId>, lsn: Option<Lsn>, what: String) {
         self.report.problems.push(Problem { session, lsn, seq: None, what });
     }
 
-    /// Damage to one row is a problem; a failure of the engine ends the verification.
+    /// Reports damage to one row as a problem. A failure of the engine ends the verification.
     fn row<T>(&mut self, session: SessionId, row: Result<Option<T>, EngineError>) -> Result<Option<T>, ReadError> {
         match row {
             Ok(row) => Ok(row),
             Err(error @ EngineError::Corrupt { .. }) => {
-                self.tell(Some(session), None, error.to_string());
+                self.report(Some(session), None, error.to_string());
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -157,7 +157,7 @@ impl Check<'_> {
             let size = if let StoredFrame::Bytes(bytes) = &kept { bytes.len() as u64 } else { 0 };
             self.report.bytes = self.report.bytes.saturating_add(size);
             if lsn <= last || lsn > end {
-                self.tell(None, Some(lsn), format!("the frame follows {last}, in a log that ends at {end}"));
+                self.report(None, Some(lsn), format!("the frame follows {last}, in a log that ends at {end}"));
             }
             last = lsn;
             match read::open_frame(kept) {
@@ -166,7 +166,7 @@ impl Check<'_> {
                     let of = self.report.sizes.entry(frame.session).or_default();
                     *of = of.saturating_add(size);
                 }
-                Err(error) => self.tell(None, Some(lsn), error.to_string()),
+                Err(error) => self.report(None, Some(lsn), error.to_string()),
             }
             if self.report.frames.is_multiple_of(1024) {
                 progress(Progress { frames: self.report.frames, sessions: 0 });
@@ -181,8 +181,8 @@ impl Check<'_> {
         engine.defs(&mut |hash, text| {
             match text {
                 Ok(text) if Hash::of(text.as_bytes()) == hash => {}
-                Ok(_) => self.tell(None, None, format!("table `def`: the body {hash} is not what was written")),
-                Err(error) => self.tell(None, None, error.to_string()),
+                Ok(_) => self.report(None, None, format!("table `def`: the body {hash} does not match its hash")),
+                Err(error) => self.report(None, None, error.to_string()),
             }
             GO
         })?;
@@ -202,7 +202,7 @@ impl Check<'_> {
         for (session, found) in places {
             let expected = self.in_log.get(&session).copied().unwrap_or(0);
             if found != expected {
-                self.tell(Some(session), None, format!("`ev` names {found} frames, the log holds {expected}"));
+                self.report(Some(session), None, format!("`ev` names {found} frames, the log holds {expected}"));
             }
             self.session(session)?;
             self.report.sessions = self.report.sessions.saturating_add(1);
@@ -231,7 +231,7 @@ impl Check<'_> {
             Ok(state) => state,
             Err(error) => {
                 self.damaged.insert(session);
-                self.tell(Some(session), None, error.to_string());
+                self.report(Some(session), None, error.to_string());
                 return Ok(());
             }
         };

@@ -1,4 +1,4 @@
-//! Waiters for durability, by LSN.
+//! Waits for durability by LSN.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,7 +20,7 @@ pub(crate) struct Waiters {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// By LSN, so that a commit wakes exactly the waiters of its frames.
+    /// Wakers ordered by LSN, so that a commit wakes exactly the waiters of its frames.
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
 }
@@ -52,7 +52,7 @@ impl Waiters {
     }
 
     pub(crate) fn poison(&self, poisoned: Poisoned) {
-        // The first cause remains: later failures follow from it.
+        // Keeps the first cause, because later failures follow from it.
         if self.poisoned.set(poisoned).is_ok() {
             let woken = std::mem::take(&mut self.lock().wakers);
             woken.into_values().for_each(Waker::wake);
@@ -63,7 +63,7 @@ impl Waiters {
         Wait { waiters: self, lsn: lsn.0, ticket: None }
     }
 
-    fn look(&self, lsn: u64) -> Option<Result<(), Poisoned>> {
+    fn check(&self, lsn: u64) -> Option<Result<(), Poisoned>> {
         if self.durable.load(Ordering::Acquire) >= lsn {
             return Some(Ok(()));
         }
@@ -75,7 +75,7 @@ impl Waiters {
     }
 }
 
-/// Resolves when its LSN is durable, or never will be.
+/// Resolves when its LSN is durable, or can never be.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     waiters: &'a Waiters,
@@ -87,12 +87,12 @@ impl Future for Wait<'_> {
     type Output = Result<(), Poisoned>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(result) = self.waiters.look(self.lsn) {
+        if let Some(result) = self.waiters.check(self.lsn) {
             return Poll::Ready(result);
         }
         let mut waiting = self.waiters.lock();
-        // Again under the lock: a commit publishes before it takes the wakers, so either it is seen here, or it finds this waker.
-        if let Some(result) = self.waiters.look(self.lsn) {
+        // Checks again under the lock: a commit publishes before it takes the wakers, so it is either seen here or finds this waker.
+        if let Some(result) = self.waiters.check(self.lsn) {
             return Poll::Ready(result);
         }
         let ticket = self.ticket.unwrap_or_else(|| {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_releases_those_at_or_below_it_and_no_others() {
+    fn commit_releases_waiters_up_to_its_lsn() {
         let waiters = Waiters::new(Lsn(0));
         let mut below = Box::pin(waiters.wait(Lsn(1)));
         let mut at = Box::pin(waiters.wait(Lsn(2)));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_wait_leaves_nothing_behind() {
+    fn dropped_wait_removes_its_waker() {
         let waiters = Waiters::new(Lsn(0));
         let mut wait = Box::pin(waiters.wait(Lsn(1)));
         assert_eq!(poll(&mut wait), Poll::Pending);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn poison_fails_what_is_not_durable_and_nothing_else() {
+    fn poison_fails_only_waits_that_are_not_durable() {
         let waiters = Waiters::new(Lsn(0));
         waiters.publish(Lsn(1));
         let mut lost = Box::pin(waiters.wait(Lsn(2)));

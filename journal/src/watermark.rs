@@ -1,7 +1,7 @@
 //! Watermark: a small file next to the store with the last acknowledged LSN.
 //!
-//! A cleanly lost tail takes its index rows along and is invisible inside the store. The file exists from the store's creation, so a
-//! store with frames and without the file has lost it.
+//! If the end of the log is lost together with its index rows, the store itself cannot detect it. The file exists from the store's
+//! creation, so a store with frames but without the file has lost it.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -16,11 +16,11 @@ use crate::owner_only;
 const NAME: &str = "WATERMARK";
 const MAGIC: u32 = 0x5375_576d;
 const SLOT: usize = 24;
-/// One sector per slot: a torn write cannot reach both.
+/// One sector per slot, so that a torn write cannot damage both.
 const STRIDE: u64 = 512;
-/// Longest delay of the mark. Writing a group and the mark takes longer, and the promise is a second: so half of one.
+/// Maximum delay of the mark. It is half of the promised second, because writing a group and the mark takes time.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
-/// Most commits between two writes of the mark.
+/// Maximum number of commits between two writes of the mark.
 const INTERVAL_COMMITS: u32 = 256;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Watermark {
     path: PathBuf,
     lsn: Lsn,
     at_ms: i64,
-    /// When the first frame beyond the mark was acknowledged.
+    /// Time at which the first frame beyond the mark was acknowledged.
     since: Option<Instant>,
     commits: u32,
     next_slot: u64,
@@ -68,8 +68,8 @@ impl MarkState {
         self.slots.iter().flatten().max_by_key(|slot| slot.lsn).copied()
     }
 
-    /// Refuses a store that ends before the mark, and one with frames and without a mark.
-    fn judge(&self, found: Lsn) -> Result<(), OpenError> {
+    /// Refuses a store that ends before the mark, and a store with frames but without a mark.
+    fn check(&self, found: Lsn) -> Result<(), OpenError> {
         match self.best() {
             Some(slot) if slot.lsn > found => Err(OpenError::Behind { found, watermark: slot.lsn }),
             None if found > Lsn(0) || self.state == "is damaged" => {
@@ -81,14 +81,14 @@ impl MarkState {
 }
 
 impl Watermark {
-    /// Opens the watermark of the store in `dir`, which ends at `found`; refuses a store that ends before it.
+    /// Opens the watermark of the store in `dir`, which ends at `found`. Refuses a store that ends before the mark.
     pub(crate) fn open(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
         let kept = MarkState::read(dir)?;
         if !accept_loss {
-            kept.judge(found)?;
+            kept.check(found)?;
         }
         let io = |what| error::io(what, &kept.path);
-        // Not truncated, so that no crash leaves it without a mark.
+        // The file is not truncated, so that a crash cannot leave it without a mark.
         let file = owner_only::open_own(&kept.path).map_err(io("open the watermark"))?;
         let best = kept.best();
         let newest_is_first = best.is_some() && kept.slots.first().copied().flatten() == best;
@@ -102,14 +102,14 @@ impl Watermark {
             next_slot: if newest_is_first { STRIDE } else { 0 },
         };
         if best.is_none_or(|slot| slot.lsn != found) {
-            // After a creation, a crash before the mark was due, or an accepted loss, both slots are rewritten, or the old one would win.
+            // After a creation, a crash before the mark was due, or an accepted loss, both slots are rewritten, because otherwise the old one would win.
             mark.put(found).map_err(io("write"))?;
             mark.put(found).map_err(io("write"))?;
         }
         Ok(mark)
     }
 
-    /// Opens what this machine remembers in `dir` of a store that others write too: a store that it does not know is accepted.
+    /// Opens this machine's watermark in `dir` of a store that others write too. A store without a watermark here is accepted.
     #[cfg(feature = "postgres")]
     pub(crate) fn remember(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
         owner_only::create_dir_all(dir).map_err(error::io("create", dir))?;
@@ -127,10 +127,10 @@ impl Watermark {
     /// Checks like [`Watermark::open`], without writing.
     pub(crate) fn look(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
         let kept = MarkState::read(dir)?;
-        if accept_loss { Ok(()) } else { kept.judge(found) }
+        if accept_loss { Ok(()) } else { kept.check(found) }
     }
 
-    /// Whether the mark of the store in `dir` says that nothing was ever acknowledged.
+    /// Returns whether the mark of the store in `dir` shows that nothing was ever acknowledged.
     pub(crate) fn is_at_the_start(dir: &Path) -> Result<bool, OpenError> {
         Ok(MarkState::read(dir)?.best().is_some_and(|slot| slot.lsn == Lsn(0)))
     }
@@ -140,12 +140,12 @@ impl Watermark {
         self.lsn
     }
 
-    /// Returns when the mark must be written; `None` if it is current.
+    /// Returns the time at which the mark must be written, or `None` if it is current.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.since.and_then(|since| since.checked_add(INTERVAL))
     }
 
-    /// Records that everything up to `lsn`, whose last frame is of `at_ms`, was acknowledged `now`; writes the mark when due.
+    /// Records that everything up to `lsn`, whose last frame has the time `at_ms`, was acknowledged `now`. Writes the mark if it is due.
     pub(crate) fn passed(&mut self, lsn: Lsn, at_ms: i64, now: Instant) {
         self.at_ms = at_ms;
         self.since.get_or_insert(now);
@@ -155,9 +155,9 @@ impl Watermark {
         }
     }
 
-    /// Writes `lsn` now. After a failure, which is logged, the old mark remains and detects less.
+    /// Writes `lsn` now. A failure is logged; the old mark then remains and detects less.
     pub(crate) fn write(&mut self, lsn: Lsn) {
-        // Also after a failure, which delays the next attempt.
+        // Set also on failure, to delay the next attempt.
         self.since = None;
         self.commits = 0;
         if lsn <= self.lsn {
@@ -276,7 +276,7 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "any moment; the others are relative to it")]
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
-        // The clock of the frames may stop or jump.
+        // The frames' clock may stop or jump.
         mark.passed(Lsn(1), 5_000, at(0));
         mark.passed(Lsn(2), 5_000, at(499));
         assert_eq!((mark.lsn(), mark.due()), (Lsn(0), Some(at(500))), "an idle writer writes it then");

@@ -1,4 +1,5 @@
-//! The writer thread: drain, one atomic write, one sync, release. The sync is the batching window; there is no timer.
+//! The writer thread drains the queue, writes a group atomically, syncs, and releases the waiters. Batches collect during a sync; there is
+//! no timer.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -28,9 +29,9 @@ pub(crate) fn start(
     std::thread::Builder::new().name("subtend-journal".into()).spawn(move || run(&shared, engine, watermark))
 }
 
-/// Runs until the journal closes or fails, and releases the store at its close.
+/// Runs until the journal closes or fails. Releases the store at the close.
 pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, watermark: Option<Watermark>) {
-    // A panic here or in a waker must not leave waiters asleep.
+    // A panic here or in a waker must not leave waiters sleeping.
     if let Err(error) = guarded("write", || drain(shared, &*engine, watermark)) {
         fail(shared, error);
         wait_for_close(shared);
@@ -58,7 +59,7 @@ pub(crate) fn fail(shared: &Shared, error: EngineError) {
     core.queue = Vec::new();
     core.queued_bytes = 0;
     drop(core);
-    shared.feel_pressure();
+    shared.update_pressure();
 }
 
 #[expect(clippy::disallowed_methods, reason = "how old a mark is on the real disk; nothing is decided by it")]
@@ -90,7 +91,7 @@ fn next(shared: &Shared, due: Option<Instant>) -> WriterEvent {
     }
 }
 
-/// Writes the drained batches group by group; new ones collect meanwhile.
+/// Writes the drained batches group by group. New ones collect meanwhile.
 fn write_all(
     shared: &Shared,
     engine: &dyn Engine,
@@ -105,12 +106,12 @@ fn write_all(
         shared.waiters.publish(last);
         let mut core = shared.core();
         core.queued_bytes = core.queued_bytes.saturating_sub(bytes);
-        core.fences.settle(last);
+        core.fences.release_durable(last);
         drop(core);
         if *shared.pressure.borrow() {
-            shared.feel_pressure();
+            shared.update_pressure();
         }
-        // After the release: no waiter needs it.
+        // Written after the waiters are released, because they do not need it.
         if let Some(watermark) = watermark.as_deref_mut() {
             watermark.passed(last, at_ms, now());
         }

@@ -1,23 +1,23 @@
-//! Clocks of a node: that of its lease, and that of the database.
+//! Clocks of a node: one for its lease, and that of the database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The clock of the database, as it was last read. All nodes of a database count by it; none sees the clocks of the others' machines.
+/// The clock of the database as last read. All nodes of a database use it, because they cannot read the clocks of other machines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DatabaseClock {
-    /// Milliseconds since 1970 at the start of this machine.
+    /// Unix time in ms at which this machine started, by the database's clock.
     started: Arc<AtomicU64>,
 }
 
 impl DatabaseClock {
-    /// Sets it to `time_ms`, which the server has just said.
+    /// Sets the clock to `time_ms`, just received from the server.
     pub(crate) fn set(&self, time_ms: u64) {
         self.started.store(time_ms.saturating_sub(boot_ms()), Ordering::Relaxed);
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the Unix time in ms.
     pub(crate) fn now_ms(&self) -> u64 {
         self.started.load(Ordering::Relaxed).saturating_add(boot_ms())
     }
@@ -27,7 +27,7 @@ fn boot_ms() -> u64 {
     u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time since the machine started. It runs on while the process is stopped or the machine sleeps, and no one sets it.
+/// Returns the time since the machine started. It continues while the process is stopped or the machine sleeps, and cannot be set.
 #[cfg(target_os = "linux")]
 pub(crate) fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

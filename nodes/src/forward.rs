@@ -1,4 +1,4 @@
-//! Requests to another node.
+//! Sends requests to other nodes.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const LOST: &str = "the node has lost the shard";
-/// A node that sends nothing for so long is asked whether it lives.
+/// Time without data after which a node is pinged.
 #[cfg(target_os = "linux")]
 const VANISHED: Duration = Duration::from_secs(8);
-/// Longest wait for a connection.
-const CONNECT: Duration = Duration::from_secs(3);
+/// Time limit for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Headers of one connection, and those by which the first node knew the client.
+/// Headers that are not forwarded: those of one connection, and those that identify the client to the first node.
 const DROPPED: [header::HeaderName; 8] = [
     header::CONNECTION,
     header::TRANSFER_ENCODING,
@@ -35,17 +35,17 @@ const DROPPED: [header::HeaderName; 8] = [
     header::EXPECT,
 ];
 
-/// Why another node gave no answer.
+/// The reason that another node did not answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// The request took no effect: another attempt is safe.
+    /// The request had no effect, so it can be retried.
     NotTaken(String),
-    /// The connection ended after it was sent: whether it took effect is unknown.
+    /// The connection ended after the request was sent, so its effect is unknown.
     Unknown(String),
 }
 
-/// Sends a request to `node`, signed as one that may do what `grant` allows. The body of the answer is streamed. When `lost` resolves, the
-/// node is not waited for any longer: it may be paused, or out of reach.
+/// Sends a request to `node`, signed with the permissions of `grant`. The body of the answer is streamed. When `lost` resolves, the wait
+/// ends, since the node may be paused or unreachable.
 pub(crate) async fn forward(
     node: &NodeRow,
     key: &NodeKey,
@@ -56,7 +56,7 @@ pub(crate) async fn forward(
     let connecting = async {
         let stream = TcpStream::connect(&node.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        // A node that vanished is noticed, also while an answer is awaited.
+        // Pings detect a vanished node, also while waiting for an answer.
         #[cfg(target_os = "linux")]
         {
             use rustix::net::sockopt;
@@ -71,9 +71,10 @@ pub(crate) async fn forward(
         }
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
     };
-    let connected = timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err("no connection within 3 s".to_owned()));
+    let connected =
+        timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| Err("no connection within 3 s".to_owned()));
     let (mut sender, connection) = connected.map_err(NoAnswer::NotTaken)?;
-    // Ends with its last answer, or when the client of this node leaves.
+    // The task ends with the last answer, or when the client disconnects.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection to another node ended");
@@ -95,14 +96,14 @@ pub(crate) async fn forward(
         true => NoAnswer::NotTaken(error.to_string()),
         false => NoAnswer::Unknown(error.to_string()),
     })?;
-    // The node was paused for longer than a signature is good, or has just started.
+    // The node was paused for longer than a signature is valid, or has just started.
     if answer.headers().contains_key(SIGNATURE_REFUSED) {
         return Err(NoAnswer::NotTaken(format!("it refuses the signature of {}", parts.uri)));
     }
     Ok(answer.map(|body| until(body, lost)))
 }
 
-/// Breaks an answer off when `lost` resolves.
+/// Ends an answer with an error when `lost` resolves.
 fn until(body: Incoming, lost: BoxFuture<'static, ()>) -> Body {
     let pieces = Body::new(body).into_data_stream();
     let pieces = stream::unfold(Some((pieces, lost)), async |open| {
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn d4_refused_signature_is_no_answer_and_may_be_repeated() {
+    async fn d4_request_with_a_refused_signature_can_be_retried() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let key = NodeKey::new(b"secret", "owner", Arc::new(|| 100_000));
@@ -154,7 +155,7 @@ mod tests {
             let grant = TokenGrant::from(TokenScope::Read);
             forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending()).await
         };
-        // Signed 31 s ago, by the clock of its receiver.
+        // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
         assert!(matches!(late, Err(NoAnswer::NotTaken(why)) if why == "it refuses the signature of /v1/sessions"));
         assert_eq!(send(&key).await.unwrap().status(), 200, "the control: signed again");

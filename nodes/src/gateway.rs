@@ -1,7 +1,7 @@
-//! Requests of clients: which shard they concern, and who answers.
+//! Routes requests of clients to the shards that they concern.
 //!
-//! A client reaches every session of the database through any node. A request that concerns one session is answered by the node that has its
-//! shard; while none has it, the request waits. What concerns all shards is asked of each, and put together.
+//! A client reaches every session of the database through any node. A request about one session is answered by the node that owns its
+//! shard; while the shard has no owner, the request waits. Requests about all shards are sent to each, and the answers are merged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,11 +31,11 @@ use target::{RequestTarget, Wanted};
 mod places;
 mod target;
 
-/// Bytes of a request body, as the hosts of shards take them.
-const BODY: usize = 4 << 20;
-/// Time for a whole request body.
-const BODY_TIME: Duration = Duration::from_secs(30);
-/// Marks an answer of a node that does not have the shard: the request took no effect.
+/// Maximum bytes of a request body, the same as in the hosts of shards.
+const MAX_BODY: usize = 4 << 20;
+/// Time limit for receiving a request body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Header of an answer by a node that does not own the shard. The request had no effect.
 const NOT_HERE: &str = "subtend-not-here";
 
 /// Answers requests for all shards. Cheap to clone.
@@ -48,22 +48,22 @@ pub struct Gateway {
 struct GatewayShared {
     node: Node,
     places: SessionShards,
-    /// New sessions go to shards in turn.
+    /// Counter for distributing new sessions over shards.
     turn: AtomicUsize,
 }
 
-/// A request whose body has arrived, so that it can be sent again.
+/// A request with its complete body, so that it can be sent again.
 #[derive(Clone, Debug)]
 pub(crate) struct BufferedRequest {
     pub(crate) parts: request::Parts,
     pub(crate) body: Bytes,
     grant: Option<TokenGrant>,
-    /// Another node forwarded it: it is answered here, or not at all.
+    /// True if another node forwarded the request. It is then not forwarded again.
     forwarded: bool,
 }
 
 impl Gateway {
-    /// Answers requests through `node`.
+    /// Creates a gateway that answers requests through `node`.
     pub fn new(node: Node) -> Self {
         Self { inner: Arc::new(GatewayShared { node, places: SessionShards::default(), turn: AtomicUsize::new(0) }) }
     }
@@ -78,7 +78,7 @@ impl Gateway {
         &self.inner.node
     }
 
-    /// Names of all shards.
+    /// Returns the names of all shards.
     pub(crate) fn shards(&self) -> Vec<String> {
         self.node().members().shards.iter().map(|shard| shard.name.clone()).collect()
     }
@@ -90,11 +90,11 @@ impl Gateway {
         if let Some(own) = self.own(&parts) {
             return own;
         }
-        let read = timeout(BODY_TIME, body::to_bytes(body, BODY)).await;
+        let read = timeout(BODY_TIMEOUT, body::to_bytes(body, MAX_BODY)).await;
         let body = match read {
             Ok(Ok(body)) => body,
             Ok(Err(error)) => {
-                let detail = format!("the body cannot be read: {error}. It may have {BODY} bytes at most");
+                let detail = format!("the body cannot be read: {error}. The limit is {MAX_BODY} bytes");
                 return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail));
             }
             Err(_) => return Err(Problem::malformed("the body did not arrive within 30 s: send it again")),
@@ -108,7 +108,7 @@ impl Gateway {
             Some(shard) if self.shards().contains(&shard) => {
                 self.check_key(&shard, &buffered).await?;
                 let mut answer = self.ask(&shard, &buffered).await?;
-                // A browser keeps to the shard that it named last.
+                // The cookie makes a browser stay with the shard that it chose last.
                 if buffered.parts.method == Method::GET
                     && target::is_page(buffered.parts.uri.path())
                     && !buffered.forwarded
@@ -145,7 +145,7 @@ impl Gateway {
                 self.ask(&shard, &request).await
             }
             RequestTarget::Every => {
-                // All of them, or the first refusal.
+                // Answers of all shards, or the first refusal.
                 let mut answer = Err(none_open());
                 for shard in self.shards() {
                     let one = self.ask(&shard, &request).await?;
@@ -160,7 +160,7 @@ impl Gateway {
         }
     }
 
-    /// Answers what concerns this node alone.
+    /// Answers requests that concern only this node.
     fn own(&self, parts: &request::Parts) -> Option<Result<Response, Problem>> {
         let node = self.node();
         let get = parts.method == Method::GET;
@@ -196,13 +196,13 @@ impl Gateway {
         json!({"node": self.node().name(), "nodes": nodes, "shards": shards})
     }
 
-    /// Sends a request to the node that has `shard`, and waits for one while none has.
+    /// Sends a request to the node that owns `shard`. Waits while the shard has no owner.
     pub(crate) async fn ask(&self, shard: &str, buffered: &BufferedRequest) -> Result<Response, Problem> {
         let node = self.node();
         let times = node.times();
         let give_up = Instant::now() + times.lease + times.heartbeat * 2;
         let mut changes = node.changes();
-        // The other node answers for this shard alone.
+        // The other node answers for this shard only.
         let mut parts = buffered.parts.clone();
         parts.uri = target::with_shard(&parts.uri, shard);
         loop {
@@ -217,7 +217,7 @@ impl Gateway {
             let members = node.members();
             let owner = members.owner(shard).filter(|owner| owner.name != node.name());
             if let Some(owner) = owner {
-                // A request over the Unix socket of a node may do everything that another node lets a token do.
+                // A request over a node's Unix socket gets all permissions that a token can have at another node.
                 let open = buffered.parts.uri.path().starts_with("/assets/");
                 let widest = if open { TokenScope::Read } else { TokenScope::Admin };
                 let grant = buffered.grant.clone().unwrap_or(widest.into());
@@ -226,14 +226,14 @@ impl Gateway {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),
                     Err(NoAnswer::NotTaken(why)) => {
-                        tracing::debug!(shard, owner = owner.name, why, "the owner is not reached")
+                        tracing::debug!(shard, owner = owner.name, why, "the owner cannot be reached")
                     }
-                    // Reading again is safe.
+                    // Reads can be retried safely.
                     Err(NoAnswer::Unknown(_)) if buffered.parts.method == Method::GET => {}
                     Err(NoAnswer::Unknown(why)) => return Err(unknown(&owner.name, &why)),
                 }
             }
-            // The rows may be older than the change: each wait for newer ones is bounded, and so is the whole.
+            // The rows may be outdated. Each wait for newer ones and the total time are bounded.
             let pause = (Instant::now() + times.heartbeat / 10).min(give_up);
             drop(timeout_at(pause, changes.changed()).await);
             if Instant::now() >= give_up {
@@ -242,7 +242,7 @@ impl Gateway {
         }
     }
 
-    /// Shards for a new session, by label: those that are open here first, in turn.
+    /// Returns the shards with a label for a new session, in rotating order, starting with those that are open here.
     fn candidates(&self, label: Option<&str>) -> Vec<String> {
         let members = self.node().members();
         let fit = members
@@ -258,14 +258,14 @@ impl Gateway {
         fit
     }
 
-    /// The shard that answers what concerns none in particular: the one that the browser has chosen, else the first that is open here.
+    /// Returns the shard for requests that concern no particular one: the browser's choice, or else the first that is open here.
     fn chosen(&self, request: &BufferedRequest) -> Option<String> {
         let shards = self.shards();
         let chosen = target::chosen(&request.parts.headers).filter(|shard| shards.contains(shard));
         chosen.or_else(|| self.node().open().into_iter().next()).or_else(|| shards.into_iter().next())
     }
 
-    /// Chooses the shard of a new session. A command with a key that is sent again, to any node, gets the same one.
+    /// Chooses the shard of a new session. A command that is repeated with the same key, at any node, gets the same shard.
     async fn place(&self, kind: &str, label: Option<&str>, request: &BufferedRequest) -> Result<String, Problem> {
         if let Some(label) = label.filter(|label| !self.has_label(label)) {
             let detail = format!("no shard has the label {label:?}: GET /v1/nodes lists shards and their labels");
@@ -286,7 +286,7 @@ impl Gateway {
         }
     }
 
-    /// Refuses a command with a key that names another shard than the one that the key has.
+    /// Refuses a command that names another shard than the one recorded for its key.
     async fn check_key(&self, shard: &str, request: &BufferedRequest) -> Result<(), Problem> {
         let (RequestTarget::New(kind), Some(key), false) =
             (RequestTarget::of(&request.parts), key_of(request), request.forwarded)
@@ -325,12 +325,12 @@ impl Gateway {
                 self.inner.places.keep(id, shard.clone());
                 Ok(shard)
             }
-            // It was imported into another shard: the one where it is not deleted counts.
+            // The session was imported into another shard. The shard in which it is not deleted counts.
             _ => self.find(name, found, request).await,
         }
     }
 
-    /// Finds the shard of a session by asking each of `shards`.
+    /// Finds the shard of a session by querying each of `shards`.
     async fn find(&self, name: &str, shards: Vec<String>, request: &BufferedRequest) -> Result<String, Problem> {
         let path = request.parts.uri.path();
         let segment = path.split('/').find(|segment| target::decoded(segment) == name).unwrap_or(name);
@@ -346,9 +346,9 @@ impl Gateway {
             match answer.status() {
                 StatusCode::NOT_FOUND => {}
                 StatusCode::GONE => deleted.push(shard),
-                // One that cannot answer might have it.
+                // A shard that cannot answer might have the session.
                 status if status.is_server_error() => return Err(no_owner(&shard)),
-                // Ambiguous there: that shard says so again.
+                // The name is ambiguous in that shard, which will report it again.
                 _ => found.push(shard),
             }
         }
@@ -366,7 +366,7 @@ impl Gateway {
     }
 }
 
-/// The key of a request, if a host takes it.
+/// Returns the key of a request, if hosts accept it.
 fn key_of(request: &BufferedRequest) -> Option<&HeaderValue> {
     request.parts.headers.get("idempotency-key").filter(|key| (1..=256).contains(&key.len()))
 }
@@ -382,7 +382,8 @@ fn not_here(shard: &str) -> Response {
 }
 
 fn no_owner(shard: &str) -> Problem {
-    let detail = format!("no node has {shard} now: its sessions are taken over within a lease. Send the request again");
+    let detail =
+        format!("no node owns {shard} now: another node takes over within the time of a lease. Send the request again");
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail) }
 }
 
@@ -392,7 +393,7 @@ fn none_open() -> Problem {
 }
 
 fn no_shard(shard: &str, known: &[String]) -> Problem {
-    Problem::invalid("unknown_shard", format!("no shard {shard:?}: the shards are {}", known.join(", ")))
+    Problem::invalid("unknown_shard", format!("unknown shard {shard:?}: the shards are {}", known.join(", ")))
 }
 
 fn unknown(owner: &str, why: &str) -> Problem {

@@ -1,15 +1,15 @@
 //! Nodes of subtend: hosts that share the shards of one database.
 //!
 //! A [`Node`] has a lease in the database. While it runs, the node claims shards, opens a [`Host`](subtend_host::Host) on each, and answers
-//! requests for every session of the database: here, or by forwarding them to the node that has the shard.
+//! requests for every session of the database, itself or by forwarding them to the node that owns the shard.
 //!
-//! | part | what |
+//! | module | content |
 //! |---|---|
-//! | [`plan`] | which shards a node claims and hands over: a pure function of the rows |
-//! | [`node`] | the life of a node: its lease, its shards, their order of opening and closing |
-//! | [`gateway`] | requests: which shard they concern, and who answers |
-//! | `forward` | requests to another node |
-//! | `merge` | lists, events and figures of several shards as one |
+//! | [`plan`] | decides which shards a node claims and hands over, as a pure function of the rows |
+//! | [`node`] | runs a node: its lease, and the opening and closing of its shards |
+//! | [`gateway`] | routes requests to the shards and nodes that answer them |
+//! | `forward` | sends requests to other nodes |
+//! | `merge` | merges lists, events and figures of several shards |
 
 #![cfg(feature = "postgres")]
 

@@ -1,4 +1,4 @@
-//! Answers of all shards as one: lists, events and figures.
+//! Merges the answers of all shards: lists, events and figures.
 
 use axum::Json;
 use axum::body;
@@ -13,13 +13,13 @@ use crate::gateway::{BufferedRequest, Gateway, Merge};
 mod events;
 mod figures;
 
-/// Bytes of one shard's answer.
-const ANSWER: usize = 64 << 20;
-/// Rows of a page of sessions where a client does not say, and at most: as the hosts of shards have it.
-const PAGE: usize = 50;
-const MOST: usize = 500;
+/// Maximum bytes of one shard's answer.
+const MAX_ANSWER: usize = 64 << 20;
+/// Default and maximum number of sessions on a page, the same as in the hosts of shards.
+const DEFAULT_PAGE_SIZE: usize = 50;
+const MAX_PAGE_SIZE: usize = 500;
 
-/// Asks every shard, and returns one answer; the first refusal, if a shard refuses.
+/// Queries every shard and merges the answers. If a shard refuses, returns the first refusal.
 pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedRequest) -> Result<Response, Problem> {
     match of {
         Merge::Events => events::answer(gateway, request).await,
@@ -34,7 +34,9 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
                 pages.push(json_of(answer).await?);
             }
             let merged = match of {
-                Merge::Sessions => sessions(pages, limit(&request).unwrap_or(PAGE).clamp(1, MOST)),
+                Merge::Sessions => {
+                    sessions(pages, limit(&request).unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE))
+                }
                 Merge::Tasks => tasks(pages, task_limit(&request)),
                 Merge::Approvals | Merge::Events | Merge::Metrics => {
                     Value::Array(pages.into_iter().flat_map(rows).collect())
@@ -53,7 +55,7 @@ async fn every(gateway: &Gateway, request: &BufferedRequest) -> Vec<Result<Respo
 async fn json_of(answer: Response) -> Result<Value, Problem> {
     let failed =
         |why: String| Problem::new(StatusCode::BAD_GATEWAY, "outcome_unknown", format!("the answer of a node: {why}"));
-    let bytes = body::to_bytes(answer.into_body(), ANSWER).await.map_err(|error| failed(error.to_string()))?;
+    let bytes = body::to_bytes(answer.into_body(), MAX_ANSWER).await.map_err(|error| failed(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))
 }
 
@@ -71,7 +73,7 @@ fn task_limit(request: &BufferedRequest) -> Option<usize> {
     usize::try_from(body.get("limit")?.as_u64()?).ok()
 }
 
-/// Newest first. The cursor of a page names its last row, which every shard understands.
+/// Merges pages of sessions, newest first. The cursor of a page names its last row, which every shard understands.
 fn sessions(pages: Vec<Value>, limit: usize) -> Value {
     let more = pages.iter().any(|page| page.get("next").is_some_and(|next| !next.is_null()));
     let items =
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d4_pages_of_shards_are_one_page() {
+    fn d4_pages_of_shards_are_merged() {
         let row = |ms: i64, id: &str| json!({"created_ms": ms, "id": id});
         let first = json!({"items": [row(9, "b"), row(5, "a")], "next": "5.a"});
         let second = json!({"items": [row(9, "c"), row(1, "d")], "next": null});

@@ -1,4 +1,4 @@
-//! The life of a node: its lease, its shards, and the order in which they are opened and closed.
+//! Runs a node: its lease, and the opening and closing of its shards.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,12 +30,12 @@ mod held;
 mod opening;
 mod options;
 
-/// One start of the node: a lease that ended is followed by another.
+/// One lease of the node. When it ends, the node starts another one.
 #[derive(Clone)]
 struct Term {
     lease: NodeLease,
     work: Lease,
-    /// Renews the lease, whatever else the node waits for.
+    /// Task that renews the lease independently of the node's other work.
     _renewal: Arc<AbortOnDrop>,
 }
 
@@ -51,7 +51,7 @@ struct NodeShared {
     target: ShardAddress,
     options: NodeOptions,
     opener: Arc<dyn OpenShard>,
-    /// For the lease alone: no request delays a renewal.
+    /// Used only for the lease, so that requests do not delay renewals.
     leases: Registry,
     registry: Registry,
     key: NodeKey,
@@ -60,7 +60,7 @@ struct NodeShared {
     members: watch::Sender<Arc<Members>>,
     /// Fires when the node begins to end.
     ends: CancellationToken,
-    /// Fires when it has left.
+    /// Fires when the node has left.
     gone: CancellationToken,
     tasks: TaskTracker,
 }
@@ -78,11 +78,11 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// Connects to the database that `target` names, makes its shards if they are missing, and begins the node's lease. Waits for the end of
-    /// the lease of an earlier process of that name.
+    /// Connects to the database that `target` names, creates its shards if they are missing, and begins the node's lease. Waits until the
+    /// lease of an earlier process with that name has ended.
     ///
     /// # Errors
-    /// [`NodeError::Store`], and [`NodeError::NameTaken`] if that process lives.
+    /// [`NodeError::Store`], and [`NodeError::NameTaken`] if that process is alive.
     pub async fn join(
         target: &ShardAddress,
         options: NodeOptions,
@@ -117,7 +117,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The node's name, and the secret that it shares with the other nodes of the database.
+    /// Returns the key with the node's name and the secret shared by the nodes of the database.
     pub fn key(&self) -> &NodeKey {
         &self.inner.key
     }
@@ -134,17 +134,17 @@ impl Node {
         &self.inner.registry
     }
 
-    /// Returns nodes and shards, as the node last read them.
+    /// Returns the nodes and shards as last read.
     pub fn members(&self) -> Arc<Members> {
         Arc::clone(&self.inner.members.borrow())
     }
 
-    /// Returns what changes when nodes or shards do.
+    /// Returns a receiver that is notified when nodes or shards change.
     pub(crate) fn changes(&self) -> watch::Receiver<Arc<Members>> {
         self.inner.members.subscribe()
     }
 
-    /// Resolves when the node with `lease` no longer has `shard`, as far as this one knows.
+    /// Resolves when the node with `lease` no longer owns `shard`, as far as this node knows.
     pub(crate) fn lost(&self, shard: &str, lease: &NodeLease) -> impl Future<Output = ()> + Send + use<> {
         let (mut changes, shard, lease) = (self.changes(), shard.to_owned(), lease.clone());
         async move {
@@ -156,17 +156,17 @@ impl Node {
         }
     }
 
-    /// Whether the node has a lease that runs.
+    /// Returns whether the node has a running lease.
     pub fn is_live(&self) -> bool {
         self.state().term.as_ref().is_some_and(|term| term.work.runs())
     }
 
-    /// Fires when the node begins to end: clients go to another node.
+    /// Fires when the node begins to end, so that clients move to another node.
     pub fn ends(&self) -> &CancellationToken {
         &self.inner.ends
     }
 
-    /// Fires when the node has left: no client is answered any more.
+    /// Fires when the node has left and no longer answers clients.
     pub fn gone(&self) -> &CancellationToken {
         &self.inner.gone
     }
@@ -184,11 +184,11 @@ impl Node {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works until `stop` resolves: renews the lease, claims shards, hands them over, and joins again when a lease was lost. Then leaves
-    /// in order: drains, closes its shards, and ends its lease.
+    /// Runs until `stop` resolves: renews the lease, claims shards, hands them over, and joins again if the lease was lost. Then drains,
+    /// closes its shards, and ends its lease.
     ///
     /// # Errors
-    /// What the node cannot mend: a newer schema, or a shard that it cannot open although no other node has it. Others take over then.
+    /// If the schema is newer, or a shard without another owner cannot be opened. Other nodes then take over.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<(), String> {
         tokio::pin!(stop);
         loop {
@@ -202,7 +202,7 @@ impl Node {
                     };
                     self.fence();
                     if followed.is_err() {
-                        // Others take the shards at once.
+                        // Ends the lease, so that others can take the shards at once.
                         drop(self.inner.leases.leave(&term.lease).await);
                         self.inner.gone.cancel();
                         return followed;
@@ -218,7 +218,7 @@ impl Node {
                                 return Err(error.to_string());
                             }
                             Err(error) => {
-                                tracing::warn!(%error, "the node has no lease: it tries again");
+                                tracing::warn!(%error, "the node has no lease and retries");
                                 sleep(self.times().tick()).await;
                             }
                         },
@@ -240,11 +240,15 @@ impl Node {
             let sent = work.now();
             match self.inner.leases.join(name, address, version, labels, times.lease).await {
                 Ok(lease) if work.renewed(sent) => break (lease, work),
-                // The answer came too late to be of use.
+                // The answer arrived too late.
                 Ok(lease) => drop(self.inner.leases.leave(&lease).await),
                 Err(NodeError::NameTaken { left_ms, .. }) if Instant::now() < give_up => {
                     let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
-                    tracing::info!(name, left_ms, "an earlier process has the lease of this node: waiting for its end");
+                    tracing::info!(
+                        name,
+                        left_ms,
+                        "an earlier process holds the lease of this node; waiting until it ends"
+                    );
                     sleep(left.min(times.heartbeat).max(times.tick())).await;
                 }
                 Err(error) => return Err(error),
@@ -256,14 +260,14 @@ impl Node {
             working.end();
         });
         let renewal = Arc::new(AbortOnDrop(renewal.abort_handle()));
-        // Before a client is answered: what the node does not know would seem to be missing.
+        // Read before clients are answered, because unknown shards would seem to be missing.
         let members = self.inner.registry.members().await?;
         self.inner.members.send_replace(Arc::new(members));
         self.state().begin(Term { lease, work, _renewal: renewal });
         Ok(())
     }
 
-    /// Renews a lease; returns when it has ended.
+    /// Renews a lease. Returns when the lease has ended.
     async fn renew(&self, lease: &NodeLease, work: &Lease) {
         let times = self.times();
         let mut pause = times.heartbeat;
@@ -274,14 +278,14 @@ impl Node {
                 Ok(()) if work.renewed(sent) => times.heartbeat,
                 Ok(()) | Err(NodeError::Ended) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "the lease was not renewed: the node tries again");
+                    tracing::warn!(%error, "the lease was not renewed; the node retries");
                     times.tick()
                 }
             };
         }
     }
 
-    /// Reads nodes and shards, and does what the plan says. Returns what the node cannot mend.
+    /// Reads nodes and shards, and carries out the plan. Returns an error that the node cannot recover from.
     async fn follow(&self, term: &Term) -> Result<(), String> {
         loop {
             self.forget_failed();
@@ -298,7 +302,7 @@ impl Node {
                     self.act(term, &members).await;
                 }
                 Err(error @ NodeError::Store(_)) => return Err(error.to_string()),
-                Err(error) => tracing::warn!(%error, "the nodes of the database are not known"),
+                Err(error) => tracing::warn!(%error, "cannot read the nodes of the database"),
             }
             sleep(self.times().tick()).await;
         }
@@ -307,7 +311,7 @@ impl Node {
     async fn act(&self, term: &Term, members: &Members) {
         let (plan, closing) = {
             let state = self.state();
-            // A shard that is being opened or closed is not for the plan.
+            // Shards that are being opened or closed count as open.
             let taken: BTreeSet<String> = state.shards.keys().cloned().collect();
             let closing = state.shards.values().any(|slot| matches!(slot.phase, ShardPhase::Closing));
             (plan(members, &term.lease, &taken), closing)
@@ -338,7 +342,7 @@ impl Node {
         });
     }
 
-    /// Serves an opened shard. Returns its host if it must be closed: the lease has ended while it was opened, or the node ends.
+    /// Serves an opened shard. Returns its host if it must be closed, because the lease has ended meanwhile or the node is ending.
     fn opened(&self, shard: &str, term: &Term, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
         let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.runs();
@@ -350,26 +354,26 @@ impl Node {
                 state.shards.insert(shard.to_owned(), HeldShard { lease: term.lease.clone(), phase });
                 drop(state);
                 tracing::info!(shard, "the shard is open");
-                // Requests for it need not wait for the next reading.
+                // Wakes requests for the shard before the next reading.
                 self.inner.members.send_modify(|_| ());
                 None
             }
             Ok(host) => Some(host),
             Err(NotOpened::Held(why)) => {
                 state.remove(shard, &term.lease);
-                tracing::info!(shard, why, "another process has the shard");
+                tracing::info!(shard, why, "another process owns the shard");
                 None
             }
             Err(NotOpened::Failed(why)) => {
                 state.remove(shard, &term.lease);
-                tracing::warn!(shard, why, "the shard was not opened: it is tried again");
+                tracing::warn!(shard, why, "the shard was not opened; the node retries");
                 state.failed(shard, why, self.times().tick());
                 None
             }
         }
     }
 
-    /// Returns the shard whose close disturbs least; `None` while each has a run that it would end.
+    /// Returns the shard with the fewest busy runs, or `None` if closing any of them would end a run.
     async fn quietest(&self, shards: Vec<String>) -> Option<String> {
         let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
         // Reads of the database block.
@@ -400,18 +404,18 @@ impl Node {
         });
     }
 
-    /// Closes a host in order, which frees its shard.
+    /// Shuts a host down, which frees its shard.
     async fn close(&self, shard: &str, lease: &NodeLease, host: Host) {
         if host.shutdown(self.inner.options.grace).await.is_none() {
-            tracing::warn!(shard, "a request held the shard beyond its end: it is taken from this process");
+            tracing::warn!(shard, "a request still used the shard at its close; its claim is given up");
             if let Err(error) = self.inner.registry.give_up(shard, lease).await {
-                tracing::warn!(shard, %error, "the shard is left when the lease of this node ends");
+                tracing::warn!(shard, %error, "the shard becomes free when the lease of this node ends");
             }
         }
         self.state().remove(shard, lease);
     }
 
-    /// Drops hosts whose journal failed: the shard is claimed again, here or elsewhere.
+    /// Drops hosts whose journal failed. Their shards are claimed again by this or another node.
     fn forget_failed(&self) {
         let mut state = self.state();
         let poisoned =
@@ -421,12 +425,12 @@ impl Node {
         let dropped: Vec<HeldShard> = failed.iter().filter_map(|shard| state.shards.remove(shard)).collect();
         drop(state);
         for (shard, slot) in failed.iter().zip(dropped) {
-            tracing::error!(shard, "the journal of the shard failed: it is claimed again");
+            tracing::error!(shard, "the journal of the shard failed; the shard is claimed again");
             end_now(slot);
         }
     }
 
-    /// Drops all shards without a write: others may have them.
+    /// Drops all shards without writing, since others may own them.
     fn fence(&self) {
         let (term, shards) = {
             let mut state = self.state();
@@ -437,7 +441,7 @@ impl Node {
         }
         tracing::error!(
             shards = shards.len(),
-            "the lease of this node has ended: its shards are dropped, and it joins again"
+            "the lease of this node has ended; its shards are dropped, and it joins again"
         );
         shards.into_values().for_each(end_now);
         self.inner.members.send_modify(|_| ());
@@ -448,7 +452,7 @@ impl Node {
         self.inner.ends.cancel();
         let Some(term) = self.state().term.clone() else { return };
         let leaving = async {
-            self.drained().await;
+            self.wait_until_drained().await;
             let open = self.state().open();
             for shard in open {
                 self.hand_over(shard);
@@ -458,18 +462,18 @@ impl Node {
         };
         tokio::select! {
             () = leaving => {}
-            // The runtimes have stopped by themselves.
+            // When the lease has ended, the runtimes stop by themselves.
             () = self.watch() => {}
             () = term.work.ended() => return self.fence(),
         }
-        // What a request still holds starts nothing more.
+        // Requests that are still open must not start further work.
         term.work.end();
         if let Err(error) = self.inner.leases.leave(&term.lease).await {
-            tracing::warn!(%error, "the lease of this node ends by itself");
+            tracing::warn!(%error, "the lease of this node could not be ended and will expire");
         }
     }
 
-    /// Reads nodes and shards, so that requests reach those that have taken over. Never returns.
+    /// Keeps reading nodes and shards, so that requests reach the nodes that have taken over. Never returns.
     async fn watch(&self) {
         loop {
             if let Ok(members) = self.inner.registry.members().await {
@@ -479,8 +483,8 @@ impl Node {
         }
     }
 
-    /// Waits until no run is left that a restart would end, for some time.
-    async fn drained(&self) {
+    /// Waits, up to the drain limit, until no runs remain that a restart would end.
+    async fn wait_until_drained(&self) {
         let drained = async {
             for shard in self.open() {
                 while self.host(&shard).is_some() && self.quietest(vec![shard.clone()]).await.is_none() {
@@ -489,7 +493,7 @@ impl Node {
             }
         };
         if timeout(self.inner.options.drain, drained).await.is_err() {
-            tracing::warn!("runs that do not resume are left: the next owner of their shard reports them as lost");
+            tracing::warn!("runs that do not resume remain; the next owner of their shard reports them as lost");
         }
     }
 }

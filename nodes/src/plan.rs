@@ -1,7 +1,7 @@
-//! The next claims and releases of a node: a pure function of the rows in the database.
+//! Plans the next claims and releases of a node, as a pure function of the rows in the database.
 //!
-//! Every node computes the same shares from the same rows, so that two of them seldom reach for one shard. Where they do, the database
-//! decides, and the other one tries again.
+//! Every node computes the same shares from the same rows, so two nodes seldom claim the same shard. If they do, the database decides, and
+//! the other node retries.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use subtend_journal::postgres::nodes::{Members, NodeLease, NodeRow, ShardRow};
 pub struct ShardPlan {
     /// Shards to claim, by name.
     pub claim: Vec<String>,
-    /// Shards of which one is to be handed over, the quietest one: another node has room for it.
+    /// Shards of which the least busy one should be handed over, because another node has fewer.
     pub hand_over: Vec<String>,
 }
 
 /// Plans for the node with `lease`, which has opened the shards `open`.
 ///
-/// Shares differ by one shard at most among nodes that may claim the same shards. A shard that no live node has is claimed first; only when
-/// none is free is one handed over.
+/// Nodes that may claim the same shards get shares that differ by at most one shard. Shards without a live owner are claimed first; a shard
+/// is handed over only if none is free.
 pub fn plan(members: &Members, lease: &NodeLease, open: &BTreeSet<String>) -> ShardPlan {
     let mut plan = ShardPlan::default();
     let labels: BTreeSet<Option<&str>> = members.shards.iter().map(|shard| shard.label.as_deref()).collect();
@@ -47,7 +47,7 @@ fn plan_group(
     let mut free = Vec::new();
     for shard in shards {
         match owner(shard) {
-            // Claimed by this node, and not open: its claim failed half-way, or its journal did.
+            // This node claimed the shard, but it is not open: the opening or its journal failed.
             Some(at) if at == me && !open.contains(&shard.name) => free.push(&shard.name),
             Some(at) => held.iter_mut().skip(at).take(1).for_each(|held| *held += 1),
             None => free.push(&shard.name),
@@ -55,7 +55,7 @@ fn plan_group(
     }
     let (least, more) = (shards.len() / nodes.len(), shards.len() % nodes.len());
     let mut free = free.into_iter();
-    // Those with the fewest take first, and nodes of one size in the order of their names.
+    // Nodes with the fewest shards claim first, and nodes with equal shares in the order of their names.
     while free.len() > 0 {
         let Some((at, has)) = held.iter_mut().enumerate().min_by_key(|(at, has)| (**has, *at)) else { return };
         *has += 1;
@@ -67,7 +67,7 @@ fn plan_group(
     let most = if more == 0 { least } else { least + 1 };
     let mine = held.get(me).copied().unwrap_or(0);
     let needed = held.iter().any(|held| *held < least) || (mine > most && held.iter().any(|held| *held < most));
-    // Of several with the same surplus one gives at a time, so that a node in need is not given two.
+    // Only one of several nodes with the same surplus hands over at a time, so that the receiver does not get two shards.
     let giver = held.iter().enumerate().max_by_key(|(at, held)| (**held, usize::MAX - at)).map(|(at, _)| at);
     if needed && plan.claim.is_empty() && mine > least && giver == Some(me) {
         let own = shards.iter().filter(|shard| owner(shard) == Some(me) && open.contains(&shard.name));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_node_that_joins_is_given_one_shard_at_a_time() {
+    fn d2_joining_node_gets_one_shard_at_a_time() {
         let all = members(&[node("a", &[]), node("b", &[]), node("c", &[])], &["a", "a", "a", "b", "b", "b"]);
         assert_eq!(planned(&all, "a").hand_over, names(&["s1", "s2", "s3"]), "one of these");
         assert_eq!(planned(&all, "b"), ShardPlan::default());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_even_shares_stay_as_they_are() {
+    fn d2_even_shares_do_not_change() {
         for owners in [&["a", "b", "a"], &["b", "b", "a"]] {
             let all = members(&[node("a", &[]), node("b", &[])], owners);
             assert_eq!(
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_claim_that_is_not_open_is_claimed_again() {
+    fn d2_claimed_shard_that_is_not_open_is_reclaimed() {
         let all = members(&[node("a", &[])], &["a", "a"]);
         let open = BTreeSet::from(["s2".to_owned()]);
         assert_eq!(plan(&all, &NodeLease::named("a"), &open).claim, names(&["s1"]));
@@ -167,17 +167,17 @@ mod tests {
         assert_eq!(planned(&all, "a").claim, names(&["s1"]));
         assert_eq!(planned(&all, "b").claim, names(&["s2", "s3", "s4"]));
         all.nodes.pop();
-        assert_eq!(planned(&all, "a").claim, names(&["s1", "s2"]), "those with a label wait for a node that has it");
+        assert_eq!(planned(&all, "a").claim, names(&["s1", "s2"]), "a node without the label claimed labelled shards");
     }
 
     #[test]
-    fn d2_node_whose_lease_ended_plans_nothing() {
+    fn d2_node_without_a_live_lease_has_an_empty_plan() {
         let mut all = members(&[node("a", &[]), node("b", &[])], &["a", ""]);
         all.nodes.iter_mut().take(1).for_each(|node| node.alive = false);
         assert_eq!(planned(&all, "a"), ShardPlan::default());
     }
 
-    /// From any state, shares differ by one when all have done what they planned.
+    /// From any state, shares differ by at most one after the plans were carried out.
     #[test]
     fn d2_shares_become_even_from_any_state() {
         let nodes = [node("a", &[]), node("b", &[]), node("c", &[])];

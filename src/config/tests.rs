@@ -191,7 +191,7 @@ fn search_engine_requires_exactly_its_own_settings() {
     }
     #[cfg(feature = "web")]
     for (web, message) in [
-        ("internal_hosts: [\"http://a\"]", "`web.internal_hosts`: `http://a` is not a host"),
+        ("internal_hosts: [\"http://a\"]", "`web.internal_hosts`: invalid host `http://a`"),
         (
             "search: {engine: searxng, url: \"ftp://a\"}",
             "`web.search.url`: the address of the search engine cannot be used",

@@ -230,7 +230,7 @@ fn a_workspace_above_the_store_does_not_reach_it() {
     for around in ["../data", "../data/inside", "../data/redb", "../config/subtend"] {
         let refused = user.call(&["run", "--workspace", around, "hi"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
-        assert!(refused.err.contains("which is kept from tools"), "{refused:?}");
+        assert!(refused.err.contains("which tools may not use"), "{refused:?}");
     }
 }
 
@@ -260,7 +260,7 @@ fn failed_listing_of_a_command_names_the_tool() {
     let user = User::new();
     user.file("src/a.rs", "");
     let done = plays(&user, &[sh("ls"), sh("ls src")], &["--data", "data"]);
-    assert!(done.out.contains("holds something denied (the tool list does)"), "{}", done.out);
+    assert!(done.out.contains("with a denied entry cannot be listed (use the tool list)"), "{}", done.out);
     assert!(done.out.contains("a.rs"), "{}", done.out);
 }
 

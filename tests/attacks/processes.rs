@@ -175,7 +175,7 @@ async fn stricter_agent_types_into_no_process_of_another() {
         assert_eq!(scene.content("top.txt"), content, "{agent:?}");
         let typed = &host.results(session.id())[0];
         assert_eq!(
-            typed.0 && typed.1.contains("started under permissions that do not hold here"),
+            typed.0 && typed.1.contains("started with permissions that this session no longer has"),
             agent.is_some(),
             "{typed:?}"
         );

@@ -138,7 +138,7 @@ fn a_server_named_like_a_persons_is_refused() {
     std::fs::write(user.config().join("subtend/subtend.yaml"), own.to_string()).expect("a file");
     let listed = user.call(&["tools", "list"]);
     assert!(listed.out.contains("notes (your configuration)") && listed.out.contains("Mine."), "{listed:?}");
-    assert!(listed.err.contains("MCP server `Notes`: another one has this name"), "{listed:?}");
+    assert!(listed.err.contains("MCP server `Notes`: another server with this name takes precedence"), "{listed:?}");
     assert!(!user.workspace().join("stolen").exists());
 }
 
@@ -208,7 +208,7 @@ fn a_servers_file_of_a_workspace_gets_no_key_of_a_provider() {
     let mut command = user.command(&["tools", "list"]);
     command.env("OPENAI_API_KEY", "sk-0123456789").env("TRACKER_TOKEN", "given");
     let listed = Under::start(command, "").done();
-    assert!(listed.err.contains("the variable `OPENAI_API_KEY` is not set, or not given to it"), "{listed:?}");
+    assert!(listed.err.contains("the variable `OPENAI_API_KEY` is not set, or servers may not use it"), "{listed:?}");
     assert!(!user.workspace().join("key").exists());
     assert_eq!(std::fs::read_to_string(user.workspace().join("other")).expect("a file"), "given\n");
 }

@@ -331,7 +331,7 @@ fn hostile_workspaces_stay_within_bounds() {
 #[test]
 fn lines_of_an_export_stay_within_bounds() {
     let user = User::new();
-    for (bytes, says) in [(900_u64 << 20, "this store takes at most"), (1 << 20, "nothing was imported")] {
+    for (bytes, says) in [(900_u64 << 20, "this store's limit is"), (1 << 20, "nothing was imported")] {
         let path = user.workspace().join("huge.jsonl");
         let file = File::create(&path).expect("a file");
         // A file of holes takes no room on the disk.

@@ -66,7 +66,7 @@ fn r13_listing_and_doctor_say_what_the_web_is() {
         "---\nname: finder\ndescription: d\ntools: WebFetch, WebSearch\n---\nFind.\n",
     );
     let agents = user.json(&["agents", "--json"]);
-    let why = "`tools`: there is no tool `web_search`: no search engine is configured (`web.search` in your own subtend.yaml); it is not \
+    let why = "`tools`: the tool `web_search` is missing: no search engine is configured (`web.search` in your own subtend.yaml); it is not \
                offered";
     let texts: Vec<_> =
         agents["warnings"].as_array().expect("a list").iter().map(|one| one["message"].clone()).collect();

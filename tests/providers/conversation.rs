@@ -109,9 +109,9 @@ const PARENT: [&str; 22] = [
     "turn_answered 1 calls: Zwei Notizen zuerst — “dos” ist die zweite. 👍🏽 Dann geht es weiter. \
      write{path:one.txt,content:unon} write{path:two.txt,content:zwölf „dos“n}",
     "call_started 1.0 {local:side_effect}",
-    "call_finished 1.0 ok: made `one.txt`: 4 bytes, 1 line",
+    "call_finished 1.0 ok: created `one.txt`: 4 bytes, 1 line",
     "call_started 1.1 {local:side_effect}",
-    "call_finished 1.1 ok: made `two.txt`: 19 bytes, 1 line",
+    "call_finished 1.1 ok: created `two.txt`: 19 bytes, 1 line",
     "turn_started 2.1 plain",
     "turn_answered 2 calls:  task{subagent_type:scout,prompt:Read one.txt.,background:true}",
     "call_started 2.0 {child:background}",

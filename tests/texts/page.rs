@@ -14,7 +14,7 @@ use crate::cli::call::{CommandOutput, Under, User};
 const COLUMNS: &str = "100";
 
 /// The texts before a checksum.
-const CHECKSUMS: [&str; 3] = ["checksum is ", "line says ", "header says "];
+const CHECKSUMS: [&str; 3] = ["checksum is ", "line has ", "header says "];
 
 /// The texts before a number that depends on the system, or on how records were grouped into commits.
 const COUNTS: [&str; 7] = ["process ", "boot ", "lsn ", "at record ", "lsn N, but ", "after line ", "1 session with "];
@@ -207,8 +207,8 @@ pub(super) fn redacted(text: &str) -> String {
 fn page_names_what_differs_from_call_to_call() {
     let text = "session 0192f0c1-2d3e-7abc-8def-0123456789ab (a3f9c1) is in use by process 4711; 480000 ms, 123456";
     assert_eq!(redacted(text), "session <id> (<short>) is in use by process N; 480000 ms, 123456");
-    let text = "its checksum is 17a43bd6, and the line says 01234567; is 0x850ef903, 33554432, 0 tokens · 11.7s, 5s";
-    let named = "its checksum is <crc>, and the line says <crc>; is 0x850ef903, 33554432, 0 tokens · Ns, 5s";
+    let text = "its checksum is 17a43bd6, but the line has 01234567; is 0x850ef903, 33554432, 0 tokens · 11.7s, 5s";
+    let named = "its checksum is <crc>, but the line has <crc>; is 0x850ef903, 33554432, 0 tokens · Ns, 5s";
     assert_eq!(redacted(text), named);
     let text = "line 6 of the export, at lsn 2, but 4; imported 1 session with 8 records";
     assert_eq!(redacted(text), "line N of the export, at lsn N, but N; imported 1 session with N records");

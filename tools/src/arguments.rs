@@ -1,4 +1,4 @@
-//! Arguments of calls: parsed once and checked against the schema, with errors that a model can correct.
+//! Arguments of calls: parsed once and checked against the schema. Errors tell the model how to correct the call.
 
 mod checks;
 
@@ -9,17 +9,17 @@ use serde_path_to_error::{Path, Segment};
 
 use crate::bounded;
 
-/// Bytes of the arguments of one call.
+/// Maximum size in bytes of one call's arguments.
 pub(crate) const MAX_BYTES: usize = 8 << 20;
-/// Errors in one message.
+/// Maximum number of errors in one message.
 const MAX_ERRORS: usize = 8;
-/// Bytes of one error, which may quote a whole argument.
+/// Maximum bytes of one error, which may quote a whole argument.
 const MAX_ERROR: usize = 300;
 
-/// Checks of arguments that do not fit which may be made again, for the errors.
-const EXPLAINED: u64 = 1 << 16;
-/// Steps back in one text for one pattern.
-const BACKTRACKS: usize = 20_000;
+/// Maximum number of checks that are repeated to list the errors of invalid arguments.
+const MAX_EXPLAINED_CHECKS: u64 = 1 << 16;
+/// Backtracking limit for one pattern on one text.
+const BACKTRACK_LIMIT: usize = 20_000;
 
 /// A schema that checks arguments in bounded time.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ pub(crate) struct ArgumentSchema {
 
 #[cfg(any(test, feature = "mcp"))]
 impl ArgumentSchema {
-    /// Returns whether `args` fit; false for those that would take too long to check.
+    /// Returns whether `args` are valid. Returns false if the check would take too long.
     pub(crate) fn is_valid(&self, args: &Value) -> bool {
-        checks::count(&self.schema, args) <= checks::MOST && self.validator.is_valid(args)
+        checks::count(&self.schema, args) <= checks::MAX_CHECKS && self.validator.is_valid(args)
     }
 }
 
@@ -43,10 +43,10 @@ pub(crate) fn compile(schema: &Value) -> Result<ArgumentSchema, String> {
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err("its `type` must be `object`: arguments are always an object".into());
     }
-    if let Some(why) = checks::fault(schema) {
+    if let Some(why) = checks::unsupported_reason(schema) {
         return Err(bounded::shown(&why, MAX_ERROR).into_owned());
     }
-    let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACKS);
+    let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT);
     match jsonschema::options().with_pattern_options(patterns).build(schema) {
         Ok(validator) => Ok(ArgumentSchema { schema: schema.clone(), validator }),
         Err(error) => Err(bounded::shown(&error.to_string(), MAX_ERROR).into_owned()),
@@ -56,7 +56,7 @@ pub(crate) fn compile(schema: &Value) -> Result<ArgumentSchema, String> {
 pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
     if args.len() > MAX_BYTES {
         let length = args.len();
-        return Err(format!("the arguments of {tool} have {length} bytes; {MAX_BYTES} is the most: split the work"));
+        return Err(format!("the arguments of {tool} have {length} bytes; the limit is {MAX_BYTES}: split the work"));
     }
     if args.trim_ascii().is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));
@@ -75,16 +75,16 @@ pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
 
 pub(crate) fn validate(tool: &str, schema: &ArgumentSchema, args: Value) -> Result<Value, String> {
     let (validator, checks) = (&schema.validator, checks::count(&schema.schema, &args));
-    if checks > checks::MOST {
+    if checks > checks::MAX_CHECKS {
         return Err(format!(
-            "the arguments of {tool} take more than {} checks against its schema: call it again with less, or with less nesting",
-            checks::MOST
+            "the arguments of {tool} need more than {} checks against its schema: call it again with fewer or less nested values",
+            checks::MAX_CHECKS
         ));
     }
     if validator.is_valid(&args) {
         return Ok(args);
     }
-    if checks > EXPLAINED {
+    if checks > MAX_EXPLAINED_CHECKS {
         return Err(format!("the arguments of {tool} do not fit its schema: correct them and call {tool} again"));
     }
     let mut message = format!("the arguments of {tool} do not fit its schema:\n");
@@ -104,8 +104,8 @@ pub(crate) fn validate(tool: &str, schema: &ArgumentSchema, args: Value) -> Resu
     Err(message)
 }
 
-/// Converts schema-valid arguments to `A`: the type may demand more than its schema.
-pub(crate) fn fit<A: DeserializeOwned>(tool: &str, args: Value) -> Result<A, String> {
+/// Converts schema-valid arguments to `A`. This can fail, because the type may require more than its schema.
+pub(crate) fn convert<A: DeserializeOwned>(tool: &str, args: Value) -> Result<A, String> {
     serde_path_to_error::deserialize(args).map_err(|error| {
         let path = pointer(error.path());
         let at = if path.is_empty() { "the arguments" } else { &path };
@@ -163,12 +163,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_an_empty_object() {
+    fn empty_arguments_are_an_empty_object() {
         assert_eq!(["", " \n", "{}"].map(|args| parse("list", args)), [(); 3].map(|()| Ok(json!({}))));
     }
 
     #[test]
-    fn cut_arguments_say_where_they_break_off() {
+    fn truncated_arguments_error_names_the_position() {
         assert_eq!(
             parse("write", r#"{"path": "a", "content": "half"#).unwrap_err(),
             "the arguments of write break off at column 30: the answer was probably cut by its length. Call write again with \
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_arguments_say_where_and_what() {
+    fn syntax_error_names_position_and_cause() {
         assert_eq!(
             parse("read", r#"{"path": a}"#).unwrap_err(),
             "the arguments of read are not JSON: expected value at column 10, after `{\"path\": a`. Call read again with \
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_not_arguments() {
+    fn non_object_arguments_are_refused() {
         let found = ["null", "true", "1", "\"{\"", "[]"].map(|args| parse("read", args).unwrap_err());
         let expected = ["null", "a boolean", "a number", "a string", "an array"].map(|kind| {
             format!("the arguments of read are {kind}, not an object: call it again with {{\"name\": value, ...}}")
@@ -197,11 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn huge_arguments_are_refused_unread() {
+    fn oversized_arguments_are_refused_without_parsing() {
         let args = " ".repeat(MAX_BYTES + 1);
         assert_eq!(
             parse("read", &args).unwrap_err(),
-            "the arguments of read have 8388609 bytes; 8388608 is the most: split the work"
+            "the arguments of read have 8388609 bytes; the limit is 8388608: split the work"
         );
     }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn many_errors_and_long_values_stay_short() {
+    fn message_of_many_errors_and_long_values_is_short() {
         let schema = json!({"type": "object", "additionalProperties": {"type": "integer"}});
         let validator = compile(&schema).unwrap();
         let args: serde_json::Map<String, Value> =
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_is_one_of_an_object() {
+    fn compile_requires_an_object_schema() {
         assert_eq!(compile(&json!(true)).unwrap_err(), "it is not a JSON object");
         assert_eq!(
             compile(&json!({"type": "string"})).unwrap_err(),

@@ -1,4 +1,4 @@
-//! Calls of `shell` that start a background process, and calls of `process` about one.
+//! Calls of `shell` that start a background process, and calls of `process` that use one.
 
 use serde_json::Value;
 use subtend_session::dialect::Dialect;
@@ -9,25 +9,25 @@ use crate::builtin::{background, shell};
 use crate::dialect::{StartRequest, first_line};
 use crate::tool::ToolError;
 
-/// The agent and the model of the sessions of processes. No agent file can have this name.
+/// Name of both the agent and the model of sessions that hold a background process. An agent file cannot have this name.
 pub const AGENT: &str = "shell.background";
 
 /// The tool that starts processes.
 pub const SHELL: &str = shell::NAME;
 
-/// The tool for a process that was started.
+/// The tool that uses a started process.
 pub const PROCESS: &str = background::NAME;
 
 /// The start of the last line of a result while the process runs.
 pub const RUNNING: &str = background::RUNNING;
 
-/// Returns the command that a call of [`SHELL`] starts in the background; `None` for a command that is waited for. The arguments fit
-/// the schema.
+/// Returns the command that a call of [`SHELL`] starts in the background, or `None` for a foreground command. The arguments must be
+/// schema-valid.
 ///
 /// # Errors
-/// An error for the model, if such a call would start nothing.
+/// Returns an error for the model if the call cannot start the command.
 pub fn command(args: &Value) -> Result<Option<String>, ToolError> {
-    shell::in_background(args)
+    shell::background_command(args)
 }
 
 /// Returns the request for a child of `agent` that runs `command`.
@@ -36,7 +36,7 @@ pub fn start(agent: Text, command: &str) -> StartRequest {
     StartRequest { label, ..StartRequest::plain(Dialect::Task, agent, command.into(), Mode::Background) }
 }
 
-/// Returns the process that a call of [`PROCESS`] stops, as the model named it; `None` for its other calls.
+/// Returns the process that a call of [`PROCESS`] stops, as named by the model, or `None` for other actions.
 pub fn stops(args: &str) -> Option<String> {
     background::stops(args)
 }

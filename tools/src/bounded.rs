@@ -2,7 +2,7 @@
 
 use crate::result::ToolOutput;
 
-/// Collects a result line by line. Lines over the bound are counted, not kept.
+/// Collects a result line by line. Lines beyond the bound are counted but not kept.
 #[derive(Debug)]
 pub(crate) struct Bounded {
     text: String,
@@ -11,7 +11,7 @@ pub(crate) struct Bounded {
     cut: u64,
 }
 
-/// Reserved for the line that reports truncation.
+/// Bytes reserved for the line that reports truncation.
 const FOOTER: usize = 160;
 
 impl Bounded {
@@ -19,7 +19,7 @@ impl Bounded {
         Self { text: String::new(), cap: usize::try_from(max_bytes).unwrap_or(usize::MAX), total: 0, cut: 0 }
     }
 
-    /// Adds a line or counts it as truncated. After the first that does not fit, none is added.
+    /// Adds a line, or counts it as omitted. After the first line that does not fit, all further lines are omitted.
     pub(crate) fn line(&mut self, line: &str) -> bool {
         let bytes = line.len().saturating_add(1);
         self.total = self.total.saturating_add(len(bytes));
@@ -33,7 +33,7 @@ impl Bounded {
         true
     }
 
-    /// Returns the number of lines that did not fit.
+    /// Returns the number of omitted lines.
     pub(crate) fn cut(&self) -> u64 {
         self.cut
     }
@@ -53,7 +53,7 @@ pub(crate) fn head(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }
 
-/// Converts a buffer's length for reports.
+/// Converts a length to `u64`.
 pub(crate) fn len(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
@@ -72,7 +72,7 @@ pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
     if name.contains(char::is_control) { name.replace(char::is_control, "\u{fffd}").into() } else { name.into() }
 }
 
-/// Returns `1 file`, `2 files`.
+/// Returns a number with its noun, such as `1 file` or `2 files`.
 pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_whole() {
+    fn short_result_is_complete() {
         let mut out = Bounded::new(1000);
         assert!(out.line("a") && out.line("b"));
         assert_eq!(out.finish(""), ToolOutput { content: "a\nb".into(), truncated_from: None });
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_line() {
+    fn control_characters_in_a_name_are_replaced() {
         assert_eq!(name("a\nb  9 bytes\u{1b}"), "a\u{fffd}b  9 bytes\u{fffd}");
         assert_eq!(name("caf\u{e9}"), "caf\u{e9}");
     }
 
     #[test]
-    fn a_long_line_is_cut_between_characters() {
+    fn long_line_is_cut_at_a_character_boundary() {
         assert_eq!(shown("aü", 2), "a… (2 more bytes)");
         assert_eq!(shown("aü", 3), "aü");
     }

@@ -1,4 +1,4 @@
-//! The tools over a workspace: list, read, search, write, edit, shell, process.
+//! The workspace tools: list, read, search, write, edit, shell, process.
 
 pub(crate) mod background;
 mod confined;
@@ -11,6 +11,7 @@ pub(crate) mod shell;
 pub(crate) mod skill;
 mod write;
 
+mod entry_memory;
 pub(crate) mod environment;
 mod file_tool;
 mod filter;
@@ -19,7 +20,6 @@ mod ignores;
 mod level;
 mod process;
 mod replace;
-mod room;
 #[cfg(test)]
 mod tests;
 

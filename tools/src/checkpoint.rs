@@ -1,10 +1,10 @@
-//! Checkpoints: what files held before sessions wrote them.
+//! Checkpoints: the contents of files before sessions wrote them.
 //!
-//! A directory of the host has one directory for each session that wrote: `ID/HASH` is a content, `ID/NUMBER.json` a [`Checkpoint`],
-//! `ID/restore.json` a restore that is not finished. Content and checkpoint are durable before the file is written. A session has its
-//! contents alone, so that its deletion erases them.
+//! The host's checkpoint directory has one directory for each session that wrote files. In it, `HASH` holds a saved content,
+//! `NUMBER.json` a [`Checkpoint`], and `restore.json` an unfinished restore. Content and checkpoint are durable before the file is
+//! written. Sessions do not share contents, so that the deletion of a session erases its contents.
 //!
-//! One process has the directory at a time: the one that has the store.
+//! Only one process uses the directory at a time: the one that owns the store.
 
 mod examine;
 mod files;
@@ -24,37 +24,37 @@ use subtend_session::ids::{CallId, Hash, RunNo, SessionId};
 use tokio::sync::Mutex;
 
 use crate::tool_key::ToolKey;
-use crate::workspace::state::{FileState, Side, seen};
+use crate::workspace::state::{FileState, PathState, read_entry};
 use crate::workspace::{Workspace, WorkspaceError};
-use files::{SavedTotals, durable, gone, private_dir, sync_dir};
+use files::{SavedTotals, create_private_dir, remove_if_exists, sync_dir, write_durably};
 
 pub use examine::{ExaminedFile, FileFate};
 pub use plan::{RestoreConflict, RestorePlan};
 pub use restore::{Awaited, CheckpointsHeld, PendingRestore, Restored};
 
-/// Bytes of a file that is saved.
-const MOST: u64 = 16 << 20;
+/// Maximum size of a file whose content is saved.
+const MAX_FILE: u64 = 16 << 20;
 
 /// The checkpoints of a host, in one directory. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     dir: Arc<Path>,
-    /// Held while something is saved or restored.
+    /// Locked during a save or a restore. Holds the totals once they are known.
     ledger: Arc<Mutex<Option<SavedTotals>>>,
     bound: u64,
-    /// The step before which a test has the process die, and how often it passes that step before.
+    /// Simulated crash of a test: the step before which the process dies, and how often that step is passed before.
     #[cfg(test)]
-    dies_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
+    crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
 }
 
-/// Changes of files by one call, or by a restore.
+/// The file changes of one call or of one restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Its position among all checkpoints of the store.
     pub number: u64,
     pub session: SessionId,
     pub run: RunNo,
-    /// The call that changed them; `None` of a restore.
+    /// The call that changed the files; `None` for a restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     pub changes: Vec<FileChange>,
@@ -62,23 +62,23 @@ pub struct Checkpoint {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// The directory that the session works in.
+    /// The session's working directory.
     pub root: PathBuf,
-    /// The file, from there.
+    /// The file, relative to `root`.
     pub path: String,
-    /// The first directory on its way that was made for it.
+    /// The first directory on the path that was created for the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<String>,
-    /// Its earlier state; [`FileState::Other`] if that was not saved.
+    /// The earlier state; [`FileState::Other`] if it was not saved.
     pub before: FileState,
     pub after: FileState,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    #[error("the checkpoint cannot be {what}: {source}")]
-    Io { what: &'static str, source: io::Error },
-    #[error("`{0}` was changed by someone else just now")]
+    #[error("the checkpoint cannot be {action}: {source}")]
+    Io { action: &'static str, source: io::Error },
+    #[error("`{0}` was just changed by another program")]
     Changed(String),
     #[error("files changed after the restore was shown: check it again, then repeat the command")]
     Stale,
@@ -86,7 +86,7 @@ pub enum CheckpointError {
     Unfinished,
     #[error("nothing is restored: {}", plan::listed(.0))]
     Conflicts(Vec<RestoreConflict>),
-    #[error("no file is restored: `{0}` was changed by someone else meanwhile")]
+    #[error("no file is restored: another program changed `{0}` meanwhile")]
     Undone(String),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
@@ -95,9 +95,9 @@ pub enum CheckpointError {
     Died,
 }
 
-/// Returns the conversion of an error of the file system.
-fn cannot(what: &'static str) -> impl Fn(io::Error) -> CheckpointError {
-    move |source| CheckpointError::Io { what, source }
+/// Returns a function that converts an I/O error, for a checkpoint that cannot be `action` ("saved", "read").
+fn cannot(action: &'static str) -> impl Fn(io::Error) -> CheckpointError {
+    move |source| CheckpointError::Io { action, source }
 }
 
 /// A checkpoint of a write that is about to happen.
@@ -107,9 +107,9 @@ pub(crate) struct SavedCheckpoint {
 }
 
 impl SavedCheckpoint {
-    /// Removes it: the write did not happen.
+    /// Removes the checkpoint of a write that failed.
     pub(crate) fn undo(&self) {
-        // Left over, it says that the file may have changed, which its content answers.
+        // A leftover checkpoint is harmless: comparing the file's content shows that it was not written.
         drop(fs::remove_file(&self.file));
     }
 }
@@ -118,28 +118,29 @@ impl SavedCheckpoint {
 #[derive(Debug)]
 pub(crate) struct PlannedWrite<'a> {
     pub(crate) path: &'a str,
-    pub(crate) made: Option<String>,
+    /// The first directory that has to be created for the file.
+    pub(crate) missing_dir: Option<String>,
     pub(crate) content: &'a [u8],
     /// The content that the new one was derived from.
     pub(crate) based_on: Option<&'a [u8]>,
 }
 
 impl Checkpoints {
-    /// Returns the checkpoints in `dir`, which is created with the first one.
+    /// Returns the checkpoints in `dir`. The first save creates the directory.
     pub fn new(dir: impl AsRef<Path>) -> Self {
         Self {
             dir: dir.as_ref().into(),
             ledger: Arc::default(),
-            bound: files::BOUND,
+            bound: files::MAX_BYTES,
             #[cfg(test)]
-            dies_before: None,
+            crash_before: None,
         }
     }
 
-    /// Saves what a write replaces. Durable when it returns; `None` where the file does not change. Blocks.
+    /// Saves the content that a write replaces, durably. Returns `None` if the write does not change the file. Blocks.
     ///
     /// # Errors
-    /// If it cannot be saved, or the file is not what the new content was made from.
+    /// If the content cannot be saved, or if the file no longer holds the content that the new one was derived from.
     pub(crate) fn save(
         &self,
         key: ToolKey,
@@ -147,53 +148,53 @@ impl Checkpoints {
         write: &PlannedWrite<'_>,
     ) -> Result<Option<SavedCheckpoint>, CheckpointError> {
         let mut held = self.ledger.blocking_lock();
-        let ledger = self.ledger_of(&mut held)?;
-        let before = match seen(workspace, write.path, MOST) {
+        let ledger = self.load_ledger(&mut held)?;
+        let before = match read_entry(workspace, write.path, MAX_FILE) {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-                Side { seen: FileState::Other, bytes: Vec::new() }
+                PathState { state: FileState::Other, bytes: Vec::new() }
             }
             before => before.map_err(cannot("saved"))?,
         };
-        if write.based_on.is_some_and(|based_on| before.seen != FileState::Other && before.bytes != based_on) {
+        if write.based_on.is_some_and(|based_on| before.state != FileState::Other && before.bytes != based_on) {
             return Err(CheckpointError::Changed(write.path.to_owned()));
         }
-        let executable = matches!(before.seen, FileState::File { executable: true, .. });
+        let executable = matches!(before.state, FileState::File { executable: true, .. });
         let after = FileState::File { hash: Hash::of(write.content), executable };
-        if before.seen == after {
+        if before.state == after {
             return Ok(None);
         }
-        let dir = self.of(key.session);
-        private_dir(&dir).map_err(cannot("saved"))?;
-        if let FileState::File { hash, .. } = &before.seen {
+        let dir = self.session_dir(key.session);
+        create_private_dir(&dir).map_err(cannot("saved"))?;
+        if let FileState::File { hash, .. } = &before.state {
             self.step("content")?;
-            ledger.bytes = ledger.bytes.saturating_add(self.keep(&dir, *hash, &before.bytes)?);
+            ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &before.bytes)?);
         }
-        let (root, path, made) = (workspace.path().to_owned(), write.path.to_owned(), write.made.clone());
+        let (root, path, made) = (workspace.path().to_owned(), write.path.to_owned(), write.missing_dir.clone());
         let checkpoint = Checkpoint {
             number: ledger.next,
             session: key.session,
             run: key.run,
             call: Some(key.call),
-            changes: vec![FileChange { root, path, made, before: before.seen, after }],
+            changes: vec![FileChange { root, path, made, before: before.state, after }],
         };
         ledger.next = ledger.next.saturating_add(1);
         self.step("checkpoint")?;
         let file = self.write(&checkpoint)?;
-        self.bound(ledger)?;
+        self.enforce_bound(ledger)?;
         Ok(Some(SavedCheckpoint { file }))
     }
 
-    /// Writes a checkpoint, and syncs its directory with all that was written there before.
+    /// Writes a checkpoint, and syncs its directory including all earlier writes to it.
     fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, CheckpointError> {
-        let dir = self.of(checkpoint.session);
-        let file = numbered(&dir, checkpoint.number);
+        let dir = self.session_dir(checkpoint.session);
+        let file = checkpoint_path(&dir, checkpoint.number);
         let text = serde_json::to_vec(checkpoint).map_err(|error| cannot("saved")(error.into()))?;
-        durable(&file, &text).and_then(|()| sync_dir(&dir)).map_err(cannot("saved"))?;
+        write_durably(&file, &text).and_then(|()| sync_dir(&dir)).map_err(cannot("saved"))?;
         Ok(file)
     }
 
-    /// Keeps a content under its hash, and returns the bytes that this adds.
-    fn keep(&self, dir: &Path, hash: Hash, bytes: &[u8]) -> Result<u64, CheckpointError> {
+    /// Saves a content under its hash. Returns the number of added bytes.
+    fn save_content(&self, dir: &Path, hash: Hash, bytes: &[u8]) -> Result<u64, CheckpointError> {
         let path = dir.join(hash.to_string());
         match fs::read(&path) {
             Ok(kept) if kept == bytes => return Ok(0),
@@ -201,25 +202,25 @@ impl Checkpoints {
                 let why = "two contents have one hash";
                 return Err(cannot("saved")(io::Error::new(io::ErrorKind::AlreadyExists, why)));
             }
-            // Damaged or missing.
+            // The content is damaged or missing.
             Ok(_) | Err(_) => {}
         }
-        durable(&path, bytes).map_err(cannot("saved"))?;
+        write_durably(&path, bytes).map_err(cannot("saved"))?;
         Ok(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
     }
 
-    /// Returns a content that was saved, if it is kept and whole.
-    fn kept(&self, session: SessionId, hash: Hash) -> Option<Vec<u8>> {
-        let bytes = fs::read(self.of(session).join(hash.to_string())).ok()?;
+    /// Returns a saved content, if it still exists and is undamaged.
+    fn saved_content(&self, session: SessionId, hash: Hash) -> Option<Vec<u8>> {
+        let bytes = fs::read(self.session_dir(session).join(hash.to_string())).ok()?;
         (Hash::of(&bytes) == hash).then_some(bytes)
     }
 
-    /// Returns the checkpoints of a session, in their order. Blocks.
+    /// Returns the checkpoints of a session, oldest first. Blocks.
     ///
     /// # Errors
     /// If they cannot be read.
     pub fn of_session(&self, session: SessionId) -> Result<Vec<Checkpoint>, CheckpointError> {
-        let dir = self.of(session);
+        let dir = self.session_dir(session);
         let mut found = Vec::new();
         for (name, _) in files::entries(&dir).map_err(cannot("read"))? {
             if files::number_of(&name).is_none() {
@@ -242,14 +243,14 @@ impl Checkpoints {
         Ok(entries.into_iter().filter_map(|(name, _)| name.parse().ok()).collect())
     }
 
-    /// Returns the bytes of all checkpoints.
+    /// Returns the total size of all checkpoints in bytes.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn bytes(&self) -> Result<u64, CheckpointError> {
         let mut bytes = 0_u64;
         for session in self.sessions()? {
-            let sizes = files::entries(&self.of(session)).map_err(cannot("listed"))?;
+            let sizes = files::entries(&self.session_dir(session)).map_err(cannot("listed"))?;
             bytes = sizes.into_iter().map(|(_, found)| found.len()).fold(bytes, u64::saturating_add);
         }
         Ok(bytes)
@@ -258,17 +259,17 @@ impl Checkpoints {
     /// Erases the checkpoints of a session. Blocks.
     ///
     /// # Errors
-    /// If something cannot be removed: a repetition continues.
+    /// If a file cannot be removed. A second call continues.
     pub fn erase(&self, session: SessionId) -> Result<(), CheckpointError> {
-        gone(&self.of(session)).map_err(cannot("erased"))
+        remove_if_exists(&self.session_dir(session)).map_err(cannot("erased"))
     }
 
-    fn of(&self, session: SessionId) -> PathBuf {
+    fn session_dir(&self, session: SessionId) -> PathBuf {
         self.dir.join(session.to_string())
     }
 
     #[cfg(not(test))]
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests die here")]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests simulate crashes here")]
     fn step(&self, _: &'static str) -> Result<(), CheckpointError> {
         Ok(())
     }
@@ -277,7 +278,7 @@ impl Checkpoints {
     fn step(&self, name: &'static str) -> Result<(), CheckpointError> {
         use std::sync::atomic::Ordering;
 
-        match &self.dies_before {
+        match &self.crash_before {
             Some((step, left)) if *step == name && left.fetch_sub(1, Ordering::Relaxed) == 0 => {
                 Err(CheckpointError::Died)
             }
@@ -286,6 +287,6 @@ impl Checkpoints {
     }
 }
 
-fn numbered(dir: &Path, number: u64) -> PathBuf {
+fn checkpoint_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:020}.json"))
 }

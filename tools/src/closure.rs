@@ -1,4 +1,4 @@
-//! Tools made of closures.
+//! Tools built from closures.
 
 use std::fmt;
 use std::future::Future;
@@ -19,9 +19,9 @@ use crate::option::ToolOption;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use crate::typed::{self, IntoOutput};
 
-/// Makes a tool of `run`.
+/// Creates a tool that calls `run`.
 ///
-/// Its calls need `tool:<name>` and count as leaving the process; [`FnTool`] changes both.
+/// Its calls need `tool:<name>` and count as leaving the process; [`FnTool`] can change both.
 pub fn fn_tool<F, R>(spec: ToolSpec, effect: ToolEffect, run: F) -> Arc<dyn Tool>
 where
     F: Fn(ToolInvocation) -> R + Send + Sync + 'static,
@@ -48,7 +48,7 @@ pub struct FnTool {
 }
 
 impl FnTool {
-    /// Returns a tool that leaves the process and needs `tool:<name>`.
+    /// Creates a tool whose calls leave the process and need `tool:<name>`.
     pub fn new<F, R>(spec: ToolSpec, effect: ToolEffect, run: F) -> Self
     where
         F: Fn(ToolInvocation) -> R + Send + Sync + 'static,
@@ -68,10 +68,10 @@ impl FnTool {
         }
     }
 
-    /// Returns a tool with arguments of type `A`, whose derives are the schema. `run` returns a [`ToolOutput`], a text, or anything that
+    /// Creates a tool with arguments of type `A`. The schema is derived from `A`. `run` returns a [`ToolOutput`], a text, or a value that
     /// serializes to JSON.
     ///
-    /// As with [`FnTool::new`] it leaves the process and needs `tool:<name>`. See also [`TypedTool`](crate::typed::TypedTool).
+    /// As with [`FnTool::new`], its calls leave the process and need `tool:<name>`. See also [`TypedTool`](crate::typed::TypedTool).
     ///
     /// ```
     /// use schemars::JsonSchema;
@@ -89,7 +89,7 @@ impl FnTool {
     /// let stock = std::sync::Arc::new(std::collections::BTreeMap::from([("A-17".to_owned(), 3)]));
     /// let tool = FnTool::typed(
     ///     "in_stock",
-    ///     "Tells how many of an article are in stock.",
+    ///     "Returns the number of articles in stock.",
     ///     ToolEffect::ReadOnly,
     ///     move |args: Args, _call: ToolInvocation| {
     ///         let stock = std::sync::Arc::clone(&stock);
@@ -124,14 +124,14 @@ impl FnTool {
         }
     }
 
-    /// Keeps calls in the process: a read-only one then does not wait for the journal.
+    /// Declares that calls stay in the process, so that read-only calls do not wait for the journal.
     #[must_use]
     pub fn in_process(mut self) -> Self {
         self.leaves_process = false;
         self
     }
 
-    /// Sets the accesses of a call; see [`Tool::access`]. An empty list is allowed by every authority.
+    /// Sets the accesses of a call; see [`Tool::access`]. Every authority allows an empty list.
     #[must_use]
     pub fn access(mut self, access: impl Fn(Option<&Value>) -> Vec<Access> + Send + Sync + 'static) -> Self {
         self.access = Box::new(access);
@@ -151,14 +151,14 @@ impl FnTool {
         self
     }
 
-    /// Sets how a call is described to people; see [`Tool::render_input`].
+    /// Sets the description of a call for users; see [`Tool::render_input`].
     #[must_use]
     pub fn render_input(mut self, render: impl Fn(&Value) -> Option<Text> + Send + Sync + 'static) -> Self {
         self.input = Some(Box::new(render));
         self
     }
 
-    /// Sets how a result is described to people; see [`Tool::render_output`].
+    /// Sets the description of a result for users; see [`Tool::render_output`].
     #[must_use]
     pub fn render_output(mut self, render: impl Fn(&str) -> Option<Text> + Send + Sync + 'static) -> Self {
         self.output = Some(Box::new(render));

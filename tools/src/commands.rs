@@ -9,16 +9,17 @@ use crate::builtin::environment;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commands {
-    /// Variables that commands get besides the usual ones (`PATH`, `HOME`, `LANG`, toolchains): a name, or a prefix with `*`.
+    /// Variables that commands get in addition to the usual ones (`PATH`, `HOME`, `LANG`, toolchains). Each entry is a name, or a prefix
+    /// followed by `*`.
     pub environment: Vec<Text>,
     /// Limits of a command under a guard.
     pub limits: CommandLimits,
 }
 
-/// Limits of one command and its descendants. A lower system limit applies; without a guard none of these does.
+/// Limits of one command and its descendants. A lower system limit takes precedence. Without a guard these limits do not apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandLimits {
-    /// Concurrent processes and threads. The superuser's are limited only where the guard can make a control group.
+    /// Concurrent processes and threads. Those of the superuser are limited only if the guard can create a control group.
     pub processes: u64,
     /// Memory of one process.
     pub memory_bytes: u64,
@@ -47,13 +48,13 @@ pub struct BadVariable {
 impl Commands {
     /// Returns the variables of this process that commands get.
     pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
-        environment::of(std::env::vars_os(), &self.environment)
+        environment::passed(std::env::vars_os(), &self.environment)
     }
 
     /// Checks that each entry is a variable name.
     ///
     /// # Errors
-    /// [`BadVariable`] for the first that is not.
+    /// [`BadVariable`] for the first invalid entry.
     pub fn check(&self) -> Result<(), BadVariable> {
         let is_name = |name: &str| {
             let start = name.strip_suffix('*').unwrap_or(name);
@@ -70,7 +71,7 @@ impl Commands {
 /// The superuser can still read them.
 ///
 /// # Errors
-/// If the system refuses.
+/// If the system rejects the change.
 #[cfg(target_os = "linux")]
 pub fn hide_this_process() -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -78,7 +79,7 @@ pub fn hide_this_process() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Does nothing: only Linux exposes a process's environment in files.
+/// Does nothing, because only Linux exposes a process's environment in files.
 ///
 /// # Errors
 /// Never.

@@ -1,4 +1,4 @@
-//! Dialects: families of tools over the same commands. A dialect names parameters and parses a call into a [`Request`].
+//! Dialects: families of tools for the same commands. Each dialect has its own parameters, and parses a call into a [`Request`].
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -33,19 +33,19 @@ pub mod template;
 pub const MAX_PROMPT: usize = 1 << 20;
 pub const MAX_METADATA: usize = 64 << 10;
 
-/// Arrays and objects of metadata that are within each other at most: readers of JSON take 128, with the lists that have it.
+/// Maximum nesting of metadata. JSON parsers accept 128 levels, and metadata is later placed inside other values.
 const MAX_NESTING: usize = 100;
 pub const MAX_LABEL: usize = 200;
-/// Bytes of a label taken from a first line.
+/// Maximum bytes of a label taken from a first line.
 const MAX_FIRST_LINE: usize = 80;
 
-/// Files or tools that one call names.
+/// Maximum number of files or tools that one call names.
 pub const MAX_NAMED: usize = 256;
 
 /// The request of a call that opens a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A new child.
+    /// Starts a new child.
     Start(Box<StartRequest>),
     Continue(ContinueRequest),
 }
@@ -58,14 +58,14 @@ impl Request {
     pub fn mode(&self) -> Mode {
         match self {
             Self::Start(start) => start.mode,
-            Self::Continue(again) => again.mode,
+            Self::Continue(request) => request.mode,
         }
     }
 
     pub fn dialect(&self) -> Dialect {
         match self {
             Self::Start(start) => start.dialect,
-            Self::Continue(again) => again.dialect,
+            Self::Continue(request) => request.dialect,
         }
     }
 }
@@ -77,19 +77,19 @@ pub struct StartRequest {
     pub agent: Text,
     pub prompt: Text,
     pub mode: Mode,
-    /// The call's name for the child, else the start of its prompt.
+    /// The call's name for the child, or the start of its prompt.
     pub label: Option<Text>,
-    /// Its title in listings, if the call names one.
+    /// Title in listings, if the call sets one.
     pub title: Option<Text>,
-    /// Where its tools work, if the call says so.
+    /// Isolation of its working directory, if the call sets one.
     pub isolation: Option<Isolation>,
     /// A JSON object passed to the child unchanged.
     pub metadata: Option<Text>,
-    /// Turn allowance, if the call names one.
+    /// Turn allowance, if the call sets one.
     pub turns: Option<u32>,
-    /// Output token cap of each of its model calls, if the call names one.
+    /// Output token limit of each of its model calls, if the call sets one.
     pub output_tokens: Option<NonZeroU64>,
-    /// The tools that it is offered at most; `None` for all of its caller's.
+    /// The tools that it may be offered; `None` for all tools of its caller.
     pub tools: Option<Vec<Text>>,
     pub profile: Option<Text>,
     /// The template that fills in its prompts.
@@ -98,10 +98,10 @@ pub struct StartRequest {
     pub body: Option<Text>,
     /// The call's own system prompt, appended to the others.
     pub system: Option<Text>,
-    /// Text for its first user message.
+    /// Additional text for its first user message.
     pub context: Option<Text>,
     pub files: Vec<Text>,
-    /// Tools whose schemas go into it, by the group that the call names.
+    /// Tools whose schemas go into its first message, grouped as in the call.
     pub prefetch: Vec<(Text, Vec<Text>)>,
 }
 
@@ -134,26 +134,26 @@ impl StartRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueRequest {
     pub dialect: Dialect,
-    /// Its id, as the model wrote it: must be one of the caller's own.
+    /// The child's id as written by the model. It must be one of the caller's own children.
     pub task: Text,
-    /// The expected agent, if the model named one: it must match.
+    /// The expected agent, if the model named one. It must match.
     pub agent: Option<Text>,
     pub prompt: Text,
     pub mode: Mode,
-    /// Turn allowance, if the call names one.
+    /// Turn allowance, if the call sets one.
     pub turns: Option<u32>,
-    /// The tools from here on; unchanged if `None`.
+    /// The tools from now on; unchanged if `None`.
     pub tools: Option<Vec<Text>>,
 }
 
-/// A profile, as calls and prompts name it.
+/// A profile that calls can name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedProfile {
     pub name: Text,
     pub description: Text,
     /// The agent of the profile; the caller's own if `None`.
     pub agent: Option<Text>,
-    /// The profile sets turn allowance and tools at the child's birth.
+    /// The default tools of the child.
     pub tools: Vec<Text>,
 }
 
@@ -166,19 +166,19 @@ pub struct Offered {
     pub own: Text,
     /// Agents that may be started, with their descriptions, including those that need approval.
     pub agents: Vec<(Text, Text)>,
-    /// The agents that descriptions and errors name: without an approver, none that need approval.
+    /// The agents named in descriptions and errors. Without an approver, agents that need approval are left out.
     pub shown: Vec<(Text, Text)>,
     pub profiles: Vec<OfferedProfile>,
     pub templates: Vec<OfferedTemplate>,
-    /// Tools that a call may give to a child: those that the session may be offered.
+    /// Tools that a call may give to a child: all tools that the session may be offered.
     pub tools: Vec<Text>,
-    /// The tools that errors name: without an approver, none that need approval.
+    /// The tools named in errors. Without an approver, tools that need approval are left out.
     pub shown_tools: Vec<Text>,
-    /// Whether a call started the session itself.
+    /// True if a call started this session.
     pub nested: bool,
     /// The origin of its calls.
     pub source: Source,
-    /// Whether a call of `task` may ask for a worktree.
+    /// True if a call of `task` may request a worktree.
     pub isolates: bool,
 }
 
@@ -188,7 +188,7 @@ impl Offered {
         self.dialects.contains(&dialect)
     }
 
-    /// Returns the tools of the offered dialects; `manage` adds `check_task` and `cancel_task` to `task`.
+    /// Returns the tools of the offered dialects. With `manage`, `check_task` and `cancel_task` are added to `task`.
     pub fn specs(&self, manage: bool) -> Vec<ToolSpec> {
         let (shown, mut specs) = (&self.shown, Vec::new());
         if self.has(Dialect::Task) && !shown.is_empty() {
@@ -212,10 +212,10 @@ impl Offered {
         specs
     }
 
-    /// Parses a call of a tool that opens runs; `None` if `tool` is not an offered one.
+    /// Parses a call of a tool that opens runs. Returns `None` if `tool` is not offered.
     ///
     /// # Errors
-    /// An error for the model, in the shape of its dialect.
+    /// Returns an error for the model, in the format of the dialect.
     pub fn read(&self, tool: &str, args: &str) -> Option<Result<Request, ToolError>> {
         let (dialect, read) = match tool {
             task::NAME => (Dialect::Task, task::parse as fn(&str, &Self) -> Result<Request, ToolError>),
@@ -225,18 +225,18 @@ impl Offered {
             subagent::NAME => (Dialect::Subagent, subagent::parse as _),
             _ => return None,
         };
-        // In its own shape even if not offered: the model may have seen it elsewhere.
+        // Answered in the dialect's format even if it is not offered, because the model may know it from elsewhere.
         if let Some(refused) = (dialect == Dialect::Subagent).then(|| subagent::refusal(self)).flatten() {
             return Some(Err(refused));
         }
         self.has(dialect).then(|| read(args, self))
     }
 
-    /// Checks that each named tool can be given to a child. Tools that start or end runs are removed later.
-    pub(crate) fn can_give(&self, key: &str, named: &[Text]) -> Result<(), ToolError> {
-        let lacks = |name: &&Text| !is_locked(name) && !self.tools.contains(name);
-        let lacking: Vec<&str> = named.iter().filter(lacks).map(|name| bounded::head(name, 100)).collect();
-        let Some(first) = lacking.first() else { return Ok(()) };
+    /// Checks that each named tool can be given to a child. Tools that start or end runs pass, and are removed later.
+    pub(crate) fn check_tools(&self, key: &str, named: &[Text]) -> Result<(), ToolError> {
+        let is_unknown = |name: &&Text| !is_locked(name) && !self.tools.contains(name);
+        let unknown: Vec<&str> = named.iter().filter(is_unknown).map(|name| bounded::head(name, 100)).collect();
+        let Some(first) = unknown.first() else { return Ok(()) };
         let offered: Vec<&str> = self.shown_tools.iter().map(|name| &**name).collect();
         let suggestion = near::near(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
         let valid = match offered.is_empty() {
@@ -245,7 +245,7 @@ impl Offered {
         };
         Err(ToolError::bad_args(format!(
             "{key} names tools that are not available: {}.{} {valid}",
-            near::listed(&lacking),
+            near::listed(&unknown),
             suggestion.unwrap_or_default()
         )))
     }
@@ -253,7 +253,7 @@ impl Offered {
     pub(crate) fn agent(&self, tool: &str, requested: &str) -> Result<Text, ToolError> {
         match self.agents.iter().find(|(name, _)| **name == *requested) {
             Some((agent, _)) => Ok(Arc::clone(agent)),
-            None => Err(unknown(tool, requested, &self.shown)),
+            None => Err(unknown_agent(tool, requested, &self.shown)),
         }
     }
 }
@@ -277,37 +277,36 @@ pub fn is_locked(tool: &str) -> bool {
     LOCKED.iter().any(|locked| locked.eq_ignore_ascii_case(tool))
 }
 
-/// Checks that a prompt is neither empty nor too long; `named` is the argument, `reader` the child that reads it.
-pub(crate) fn says_something(named: &str, reader: &str, prompt: &str) -> Result<(), ToolError> {
+/// Checks that a prompt is neither empty nor too long. `named` is the name of the argument, `reader` the child that receives it.
+pub(crate) fn check_prompt(named: &str, reader: &str, prompt: &str) -> Result<(), ToolError> {
     if prompt.trim().is_empty() {
         return Err(ToolError::bad_args(format!(
-            "the {named} is empty: the {reader} sees nothing else, so tell it all it needs"
+            "the {named} is empty: the {reader} sees nothing else, so include everything that it needs"
         )));
     }
     if prompt.len() > MAX_PROMPT {
         return Err(ToolError::bad_args(format!(
-            "the {named} has {} bytes; {MAX_PROMPT} is the most: put long material into a file and name its path",
+            "the {named} has {} bytes; the limit is {MAX_PROMPT}: put long material into a file and name its path",
             prompt.len()
         )));
     }
     Ok(())
 }
 
-pub(crate) fn beside(named: &str, text: Option<String>) -> Result<Option<Text>, ToolError> {
+/// Checks the length of an optional text. A blank text counts as missing.
+pub(crate) fn optional_text(named: &str, text: Option<String>) -> Result<Option<Text>, ToolError> {
     let text = text.filter(|text| !text.trim().is_empty());
     match text.as_ref().map(String::len).filter(|length| *length > MAX_PROMPT) {
         Some(length) => Err(ToolError::bad_args(format!(
-            "the {named} has {length} bytes; {MAX_PROMPT} is the most: put long material into a file and name its path"
+            "the {named} has {length} bytes; the limit is {MAX_PROMPT}: put long material into a file and name its path"
         ))),
         None => Ok(text.map(Text::from)),
     }
 }
 
-pub(crate) fn not_too_many(named: &str, count: usize) -> Result<(), ToolError> {
+pub(crate) fn check_count(named: &str, count: usize) -> Result<(), ToolError> {
     if count > MAX_NAMED {
-        return Err(ToolError::bad_args(format!(
-            "there are {count} {named}; {MAX_NAMED} is the most that a call can name"
-        )));
+        return Err(ToolError::bad_args(format!("the call names {count} {named}; the limit is {MAX_NAMED}")));
     }
     Ok(())
 }
@@ -315,28 +314,28 @@ pub(crate) fn not_too_many(named: &str, count: usize) -> Result<(), ToolError> {
 pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Text>, ToolError> {
     if metadata.as_ref().is_some_and(|metadata| metadata.values().any(|value| nests_beyond(value, MAX_NESTING))) {
         return Err(ToolError::bad_args(format!(
-            "the metadata nests more than {MAX_NESTING} arrays and objects: it is for labels, so nest less"
+            "the metadata nests more than {MAX_NESTING} arrays and objects: metadata is for labels, so nest less"
         )));
     }
     let metadata = metadata.map(|metadata| Value::Object(metadata).to_string());
     if let Some(length) = metadata.as_ref().map(String::len).filter(|length| *length > MAX_METADATA) {
         return Err(ToolError::bad_args(format!(
-            "the metadata has {length} bytes; {MAX_METADATA} is the most: it is for labels, so put content into the prompt"
+            "the metadata has {length} bytes; the limit is {MAX_METADATA}: metadata is for labels, so put content into the prompt"
         )));
     }
     Ok(metadata.map(Text::from))
 }
 
 fn nests_beyond(value: &Value, levels: usize) -> bool {
-    let Some(below) = levels.checked_sub(1) else { return true };
+    let Some(remaining) = levels.checked_sub(1) else { return true };
     match value {
-        Value::Array(values) => values.iter().any(|value| nests_beyond(value, below)),
-        Value::Object(fields) => fields.values().any(|value| nests_beyond(value, below)),
+        Value::Array(values) => values.iter().any(|value| nests_beyond(value, remaining)),
+        Value::Object(fields) => fields.values().any(|value| nests_beyond(value, remaining)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
-/// Returns the start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
+/// Returns the start of `text` as a label of one line, without terminal control characters, which an import would refuse.
 pub(crate) fn label(text: &str) -> Option<Text> {
     let is_kept = |c: char| c.is_whitespace() || !is_unseen(c);
     let kept = if text.chars().all(is_kept) {
@@ -348,16 +347,17 @@ pub(crate) fn label(text: &str) -> Option<Text> {
     (!line.is_empty()).then(|| bounded::shown(&line, MAX_LABEL).as_ref().into())
 }
 
-/// Returns the first line of `text` as a label. Each birth of the default dialect has one, so it is short.
+/// Returns the first line of `text` as a label. It is short, because every child of the default dialect records one.
 pub(crate) fn first_line(text: &str) -> Option<Text> {
     label(bounded::head(text.trim_start().lines().next().unwrap_or_default(), MAX_FIRST_LINE))
 }
 
+/// Splits a comma-separated list of names.
 pub(crate) fn names(list: &str) -> Vec<Text> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Text::from).collect()
 }
 
-fn unknown(tool: &str, requested: &str, agents: &[(Text, Text)]) -> ToolError {
+fn unknown_agent(tool: &str, requested: &str, agents: &[(Text, Text)]) -> ToolError {
     let names: Vec<&str> = agents.iter().map(|(name, _)| &**name).collect();
     let shown = bounded::shown(requested, 100);
     if names.is_empty() {
@@ -386,14 +386,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_that_nests_too_deep_is_refused() {
+    fn too_deeply_nested_metadata_is_refused() {
         let nested = |levels: usize| {
             let text = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
             metadata(serde_json::from_str(&text).expect("an object"))
         };
         let refused = nested(102).expect_err("too deep").message;
         assert!(
-            refused.contains("nests more than 100 arrays and objects: it is for labels, so nest less"),
+            refused.contains("nests more than 100 arrays and objects: metadata is for labels, so nest less"),
             "{refused}"
         );
         assert!(nested(100).expect("metadata").is_some());

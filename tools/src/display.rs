@@ -1,16 +1,16 @@
-//! The display of tools and calls for people: names, icons and summaries.
+//! Names, icons and summaries with which tools and calls are shown to users.
 
 use serde::Serialize;
 use subtend_session::ids::Text;
 
-/// The display of a tool; empty fields have defaults.
+/// Display settings of a tool. Empty fields have defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Display {
     pub name: Text,
     /// A short description.
     pub subtitle: Text,
     pub icon: Text,
-    /// The icon of a result; that of the call if empty.
+    /// The icon of a result. Defaults to the icon of the call.
     pub icon_output: Text,
 }
 
@@ -33,10 +33,10 @@ impl Display {
     }
 }
 
-/// A call as people see it.
+/// A call as it is shown to users.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShownCall {
-    /// The tool; for `use_tool` the one that it calls.
+    /// The tool. For `use_tool` this is the tool that it calls.
     pub tool: Text,
     pub display: Display,
     /// The arguments, in the tool's own wording.

@@ -1,15 +1,15 @@
-//! The guard: a small process between the runtime and a command, so that no descendant of the command outlives the runtime.
+//! The guard: a small process between the runtime and a command. It ensures that all descendants of the command end with the runtime.
 //!
 //! The runtime holds the guard's standard input open. When the runtime ends, the system closes that pipe. The guard then kills
 //! the command's process group and, on Linux, all descendants: as a subreaper it inherits daemons.
 //!
-//! The guard applies the machine's limits to itself, and its children inherit them
-//! ([`CommandLimits`](crate::commands::CommandLimits)). No session rules apply to the guard. A restricted command runs in a
-//! sandbox ([`crate::sandbox`]) that the guard creates; its authority is the first line of the guard's input.
+//! The guard applies resource limits to itself, and its children inherit them
+//! ([`CommandLimits`](crate::commands::CommandLimits)). The session's rules do not apply to the guard. A restricted command runs
+//! in a sandbox ([`crate::sandbox`]) that the guard creates. It reads the command's authority from the first line of its input.
 //!
-//! A command that reads, such as an MCP server or a background process, gets the guard's input (`PIPED`); of a sandboxed one
-//! what follows the first line. The end of that input still ends it: it may end by itself, then gets SIGTERM, and is killed.
-//! A command that reads its arguments gets one line, and then the end of its input ([`Guard::fed`]).
+//! A command that reads, such as an MCP server or a background process, gets the rest of the guard's input (`PIPED`). When that
+//! input ends, the command has time to exit; then the guard sends SIGTERM, and then kills it.
+//! A command that takes its arguments on standard input gets one line followed by the end of input ([`Guard::fed`]).
 
 #[cfg(unix)]
 mod limits;
@@ -19,7 +19,7 @@ mod piped;
 mod reap;
 
 #[cfg(unix)]
-pub(crate) use reap::end_in_place_of;
+pub(crate) use reap::kill_with_descendants;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,21 +30,21 @@ use std::process::Stdio;
 #[cfg(unix)]
 use crate::sandbox::{self, HELD, NOT_RUN, SandboxedCommand, WHY};
 
-/// Passes the limits of a command from the runtime to the guard.
+/// Environment variable that passes the limits of a command from the runtime to the guard.
 pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
 
-/// The first argument of a guard that passes its input on to the command.
+/// First argument of a guard that passes its input on to the command.
 pub(crate) const PIPED: &str = "--piped";
 
-/// The first argument of a guard that gives the command the first line of its input.
+/// First argument of a guard that passes the first line of its input to the command.
 const LINE: &str = "--line";
 
-/// How to start a guard: a program that ends in [`main`], and its arguments.
+/// The program that runs as a guard by calling [`main`], and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// The program: usually the running one.
+    /// The program, usually the current executable.
     pub program: PathBuf,
-    /// Its arguments before those of the guarded command.
+    /// Arguments placed before those of the guarded command.
     pub args: Vec<OsString>,
 }
 
@@ -55,8 +55,8 @@ impl Guard {
         command
     }
 
-    /// Returns a command that runs `argv` with the first line of the guard's standard input. `argv` and all that it started are killed
-    /// when that input is closed.
+    /// Returns a command that runs `argv` with the first line of the guard's standard input as its input. When the guard's input is
+    /// closed, `argv` and all its descendants are killed.
     pub fn fed(&self, argv: &[OsString]) -> Command {
         let mut command = self.command(&[LINE.into()]);
         command.args(argv);
@@ -67,34 +67,35 @@ impl Guard {
 /// Runs the command `args` until it ends or standard input closes, then kills all its descendants.
 ///
 /// Returns the command's exit code, 128 plus a signal, 127 if it could not start, 137 if standard input closed first, or 125 if the
-/// sandbox is missing. Call it before any other setup: it starts threads and waits for children.
+/// sandbox cannot be set up. Call it before any other setup, because it starts threads and waits for children.
 #[cfg(unix)]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     use std::io::Read as _;
 
     let mut args = args.into_iter().peekable();
-    let held = args.next_if(|first| first == HELD).is_some();
+    let sandboxed = args.next_if(|first| first == HELD).is_some();
     let piped = args.next_if(|first| first == PIPED).is_some();
     let lined = args.next_if(|first| first == LINE).is_some();
     let Some(program) = args.next() else {
-        eprintln!("guard: no command is given");
+        eprintln!("guard: missing command");
         return 127;
     };
-    let counted = match limits::of_environment().and_then(|limits| limits.as_ref().map(limits::apply).transpose()) {
+    let counted = match limits::from_environment().and_then(|limits| limits.as_ref().map(limits::apply).transpose()) {
         Ok(counted) => counted,
         Err(why) => {
-            eprintln!("{WHY}the limits of the command cannot be set: {why}");
+            eprintln!("{WHY}cannot set the limits of the command: {why}");
             return NOT_RUN;
         }
     };
-    // The caller of the runtime may have left files, pipes and sockets open, and no rule applies to an open descriptor.
+    // The embedding program may have left files, pipes and sockets open, and rules do not apply to open descriptors.
     close_fds::set_fds_cloexec(3, &[]);
-    // Before the command exists, so that no descendant escapes.
+    // Must precede the command's start, so that no descendant escapes.
     reap::adopt();
     let reads = piped || lined;
-    let started = if held { hold(program, args, reads) } else { free(program, args, reads) };
-    let opens: &'static [u8] = if held { b"\n" } else { b"" };
-    let (id, input, held) = match started {
+    let started = if sandboxed { start_sandboxed(program, args, reads) } else { start_plain(program, args, reads) };
+    // Opens the gate of a sandboxed command; see `sandbox::behind_gate`.
+    let prefix: &'static [u8] = if sandboxed { b"\n" } else { b"" };
+    let (id, input, sandbox) = match started {
         Ok(started) => started,
         Err((code, why)) => {
             eprintln!("{why}");
@@ -102,41 +103,41 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         }
     };
     let Some(leader) = reap::pid(id) else { return 127 };
-    // Whichever thread finishes first also removes the sandbox's leftovers.
-    let held = std::sync::Arc::new(std::sync::Mutex::new((held, counted)));
-    let left = std::sync::Arc::clone(&held);
+    // The thread that finishes first also removes the sandbox's leftovers.
+    let leftovers = std::sync::Arc::new(std::sync::Mutex::new((sandbox, counted)));
+    let of_watcher = std::sync::Arc::clone(&leftovers);
     std::thread::spawn(move || {
         match input {
-            Some(input) if piped => piped::pass(input, opens, leader),
+            Some(input) if piped => piped::pass(input, prefix, leader),
             input => {
-                input.into_iter().for_each(|input| piped::feed(input, opens, lined));
+                input.into_iter().for_each(|input| piped::feed(input, prefix, lined));
                 let mut byte = [0];
-                // Nothing more is written: the read ends at the end of the pipe or with an error, which counts the same.
+                // The runtime writes nothing more. An error counts as the end of the pipe.
                 while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
             }
         }
-        kill(&left);
+        kill_sandboxed(&of_watcher);
         reap::end(Some(leader));
-        forget(&left);
+        remove_leftovers(&of_watcher);
         std::process::exit(137);
     });
     let code = reap::wait(leader);
-    kill(&held);
+    kill_sandboxed(&leftovers);
     reap::end(None);
-    forget(&held);
+    remove_leftovers(&leftovers);
     code
 }
 
-/// Things to remove after a command: its sandbox, and its process counter.
+/// Resources to remove after a command: its sandbox and its process counter.
 #[cfg(unix)]
 type Leftovers = (Option<SandboxedCommand>, Option<limits::Counted>);
 
-/// A command's process with its input, if it has one, and its optional sandbox; or the guard's exit code and reason.
+/// A command's process id, optional input and optional sandbox; or the guard's exit code and reason.
 #[cfg(unix)]
 type Started = Result<(u32, Option<std::process::ChildStdin>, Option<SandboxedCommand>), (i32, String)>;
 
 #[cfg(unix)]
-fn free(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Started {
+fn start_plain(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Started {
     let mut command = Command::new(program);
     command.args(args).stdin(if reads { Stdio::piped() } else { Stdio::null() });
     match in_group(&mut command).spawn() {
@@ -150,37 +151,37 @@ fn in_group(command: &mut Command) -> &mut Command {
     std::os::unix::process::CommandExt::process_group(command.env_remove(LIMITS), 0)
 }
 
-/// Starts a command under the authority on standard input; it waits for a line of its input.
+/// Starts a command under the authority read from standard input. The command waits for a line of its input.
 #[cfg(unix)]
-fn hold(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Started {
+fn start_sandboxed(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Started {
     let mut command = sandbox::behind_gate(program, args, reads);
     in_group(&mut command);
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line).map_err(|error| error.to_string());
     let authority = read.and_then(|_| serde_json::from_str(&line).map_err(|error| error.to_string()));
-    let held = authority
-        .map_err(|error| format!("its authority cannot be read: {error}"))
+    let started = authority
+        .map_err(|error| format!("cannot read the authority: {error}"))
         .and_then(|authority| sandbox::start(command, authority));
-    match held {
-        Ok(mut held) => Ok((held.child.id(), held.child.stdin.take(), Some(held))),
+    match started {
+        Ok(mut sandboxed) => Ok((sandboxed.child.id(), sandboxed.child.stdin.take(), Some(sandboxed))),
         Err(why) => Err((NOT_RUN, format!("{WHY}{why}"))),
     }
 }
 
-/// Kills what is in the sandbox, if there is one: a process that forks without end may outrun the kills of [`reap::end`].
+/// Kills the processes in the sandbox, if there is one. A process that forks in a loop can outrun the kills of [`reap::end`].
 #[cfg(unix)]
-fn kill(left: &std::sync::Mutex<Leftovers>) {
-    let left = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    left.0.iter().for_each(SandboxedCommand::kill);
+fn kill_sandboxed(leftovers: &std::sync::Mutex<Leftovers>) {
+    let leftovers = leftovers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    leftovers.0.iter().for_each(SandboxedCommand::kill);
 }
 
 #[cfg(unix)]
-fn forget(left: &std::sync::Mutex<Leftovers>) {
-    let mut left = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    drop((left.0.take(), left.1.take()));
+fn remove_leftovers(leftovers: &std::sync::Mutex<Leftovers>) {
+    let mut leftovers = leftovers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    drop((leftovers.0.take(), leftovers.1.take()));
 }
 
-/// Returns an error: guards need process groups.
+/// Returns an error, because guards need process groups.
 #[cfg(not(unix))]
 pub fn main(_: impl IntoIterator<Item = OsString>) -> i32 {
     eprintln!("guard: not supported on this system");

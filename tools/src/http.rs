@@ -1,4 +1,4 @@
-//! TLS of HTTP clients.
+//! TLS settings of HTTP clients.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 
-/// TLS by `ring` for one client alone. The system's roots are read only if needed, so that a local server works without any.
+/// Returns a TLS configuration with the `ring` provider for one client. The system's root certificates are read only if `needed`, so that
+/// local servers work on systems without any.
 ///
 /// # Errors
-/// When the system's roots cannot be used.
+/// If the system's root certificates cannot be used.
 pub fn tls(needed: bool) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;

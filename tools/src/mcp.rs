@@ -1,8 +1,8 @@
-//! A client of MCP servers: their tools as tools of sessions.
+//! A client of MCP servers. It offers their tools to sessions.
 //!
-//! Servers are named in `.mcp.json` and by a person ([`ServerList`]). The [`Servers`] of an environment start at their first use, as
-//! processes in a guard or over HTTP, and are shared by all sessions there. A server that ended is a tool error; the next call starts
-//! it again, within a budget. What a server says of its tools is data: bounded, printable, and compared with what it said before.
+//! Servers are configured in `.mcp.json` and by the user ([`ServerList`]). The [`Servers`] of an environment start at their first use, as
+//! guarded processes or over HTTP, and are shared by all its sessions. If a server has ended, the call fails and the next one restarts
+//! it, within a budget. A server's tool descriptions are untrusted data: bounded, printable, and compared with earlier descriptions.
 
 mod answering;
 mod client;

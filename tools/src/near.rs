@@ -1,16 +1,16 @@
 //! Suggestions for misspelled tool names.
 
-const SUGGESTED: usize = 3;
-/// Names in one message.
-const LISTED: usize = 64;
+const MAX_SUGGESTED: usize = 3;
+/// Maximum number of names listed in one message.
+const MAX_LISTED: usize = 64;
 
 /// Returns the error for a tool that the model cannot call.
 pub(crate) fn message(requested: &str, known: bool, offered: &[&str]) -> String {
-    let asked_shown = crate::bounded::shown(requested, 100);
+    let requested_shown = crate::bounded::shown(requested, 100);
     let mut message = if known {
-        format!("the tool `{asked_shown}` is not available in this session.")
+        format!("the tool `{requested_shown}` is not available in this session.")
     } else {
-        format!("no tool is named `{asked_shown}`.")
+        format!("no tool is named `{requested_shown}`.")
     };
     let near = near(requested, offered);
     if !near.is_empty() {
@@ -31,11 +31,11 @@ pub(crate) fn near<'a>(requested: &str, offered: &[&'a str]) -> Vec<&'a str> {
     let mut ranked: Vec<(usize, &str)> =
         offered.iter().filter_map(|name| Some((rank(&requested, name)?, *name))).collect();
     ranked.sort_unstable();
-    ranked.into_iter().take(SUGGESTED).map(|(_, name)| name).collect()
+    ranked.into_iter().take(MAX_SUGGESTED).map(|(_, name)| name).collect()
 }
 
 pub(crate) fn listed(names: &[&str]) -> String {
-    let shown: Vec<&str> = names.iter().take(LISTED).copied().collect();
+    let shown: Vec<&str> = names.iter().take(MAX_LISTED).copied().collect();
     let more = names.len().saturating_sub(shown.len());
     let list = shown.join(", ");
     if more == 0 { list } else { format!("{list} and {more} more") }
@@ -49,12 +49,12 @@ fn folded(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Returns the distance of a name; `None` if unrelated.
+/// Returns the distance of a name, or `None` if it is unrelated.
 fn rank(requested: &str, name: &str) -> Option<usize> {
     let name = folded(name);
     let distance = strsim::levenshtein(requested, &name);
     let longer = requested.len().max(name.len());
-    // A substring is a likely mistake (`read_file` for `read`), at any distance.
+    // A substring is a likely mistake at any distance, such as `read_file` for `read`.
     let part = name.len() >= 3 && requested.len() >= 3 && (requested.contains(&name) || name.contains(requested));
     match (part, distance <= longer.div_ceil(3).min(3)) {
         (true, _) => Some(distance.min(2)),
@@ -70,7 +70,7 @@ mod tests {
     const TOOLS: [&str; 6] = ["list", "read", "search", "write", "edit", "shell"];
 
     #[test]
-    fn slips_find_their_tool_and_strangers_find_none() {
+    fn misspelled_names_find_their_tool() {
         let first = |requested| near(requested, &TOOLS).first().copied();
         assert_eq!(
             ["Read", "read_file", "serach", "ls", "writeFile", "weather_forecast", ""].map(first),

@@ -1,4 +1,4 @@
-//! Options of tools that a person sets, and their defaults.
+//! Options of tools that users can set, and their defaults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
 
-/// An option of a tool, as a settings page or a command shows it.
+/// An option of a tool, with the texts for a settings page or a command.
 ///
 /// ```
 /// use subtend_tools::option::ToolOption;
 ///
 /// let options = [
-///     ToolOption::boolean("images", "Images", true).subtitle("Whether pages come with their images"),
+///     ToolOption::boolean("images", "Images", true).subtitle("Include the images of pages"),
 ///     ToolOption::long_text("notes", "Notes", "What a reader should look for"),
 ///     ToolOption::model("model", "Model").subtitle("The model that shortens pages"),
 /// ];
@@ -21,10 +21,10 @@ use subtend_session::ids::Text;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ToolOption {
-    /// Its id among the tool's options.
+    /// Identifier, unique among the tool's options.
     pub id: Text,
     pub label: Text,
-    /// A longer label; may be empty.
+    /// A longer label, which may be empty.
     pub subtitle: Text,
     #[serde(flatten)]
     pub kind: OptionKind,
@@ -41,7 +41,7 @@ pub enum OptionKind {
     LongText {
         placeholder: Text,
     },
-    /// A model. Filled in from the session's model when the tool is first enabled, and required from then on.
+    /// A model. It defaults to the session's model when the tool is first enabled, and is then required.
     Model,
 }
 
@@ -61,7 +61,7 @@ impl ToolOption {
         Self::new(id.into(), label.into(), OptionKind::Boolean { default })
     }
 
-    /// Returns a multi-line text option; an empty field shows `placeholder`.
+    /// Creates an option with a multi-line text. An empty field shows `placeholder`.
     pub fn long_text(id: impl Into<Text>, label: impl Into<Text>, placeholder: impl Into<Text>) -> Self {
         Self::new(id.into(), label.into(), OptionKind::LongText { placeholder: placeholder.into() })
     }
@@ -80,23 +80,23 @@ impl ToolOption {
         Self { id, label, subtitle: "".into(), kind }
     }
 
-    /// Checks that it may hold `value`.
+    /// Checks that the option accepts `value`.
     ///
     /// # Errors
     /// [`BadOption`], which names the valid values.
     pub fn takes(&self, value: &Value) -> Result<(), BadOption> {
-        if self.kind.fits(value) {
+        if self.kind.accepts(value) {
             return Ok(());
         }
         let shown = value.to_string();
         let shown = crate::bounded::shown(&shown, 100);
-        Err(BadOption { id: Arc::clone(&self.id), why: format!("must be {}, not {shown}", self.kind.wants()) })
+        Err(BadOption { id: Arc::clone(&self.id), why: format!("must be {}, not {shown}", self.kind.expected()) })
     }
 }
 
 impl OptionKind {
     /// Returns the default, given the session's model.
-    fn filling(&self, model: Option<&str>) -> Option<Value> {
+    fn default_value(&self, model: Option<&str>) -> Option<Value> {
         match self {
             Self::Boolean { default } => Some((*default).into()),
             Self::LongText { .. } => Some("".into()),
@@ -104,7 +104,7 @@ impl OptionKind {
         }
     }
 
-    fn wants(&self) -> &'static str {
+    fn expected(&self) -> &'static str {
         match self {
             Self::Boolean { .. } => "true or false",
             Self::LongText { .. } => "a text",
@@ -112,7 +112,7 @@ impl OptionKind {
         }
     }
 
-    fn fits(&self, value: &Value) -> bool {
+    fn accepts(&self, value: &Value) -> bool {
         match self {
             Self::Boolean { .. } => value.is_boolean(),
             Self::LongText { .. } => value.is_string(),
@@ -121,7 +121,7 @@ impl OptionKind {
     }
 }
 
-/// Fills in what `given` lacks when a tool is enabled; existing values stay. `model` is the session's.
+/// Adds the defaults of missing options to `given` when a tool is enabled. `model` is the session's model.
 ///
 /// ```
 /// use serde_json::json;
@@ -137,7 +137,7 @@ impl OptionKind {
 pub fn fill(options: &[ToolOption], given: &mut Map<String, Value>, model: Option<&str>) {
     for option in options {
         if !given.contains_key(&*option.id)
-            && let Some(value) = option.kind.filling(model)
+            && let Some(value) = option.kind.default_value(model)
         {
             given.insert(option.id.to_string(), value);
         }
@@ -147,42 +147,42 @@ pub fn fill(options: &[ToolOption], given: &mut Map<String, Value>, model: Optio
 /// Checks the options of an enabled tool, including models, which are now required.
 ///
 /// # Errors
-/// [`BadOption`] for the first invalid one.
+/// [`BadOption`] for the first invalid option.
 pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
     for option in options {
         match given.get(&*option.id) {
             Some(value) => option.takes(value)?,
             None => {
-                let why = format!("is missing: give {}", option.kind.wants());
+                let why = format!("is missing: give {}", option.kind.expected());
                 return Err(BadOption { id: Arc::clone(&option.id), why });
             }
         }
     }
-    known(options, given)
+    check_known(options, given)
 }
 
-/// Checks a person's values: known options with valid values. Missing ones are filled in when the tool is enabled.
+/// Checks values set by a user: all options must be known and all values valid. Missing ones get defaults when the tool is enabled.
 ///
 /// # Errors
-/// [`BadOption`] for the first invalid one.
+/// [`BadOption`] for the first invalid option.
 pub fn given(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
     options.iter().filter_map(|option| Some(option.takes(given.get(&*option.id)?))).collect::<Result<(), _>>()?;
-    known(options, given)
+    check_known(options, given)
 }
 
-fn known(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
+fn check_known(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
     let unknown = given.keys().find(|id| !options.iter().any(|option| *option.id == ***id));
     let Some(id) = unknown else { return Ok(()) };
     let ids: Vec<&str> = options.iter().map(|option| &*option.id).collect();
-    let there = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+    let available = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
     let id = Text::from(&*crate::bounded::shown(id, 60));
-    Err(BadOption { id, why: format!("is not an option of the tool; available: {there}") })
+    Err(BadOption { id, why: format!("is not an option of the tool; available: {available}") })
 }
 
-/// Checks the declared options of a tool: unique ids, and labels.
+/// Checks that the declared options of a tool have valid, unique ids and labels.
 ///
 /// # Errors
-/// [`BadOption`] for the first invalid one.
+/// [`BadOption`] for the first invalid option.
 pub fn declared(options: &[ToolOption]) -> Result<(), BadOption> {
     for (at, option) in options.iter().enumerate() {
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -192,7 +192,7 @@ pub fn declared(options: &[ToolOption]) -> Result<(), BadOption> {
         } else if options.iter().take(at).any(|before| before.id == *id) {
             "is declared twice: option ids must be unique"
         } else if option.label.trim().is_empty() {
-            "has no label, so a person cannot know what it is"
+            "has no label, so users cannot know its meaning"
         } else {
             continue;
         };
@@ -209,7 +209,7 @@ mod tests {
     use crate::dialect::minion;
 
     fn web() -> ToolOption {
-        ToolOption::boolean("web", "Web", true).subtitle("Whether pages may be fetched")
+        ToolOption::boolean("web", "Web", true).subtitle("Allow fetching of pages")
     }
 
     fn map(value: Value) -> Map<String, Value> {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_missing_options_are_filled_and_set_ones_kept() {
+    fn m3_fill_adds_defaults_and_keeps_set_values() {
         let options = [&minion::options()[..], &[web()]].concat();
         let filled = |given: Value, model| {
             let mut given = map(given);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_a_model_is_required_once_the_tool_is_enabled() {
+    fn m3_model_is_required_when_the_tool_is_enabled() {
         let error_of = |given: Value| {
             let mut given = map(given);
             given.insert("rollbackOnError".to_owned(), json!(false));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_option_kinds_are_distinct_and_described() {
+    fn m3_declared_options_need_unique_ids_and_labels() {
         let error_of = |options: &[ToolOption]| declared(options).map_err(|bad| bad.to_string());
         assert_eq!(error_of(&minion::options()), Ok(()));
         assert!(error_of(&[web(), web()]).unwrap_err().contains("is declared twice"));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_options_say_what_a_settings_page_shows() {
+    fn m3_options_serialize_for_a_settings_page() {
         let shown = json!({
             "id": "systemPrompt",
             "label": "System prompt",

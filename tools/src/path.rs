@@ -1,4 +1,4 @@
-//! Workspace paths and their normal form.
+//! Normalizes workspace paths.
 
 use subtend_session::ids::Text;
 
@@ -9,16 +9,14 @@ const MAX_PATH: usize = 4096;
 /// Returns the normal form of a workspace path: parts joined with `/`, `.` for the workspace itself.
 ///
 /// # Errors
-/// If the path is absolute, contains `..` or NUL, or is too long: no such path is ever opened.
+/// If the path is absolute, contains `..` or NUL, or is too long. Such paths are never opened.
 pub fn resource(path: &str) -> Result<Text, ToolError> {
     if path.len() > MAX_PATH {
         let length = path.len();
-        return Err(ToolError::bad_args(format!(
-            "the path has {length} bytes; {MAX_PATH} is the most a path may have"
-        )));
+        return Err(ToolError::bad_args(format!("the path has {length} bytes; the limit is {MAX_PATH}")));
     }
     if path.contains('\0') {
-        return Err(ToolError::bad_args(format!("the path {path:?} holds a NUL, which no file name can")));
+        return Err(ToolError::bad_args(format!("the path {path:?} contains NUL, which is invalid in file names")));
     }
     if path.starts_with('/') {
         return Err(ToolError::refused(format!(
@@ -27,7 +25,7 @@ pub fn resource(path: &str) -> Result<Text, ToolError> {
     }
     if path.split('/').any(|part| part == "..") {
         return Err(ToolError::refused(format!(
-            "`{path}` holds `..`; paths start at the workspace and cannot leave it: write the path from there"
+            "`{path}` contains `..`; paths are relative to the workspace and cannot leave it: write the path from there"
         )));
     }
     let mut parts = path.split('/').filter(|part| !matches!(*part, "" | ".")).peekable();
@@ -46,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_one_normal_form() {
+    fn equivalent_paths_have_one_normal_form() {
         let normal = |path| resource(path).unwrap().to_string();
         assert_eq!(
             ["", ".", "./", "a", "./a//b/", "a/./b", "...", "a b", "ä/\u{1f980}", "~"].map(normal),
@@ -55,13 +53,13 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_out_or_name_nothing_are_refused_in_words() {
+    fn invalid_path_error_names_the_cause() {
         let refused = |path| resource(path).unwrap_err();
         for path in ["..", "../a", "a/..", "a/../b", "a/../../etc/passwd"] {
-            assert!(refused(path).message.contains("holds `..`"), "{path}");
+            assert!(refused(path).message.contains("contains `..`"), "{path}");
         }
         assert!(refused("/etc/passwd").message.contains("is absolute"));
-        assert_eq!(refused("a\0b").message, "the path \"a\\0b\" holds a NUL, which no file name can");
-        assert_eq!(refused(&"a/".repeat(3000)).message, "the path has 6000 bytes; 4096 is the most a path may have");
+        assert_eq!(refused("a\0b").message, "the path \"a\\0b\" contains NUL, which is invalid in file names");
+        assert_eq!(refused(&"a/".repeat(3000)).message, "the path has 6000 bytes; the limit is 4096");
     }
 }

@@ -1,4 +1,4 @@
-//! `plan_exit`: a planner proposes to execute its plan. An approver decides; the call itself changes nothing.
+//! `plan_exit`: a planner proposes its plan, and an approver decides. The call itself has no other effect.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use serde_json::json;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
-use crate::dialect::{self, says_something};
+use crate::dialect::{self, check_prompt};
 use crate::result::ToolError;
 
-/// The tool's name. Not reserved: a host's own tool of that name replaces it.
+/// Name of the tool. It is not reserved: a host's own tool with this name replaces it.
 pub const NAME: &str = "plan_exit";
 
-/// The agent that executes plans.
+/// The agent that executes approved plans.
 pub const CARRIES_OUT: &str = "build";
 
 const ABOUT: &str = "\
@@ -39,16 +39,18 @@ pub fn spec() -> ToolSpec {
     ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: Arc::new(schema) }
 }
 
-/// Parses a call's plan.
+/// Parses the plan of a call.
 ///
 /// # Errors
 /// If the arguments do not fit, or the plan is empty or too long.
 pub fn parse(args: &str) -> Result<Text, ToolError> {
     let arguments: PlanExitArguments = dialect::arguments(NAME, args, "plan")?;
     if arguments.plan.trim().is_empty() {
-        return Err(ToolError::bad_args("the plan is empty: a person decides by what it says, so put all of it there"));
+        return Err(ToolError::bad_args(
+            "the plan is empty: the user approves or rejects it by its text, so include all of it",
+        ));
     }
-    says_something("plan", "person", &arguments.plan)?;
+    check_prompt("plan", "person", &arguments.plan)?;
     Ok(arguments.plan.into())
 }
 

@@ -1,4 +1,4 @@
-//! The host's policy: the ceiling of every root session.
+//! The host's policy, which limits every root session.
 
 use subtend_session::authority::{self, Rule, RuleSet, Verdict};
 use subtend_session::ids::Text;
@@ -13,8 +13,8 @@ mod bounds;
 pub struct HostPolicy;
 
 impl HostPolicy {
-    /// Returns the default policy: reading the workspace, starting agents and calling the host's tools (`tool:NAME`) is allowed, all else
-    /// requires approval.
+    /// Returns the default policy: reading the workspace, starting agents and calling the host's tools (`tool:NAME`) is allowed. Everything
+    /// else requires approval.
     pub fn default_for_workspace() -> RuleSet {
         let allowed = |action: &str| Rule { action: action.into(), resource: "*".into(), verdict: Verdict::Allow };
         RuleSet { default: Verdict::Ask, rules: vec![allowed("fs.read"), allowed("task:*"), allowed("tool:*")] }
@@ -31,7 +31,7 @@ impl HostPolicy {
     /// ```
     ///
     /// # Errors
-    /// The first invalid rule.
+    /// [`BadRule`] for the first invalid rule.
     pub fn allowing<'a>(rules: impl IntoIterator<Item = &'a str>) -> Result<RuleSet, BadRule> {
         let mut set = Self::default_for_workspace();
         for rule in rules {
@@ -40,11 +40,11 @@ impl HostPolicy {
         Ok(set)
     }
 
-    /// Parses `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`, as a rule that allows; without a pattern every resource.
+    /// Parses `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`, as a rule that allows. Without a pattern it matches every resource.
     ///
     /// # Errors
-    /// If no tool needs the action, or no resource can match the pattern: see [`Rule::written`]. A host whose tools need actions of their
-    /// own makes [`Rule`]s itself.
+    /// If no tool needs the action, or no resource can match the pattern: see [`Rule::written`]. A host whose tools need their own actions
+    /// creates [`Rule`]s itself.
     pub fn allow(rule: &str) -> Result<Rule, BadRule> {
         let (action, pattern) = match rule.split_once('=') {
             Some((action, pattern)) => (action, Some(pattern)),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_reads_and_delegates_and_asks_for_all_else() {
+    fn default_policy_allows_reading_tools_and_agents() {
         let host = Authority::of(HostPolicy::default_for_workspace());
         let seen =
             [("fs.read", "a/b"), ("task:explore", "*"), ("tool:weather", "*"), ("fs.write", "a"), ("shell.run", "ls")]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allow_rule_is_an_action_and_maybe_a_pattern() {
+    fn allow_rule_is_an_action_with_an_optional_pattern() {
         let rule = |action: &str, resource: &str| {
             Ok(Rule { action: action.into(), resource: resource.into(), verdict: Verdict::Allow })
         };
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a1_rules_of_the_command_line_translate_tool_names() {
+    fn a1_command_line_rules_translate_tool_names() {
         let rule = HostPolicy::allow("edit=src/**");
         let expected = Rule { action: "fs.write".into(), resource: "src/**".into(), verdict: Verdict::Allow };
         assert_eq!(rule, Ok(expected));

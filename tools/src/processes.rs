@@ -1,7 +1,7 @@
-//! Background processes of a runtime: what they wrote, how they ended, and what is typed into them.
+//! Background processes of a runtime: their output, their end, and their input.
 //!
-//! A process belongs to a session of its own and lives as long as calls of that session attend it. The session that started it reads
-//! its output and types into it by the handle of that child.
+//! Each process has its own session, and lives as long as calls of that session attend it. The session that started the process is the
+//! owner: it reads the output and writes to the input through the child session.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -20,22 +20,22 @@ use tokio_util::task::TaskTracker;
 use crate::bounded::len;
 use crate::secrets::{RedactedStream, Secrets};
 
-/// Ended processes whose output can still be read.
-const ENDED: usize = 32;
+/// Maximum number of ended processes whose output can still be read.
+const MAX_ENDED: usize = 32;
 
-/// Time after which a process that no call attends is stopped.
-const UNATTENDED: Duration = Duration::from_secs(30);
+/// Time after which an unattended process is stopped.
+const UNATTENDED_LIMIT: Duration = Duration::from_secs(30);
 
-/// Time for a process to read what is typed.
-const TYPING: Duration = Duration::from_secs(5);
+/// Time limit for a process to read typed text.
+const TYPING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Texts that wait to be typed.
-pub(crate) const TYPED: usize = 8;
+/// Maximum number of queued texts for the input of a process.
+pub(crate) const MAX_QUEUED_TEXTS: usize = 8;
 
-/// Text for the input of a process, and where its writing is reported.
+/// Text for the input of a process, and the channel that reports the result of writing it.
 pub(crate) type TypedText = (String, oneshot::Sender<io::Result<()>>);
 
-/// The background processes of a runtime, as one call sees them. Cheap to clone.
+/// The background processes of a runtime, viewed by one call. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Processes {
     shared: Arc<SharedProcesses>,
@@ -51,13 +51,13 @@ struct SharedProcesses {
 }
 
 impl Processes {
-    /// Returns them for a call about the process of `child`, which is one of the caller's own.
+    /// Returns a view for a call that uses the process of `child`, a child of the caller.
     #[must_use]
     pub fn about(&self, child: Option<SessionId>) -> Self {
         Self { child, ..self.clone() }
     }
 
-    /// Stops all processes. Processes that are started later stop at once.
+    /// Stops all processes, including those that are started later.
     pub fn stop(&self) {
         self.shared.stop.cancel();
     }
@@ -77,7 +77,7 @@ impl Processes {
         Self { secrets: secrets.clone(), ..self.clone() }
     }
 
-    /// Returns the child that the call names, if it names one.
+    /// Returns the child session named by the call, if any.
     pub(crate) fn child(&self) -> Option<SessionId> {
         self.child
     }
@@ -86,7 +86,7 @@ impl Processes {
         self.all().get(&session).cloned()
     }
 
-    /// Adds the process of `session`, which keeps `most` bytes of output; `None` if one is running.
+    /// Adds the process of `session`, which keeps the last `most` bytes of output. Returns `None` if the session already runs one.
     pub(crate) fn add(
         &self,
         session: SessionId,
@@ -101,7 +101,7 @@ impl Processes {
         let ended: Vec<SessionId> =
             all.iter().filter(|(_, process)| process.end().is_some()).map(|(session, _)| *session).collect();
         // Ids are ordered by time.
-        for old in ended.iter().take(ended.len().saturating_sub(ENDED)) {
+        for old in ended.iter().take(ended.len().saturating_sub(MAX_ENDED)) {
             all.remove(old);
         }
         let process = Arc::new(BackgroundProcess {
@@ -116,7 +116,7 @@ impl Processes {
         Some(process)
     }
 
-    /// Runs a process until it has ended, or nothing attends it.
+    /// Runs a process until it ends. Stops it when it is no longer attended.
     pub(crate) fn spawn(
         &self,
         process: Arc<BackgroundProcess>,
@@ -127,12 +127,12 @@ impl Processes {
             let end = tokio::select! {
                 biased;
                 end = &mut running => end,
-                () = process.unattended() => {
+                () = process.wait_until_unattended() => {
                     process.stop.cancel();
                     running.await
                 }
             };
-            process.ended(end);
+            process.record_end(end);
         });
     }
 
@@ -147,12 +147,12 @@ impl fmt::Debug for Processes {
     }
 }
 
-/// A process that was started in the background.
+/// A background process.
 pub(crate) struct BackgroundProcess {
     state: Mutex<ProcessState>,
-    /// Its permissions as long as it lives.
+    /// Permissions with which it was started.
     authority: Arc<Authority>,
-    /// Notified of output and of the end.
+    /// Notified on output and on the end.
     changed: Notify,
     stop: CancellationToken,
     typed: mpsc::Sender<TypedText>,
@@ -160,15 +160,15 @@ pub(crate) struct BackgroundProcess {
 }
 
 struct ProcessState {
-    /// The last output, redacted.
+    /// The latest output, redacted.
     kept: VecDeque<u8>,
     most: usize,
     total: u64,
     streams: [RedactedStream; 2],
-    /// Where its owner's last read ended, and the last of its own session.
+    /// Positions at which the last read of the owner and of its own session ended.
     read: [u64; 2],
     attending: usize,
-    /// When a call attended it last.
+    /// Time at which the last attending call ended.
     attended: Instant,
     end: Option<String>,
 }
@@ -185,11 +185,11 @@ impl ProcessState {
         let before = self.kept.len();
         redacting.push(bytes, is_end, &mut self.kept);
         self.total = self.total.saturating_add(len(self.kept.len().saturating_sub(before)));
-        let over = self.kept.len().saturating_sub(self.most);
-        drop(self.kept.drain(..over));
+        let excess = self.kept.len().saturating_sub(self.most);
+        drop(self.kept.drain(..excess));
     }
 
-    /// Returns the position of the first byte that is kept.
+    /// Returns the position of the first kept byte.
     fn first(&self) -> u64 {
         self.total.saturating_sub(len(self.kept.len()))
     }
@@ -198,18 +198,18 @@ impl ProcessState {
         let (first, total) = (self.first(), self.total);
         let start = self.boundary(from.clamp(first, total));
         let end = start.saturating_add(most).min(total);
-        // A character is whole, unless nothing else is left.
-        let whole = (0..4).map(|back| end.saturating_sub(back)).find(|end| self.is_boundary(*end));
-        let end = whole.filter(|end| *end > start).unwrap_or(end);
+        // Ends at a character boundary if possible.
+        let boundary = (0..4).map(|back| end.saturating_sub(back)).find(|end| self.is_boundary(*end));
+        let end = boundary.filter(|end| *end > start).unwrap_or(end);
         let index = |at: u64| usize::try_from(at.saturating_sub(first)).unwrap_or(usize::MAX);
         let bytes: Vec<u8> = self.kept.range(index(start)..index(end)).copied().collect();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         OutputWindow { text, skipped: start.saturating_sub(from), start, end, total }
     }
 
-    /// Returns the next position at which a character begins.
+    /// Returns the next character boundary.
     fn boundary(&self, at: u64) -> u64 {
-        (0..4).map(|on| at.saturating_add(on)).find(|at| self.is_boundary(*at)).unwrap_or(at)
+        (0..4).map(|offset| at.saturating_add(offset)).find(|at| self.is_boundary(*at)).unwrap_or(at)
     }
 
     fn is_boundary(&self, at: u64) -> bool {
@@ -222,28 +222,28 @@ impl ProcessState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputWindow {
     pub(crate) text: String,
-    /// Bytes before it that are not kept any more.
+    /// Number of requested bytes before `start` that were dropped.
     pub(crate) skipped: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) total: u64,
 }
 
-/// The reader of output.
+/// The session that reads output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputReader {
     Owner,
     Own,
 }
 
-/// Why a text was not typed.
+/// The reason that a text was not typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotTyped {
-    /// It has ended, or reads no more.
+    /// The process has ended, or has closed its input.
     Ended,
-    /// It does not read what was typed before.
+    /// The process has not read earlier texts.
     Full,
-    /// It did not read it in time, and may still.
+    /// The process did not read the text in time. It may still read it.
     Slow,
 }
 
@@ -253,7 +253,7 @@ impl BackgroundProcess {
         self.changed.notify_waiters();
     }
 
-    fn ended(&self, end: String) {
+    fn record_end(&self, end: String) {
         let mut state = self.state();
         state.push(0, &[], true);
         state.push(1, &[], true);
@@ -262,7 +262,7 @@ impl BackgroundProcess {
         self.changed.notify_waiters();
     }
 
-    /// Returns how it ended; `None` while it runs.
+    /// Returns the description of its end, or `None` while it runs.
     pub(crate) fn end(&self) -> Option<String> {
         self.state().end.clone()
     }
@@ -271,7 +271,7 @@ impl BackgroundProcess {
         &self.stop
     }
 
-    /// Returns whether it may do no more than `present` allows.
+    /// Returns whether its permissions do not exceed `present`.
     pub(crate) fn is_within(&self, present: &Authority) -> bool {
         self.authority.within(present)
     }
@@ -280,7 +280,7 @@ impl BackgroundProcess {
         self.started.elapsed()
     }
 
-    /// Returns at most `most` bytes of output from `from`, by default from where `reader` ended last.
+    /// Returns at most `most` bytes of output from `from`, which defaults to the end of the last read by `reader`.
     pub(crate) fn read(&self, reader: OutputReader, from: Option<u64>, most: u64) -> OutputWindow {
         let mut state = self.state();
         let from = from.unwrap_or(*position(&mut state, reader));
@@ -289,21 +289,21 @@ impl BackgroundProcess {
         window
     }
 
-    /// Returns the last bytes of all output.
+    /// Returns the last `most` bytes of the output.
     pub(crate) fn tail(&self, most: u64) -> OutputWindow {
         let state = self.state();
         let window = state.window(state.total.saturating_sub(most), most);
         OutputWindow { skipped: window.start, ..window }
     }
 
-    /// Returns the bytes that `reader` has not read, and all bytes.
+    /// Returns the number of bytes that `reader` has not read, and the total.
     pub(crate) fn unread(&self, reader: OutputReader) -> (u64, u64) {
         let mut state = self.state();
         let read = *position(&mut state, reader);
         (state.total.saturating_sub(read), state.total)
     }
 
-    /// Waits for output that `reader` has not read, or for the end alone; at most for `limit`.
+    /// Waits up to `limit` for the end of the process or, with `reader`, for output that it has not read.
     pub(crate) async fn wait(&self, reader: Option<OutputReader>, limit: Duration) {
         let waiting = async {
             loop {
@@ -320,20 +320,20 @@ impl BackgroundProcess {
     }
 
     pub(crate) async fn type_in(&self, text: String) -> Result<(), NotTyped> {
-        let (reply, telling) = oneshot::channel();
+        let (reply, written) = oneshot::channel();
         match self.typed.try_send((text, reply)) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => return Err(NotTyped::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(NotTyped::Ended),
         }
-        match tokio::time::timeout(TYPING, telling).await {
+        match tokio::time::timeout(TYPING_TIMEOUT, written).await {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(_)) | Err(_)) => Err(NotTyped::Ended),
             Err(_) => Err(NotTyped::Slow),
         }
     }
 
-    /// Keeps the process alive until the guard is dropped. A guard that is dropped before it is released stops the process.
+    /// Keeps the process alive until the returned guard is dropped. Dropping the guard without releasing it stops the process.
     pub(crate) fn attend(self: &Arc<Self>) -> Attendance {
         let mut state = self.state();
         state.attending = state.attending.saturating_add(1);
@@ -341,17 +341,17 @@ impl BackgroundProcess {
         Attendance { process: Arc::clone(self), released: false }
     }
 
-    async fn unattended(&self) {
+    async fn wait_until_unattended(&self) {
         loop {
-            let left = {
+            let remaining = {
                 let state = self.state();
                 let idle = if state.attending > 0 { Duration::ZERO } else { state.attended.elapsed() };
-                UNATTENDED.saturating_sub(idle)
+                UNATTENDED_LIMIT.saturating_sub(idle)
             };
-            if left.is_zero() {
+            if remaining.is_zero() {
                 return;
             }
-            tokio::time::sleep(left).await;
+            tokio::time::sleep(remaining).await;
         }
     }
 
@@ -375,7 +375,7 @@ pub(crate) struct Attendance {
 }
 
 impl Attendance {
-    /// Leaves the process running for the next call that attends it.
+    /// Keeps the process running for the next attending call.
     pub(crate) fn release(mut self) {
         self.released = true;
     }
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn r9_windows_continue_and_name_what_was_dropped() {
+    fn r9_windows_continue_and_report_dropped_bytes() {
         let state = state(8, &["abcdef", "ghijkl"]);
         let window = |from, most| {
             let window = state.window(from, most);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn r9_windows_split_no_character() {
+    fn r9_windows_do_not_split_characters() {
         let state = state(100, &["aü€b"]);
         let mut at = 0;
         let mut all = String::new();
@@ -430,9 +430,9 @@ mod tests {
         assert_eq!(all, "aü€b");
     }
 
-    /// A key that is split over writes and windows does not appear in any of them.
+    /// The key is split across writes and windows.
     #[test]
-    fn r9_no_window_shows_a_part_of_a_key() {
+    fn r9_windows_do_not_show_parts_of_a_key() {
         let state = state(1_000, &["key: sk-01", "23456", "789 end"]);
         for from in 0..state.total {
             let text = state.window(from, 5).text;

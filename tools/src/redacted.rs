@@ -16,8 +16,8 @@ use crate::option::ToolOption;
 use crate::secrets::Secrets;
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolOutput};
 
-/// Wraps `tool` so that its results, errors and progress hold no secret.
-pub(crate) fn guard(secrets: &Secrets, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
+/// Wraps `tool` so that secrets are redacted in its results, errors and progress.
+pub(crate) fn wrap(secrets: &Secrets, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
     if secrets.is_empty() { tool } else { Arc::new(Redacted { tool, secrets: secrets.clone() }) }
 }
 

@@ -1,4 +1,4 @@
-//! The registry: tools by name, and the classification of a model's call.
+//! The registry of tools by name, and the classification of calls.
 
 mod live;
 mod ruling;
@@ -52,25 +52,25 @@ pub struct RegistryBuilder {
     live: Option<Arc<dyn LiveTools>>,
 }
 
-/// Why a tool cannot be registered.
+/// The reason that a tool cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    #[error("a second tool named `{name}`: each tool needs a name of its own, so rename one")]
+    #[error("duplicate tool name `{name}`: rename one of the tools")]
     Duplicate { name: Text },
     /// The name is reserved.
-    #[error("the tool name `{name}` is locked: it belongs to subtend itself, so choose another")]
+    #[error("the tool name `{name}` is reserved for subtend itself: choose another")]
     Locked { name: Text },
     /// Providers reject the name.
-    #[error("the tool name `{name}` is not 1 to 64 of the characters a-z A-Z 0-9 _ -")]
+    #[error("invalid tool name `{name}`: use 1 to 64 of the characters a-z A-Z 0-9 _ -")]
     BadName { name: Text },
     #[error(
-        "the tool `{name}` has no description, so a model cannot know when to use it: write a doc comment on its \
+        "the tool `{name}` has no description, so models cannot know when to use it: add a doc comment to its \
          arguments' struct"
     )]
     NoDescription { name: Text },
     #[error("the options of the tool `{name}` cannot be used: {why}")]
     BadOption { name: Text, why: BadOption },
-    /// The schema is invalid, or not one of an object.
+    /// The schema is invalid, or does not describe an object.
     #[error("the schema of the tool `{name}` cannot be used: {why}")]
     BadSchema { name: Text, why: String },
 }
@@ -83,10 +83,10 @@ pub enum Classified {
         /// The arguments, valid against the schema.
         args: Value,
         kind: CallKind,
-        /// The access as records and people see it: what needs approval if `ask`, else what is allowed. `None` if the call needs nothing, or is
-        /// denied and refused at its start.
+        /// The access shown in records and approvals: the one that needs approval if `ask`, otherwise an allowed one. `None` if the call does
+        /// not need any access, or is denied, in which case it is refused when it starts.
         access: Option<Access>,
-        /// Whether approval is required before it starts.
+        /// True if the call needs approval before it starts.
         ask: bool,
     },
     Invalid {
@@ -100,13 +100,13 @@ impl RegistryBuilder {
     /// Adds a tool and compiles its schema.
     ///
     /// # Errors
-    /// If the name is taken, reserved or invalid, the schema is not one of an object, or the options are invalid.
+    /// If the name is taken, reserved or invalid, the schema does not describe an object, or the options are invalid.
     pub fn tool(mut self, tool: Arc<dyn Tool>) -> Result<Self, RegistryError> {
         self.add(tool)?;
         Ok(self)
     }
 
-    /// Adds a tool as [`RegistryBuilder::tool`] does, and stays usable after an error.
+    /// Adds a tool like [`RegistryBuilder::tool`]. The builder stays usable after an error.
     pub(crate) fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let spec = tool.spec();
         let name = spec.name.clone();
@@ -131,11 +131,12 @@ impl RegistryBuilder {
         Ok(())
     }
 
-    /// Adds a source of tools that come and go. None of them replaces a tool of the registry.
+    /// Adds a source of dynamic tools. They cannot replace tools of the registry.
     pub fn live(self, live: Arc<dyn LiveTools>) -> Self {
         Self { live: Some(live), ..self }
     }
 
+    /// Adds several tools.
     ///
     /// # Errors
     /// As [`RegistryBuilder::tool`].
@@ -150,8 +151,8 @@ impl RegistryBuilder {
 
     pub fn build(self) -> Registry {
         let Self { tools, secrets, live } = self;
-        let guarded = |entry: RegisteredTool| RegisteredTool { tool: redacted::guard(&secrets, entry.tool), ..entry };
-        Registry { tools: Arc::new(tools.into_iter().map(|(name, entry)| (name, guarded(entry))).collect()), live }
+        let redacted = |entry: RegisteredTool| RegisteredTool { tool: redacted::wrap(&secrets, entry.tool), ..entry };
+        Registry { tools: Arc::new(tools.into_iter().map(|(name, entry)| (name, redacted(entry))).collect()), live }
     }
 }
 
@@ -160,9 +161,10 @@ impl Registry {
         RegistryBuilder::default()
     }
 
-    /// Returns the workspace tools: `list`, `read`, `search`, `write`, `edit`, `shell`. With a guard no process of `shell` outlives the
-    /// runtime, and a session with limits gets a sandboxed shell where the system supports it (see [`sandbox`](crate::sandbox)). Without a
-    /// guard such a session gets no shell.
+    /// Returns the workspace tools: `list`, `read`, `search`, `write`, `edit`, `shell`, `process`.
+    ///
+    /// With a guard, processes of `shell` end with the runtime, and a session with limits gets a sandboxed shell if the system supports it
+    /// (see [`sandbox`](crate::sandbox)). Without a guard, such a session gets no shell.
     pub fn workspace_tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
         Self::workspace_tools_with(guard, Commands::default())
     }
@@ -172,12 +174,12 @@ impl Registry {
         builtin::tools(guard, commands)
     }
 
-    /// Returns a tool that the registry holds itself.
+    /// Returns a static tool of the registry.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name).map(|entry| &entry.tool)
     }
 
-    /// Returns what a call of `name` may have for effects, also of a tool that comes and goes.
+    /// Returns the effects that a call of `name` may have, also for dynamic tools.
     pub fn effect(&self, name: &str) -> Option<ToolEffect> {
         let own = self.get(name).map(|tool| tool.effect());
         own.or_else(|| self.live.as_ref()?.tools().effect(name))
@@ -188,7 +190,7 @@ impl Registry {
         self.live.as_ref().map_or(0, |live| live.generation())
     }
 
-    /// Starts the sources of tools that come and go; `None` when their tools are known. The future is bounded in time.
+    /// Starts the sources of dynamic tools. Returns `None` if their tools are already known. The future is bounded in time.
     pub fn settle(&self) -> Option<BoxFuture<'static, ()>> {
         self.live.as_ref()?.settle()
     }
@@ -197,15 +199,15 @@ impl Registry {
         self.tools.keys()
     }
 
-    /// Returns why no session can be offered a tool of that name, with a suggestion; `None` if the tool exists in the registry, in a
-    /// dialect, or as the proposal of a plan.
+    /// Returns the reason that no session can be offered a tool with this name, with a suggestion, or `None` if the tool exists in the
+    /// registry or a dialect, or is `plan_exit`.
     pub fn missing(&self, name: &str) -> Option<String> {
-        let of_server = name.starts_with(OF_SERVERS);
+        let of_server = name.starts_with(SERVER_TOOL_PREFIX);
         if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME || of_server {
             return None;
         }
         if minion::WEB.contains(&name) {
-            return Some(without_web(name));
+            return Some(missing_web_tool(name));
         }
         let names: Vec<&str> = self.tools.keys().map(|name| &**name).collect();
         let near =
@@ -215,7 +217,7 @@ impl Registry {
 
     /// Returns the tools for a model, sorted by name: those that the authority may allow, restricted to `only` if given.
     ///
-    /// With an `approver`, tools are included that need approval at best. If no approver is attached when such a call comes, it is denied.
+    /// With an `approver`, tools that always need approval are included. If no approver is attached when such a call comes, it is denied.
     pub fn offered(&self, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Vec<ToolSpec> {
         let tools = self.tools.values().map(|entry| &entry.tool);
         let own =
@@ -228,7 +230,7 @@ impl Registry {
         all
     }
 
-    /// Classifies a call of `tool` with the arguments that the model wrote.
+    /// Classifies a call of `tool` with the arguments written by the model.
     ///
     /// Empty arguments count as `{}`: some providers send nothing for a tool without arguments. `approver` is as in
     /// [`Registry::offered`], `granted` as in [`Registry::check`].
@@ -273,7 +275,7 @@ impl Registry {
         Classified::Ready { tool: Arc::clone(tool), args, kind, access, ask }
     }
 
-    /// Classifies a call of a tool that comes and goes. One that is not known yet is checked when it runs.
+    /// Classifies a call of a dynamic tool. If the tool is not known yet, the call is checked when it runs.
     fn classify_live(
         &self,
         live: &dyn LiveTools,
@@ -299,7 +301,7 @@ impl Registry {
         Classified::Invalid { kind: Invalid::UnknownTool, message }
     }
 
-    /// Returns the error for a model that called `requested`, which it is not offered.
+    /// Returns the error for a model that called the tool `requested`, which is not offered to it.
     pub fn unknown<'a>(&self, requested: &str, offered: impl Iterator<Item = &'a str>) -> Text {
         let names: Vec<&str> = offered.collect();
         let known = self.tools.contains_key(requested);
@@ -308,12 +310,12 @@ impl Registry {
 
     /// Checks a call when it runs: every access must be allowed or approved.
     ///
-    /// `granted` returns whether an access was permanently allowed in this session. For an approved call it is true of every access: the
-    /// approval covers the call, of which the approver saw the most telling access. It lifts `Ask` only, never `Deny`.
+    /// `granted` returns whether an access was permanently allowed in this session. For an approved call it is true for every access: the
+    /// approver saw the most important access, and the approval covers the whole call. It lifts `Ask` only, never `Deny`.
     ///
     /// # Errors
-    /// If a path in the arguments cannot be in the workspace; a denied one, naming action and resource, if the authority denies, or the
-    /// approval is missing.
+    /// If a path in the arguments cannot be in the workspace. If the authority denies an access or an approval is missing, the error is
+    /// marked as denied and names action and resource.
     pub fn check(
         &self,
         tool: &dyn Tool,
@@ -330,44 +332,44 @@ impl Registry {
         }
     }
 
-    /// Returns all accesses of a call as records and people see them: `granted` is asked about these (see [`Registry::check`]).
+    /// Returns all accesses of a call as shown in records and approvals. `granted` receives these (see [`Registry::check`]).
     pub fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
         ruling::accesses(tool, args)
     }
 
-    /// Returns the ruling on a call; `granted` as in [`Registry::check`].
+    /// Returns the ruling on a call. `granted` is as in [`Registry::check`].
     pub fn ruling(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Ruling {
         Ruling::of(tool, args, authority, granted)
     }
 }
 
-/// Returns why a tool of the web is missing.
-fn without_web(name: &str) -> String {
+/// Returns the reason that a web tool is missing.
+fn missing_web_tool(name: &str) -> String {
     let why = match name {
-        _ if !cfg!(feature = "web") => "this build has no tools of the web (feature `web`)",
+        _ if !cfg!(feature = "web") => "this build has no web tools (feature `web`)",
         "web_search" => "no search engine is configured (`web.search` in your own subtend.yaml)",
-        _ => "the host has no tools of the web",
+        _ => "the host has no web tools",
     };
-    format!("there is no tool `{name}`: {why}")
+    format!("the tool `{name}` is missing: {why}")
 }
 
-/// The start of the names of tools of MCP servers.
-pub(crate) const OF_SERVERS: &str = "mcp__";
+/// Prefix of the names of MCP servers' tools.
+pub(crate) const SERVER_TOOL_PREFIX: &str = "mcp__";
 
-/// Returns whether a list of tools holds `name`. An entry `mcp__server` or `mcp__server__*` is all tools of that MCP server, and
-/// `mcp__server__get_*` those whose names begin so.
+/// Returns whether a list of tools contains `name`. An entry `mcp__server` or `mcp__server__*` means all tools of that MCP server, and
+/// `mcp__server__get_*` all tools whose names begin like that.
 pub fn lists(only: &[Text], name: &str) -> bool {
-    let of_server = |entry: &Text| {
-        let Some(server) = entry.strip_prefix(OF_SERVERS) else { return false };
-        if let Some((begin, begins)) =
+    let matches_server = |entry: &Text| {
+        let Some(server) = entry.strip_prefix(SERVER_TOOL_PREFIX) else { return false };
+        if let Some((prefix, server_prefix)) =
             entry.strip_suffix('*').zip(server.strip_suffix('*')).filter(|(_, of)| of.contains("__"))
         {
-            return !begins.starts_with('_') && name.starts_with(begin);
+            return !server_prefix.starts_with('_') && name.starts_with(prefix);
         }
         let is_server = !server.is_empty() && !server.contains("__") && !server.contains('*');
         is_server && name.strip_prefix(&**entry).is_some_and(|rest| rest.starts_with("__"))
     };
-    only.iter().any(|entry| **entry == *name || of_server(entry))
+    only.iter().any(|entry| **entry == *name || matches_server(entry))
 }
 
 fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, approver: bool) -> bool {

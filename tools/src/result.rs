@@ -11,30 +11,30 @@ pub struct ToolOutput {
 }
 
 impl ToolOutput {
-    /// Returns a result within the bound.
+    /// Creates a result that was not truncated.
     pub fn text(content: impl Into<Text>) -> Self {
         Self { content: content.into(), truncated_from: None }
     }
 }
 
-/// Why a call failed, for the model: what was wrong, with which value, and what to do.
+/// The reason that a call failed. The message tells the model the fault, the value and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
-    /// The kind, which says what the model can do about it.
+    /// The kind, which decides how the model can react.
     pub kind: ToolErrorKind,
-    /// Whether the authority refused it.
+    /// True if the authority refused the call.
     pub denied: bool,
-    /// Whether the call stopped at an unknown point: side effects may have happened.
+    /// True if the call stopped at an unknown point, so that side effects may have happened.
     pub unknown_effects: bool,
     /// The text for the model.
     pub message: String,
-    /// Whether a retry may succeed.
+    /// True if a retry may succeed.
     pub retryable: bool,
 }
 
 impl ToolError {
-    /// Returns an error that a retry would meet again.
+    /// Creates an error that is not retryable.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
         Self { kind, denied: false, unknown_effects: false, message: message.into(), retryable: false }
     }
@@ -43,7 +43,7 @@ impl ToolError {
         Self::new(ToolErrorKind::BadArgs, message)
     }
 
-    /// Returns an error for a missing object.
+    /// Creates an error for a missing object.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ToolErrorKind::NotFound, message)
     }
@@ -52,7 +52,7 @@ impl ToolError {
         Self::new(ToolErrorKind::Limit, message)
     }
 
-    /// Returns an error for a call that the present state does not allow.
+    /// Creates an error for a call that the current state does not allow.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(ToolErrorKind::Refused, message)
     }
@@ -65,12 +65,12 @@ impl ToolError {
         Self { denied: true, ..Self::new(ToolErrorKind::Refused, message) }
     }
 
-    /// Returns an error for a call that stopped at an unknown point. It is recorded as such, and nothing repeats it.
+    /// Creates an error for a call that stopped at an unknown point. The call is recorded as such and never repeated.
     pub fn unknown_effects(message: impl Into<String>) -> Self {
         Self { unknown_effects: true, ..Self::failed(message) }
     }
 
-    /// Returns an error for a call that was stopped.
+    /// Creates an error for a cancelled call.
     pub fn cancelled() -> Self {
         Self {
             retryable: true,

@@ -5,27 +5,27 @@
 //!
 //! # What is enforced
 //!
-//! * **Workspace files.** A directory is granted whole if the authority allows all paths in it, including future ones. A partly allowed
-//!   directory is surveyed, and its existing allowed files and directories are granted; nothing in it can be created, renamed or
-//!   removed, also where only reading is denied in part: under another name a denied file could be read by the next command. A file with several names (hard links) is granted only if none of them is denied. `Ask` counts as denied, because the
-//!   system cannot ask.
+//! * **Workspace files.** A directory is granted as a whole if the authority allows all paths in it, including future ones. A partly
+//!   allowed directory is surveyed, and its existing allowed files and directories are granted. Entries of it cannot be created, renamed
+//!   or removed, even if only reading is denied in part: a renamed file could be read by the next command. A file with several names
+//!   (hard links) is granted only if none of them is denied. `Ask` counts as denied, because the system cannot ask.
 //! * **Other files** ([`places()`]). Commands can read and execute system programs, libraries and settings (`/usr`, and world-readable
 //!   files of `/etc`), directories on `PATH` with neighbouring libraries, and toolchains (rustup, pyenv, nvm, the cargo registry and
-//!   others), unless a link of the workspace leads there. They can write a private directory, in `TMPDIR` and `HOME`. Everything else is
-//!   out of reach, above all keys and credentials in the home directory, which no entry on `PATH` opens.
-//! * **Network**, unless all of `net.fetch` is allowed: no socket of any kind can be created; Landlock also denies TCP. Unix sockets are
+//!   others), unless a link in the workspace leads there. They can write to a private directory, set as `TMPDIR` and `HOME`. The rest is
+//!   out of reach, notably keys and credentials in the home directory, which an entry of `PATH` cannot open.
+//! * **Network**, unless all of `net.fetch` is allowed: sockets of every kind are denied; Landlock also denies TCP. Unix sockets are
 //!   always denied: a service behind one (a container engine, a key agent) could act for the command.
-//! * **Open descriptors**: a command inherits no file, pipe or socket that the caller of the runtime left open.
-//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, change owners, extended attributes or flags
-//!   of files, create setuid programs, use key rings or memory, queues and semaphores shared between processes (System V, POSIX), or change limits, priorities
-//!   or scheduling of other processes.
+//! * **Open descriptors**: a command does not inherit files, pipes or sockets that the embedding program left open.
+//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, use key rings, change
+//!   owners, extended attributes or flags of files, or change limits, priorities or scheduling of other processes. It cannot use
+//!   System V memory, semaphores and queues, or open POSIX queues.
 //!
 //! # What is not enforced
 //!
-//! Names, sizes and times of files are visible. Times and modes (except setuid) can be changed where the system's user may: a filter sees
-//! no paths, Landlock has no right for modes, and linkers and archivers need `chmod`. Names and arguments of other processes are visible;
+//! Names, sizes and times of files are visible. A command can change times and modes (except setuid) if its user may: a filter sees
+//! only numbers, Landlock does not cover modes, and linkers and archivers need `chmod`. Names and arguments of other processes are visible;
 //! their environment, memory and files are not. In a partly allowed directory names are listed unless a directory below it is denied, and
-//! inotify reveals names in any directory as they are used. Before Linux 6.12 other processes can be signalled, the guard among them.
+//! inotify reveals names in any directory as they are used. Before Linux 6.12 other processes can be signalled, including the guard.
 //! Scheduling calls that name the caller's own thread by number are refused too.
 
 #[cfg(target_os = "linux")]
@@ -65,12 +65,12 @@ pub use places::Places;
 pub(crate) const HELD: &str = "--held";
 /// The guard's exit code when the command was not run.
 pub(crate) const NOT_RUN: i32 = 125;
-/// The prefix of the guard's last message then. A command that prints it is taken for one that did not run.
+/// The prefix of the guard's last message in that case. A command that prints it itself counts as not run.
 pub(crate) const WHY: &str = "guard: not run: ";
 
 /// File actions that an unsandboxed command can always do.
 const FILES: [&str; 2] = ["fs.read", "fs.write"];
-/// The network action that it can always do.
+/// Network action that an unsandboxed command can always do.
 const NET: &str = "net.fetch";
 
 /// The restrictions that this system's sandbox can enforce.
@@ -82,7 +82,7 @@ pub enum Strength {
     FilesAndNetwork,
 }
 
-/// Why no sandbox is available.
+/// The reason that no sandbox is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unsupported {
@@ -92,7 +92,7 @@ pub struct Unsupported {
 /// Returns what this system can enforce, without restricting anything.
 ///
 /// # Errors
-/// If it can enforce nothing, with what is missing.
+/// If the system cannot enforce anything. The error names the missing part.
 pub fn probe() -> Result<Strength, Unsupported> {
     #[cfg(target_os = "linux")]
     let found = domain::probe();
@@ -101,7 +101,7 @@ pub fn probe() -> Result<Strength, Unsupported> {
     found.map_err(|why| Unsupported { why: why.into() })
 }
 
-/// Returns the locations besides `workspace` that a sandboxed command can use, by this process's environment.
+/// Returns the locations outside `workspace` that a sandboxed command can use, derived from this process's environment.
 pub fn places(workspace: &Path) -> Places {
     Places::of_process(workspace)
 }
@@ -125,13 +125,13 @@ pub(crate) struct SandboxedCommand {
 }
 
 impl SandboxedCommand {
-    /// Kills all processes of the sandbox at once, where the system can: none of them forks faster than that.
+    /// Kills all processes of the sandbox in one step if the system can, so that none of them can fork meanwhile.
     pub(crate) fn kill(&self) {
         #[cfg(target_os = "linux")]
         {
             let (done, doing) = mpsc::channel();
             if self.killer.send(done).is_ok() {
-                // An error is the end of the thread: then its processes are killed one by one.
+                // An error means that the thread has ended; the caller then kills the processes one by one.
                 let _ = doing.recv();
             }
         }
@@ -140,14 +140,16 @@ impl SandboxedCommand {
 
 /// Starts a command restricted to `authority`, with the current directory as its workspace.
 ///
-/// The command must wait as [`behind_gate`] says.
+/// The command must come from [`behind_gate`].
 ///
 /// # Errors
-/// If the sandbox is incomplete; then nothing was started.
+/// If the sandbox cannot be set up completely. Then no process was started.
 #[cfg(target_os = "linux")]
 pub(crate) fn start(mut command: Command, authority: Authority) -> Result<SandboxedCommand, String> {
-    let scratch = scratch::Scratch::make().map_err(|error| format!("no directory can be made for it: {error}"))?;
-    let here = std::env::current_dir().map_err(|error| format!("the workspace has no place any more: {error}"))?;
+    let scratch =
+        scratch::Scratch::create().map_err(|error| format!("cannot create its private directory: {error}"))?;
+    let here = std::env::current_dir()
+        .map_err(|error| format!("cannot find the workspace, which may have been removed: {error}"))?;
     let places = places(&here);
     command.envs(places.variables.iter().map(|(name, path)| (name, path)));
     command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
@@ -160,7 +162,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
         if start.send(child).is_err() {
             return;
         }
-        // This thread reaches the processes of its own domain alone, and those at once.
+        // A signal of this thread reaches exactly the processes of its own domain.
         while let Ok(done) = stop_requests.recv() {
             let _ = domain::kill();
             drop(done);
@@ -170,45 +172,47 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     Ok(SandboxedCommand { child, killer, _scratch: scratch })
 }
 
-/// Starts a command in a domain within that of this thread, so that it signals no thread of the guard.
+/// Starts a command in a domain nested in that of this thread, so that it cannot signal threads of the guard.
 #[cfg(target_os = "linux")]
 fn spawn_within(mut command: Command) -> Result<Child, String> {
     let started = std::thread::spawn(move || {
         domain::enter_inner()?;
-        command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
+        command.spawn().map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))
     });
-    // No thread is left in the command's own domain when this returns.
+    // The join guarantees that no thread of the guard remains in the command's own domain.
     started.join().map_err(|_| "the sandbox panicked".to_owned())?
 }
 
-/// Returns a command that waits for a line of its input before it becomes `program`: until then the thread that started it may exist,
-/// which takes its signals. Without `reads` the program has no input.
+/// Returns a command that waits for a line of input before it becomes `program`.
+///
+/// Until then the thread that started it may still exist, and the command could signal that thread. Without `reads` the program's
+/// input is empty.
 #[cfg(unix)]
 pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Command {
     let input = if reads { "" } else { " < /dev/null" };
-    // By its path, not by `PATH`: a session may write in a directory of that.
+    // An absolute path: a session may be allowed to write to a directory on `PATH`.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", &format!("read -r SUBTEND_GATE && exec \"$@\"{input}"), "sh"]).arg(program).args(args);
     command.stdin(Stdio::piped());
     command
 }
 
-/// Restricts this thread, and all that it starts, to the directories `written` and `read`, to `program`, and to what commands of the system need. As a command it
-/// has no capabilities, no sockets and no other call that the filter denies.
+/// Restricts this thread and everything that it starts to the directories `written` and `read`, to `program`, and to the files that
+/// system programs need. As for a command, the system call filter applies, and sockets and most capabilities are denied.
 ///
 /// # Errors
 /// If it cannot be restricted, or a directory is missing or lies behind a link.
 #[cfg(target_os = "linux")]
 pub(crate) fn enter_within(written: &[PathBuf], read: &[PathBuf], program: &Path) -> Result<(), String> {
-    // The first is the repository, in the workspace as a rule: no link of that one leads further.
+    // The first is the repository, usually inside the workspace; links in the workspace must not add grants.
     let workspace = written.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
     let mut places = places(workspace);
-    // Devices never end: a link to one in place of a file has git read up to its limit of memory. It needs these two.
+    // Devices are endless: a link to one in place of a file makes git read until its memory limit. Git needs only these two.
     places.devices.retain(|device| ["/dev/null", "/dev/urandom"].map(Path::new).contains(&&**device));
     domain::enter_within((written, read), program, &places)
 }
 
-/// Fails: this system has no sandbox.
+/// Returns an error, because this system has no sandbox.
 ///
 /// # Errors
 /// Always.

@@ -1,4 +1,4 @@
-//! JSON schemas of argument structs, as models get them.
+//! Generates the JSON schemas of argument structs for models.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::Value;
 
-/// Returns the schema of `A`: one plain object, without references, titles and formats that some providers refuse.
+/// Returns the schema of `A` as one plain object, without references, titles and formats, which some providers refuse.
 pub(crate) fn of<A: JsonSchema>() -> Arc<Value> {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;

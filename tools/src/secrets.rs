@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use subtend_session::ids::Text;
 
-/// The shortest redacted value: a shorter one is part of other texts.
+/// Minimum length of a redacted value. Shorter values also occur in other texts.
 pub const SHORTEST: usize = 8;
 
-/// Values that are replaced by their names in tool results.
+/// Secret values, which are replaced by their names in tool results.
 ///
 /// A value is found only verbatim, not encoded or split.
 ///
@@ -24,11 +24,11 @@ pub const SHORTEST: usize = 8;
 pub struct Secrets(Arc<[(Text, String)]>);
 
 impl Secrets {
-    /// Returns secrets from names and trimmed values. A value of fewer than [`SHORTEST`] bytes is left out.
+    /// Creates secrets from names and values, which are trimmed. Values shorter than [`SHORTEST`] bytes are left out.
     pub fn of<N: Into<Text>, V: AsRef<str>>(values: impl IntoIterator<Item = (N, V)>) -> Self {
         let trimmed = values.into_iter().map(|(name, value)| (name.into(), value.as_ref().trim().to_owned()));
         let mut values: Vec<(Text, String)> = trimmed.filter(|(_, value)| value.len() >= SHORTEST).collect();
-        // A value that contains another is replaced first.
+        // A value that contains another one must be replaced first.
         values.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
         Self(values.into())
     }
@@ -49,11 +49,11 @@ impl Secrets {
     }
 }
 
-/// Redacts a stream: a value that comes in several parts is found.
+/// Redacts a stream, including values that arrive in several parts.
 #[derive(Default)]
 pub(crate) struct RedactedStream {
     secrets: Secrets,
-    /// The start of what may be a value.
+    /// Bytes that may be the start of a value.
     held: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ impl RedactedStream {
         Self { secrets, held: Vec::new() }
     }
 
-    /// Adds `bytes` and passes on what cannot be a part of a value any more; at the end, all.
+    /// Adds `bytes`, and passes on those that can no longer be part of a value. At the end, passes on everything.
     pub(crate) fn push(&mut self, bytes: &[u8], is_end: bool, into: &mut impl Extend<u8>) {
         if self.secrets.is_empty() {
             return into.extend(bytes.iter().copied());
@@ -70,7 +70,7 @@ impl RedactedStream {
         self.held.extend_from_slice(bytes);
         let mut at = 0_usize;
         while let Some(rest) = self.held.get(at..).filter(|rest| !rest.is_empty()) {
-            // The longest value comes first: while it may still come, no shorter one is replaced.
+            // Longest first: a shorter value is not replaced while a longer one may still match.
             let found = self.secrets.0.iter().find_map(|(name, value)| {
                 let value = value.as_bytes();
                 if rest.starts_with(value) {
@@ -105,14 +105,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_contains_another_is_replaced_whole() {
+    fn longer_value_is_replaced_first() {
         let secrets = Secrets::of([("SHORT", "abcdefgh"), ("LONG", " abcdefgh-ijkl\n"), ("TINY", "abc")]);
         assert_eq!(secrets.redact("abcdefgh-ijkl abcdefgh abc"), "[LONG redacted] [SHORT redacted] abc");
         assert_eq!(secrets.redact("nothing"), Cow::Borrowed("nothing"));
     }
 
     #[test]
-    fn r9_a_value_in_parts_is_redacted_in_a_stream() {
+    fn r9_stream_redacts_a_value_in_parts() {
         let secrets = Secrets::of([("SHORT", "abcdefgh"), ("LONG", "abcdefgh-ijkl")]);
         for text in ["xabcdefgh-ijkl abcdefgh-ij abcdefg abcabcdefgh", "abcdefgh-", "abcdefg", "", "aabcdefghh"] {
             for size in 1..=text.len().max(1) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn r9_a_prompt_that_begins_no_value_is_not_held_back() {
+    fn r9_stream_passes_on_text_before_a_possible_value() {
         let (mut stream, mut out) = (RedactedStream::new(Secrets::of([("KEY", "sk-0123456789")])), Vec::new());
         stream.push(b"Password: s", false, &mut out);
         assert_eq!(out, b"Password: ");

@@ -1,4 +1,4 @@
-//! Folders of skills, which the tool `skill` reads.
+//! Folders of skills and the tool `skill`, which reads them.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use crate::builtin;
 use crate::tool::Tool;
 use crate::workspace::Workspace;
 
-/// Folder of a skill.
+/// The folder of a skill.
 #[derive(Debug)]
 pub struct SkillFolder {
     pub name: Text,
-    /// The folder as rules for `fs.read` name it; in the workspace, its path.
+    /// The folder's name in rules for `fs.read`. For a folder in the workspace this is its path.
     pub resource: Text,
     pub place: SkillPlace,
 }
 
-/// Where the folder of a skill lies.
+/// The location of a skill's folder.
 #[derive(Debug)]
 pub enum SkillPlace {
-    /// In the workspace of the session.
+    /// The session's workspace.
     Workspace,
-    /// Elsewhere: a directory of the person.
+    /// A directory of the user outside of the workspace.
     Own(Arc<Workspace>),
 }
 

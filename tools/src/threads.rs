@@ -1,5 +1,7 @@
-//! Threads of their own for connections to servers. The HTTP library reads interim responses (1xx) for as long as they come: servers that
-//! send them without end held the threads of a runtime, with its limits and cancels, and connections to other servers.
+//! Separate threads for connections to servers.
+//!
+//! The HTTP library reads interim responses (1xx) in a loop without yielding. A server that sends them endlessly would block the
+//! runtime's threads, including its timeouts, its cancels and connections to other servers.
 
 use std::future::Future;
 
@@ -9,21 +11,21 @@ use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "subtend-http";
 
-/// Does `work` on a thread that it has for itself, with all connections that it opens. They end with it, and when this is dropped.
+/// Runs `work` with its connections on a separate thread. The connections end with the work, or when the future is dropped.
 ///
 /// # Errors
-/// When the system gives no thread.
-pub async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
+/// If the system cannot start a thread.
+pub async fn run_separately<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
     let stop = CancellationToken::new();
     let _dropped = stop.clone().drop_guard();
     let (send, receive) = oneshot::channel();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let run = move || {
         let done = runtime.block_on(stop.run_until_cancelled(work));
-        // Not waited for: the system may still resolve a name.
+        // Does not wait, because the system may still be resolving a name.
         runtime.shutdown_background();
         if let Some(done) = done {
-            // The caller may have left.
+            // Fails if the caller has dropped the future.
             drop(send.send(done));
         }
     };
@@ -31,12 +33,12 @@ pub async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'st
     receive.await.map_err(|_| "its thread ended".to_owned())
 }
 
-/// A thread for the connections of one server, which ends with this.
+/// A thread for the connections of one server. Dropping this ends it.
 pub(crate) struct ServerThread(Option<Runtime>);
 
 impl ServerThread {
     /// # Errors
-    /// When the system gives no thread.
+    /// If the system cannot start a thread.
     pub(crate) fn start() -> Result<Self, String> {
         let made = Builder::new_multi_thread().worker_threads(1).thread_name(NAME).enable_all().build();
         made.map(|runtime| Self(Some(runtime))).map_err(|error| error.to_string())

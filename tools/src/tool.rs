@@ -1,4 +1,4 @@
-//! The tool trait: one call in, one bounded result out.
+//! The tool trait. A tool takes one call and returns one bounded result.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::workspace::Workspace;
 pub use crate::result::{ToolError, ToolOutput};
 pub use crate::tool_key::ToolKey;
 
-/// A tool that a model may call.
+/// A tool that a model can call.
 ///
 /// # Cancel safety
-/// The future of [`Tool::run`] may be dropped at any point, and is when the grace after a cancel ends. `call.cancel` fires first: a
-/// tool that started external work must stop it then.
+/// The future of [`Tool::run`] may be dropped at any point. This happens when the grace after a cancel ends. `call.cancel` fires before
+/// that: a tool must then stop external work that it has started.
 pub trait Tool: Send + Sync + 'static {
     /// Returns the name, description and schema for models.
     fn spec(&self) -> &ToolSpec;
@@ -32,21 +32,21 @@ pub trait Tool: Send + Sync + 'static {
     /// Returns the tool's effect on the world.
     fn effect(&self) -> ToolEffect;
 
-    /// Returns whether a call leaves the process. One with side effects always waits for its intent record.
+    /// Returns whether a call leaves the process. A call with side effects always waits for its intent record.
     fn leaves_process(&self) -> bool {
         true
     }
 
-    /// Returns the accesses of a call with these schema-valid arguments, checked when it runs. With `None`, the least that any call needs,
-    /// which decides whether the tool is offered.
+    /// Returns the accesses of a call with these schema-valid arguments. They are checked when the call runs. For `None`, returns the minimum
+    /// that every call needs, which decides whether the tool is offered.
     fn access(&self, args: Option<&Value>) -> Vec<Access>;
 
-    /// Returns why `authority` rules this tool out for all arguments: it is then neither offered nor run.
+    /// Returns an error if `authority` rules this tool out for all arguments. The tool is then neither offered nor run.
     fn ruled_out(&self, _authority: &Authority) -> Option<ToolError> {
         None
     }
 
-    /// Returns the options that a person sets; their values come with each call.
+    /// Returns the options that users can set. Their values are passed to each call.
     fn options(&self) -> &[ToolOption] {
         &[]
     }
@@ -55,12 +55,12 @@ pub trait Tool: Send + Sync + 'static {
         Display::default()
     }
 
-    /// Returns a description of the arguments for people; `None` shows the arguments themselves.
+    /// Returns a description of the arguments for users. `None` shows the arguments themselves.
     fn render_input(&self, _args: &Value) -> Option<Text> {
         None
     }
 
-    /// Returns a description of the result for people; `None` shows the result itself.
+    /// Returns a description of the result for users. `None` shows the result itself.
     fn render_output(&self, _result: &str) -> Option<Text> {
         None
     }
@@ -72,35 +72,35 @@ pub trait Tool: Send + Sync + 'static {
 /// The input of a running tool.
 #[derive(Clone, Debug)]
 pub struct ToolInvocation {
-    /// The caller, and the idempotency key.
+    /// Identity of the call, which is also the idempotency key.
     pub key: ToolKey,
     /// The arguments, valid against the schema.
     pub args: Value,
     /// The values of all declared options, with defaults filled in.
     pub options: Arc<Map<String, Value>>,
     pub workspace: Arc<Workspace>,
-    /// The session's authority: tools that touch several resources check each.
+    /// The session's authority. Tools that use several resources check each of them.
     pub authority: Arc<Authority>,
     /// Fires when the call should stop.
     pub cancel: CancellationToken,
-    /// Bytes of the result; more is truncated with a mark.
+    /// Maximum bytes of the result. Longer results are truncated with a mark.
     pub max_bytes: u64,
     pub progress: Progress,
     /// The background processes of the runtime.
     pub processes: Processes,
-    /// Saves what the call replaces in files; absent where nothing is kept.
+    /// Saves file contents that the call replaces. `None` if checkpoints are off.
     pub checkpoints: Option<Checkpoints>,
-    /// Delivers messages to relatives of the session; absent outside of a runtime.
+    /// Delivers messages to related sessions. `None` outside of a runtime.
     pub messenger: Option<Arc<dyn Messenger>>,
 }
 
 /// Delivers messages from a running session to its running parent, children and siblings.
 pub trait Messenger: Send + Sync {
-    /// Delivers `text` to the relative `to`: `parent`, a short id or a whole one. Returns the text for the caller's model.
+    /// Delivers `text` to the related session `to`: `parent`, a short id or a full id. Returns the text for the caller's model.
     ///
     /// # Errors
-    /// If there is no such relative, if it is not running, if its queue is full, or if it is a child that may do more than `authority`, that of
-    /// the caller: then nothing is delivered.
+    /// If there is no such session, if it is not running, if its queue is full, or if it is a child with more permissions than `authority`,
+    /// which is the caller's. Then the message is not delivered.
     ///
     /// # Durability
     /// The message is durable when this returns. A call that is repeated after a restart is delivered once.
@@ -124,12 +124,12 @@ impl fmt::Debug for dyn Messenger {
 pub struct Progress(Option<Arc<dyn Fn(Text) + Send + Sync>>);
 
 impl Progress {
-    /// Returns a sink that drops every line.
+    /// Creates a receiver that drops every line.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Calls `sink` for each line. It must not block.
+    /// Creates a receiver that calls `sink` for each line. `sink` must not block.
     pub fn to(sink: impl Fn(Text) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }

@@ -1,8 +1,8 @@
-//! Which call a tool works for.
+//! The identity of a tool call.
 
 use subtend_session::ids::{CallId, RunNo, SessionId};
 
-/// The identity of a call, stable over restarts.
+/// The identity of a call, which stays the same across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ToolKey {
     pub session: SessionId,

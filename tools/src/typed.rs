@@ -1,4 +1,4 @@
-//! Typed tools: an argument struct whose derives are the schema.
+//! Typed tools, whose schemas are derived from argument structs.
 
 #[cfg(test)]
 mod tests;
@@ -26,10 +26,10 @@ use crate::registry::{RegistryBuilder, RegistryError};
 use crate::schema;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
-/// A tool that is the struct of its arguments.
+/// A tool implemented by the struct of its arguments.
 ///
-/// The derives of `Deserialize` and `JsonSchema` define the arguments; doc comments of the struct and its fields are the descriptions for
-/// models. A tool that also needs a connection or client is a closure: [`FnTool::typed`](crate::closure::FnTool::typed).
+/// The derives of `Deserialize` and `JsonSchema` define the arguments. Doc comments of the struct and its fields are the descriptions for
+/// models. A tool that needs other state, such as a client, can be a closure: [`FnTool::typed`](crate::closure::FnTool::typed).
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -83,14 +83,14 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
         true
     }
 
-    /// Returns the accesses of a call, and with `None` the least that any call needs; see [`Tool::access`].
+    /// Returns the accesses of a call, or for `None` the minimum that every call needs; see [`Tool::access`].
     ///
     /// The default is `tool:<name>`, which the host's policy must allow. Every authority allows an empty list.
     fn access(_args: Option<&Self>) -> Vec<Access> {
         own(&Self::name())
     }
 
-    /// Returns the options that a person sets; see [`Tool::options`].
+    /// Returns the options that users can set; see [`Tool::options`].
     fn options() -> Vec<ToolOption> {
         Vec::new()
     }
@@ -99,7 +99,7 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
         Display::default()
     }
 
-    /// Runs one call; its arguments are `self`, and are missing from `call`.
+    /// Runs one call. The arguments are in `self`, not in `call`.
     ///
     /// # Cancel safety
     /// As for [`Tool`].
@@ -108,7 +108,7 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
 
 /// The result of a tool: a [`ToolOutput`], a text, or any value that serializes to JSON.
 pub trait IntoOutput: Send + 'static {
-    /// Converts to the result for the model.
+    /// Converts the value to the result for the model.
     ///
     /// # Errors
     /// If the value does not serialize.
@@ -130,7 +130,7 @@ impl<T: Serialize + Send + 'static> IntoOutput for T {
                 Ok(ToolOutput::text(serde_json::from_str::<String>(&json).unwrap_or(json)))
             }
             Ok(json) => Ok(ToolOutput::text(json)),
-            Err(error) => Err(ToolError::failed(format!("the result cannot be written as JSON: {error}"))),
+            Err(error) => Err(ToolError::failed(format!("cannot serialize the result as JSON: {error}"))),
         }
     }
 }
@@ -176,7 +176,7 @@ impl<T: TypedTool> Tool for Typed<T> {
     }
 
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
-        // Invalid arguments need no access: their call fails before it does anything.
+        // Invalid arguments do not need access, because the call fails before it has any effect.
         let args: Option<T> = args.and_then(|args| serde_json::from_value(args.clone()).ok());
         T::access(args.as_ref())
     }
@@ -204,8 +204,8 @@ where
     O: IntoOutput,
     R: Future<Output = Result<O, ToolError>> + Send + 'static,
 {
-    // They fit the schema; the type may demand more.
-    match arguments::fit(&tool, std::mem::take(&mut call.args)) {
+    // The arguments are schema-valid, but the type may require more.
+    match arguments::convert(&tool, std::mem::take(&mut call.args)) {
         Ok(args) => work(args, call).map(|result| result.and_then(IntoOutput::into_output)).boxed(),
         Err(message) => std::future::ready(Err(ToolError::bad_args(message))).boxed(),
     }
@@ -221,6 +221,7 @@ pub(crate) fn described<A: JsonSchema>() -> (Arc<Value>, Text) {
     (Arc::new(schema), description)
 }
 
+/// Returns the default access of a tool: its own action.
 pub(crate) fn own(name: &str) -> Vec<Access> {
     vec![Access { action: format!("tool:{name}").into(), resource: "*".into() }]
 }

@@ -1,22 +1,23 @@
-//! Text of others for a model: printable, and between lines that mark it.
+//! Frames untrusted text for a model: printable, and between marker lines.
 
 use crate::escape::harmless;
 use crate::tool::ToolKey;
 
-/// Returns the whole of `text` below `about`, printable, between lines that it does not hold. `origin` says who wrote it.
+/// Returns the complete `text`, made printable, between marker lines that do not occur in it. `origin` names the author.
 pub(crate) fn between(key: &ToolKey, (about, origin): (&str, &str), text: &str) -> String {
     enclosed(key, about, origin, harmless(text).trim())
 }
 
+/// Frames the printable text `shown`.
 pub(crate) fn enclosed(key: &ToolKey, about: &str, origin: &str, shown: &str) -> String {
     let digits = boundary(key);
     let line = format!("--- {digits}");
-    // They contain no dash, so no replacement makes them again. An author may know its session, and so the digits.
+    // An author that knows its session can compute the digits. They contain no dash, so a replacement cannot create them again.
     let shown = shown.replace(&digits, "-");
-    format!("[{about}. What is between the two lines {line} {origin}]\n{line}\n{shown}\n{line}")
+    format!("[{about}. The text between the two lines {line} {origin}]\n{line}\n{shown}\n{line}")
 }
 
-/// Returns digits that follow from the call.
+/// Returns digits derived from the call.
 fn boundary(key: &ToolKey) -> String {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

@@ -1,8 +1,7 @@
-//! The web: `fetch` reads a page, and `web_search` asks a search engine that a person configured.
+//! Web tools: `fetch` reads a page, and `web_search` queries the search engine that the user configured.
 //!
-//! Only public addresses are reached, and the hosts that a person lists. A name is resolved once: the addresses are checked, and the
-//! connection goes to one of them. Redirects are followed here, and each is checked as the first address is. See
-//! `docs/decisions/0036-web.md`.
+//! Only public addresses and the hosts listed by the user can be reached. A name is resolved once; its addresses are checked, and the
+//! connection goes to one of them. Each redirect is checked like the first address. See `docs/decisions/0036-web.md`.
 
 mod address;
 mod client;
@@ -24,16 +23,16 @@ pub use search::{BadEngine, Engine};
 
 use client::{Reached, WebClient};
 
-/// A person's settings for the web.
+/// The user's settings for web tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebSettings {
-    /// Hosts that may be reached whatever their addresses are.
+    /// Hosts that may be reached even if their addresses are internal.
     pub internal_hosts: Vec<InternalHost>,
-    /// The engine of `web_search`; without one there is no such tool.
+    /// The engine of `web_search`. Without an engine the tool is missing.
     pub engine: Option<Engine>,
 }
 
-/// Returns the tools of the web. An address or a query that holds one of `secrets` is not sent.
+/// Returns the web tools. They do not send an address or a query that contains one of `secrets`.
 ///
 /// # Errors
 /// If the engine cannot be used.
@@ -41,7 +40,7 @@ pub fn tools(settings: &WebSettings, secrets: &Secrets) -> Result<Vec<Arc<dyn To
     tools_with(settings, secrets, Arc::new(SystemResolver))
 }
 
-/// Returns [`tools`] that resolve names by `resolver`.
+/// Returns [`tools`] that resolve names with `resolver`.
 ///
 /// # Errors
 /// As [`tools`].
@@ -58,7 +57,7 @@ pub fn tools_with(
     Ok(tools)
 }
 
-/// Checks the address of a SearXNG.
+/// Checks the address of a SearXNG instance.
 ///
 /// # Errors
 /// If it cannot be used.

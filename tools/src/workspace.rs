@@ -1,7 +1,7 @@
-//! The workspace: a directory handle for all file access.
+//! The workspace: a directory handle through which all file access goes.
 //!
-//! No path leads out of the handle. Links are followed once to resolve a path; the rules check the resolved path, which is then opened
-//! without following links. So a tool acts on the object that was checked, even if it is swapped in between.
+//! Paths cannot leave the directory. Links are followed once to resolve a path; the rules check the resolved path, which is then opened
+//! without following links. So a tool acts on the checked object even if a link is swapped in between.
 
 pub(crate) mod beneath;
 pub(crate) mod names;
@@ -22,11 +22,12 @@ use crate::result::ToolError;
 pub use crate::path::resource;
 pub use state::FileState;
 
-/// A directory that sessions work in, held by a handle: it stays the same when it is renamed.
+/// A directory that sessions work in. The open handle stays valid when the directory is renamed.
 #[derive(Debug)]
 pub struct Workspace {
     dir: Dir,
     path: PathBuf,
+    /// True if commands must not write elsewhere.
     alone: bool,
 }
 
@@ -63,7 +64,7 @@ impl Workspace {
         Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()), alone: false })
     }
 
-    /// Has commands write nowhere else: they run in a sandbox, or not at all.
+    /// Restricts commands to this directory: they run in a sandbox, or are refused.
     #[must_use]
     pub fn alone(self) -> Self {
         Self { alone: true, ..self }
@@ -73,19 +74,19 @@ impl Workspace {
         self.alone
     }
 
-    /// Returns its path when it was opened: for display, never to open files.
+    /// Returns the path with which it was opened. It is for display only, since the directory may have been renamed.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the text of the file at `path` for the host itself. The limits of tools apply, links included. Blocks.
+    /// Returns the text of the file at `path` for the host itself. The limits of tools apply, also to links. Blocks.
     ///
     /// # Errors
     /// If the path leads out, is missing, is not a file, is larger than `most` bytes, or is not UTF-8.
     pub fn text(&self, path: &str, most: u64) -> io::Result<String> {
         let path = resource(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.message))?;
         let file = self.open_file(Path::new(&*path)).map_err(|error| {
-            // The handle's own refusal has no OS error code.
+            // A refusal by the handle itself has no OS error code.
             let escapes = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
             let why = "a link on the way leads out of the workspace";
             if escapes { io::Error::new(io::ErrorKind::InvalidInput, why) } else { error }
@@ -117,7 +118,7 @@ impl Workspace {
     pub fn text_alone(&self, real: &str, most: u64) -> io::Result<String> {
         let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
         let file = beneath::file(&dir, name)?;
-        names::alone((&dir, name), &file)?;
+        names::check_single_name((&dir, name), &file)?;
         text_of(file, most)
     }
 
@@ -135,12 +136,12 @@ impl Workspace {
             Some("") => Ok(".".into()),
             Some(real) => Ok(real.into()),
             None => Err(ToolError::refused(format!(
-                "`{resource}` leads to a file whose name is not UTF-8, which no path given here can name"
+                "`{resource}` leads to a file whose name is not UTF-8, which tools cannot open"
             ))),
         }
     }
 
-    /// Opens a file to read, without blocking on a pipe.
+    /// Opens a file for reading, without blocking on a pipe.
     pub(crate) fn open_file(&self, path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true);
@@ -155,21 +156,21 @@ impl Workspace {
 
 fn text_of(file: File, most: u64) -> io::Result<String> {
     use std::io::Read as _;
-    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     if !file.metadata()?.is_file() {
-        return Err(wrong("it is not a file".to_owned()));
+        return Err(invalid("it is not a file".to_owned()));
     }
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
-        return Err(wrong(format!("it is larger than {most} bytes")));
+        return Err(invalid(format!("it is larger than {most} bytes")));
     }
-    String::from_utf8(bytes).map_err(|error| wrong(format!("it is not UTF-8 text: {}", error.utf8_error())))
+    String::from_utf8(bytes).map_err(|error| invalid(format!("it is not UTF-8 text: {}", error.utf8_error())))
 }
 
 pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolError {
     let kind = error.kind();
-    // The handle's own refusal has no OS error code.
+    // A refusal by the handle itself has no OS error code.
     if kind == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() {
         return ToolError::refused(format!(
             "cannot {verb} `{resource}`: a link on the way leads out of the workspace, and links are followed only inside it"

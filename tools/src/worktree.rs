@@ -1,11 +1,10 @@
-//! Worktrees: each session of its own one has a directory with a branch of the workspace's git repository.
+//! Worktrees: a session with its own worktree has a directory and a branch of the workspace's git repository.
 //!
-//! A directory of the host holds all of them: `ID/` is a worktree, `ID.json` its entry, `ID.merge/` a merge that is not finished. The
-//! entry is written before anything is done, and says what: [`Worktrees::open`] makes the rest of a worktree whose making was killed,
-//! and every call finishes a merge or a removal that was.
+//! A directory of the host holds all of them: `ID/` is a worktree, `ID.json` its entry, `ID.merge/` an unfinished merge. The entry is
+//! written before each operation: [`Worktrees::open`] completes a worktree whose creation was killed, and every call first finishes an
+//! interrupted merge or removal.
 //!
-//! Git works under no settings of the repository (`git`), and never through the file `.git` of a worktree, which its session may have
-//! replaced.
+//! Git ignores the repository's settings (see `git`), and never uses the file `.git` of a worktree, which the session may have replaced.
 
 mod changes;
 mod checked;
@@ -27,7 +26,7 @@ use subtend_session::ids::SessionId;
 use crate::escape::on_one_line;
 use crate::guard::Guard;
 use crate::workspace::{Workspace, WorkspaceError, beneath};
-use git::{Git, GitPlace, GitReach, MOST};
+use git::{Git, GitPlace, GitReach, MAX_OUTPUT};
 
 pub use changes::{ChangedFile, WorktreeChanges, note};
 pub use merge::Merged;
@@ -37,33 +36,33 @@ pub use merge::Merged;
 pub struct Worktrees {
     dir: PathBuf,
     git: Git,
-    /// The step before which a test has the process die, and how often it passes that step before.
+    /// Simulated crash of a test: the step before which the process dies, and how often that step is passed before.
     #[cfg(test)]
-    dies_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
+    crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
 }
 
-/// Where the files of a new worktree come from.
+/// The source of a new worktree's files.
 #[derive(Clone, Copy, Debug)]
 pub enum WorktreeOrigin<'a> {
-    /// The last commit of the repository that this directory lies in.
+    /// The last commit of the repository that contains this directory.
     Workspace(&'a Path),
-    /// All that the session of this worktree has changed until now.
+    /// The current files of this session's worktree.
     Worktree(SessionId),
 }
 
-/// A worktree as its host knows it.
+/// The host's record of a worktree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorktreeEntry {
     pub session: SessionId,
     pub stage: Stage,
     /// The git directory that the worktree belongs to.
     pub repository: PathBuf,
-    /// The directory of the workspace in the repository: empty, or with a `/` at its end.
+    /// Path of the workspace in the repository: empty, or ending with `/`.
     pub prefix: String,
-    /// The directory that its changes are merged into.
+    /// The directory into which changes are merged.
     pub target: PathBuf,
     pub branch: String,
-    /// The commit that it differs from by its changes.
+    /// The commit to which its changes are relative.
     pub base: String,
 }
 
@@ -72,7 +71,7 @@ pub struct WorktreeEntry {
 pub struct WorktreeList {
     /// By session.
     pub entries: Vec<WorktreeEntry>,
-    /// Sessions whose entry cannot be read, and why.
+    /// Sessions whose entries cannot be read, with the errors.
     pub damaged: Vec<(SessionId, WorktreeError)>,
 }
 
@@ -90,36 +89,35 @@ pub enum Stage {
 #[derive(Debug, thiserror::Error)]
 pub enum WorktreeError {
     #[error(
-        "no worktree can be made: {} lies in no git repository ({why}). Run `git init` there, commit its files, or leave `isolation` out",
+        "cannot create a worktree: {} is not in a git repository ({why}). Run `git init` there and commit its files, or leave `isolation` out",
         path.display()
     )]
     NoRepository { path: PathBuf, why: String },
     #[error(
-        "no worktree can be made: {} {why}, so the repository may be one that others put there. Make it yours (`chown`, `chmod o-w`), run \
+        "cannot create a worktree: {} {why}, so another user may have placed the repository. Take it over (`chown`, `chmod o-w`), run \
          `git init` in the workspace, or leave `isolation` out",
         path.display()
     )]
     OfOthers { path: PathBuf, why: String },
-    #[error("no worktree can be made: the repository of {} has no commit ({why}). Commit its files first", path.display())]
+    #[error("cannot create a worktree: the repository of {} has no commit ({why}). Commit its files first", path.display())]
     NoCommit { path: PathBuf, why: String },
     #[error("session {0} has no worktree: `subtend worktree list` shows those that exist")]
     Missing(SessionId),
     #[error("git {verb} failed: {why}")]
     Git { verb: String, why: String },
-    #[error("git {verb} failed: its output is longer than {} MiB. Take the changes by git, after `subtend worktree keep`", MOST >> 20)]
+    #[error("git {verb} failed: its output is longer than {} MiB. Take the changes by git, after `subtend worktree keep`", MAX_OUTPUT >> 20)]
     TooLong { verb: String },
     #[error(
-        "`{}` has more than {} MiB, which no diff or merge takes: remove it from the worktree, or take the changes by git, after `subtend \
+        "`{}` has more than {} MiB, too large for diff and merge: remove it from the worktree, or take the changes by git, after `subtend \
          worktree keep`",
         on_one_line(&path.to_string_lossy()),
-        MOST >> 20
+        MAX_OUTPUT >> 20
     )]
     TooLarge { path: PathBuf },
     #[error("the worktree changed after its changes were shown: check them again, then repeat the command")]
     Changed,
     #[error(
-        "object {object} of {} has other bytes than its name says: something wrote into the repository. `git fsck` there lists what is \
-         damaged",
+        "object {object} of {} does not match its id: the repository was modified. `git fsck` there lists the damage",
         repository.display()
     )]
     Spoiled { object: String, repository: PathBuf },
@@ -127,30 +125,30 @@ pub enum WorktreeError {
     Conflicts(Vec<String>),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    #[error("the worktree cannot be {what}: {source}")]
-    Io { what: &'static str, source: io::Error },
+    #[error("the worktree cannot be {action}: {source}")]
+    Io { action: &'static str, source: io::Error },
     #[cfg(test)]
     #[error("died")]
     Died,
 }
 
-/// Returns the conversion of an error of the file system.
-fn cannot(what: &'static str) -> impl Fn(io::Error) -> WorktreeError {
-    move |source| WorktreeError::Io { what, source }
+/// Returns a function that converts an I/O error, for a worktree that cannot be `action` ("read", "merged").
+fn cannot(action: &'static str) -> impl Fn(io::Error) -> WorktreeError {
+    move |source| WorktreeError::Io { action, source }
 }
 
 impl Worktrees {
-    /// Returns the worktrees in `dir`, which is created with the first one. With a guard git ends with this process.
+    /// Returns the worktrees in `dir`. The first worktree creates the directory. With a guard, git ends with this process.
     pub fn new(dir: impl Into<PathBuf>, guard: Option<Guard>) -> Self {
         Self {
             dir: dir.into(),
             git: Git::new(guard),
             #[cfg(test)]
-            dies_before: None,
+            crash_before: None,
         }
     }
 
-    /// Returns why no worktree can be made of the directory `workspace`, as far as the file system shows without git.
+    /// Checks, without running git, that a worktree of the directory `workspace` can be created.
     ///
     /// # Errors
     /// [`WorktreeError::NoRepository`].
@@ -163,13 +161,13 @@ impl Worktrees {
         Err(WorktreeError::NoRepository { path: workspace.into(), why })
     }
 
-    /// Opens the worktree of a session for its tools, and makes it where it is missing or not finished. Blocks.
+    /// Opens the worktree of a session for its tools. Creates it if it is missing or unfinished. Blocks.
     ///
     /// # Errors
-    /// If it cannot be made: see [`WorktreeError`].
+    /// If it cannot be created: see [`WorktreeError`].
     pub fn open(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<Arc<Workspace>, WorktreeError> {
         let _lock = self.lock(session)?;
-        let entry = match self.settled(session)? {
+        let entry = match self.finish_interrupted(session)? {
             Some(entry) if entry.stage == Stage::Ready => entry,
             Some(entry) => self.make(entry)?,
             None => self.make(self.begin(session, origin)?)?,
@@ -177,7 +175,7 @@ impl Worktrees {
         Ok(Arc::new(self.tree(&entry)?.alone()))
     }
 
-    /// Returns all worktrees, by session.
+    /// Returns all worktrees, ordered by session.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -200,7 +198,7 @@ impl Worktrees {
         Ok(found)
     }
 
-    /// Returns the worktree of a session, and finishes what was interrupted of it.
+    /// Returns the worktree of a session. Finishes an interrupted operation first.
     ///
     /// # Errors
     /// [`WorktreeError::Missing`].
@@ -209,19 +207,19 @@ impl Worktrees {
         self.ready(session)
     }
 
-    /// Removes the worktree of a session, if it exists, with its branch. With `shown`, the tip that [`Worktrees::changes`] returned, only if
-    /// there are no other changes by now.
+    /// Removes the worktree of a session, if it exists, with its branch. With `shown`, the tip returned by [`Worktrees::changes`], only if
+    /// there are no further changes.
     ///
     /// # Errors
-    /// [`WorktreeError::Changed`]; if something of it cannot be removed: a repetition continues.
+    /// [`WorktreeError::Changed`]; or if a part cannot be removed, in which case a second call continues.
     pub fn discard(&self, session: SessionId, shown: Option<&str>) -> Result<(), WorktreeError> {
         if self.entry(session)?.is_none() {
             return Ok(());
         }
         let _lock = self.lock(session)?;
-        let Some(entry) = self.settled(session)? else { return Ok(()) };
+        let Some(entry) = self.finish_interrupted(session)? else { return Ok(()) };
         if let Some(shown) = shown {
-            self.unchanged(&entry, shown)?;
+            self.check_unchanged(&entry, shown)?;
         }
         self.remove(entry, Stage::Discarding)
     }
@@ -235,7 +233,7 @@ impl Worktrees {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;
         match shown {
-            Some(shown) => self.unchanged(&entry, shown)?,
+            Some(shown) => self.check_unchanged(&entry, shown)?,
             None => drop(self.changes_of(&entry)?),
         }
         let branch = entry.branch.clone();
@@ -243,8 +241,8 @@ impl Worktrees {
         Ok(branch)
     }
 
-    /// Refuses changes that were made after those of `tip` were shown. Requires the lock.
-    fn unchanged(&self, entry: &WorktreeEntry, tip: &str) -> Result<(), WorktreeError> {
+    /// Returns an error if there are changes after `tip`. The caller must hold the lock.
+    fn check_unchanged(&self, entry: &WorktreeEntry, tip: &str) -> Result<(), WorktreeError> {
         if self.changes_of(entry)?.tip == tip { Ok(()) } else { Err(WorktreeError::Changed) }
     }
 
@@ -255,14 +253,14 @@ impl Worktrees {
         self.finish_removal(&entry)
     }
 
-    /// Returns a worktree that is ready, with what was interrupted of it finished.
+    /// Returns a ready worktree. Finishes an interrupted operation first.
     fn ready(&self, session: SessionId) -> Result<WorktreeEntry, WorktreeError> {
-        let entry = self.settled(session)?.filter(|entry| entry.stage == Stage::Ready);
+        let entry = self.finish_interrupted(session)?.filter(|entry| entry.stage == Stage::Ready);
         entry.ok_or(WorktreeError::Missing(session))
     }
 
-    /// Finishes an interrupted merge or removal, and returns the entry that is left. Requires the lock.
-    fn settled(&self, session: SessionId) -> Result<Option<WorktreeEntry>, WorktreeError> {
+    /// Finishes an interrupted merge or removal, and returns the remaining entry. The caller must hold the lock.
+    fn finish_interrupted(&self, session: SessionId) -> Result<Option<WorktreeEntry>, WorktreeError> {
         let Some(mut entry) = self.entry(session)? else { return Ok(None) };
         match entry.stage {
             Stage::Making => {}
@@ -275,7 +273,7 @@ impl Worktrees {
         Ok(Some(entry))
     }
 
-    /// Returns the worktree of a session as it is recorded, whatever was interrupted of it.
+    /// Returns the recorded entry of a session, without finishing interrupted operations.
     ///
     /// # Errors
     /// If its entry cannot be read.
@@ -292,7 +290,7 @@ impl Worktrees {
         replace(&self.file(entry.session, "json"), &text).map_err(cannot("recorded"))
     }
 
-    /// Keeps other processes and tasks from changing the worktree meanwhile. The system returns the lock of a process that ends.
+    /// Locks the worktree against changes by other processes and tasks. The system releases the lock when the process ends.
     fn lock(&self, session: SessionId) -> Result<File, WorktreeError> {
         fs::create_dir_all(&self.dir).map_err(cannot("locked"))?;
         let path = self.file(session, "lock");
@@ -300,8 +298,8 @@ impl Worktrees {
             let file =
                 File::options().create(true).truncate(false).write(true).open(&path).map_err(cannot("locked"))?;
             file.lock().map_err(cannot("locked"))?;
-            // A removal takes the lock file along: then another process may lock a new one.
-            if is_at(&file, &path) {
+            // A removal deletes the lock file, and another process may then lock a new one.
+            if is_same_file(&file, &path) {
                 return Ok(file);
             }
         }
@@ -316,45 +314,45 @@ impl Worktrees {
         self.dir.join(session.to_string())
     }
 
-    /// Returns the directory of the session's files: that of the workspace in the worktree.
+    /// Returns the directory of the session's files: the workspace's path in the worktree.
     fn root(&self, entry: &WorktreeEntry) -> PathBuf {
         self.path(entry.session).join(&entry.prefix)
     }
 
-    /// Opens the directory of the session's files, which is made if it is missing. A link on the way is an error: it comes from a commit.
+    /// Opens the directory of the session's files, creating it if necessary. A link on the way is an error, because it comes from a commit.
     fn tree(&self, entry: &WorktreeEntry) -> Result<Workspace, WorktreeError> {
         let top = Workspace::open(self.path(entry.session))?;
         match entry.prefix.trim_end_matches('/') {
             "" => Ok(top),
-            below => {
-                beneath::make_dir(top.dir(), below).map_err(cannot("opened"))?;
+            prefix => {
+                beneath::make_dir(top.dir(), prefix).map_err(cannot("opened"))?;
                 Ok(Workspace::open(self.root(entry))?)
             }
         }
     }
 
-    /// Returns the directory in which git administers a worktree.
-    fn administration(&self, entry: &WorktreeEntry) -> PathBuf {
+    /// Returns the directory with git's administrative files of a worktree.
+    fn admin_dir(&self, entry: &WorktreeEntry) -> PathBuf {
         entry.repository.join("worktrees").join(entry.session.to_string())
     }
 
-    /// Works on the files of a worktree, in a repository without settings that borrows the other's objects.
-    fn plainly(&self, entry: &WorktreeEntry) -> Result<GitPlace, WorktreeError> {
+    /// Returns the place for commands on the files of a worktree: a repository without settings that uses the other's objects.
+    fn files_place(&self, entry: &WorktreeEntry) -> Result<GitPlace, WorktreeError> {
         let dir = self.plain(entry.base.len() > 40)?;
         let tree = self.path(entry.session).canonicalize().map_err(cannot("read"))?;
         let reach = GitReach { written: vec![entry.repository.clone(), tree.clone()], read: vec![dir.clone()] };
         let variables = vec![
             ("GIT_DIR", dir.into_os_string()),
             ("GIT_OBJECT_DIRECTORY", entry.repository.join("objects").into()),
-            ("GIT_INDEX_FILE", self.administration(entry).join("index").into()),
+            ("GIT_INDEX_FILE", self.admin_dir(entry).join("index").into()),
             ("GIT_WORK_TREE", tree.into()),
         ];
         Ok(GitPlace { variables, reach, ..GitPlace::default() })
     }
 
-    /// Works on the refs of `repository`, as the working tree of `git_dir` sees them. Git reads settings where it finds what is common
-    /// to working trees, which these variables have elsewhere; it finds refs by the directory alone.
-    fn refs(&self, repository: &Path, git_dir: &Path) -> Result<GitPlace, WorktreeError> {
+    /// Returns the place for commands on the refs of `repository`, as seen by the working tree of `git_dir`. Git reads settings from the
+    /// common directory, which is set to a repository without settings; it finds refs by the git directory.
+    fn refs_place(&self, repository: &Path, git_dir: &Path) -> Result<GitPlace, WorktreeError> {
         let plain = self.plain(repository::is_sha256(repository)?)?;
         let reach = GitReach { written: vec![repository.into()], read: vec![plain.clone()] };
         let variables = vec![
@@ -365,7 +363,7 @@ impl Worktrees {
         Ok(GitPlace { variables, reach, ..GitPlace::default() })
     }
 
-    /// Returns a repository of the host that has no settings but a format.
+    /// Returns a repository of the host whose only setting is the object format.
     fn plain(&self, is_sha256: bool) -> Result<PathBuf, WorktreeError> {
         let format = if is_sha256 { "sha256" } else { "sha1" };
         let dir = self.dir.join(format!("plain-{format}.git"));
@@ -375,7 +373,7 @@ impl Worktrees {
         fs::create_dir_all(dir.join("info")).map_err(cannot("read"))?;
         for (name, text) in [
             ("HEAD", "ref: refs/heads/none\n".to_owned()),
-            // Attributes of a session hide no text from the person who merges it.
+            // Attributes set by a session must not hide text from the user who merges it.
             ("info/attributes", "* !diff\n".to_owned()),
             ("config", format!("[core]\n\trepositoryformatversion = {version}\n\tbare = false\n{extension}")),
         ] {
@@ -387,7 +385,7 @@ impl Worktrees {
     }
 
     #[cfg(not(test))]
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests die here")]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests simulate crashes here")]
     fn step(&self, _: &'static str) -> Result<(), WorktreeError> {
         Ok(())
     }
@@ -396,7 +394,7 @@ impl Worktrees {
     fn step(&self, name: &'static str) -> Result<(), WorktreeError> {
         use std::sync::atomic::Ordering;
 
-        match &self.dies_before {
+        match &self.crash_before {
             Some((step, left)) if *step == name && left.fetch_sub(1, Ordering::Relaxed) == 0 => {
                 Err(WorktreeError::Died)
             }
@@ -406,7 +404,7 @@ impl Worktrees {
 }
 
 #[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
 
     let id = |found: io::Result<fs::Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
@@ -414,11 +412,11 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 #[cfg(not(unix))]
-fn is_at(_: &File, _: &Path) -> bool {
+fn is_same_file(_: &File, _: &Path) -> bool {
     true
 }
 
-/// Writes a file so that a reader, or a start after a power failure, finds the old or the new text.
+/// Replaces a file atomically and durably: after a power failure it has the old or the new text.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -433,7 +431,7 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// Removes a file or a directory, if it exists.
-fn gone(path: &Path) -> Result<(), WorktreeError> {
+fn remove_if_exists(path: &Path) -> Result<(), WorktreeError> {
     let removed = match path.symlink_metadata() {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),

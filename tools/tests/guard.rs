@@ -1,4 +1,4 @@
-//! No process of a command outlives the runtime, even one that is killed outright.
+//! All processes of a command end with the runtime, even if the runtime is killed.
 //!
 //! Commands and their descendants hold the writing end of a named pipe, so the reader sees when all have ended. The runtime and the guard
 //! are this test program, started again in a role.
@@ -71,18 +71,18 @@ impl Watch {
         Self { there, gone }
     }
 
-    fn wait_there(&self) {
+    fn wait_started(&self) {
         self.there.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
     /// The sleepers sleep five minutes, so an earlier end is a kill.
-    fn wait_gone(&self) {
+    fn wait_ended(&self) {
         self.gone.recv_timeout(Duration::from_secs(20)).expect("something outlived its end");
     }
 }
 
 #[test]
-fn a_killed_runtime_leaves_nothing_behind() {
+fn killed_runtime_leaves_no_processes() {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::new(dir.path());
     let mut runtime = Command::new(std::env::current_exe().unwrap())
@@ -92,42 +92,42 @@ fn a_killed_runtime_leaves_nothing_behind() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    watch.wait_there();
+    watch.wait_started();
     runtime.kill().unwrap();
     runtime.wait().unwrap();
-    watch.wait_gone();
+    watch.wait_ended();
 }
 
 #[tokio::test]
-async fn a_cancelled_call_leaves_nothing_behind() {
+async fn cancelled_call_leaves_no_processes() {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::new(dir.path());
     let cancel = CancellationToken::new();
     let fire = cancel.clone();
     let watched = tokio::task::spawn_blocking(move || {
-        watch.wait_there();
+        watch.wait_started();
         fire.cancel();
-        watch.wait_gone();
+        watch.wait_ended();
     });
     assert_eq!(shell(dir.path(), guard(), json!({"command": TREE}), cancel).await, Err(ToolError::cancelled()));
     watched.await.unwrap();
 }
 
 #[tokio::test]
-async fn a_dropped_call_leaves_nothing_behind() {
+async fn dropped_call_leaves_no_processes() {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::new(dir.path());
     let path = dir.path().to_path_buf();
     let call =
         tokio::spawn(async move { shell(&path, guard(), json!({"command": TREE}), CancellationToken::new()).await });
     let watch = tokio::task::spawn_blocking(move || {
-        watch.wait_there();
+        watch.wait_started();
         watch
     });
     let watch = watch.await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
-    tokio::task::spawn_blocking(move || watch.wait_gone()).await.unwrap();
+    tokio::task::spawn_blocking(move || watch.wait_ended()).await.unwrap();
 }
 
 #[tokio::test]
@@ -138,9 +138,9 @@ async fn background_process_ends_with_its_command() {
     assert!(Command::new("mkfifo").arg(dir.path().join("go")).status().unwrap().success());
     let go = dir.path().join("go");
     let watched = tokio::task::spawn_blocking(move || {
-        watch.wait_there();
+        watch.wait_started();
         std::fs::write(go, "go\n").unwrap();
-        watch.wait_gone();
+        watch.wait_ended();
     });
     let output = shell(dir.path(), guard(), json!({"command": command}), CancellationToken::new()).await.unwrap();
     assert!(output.content.ends_with("bye\n[exit code 7]"), "{output:?}");
@@ -148,7 +148,7 @@ async fn background_process_ends_with_its_command() {
 }
 
 #[tokio::test]
-async fn codes_and_signals_pass_through_the_guard() {
+async fn guard_passes_on_exit_codes_and_signals() {
     let dir = tempfile::tempdir().unwrap();
     for (command, code) in [("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143), ("cat", 0)] {
         let output = shell(dir.path(), guard(), json!({"command": command}), CancellationToken::new()).await.unwrap();
@@ -161,10 +161,10 @@ fn command_that_cannot_start_is_an_error() {
     assert_eq!(guard::main(Vec::<std::ffi::OsString>::new()), 127);
 }
 
-/// A plain command can stop its guard, which then ends nothing; what it started is ended in its place.
+/// An unconfined command can stop its guard. The runtime then kills the command's processes itself.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn command_of_a_stopped_guard_is_ended_with_all() {
+async fn command_of_a_stopped_guard_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::new(dir.path());
     let (path, cancel) = (dir.path().to_path_buf(), CancellationToken::new());
@@ -172,25 +172,25 @@ async fn command_of_a_stopped_guard_is_ended_with_all() {
     let command = TREE.replace("echo leader", "kill -STOP $PPID; echo leader");
     let call = tokio::spawn(async move { shell(&path, guard(), json!({"command": command}), cancel).await });
     let watch = tokio::task::spawn_blocking(move || {
-        watch.wait_there();
+        watch.wait_started();
         watch
     });
     let watch = watch.await.unwrap();
-    // The time that a slow guard gets passes at once.
+    // Virtual time skips the grace of a slow guard.
     tokio::time::pause();
     fire.cancel();
     assert_eq!(call.await.unwrap(), Err(ToolError::cancelled()));
     tokio::time::resume();
-    tokio::task::spawn_blocking(move || watch.wait_gone()).await.unwrap();
+    tokio::task::spawn_blocking(move || watch.wait_ended()).await.unwrap();
 }
 
-/// Nothing is known of what a killed guard guarded, and the result says so.
+/// The processes of a killed guard may still run, which the result reports.
 #[tokio::test]
 async fn killed_guard_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let command = json!({"command": "echo text; kill -KILL $PPID"});
     let error = shell(dir.path(), guard(), command, CancellationToken::new()).await.unwrap_err();
     assert!(error.message.contains("the guard of the command was killed (signal: 9"), "{error}");
-    assert!(error.message.contains("what it started may still run; its output until then:"), "{error}");
+    assert!(error.message.contains("processes that it started may still run; its output until then:"), "{error}");
     assert!(error.message.ends_with("text"), "{error}");
 }

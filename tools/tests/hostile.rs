@@ -46,10 +46,10 @@ fn ignore_file(bytes: usize) -> String {
     text
 }
 
-/// A regular expression that takes some 100 MB without a bound.
+/// A regular expression that needs about 100 MB without a limit.
 const GREEDY: &str = r"(\w{200}\s){20}(\w{50}|\d{90}){15}";
 
-/// Files of one directory: more than a call holds.
+/// Number of files in one directory, more than a call may hold.
 const NAMES: usize = 40_000;
 
 fn name(n: usize) -> String {
@@ -128,18 +128,18 @@ fn peak() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Plays a role in `dir` with at most `limit` KiB of address space.
-fn play(role: &str, dir: &Path, limit: u64) -> Output {
+/// Runs a role in `dir` with at most `limit` KiB of address space.
+fn run_role(role: &str, dir: &Path, limit: u64) -> Output {
     let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" --exact hostile::role --nocapture");
     let mut command = Command::new("sh");
     command.args(["-c".as_ref(), script.as_ref(), std::env::current_exe().unwrap().as_os_str()]);
-    // One arena and small stacks: each reserves address space that is never used.
+    // One arena and small stacks, because each reserves address space.
     command.env(ROLE, role).env(DIR, dir).env("MALLOC_ARENA_MAX", "1").env("RUST_MIN_STACK", "1048576");
     command.output().unwrap()
 }
 
 fn idle() -> u64 {
-    let output = play("idle", Path::new("."), 8 << 20);
+    let output = run_role("idle", Path::new("."), 8 << 20);
     let text = String::from_utf8(output.stdout).unwrap();
     let peak = text.lines().find_map(|line| line.strip_prefix("peak ")?.strip_suffix(" KiB")).expect("its peak");
     peak.parse().unwrap()
@@ -147,7 +147,7 @@ fn idle() -> u64 {
 
 /// The output of a role that ends well within the memory bound.
 fn bounded(role: &str, dir: &Path) -> String {
-    let output = play(role, dir, idle() + ROOM);
+    let output = run_role(role, dir, idle() + ROOM);
     assert!(output.status.success(), "{role}: {output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     println!("{role}: {}", text.lines().find(|line| line.starts_with("peak ")).unwrap());
@@ -155,7 +155,7 @@ fn bounded(role: &str, dir: &Path) -> String {
 }
 
 #[test]
-fn no_glob_ends_the_process() {
+fn hostile_globs_do_not_end_the_process() {
     let dir = tempfile::tempdir().unwrap();
     let text = bounded("globs", dir.path());
     for found in ["300 braces", "40001 bytes", "28891 bytes", "1048576 bytes", "60000 bytes"] {
@@ -164,7 +164,7 @@ fn no_glob_ends_the_process() {
 }
 
 #[test]
-fn ignore_files_take_little_memory_and_are_noted() {
+fn hostile_ignore_files_are_bounded_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(".gitignore"), ignore_file(1 << 20)).unwrap();
     for n in 0..40 {
@@ -179,23 +179,23 @@ fn ignore_files_take_little_memory_and_are_noted() {
 }
 
 #[test]
-fn regular_expressions_take_little_memory_together() {
+fn hostile_regexes_are_bounded_together() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.txt"), "word ".repeat(1000)).unwrap();
     bounded("regexes", dir.path());
 }
 
 #[test]
-fn edit_that_would_fill_the_memory_is_refused() {
+fn edit_with_an_oversized_result_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a"), "a".repeat(1 << 20)).unwrap();
     let text = bounded("edits", dir.path());
-    assert!(text.contains("`a` would have 1099511627776 bytes; 16777216 is the most that edit can make"), "{text}");
+    assert!(text.contains("`a` would have 1099511627776 bytes; the limit of edit is 16777216"), "{text}");
     assert_eq!(std::fs::metadata(dir.path().join("a")).unwrap().len(), 1 << 20);
 }
 
 #[test]
-fn directory_of_many_long_names_is_read_in_part() {
+fn directory_with_many_long_names_is_truncated() {
     let dir = tempfile::tempdir().unwrap();
     (0..NAMES).for_each(|n| drop(std::fs::File::create(dir.path().join(name(n))).unwrap()));
     let text = bounded("names", dir.path());
@@ -204,12 +204,12 @@ fn directory_of_many_long_names_is_read_in_part() {
 
 /// The controls: without bounds the libraries crash the process or exhaust the memory.
 #[test]
-fn without_bounds_the_process_ends() {
+fn control_without_bounds_ends_the_process() {
     let dir = tempfile::tempdir().unwrap();
     let unbounded =
         ["nesting", "alternates", "ignores", "regexes", "edits", "names"].map(|of| format!("unbounded {of}"));
     for role in &unbounded {
-        let output = play(role, dir.path(), idle() + ROOM);
+        let output = run_role(role, dir.path(), idle() + ROOM);
         assert!(!output.status.success(), "{role}: {}", String::from_utf8_lossy(&output.stdout));
     }
 }

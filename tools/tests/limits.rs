@@ -40,7 +40,7 @@ fn holds(script: &str, limits: &CommandLimits) {
 }
 
 #[test]
-fn a_command_has_a_limit_of_processes() {
+fn processes_of_a_command_are_limited() {
     let groups = std::path::Path::new("/sys/fs/cgroup/pids").exists();
     if is_root() && !groups {
         println!("not tried: the superuser's processes are counted by control groups, and none is available");
@@ -51,25 +51,25 @@ fn a_command_has_a_limit_of_processes() {
 }
 
 #[test]
-fn a_command_has_a_limit_of_memory() {
+fn memory_of_a_command_is_limited() {
     let script = "head -c 300000000 /dev/zero | tail -c 300000000 | wc -c | grep -q 300000000 || exit 1";
     holds(script, &CommandLimits { memory_bytes: 100 * MIB, ..CommandLimits::default() });
 }
 
 #[test]
-fn a_command_has_a_limit_of_file_size() {
+fn file_size_of_a_command_is_limited() {
     let script = "f=${TMPDIR:-/tmp}/big-$$; head -c 3000000 /dev/zero > $f; made=$?; rm $f; test $made = 0 || exit 1";
     holds(script, &CommandLimits { file_bytes: MIB, ..CommandLimits::default() });
 }
 
 #[test]
-fn a_command_has_a_limit_of_open_files() {
+fn open_files_of_a_command_are_limited() {
     let script = "exec 9< a.txt || exit 1; test $(ulimit -n) -gt 100 || exit 1";
     holds(script, &CommandLimits { open_files: 50, ..CommandLimits::default() });
 }
 
 #[test]
-fn a_command_has_a_limit_of_cpu_time() {
+fn cpu_time_of_a_command_is_limited() {
     if Command::new("python3").arg("-V").output().is_err() {
         println!("not tried: there is no python3 to measure CPU time with");
         return;
@@ -84,7 +84,7 @@ const ASKS: &str = "for ask in 'unshare -U true' 'unshare -r true' 'chown 65534 
     && echo \"granted: $ask\"; done; true";
 
 #[test]
-fn a_held_command_makes_no_namespace_and_gives_no_file_away() {
+fn sandbox_denies_namespaces_and_changes_of_owner() {
     if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
@@ -103,7 +103,7 @@ fn a_held_command_makes_no_namespace_and_gives_no_file_away() {
     assert!(free.contains("granted: unshare") || free.contains("granted: python3"), "{free}");
 }
 
-/// Attempts to change flags, project and version of a file by a descriptor that only reads, and by its path. The last request reads the
+/// Attempts to change flags, project and version of a file by a read-only descriptor, and by its path. The last request reads the
 /// flags, which is permitted.
 const FLAGS: &str = "python3 -c 'import ctypes, os
 c = ctypes.CDLL(None, use_errno=True)
@@ -121,7 +121,7 @@ said(\"newer\", c.syscall(100000))
 print(\"read\" if ioctl(0x80086601) == 0 else \"unread\")'";
 
 #[test]
-fn held_command_changes_no_flags_of_a_file_that_it_reads() {
+fn sandbox_denies_flag_changes_of_readable_files() {
     if sandbox::probe() != Ok(Strength::FilesAndNetwork) || Command::new("python3").arg("-V").output().is_err() {
         println!("not tried: this system has no sandbox, or no python3");
         return;
@@ -133,7 +133,7 @@ fn held_command_changes_no_flags_of_a_file_that_it_reads() {
         assert_eq!(held.matches("denied").count(), 5, "ordinary {ordinary}: {held}");
         assert!(held.contains("missing: newer"), "ordinary {ordinary}: {held}");
         assert_eq!(held.contains("\nread"), free.contains("\nread"), "ordinary {ordinary}: {held} {free}");
-        // The control, where the file system has flags.
+        // The control, if the file system has flags.
         let has_flags = !free.contains("missing: flags\n");
         assert_eq!(free.contains("granted: flags\n"), has_flags, "the control, ordinary {ordinary}: {free}");
         println!("{free}");
@@ -150,7 +150,7 @@ exit(ctypes.CDLL(None).syscall(437, -100, b\"d.txt\", how, 24) < 0)';;
     *) $ask;; esac 2>/dev/null && echo \"granted: $ask\"; done; find . -perm -4000 | wc -l; rm -r $d";
 
 #[test]
-fn held_command_makes_no_program_with_its_owners_rights() {
+fn sandbox_denies_setuid_programs() {
     if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
@@ -179,7 +179,7 @@ for name, ask in asks.items():
         gone.get(name, bool)(id)'";
 
 #[test]
-fn held_command_reaches_no_memory_and_queue_of_others() {
+fn sandbox_denies_shared_memory_and_queues() {
     let made = Command::new("ipcmk").args(["--shmem", "64", "--mode", "0666"]).output();
     let id =
         made.ok().and_then(|made| Some(String::from_utf8(made.stdout).ok()?.rsplit(' ').next()?.trim().to_owned()));
@@ -199,7 +199,7 @@ fn held_command_reaches_no_memory_and_queue_of_others() {
     assert!(free.contains("granted: memory\ngranted: segment\ngranted: semaphore\ngranted: queue"), "{free}");
 }
 
-/// Attempts to change the guard, which is outside of the domain, and the person's key ring.
+/// Attempts to change the guard, which is outside of the domain, and the user's key ring.
 const OTHERS: &str = "for ask in 'prlimit --pid $PPID --core=0' 'renice -n 19 -p $PPID' 'ionice -c 3 -p $PPID' \
     'renice -n 0 -g 0' 'taskset -p -c 0 $PPID' 'chrt -o -p 0 $PPID' 'chrt -b -p 0 $PPID' 'python3 ring'; do
     case $ask in python3*) python3 -c 'import ctypes, platform
@@ -207,7 +207,7 @@ number = 250 if platform.machine() == \"x86_64\" else 219
 exit(ctypes.CDLL(None).syscall(number, 0, -3, 0) < 0)';; *) eval $ask;; esac > /dev/null 2>&1 && echo \"granted: $ask\"; done; true";
 
 #[test]
-fn held_command_changes_no_other_process_and_no_key_ring() {
+fn sandbox_denies_changes_of_other_processes_and_keys() {
     if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
@@ -215,7 +215,7 @@ fn held_command_changes_no_other_process_and_no_key_ring() {
     for ordinary in [false, true] {
         let held = output_of(OTHERS, true, CommandLimits::default(), ordinary);
         assert!(!held.contains("granted"), "ordinary {ordinary}: {held}");
-        // Without a control: it would concern all processes of this user.
+        // There is no control, because it would affect all processes of this user.
         let all = output_of(
             "renice -n 19 -u $(id -u) > /dev/null && echo granted; true",
             true,
@@ -224,7 +224,7 @@ fn held_command_changes_no_other_process_and_no_key_ring() {
         );
         assert!(!all.contains("granted"), "ordinary {ordinary}: {all}");
     }
-    // It may lower its own.
+    // A command may lower its own priority.
     let own =
         output_of("ulimit -n 50 && nice -n 5 taskset -c 0 true && echo lowered", true, CommandLimits::default(), false);
     assert!(own.contains("lowered"), "{own}");

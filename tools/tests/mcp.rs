@@ -1,6 +1,6 @@
-//! MCP servers as processes: calls, and servers that hang, crash, flood, lie and change.
+//! MCP servers as processes: calls, and servers that hang, crash, flood, change, or send invalid data.
 //!
-//! The server is this test program in a role, so that what the harness prints is noise before its first message.
+//! The server is this test program in a role, so the harness's own output precedes its first message.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::scene::{self, ROLE, guard};
 
-/// How the server in a role behaves.
+/// Environment variable that selects the server's behaviour.
 const MODE: &str = "SUBTEND_TEST_MCP";
 
 /// Not a test: the entry point of this program as a server.
@@ -40,7 +40,7 @@ struct FakeServer {
     /// Counts its starts, in its directory.
     started: usize,
     changed: bool,
-    /// The call that waits for a person.
+    /// The call that waits for an answer of the user.
     asking: Option<Value>,
     /// The call that asks often, and how often it has.
     pinging: Option<(Value, u32)>,
@@ -206,7 +206,7 @@ impl FakeServer {
                 self.say(&json!({"jsonrpc": "2.0", "id": 99, "method": "elicitation/create", "params": params}));
                 return self.asking = Some(id);
             }
-            // Requests without end, whose answers are not read.
+            // Endless requests whose answers are not read.
             "flood" => {
                 for id in 0.. {
                     if writeln!(self.out, "{}", json!({"jsonrpc": "2.0", "id": format!("p{id}"), "method": "ping"}))
@@ -217,7 +217,7 @@ impl FakeServer {
                 }
                 return;
             }
-            // A request whose id would be held until its answer is taken.
+            // A request with a long id, which a client would hold until the answer is read.
             "id" => {
                 let text = json!({"jsonrpc": "2.0", "id": "i".repeat(1_000), "method": "ping"});
                 return self.say(&text);
@@ -348,7 +348,7 @@ fn error(output: Result<ToolOutput, ToolError>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_of_a_server_are_offered_and_called() {
+async fn server_tools_are_offered_and_called() {
     let scene = ServerScene::mode("plain").await;
     let names: Vec<_> = scene.servers.tools().names().map(ToString::to_string).collect();
     assert!(names.contains(&"mcp__fake__echo".to_owned()), "{names:?}");
@@ -362,7 +362,7 @@ async fn tools_of_a_server_are_offered_and_called() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_a_handshake_is_spoken_to_as_well() {
+async fn server_without_a_handshake_is_supported() {
     let scene = ServerScene::mode("modern").await;
     assert_eq!(scene.down(), "");
     assert_eq!(text(scene.call("echo", json!({"text": "hi"})).await), "said: hi");
@@ -372,14 +372,14 @@ async fn a_server_without_a_handshake_is_spoken_to_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_ends_at_the_first_question_gets_its_handshake() {
+async fn server_that_exits_at_once_is_retried_with_a_handshake() {
     let scene = ServerScene::mode("old").await;
     assert_eq!(text(scene.call("echo", json!({})).await), "said: nothing");
     assert_eq!(scene.servers.reports()[0].protocol.as_deref(), Some("2025-11-25"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_of_servers_need_approval_unless_a_rule_allows() {
+async fn server_tools_need_approval_unless_a_rule_allows() {
     let scene = ServerScene::mode("plain").await;
     let registry = scene.registry();
     let verdict = |default: Verdict, approver: bool| {
@@ -400,7 +400,7 @@ async fn tools_of_servers_need_approval_unless_a_rule_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_call_is_cancelled_at_the_server() {
+async fn cancelled_call_is_cancelled_at_the_server() {
     let scene = ServerScene::mode("plain").await;
     let call = scene.invocation(json!({}));
     let cancel = call.cancel.clone();
@@ -415,7 +415,7 @@ async fn a_cancelled_call_is_cancelled_at_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hanging_call_ends_at_the_timeout_of_its_server() {
+async fn hanging_call_ends_at_the_servers_timeout() {
     let slow = ServerConfig { timeout: Some(Duration::from_millis(200)), ..config("fake", "plain") };
     let scene = ServerScene::of(vec![slow]).await;
     let ended = scene.call("hang", json!({})).await.unwrap_err();
@@ -425,7 +425,7 @@ async fn a_hanging_call_ends_at_the_timeout_of_its_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crashed_server_is_a_tool_error_and_is_restarted() {
+async fn crashed_server_is_restarted_by_the_next_call() {
     let scene = ServerScene::mode("plain").await;
     let gone = scene.call("crash", json!({})).await.unwrap_err();
     assert!(gone.retryable);
@@ -437,7 +437,7 @@ async fn a_crashed_server_is_a_tool_error_and_is_restarted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn restarts_end_when_their_budget_is_spent() {
+async fn restarts_are_limited_by_a_budget() {
     let scene = ServerScene::mode("plain").await;
     for _ in 0..5 {
         assert!(error(scene.call("crash", json!({})).await).contains("ended during the call"));
@@ -448,7 +448,7 @@ async fn restarts_end_when_their_budget_is_spent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_start_hides_no_other() {
+async fn failed_server_does_not_affect_others() {
     let begun = Instant::now();
     let missing = ServerConfig {
         reached: Reached::Stdio { command: "/no/such/program".into(), args: Vec::new(), env: BTreeMap::new() },
@@ -464,7 +464,7 @@ async fn a_server_that_does_not_start_hides_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_of_ten_megabytes_is_truncated() {
+async fn large_result_is_truncated() {
     let scene = ServerScene::mode("plain").await;
     let output = scene.call("large", json!({})).await.unwrap();
     assert_eq!(output.truncated_from, Some(10_000_000));
@@ -472,7 +472,7 @@ async fn a_result_of_ten_megabytes_is_truncated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_without_end_ends_the_server() {
+async fn endless_output_ends_the_server() {
     let scene = ServerScene::mode("plain").await;
     let floods: [(&str, &str); 3] = [
         ("huge", "a message of more than 16777216 bytes"),
@@ -488,13 +488,13 @@ async fn output_without_end_ends_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_between_messages_is_ignored() {
+async fn other_output_between_messages_is_ignored() {
     let scene = ServerScene::mode("garbage").await;
     assert_eq!(text(scene.call("echo", json!({})).await), "said: nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_list_of_tools_is_noticed() {
+async fn changed_tool_list_is_detected() {
     let scene = ServerScene::mode("plain").await;
     let before = scene.servers.generation();
     assert!(error(scene.call("later", json!({})).await).contains("later"));
@@ -516,14 +516,14 @@ async fn hostile_descriptions_are_bounded_and_printable() {
     assert!(poison.description.len() < 2_200);
     assert!(report.tools.iter().any(|tool| &*tool.name == "mcp__fake___read"));
     assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
-    // What it says grants nothing.
+    // A description does not grant permissions.
     let authority = Authority::of(RuleSet::only(Verdict::Ask));
     let found = scene.registry().classify("mcp__fake__poison", "{}", &authority, None, true, &|_| false);
     assert!(matches!(found, Classified::Ready { ask: true, .. }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_description_is_reported() {
+async fn changed_description_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let first = ServerScene::within(dir, vec![config("fake", "rug")]).await;
     let changed = |scene: &ServerScene| -> Vec<String> {
@@ -535,9 +535,9 @@ async fn a_changed_description_is_reported() {
     assert_eq!(changed(&second), ["mcp__fake__echo"]);
 }
 
-/// Rules that allow all tools of the server do not let a model answer in the place of a person.
+/// Rules that allow all tools of the server do not allow a model to answer on behalf of the user.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_to_a_person_is_answered_by_an_approved_call() {
+async fn question_is_answered_by_an_approved_call() {
     let scene = ServerScene::mode("plain").await;
     let output = text(scene.call("ask", json!({})).await);
     assert!(output.starts_with("answered: {\"action\":\"decline\"}\n[the server asked a person for input"), "{output}");
@@ -562,7 +562,7 @@ async fn a_question_to_a_person_is_answered_by_an_approved_call() {
         (ask, &lines[..2]),
         (true, &["answer to fake (17 bytes): {\"city\":\"Lisbon\"}", "its question (13 bytes): \"Which city?\""][..])
     );
-    // Where the tool needs an approval too, the question is about the answer all the same.
+    // If the tool needs an approval too, the approval still shows the answer.
     let given = Authority::of(RuleSet::only(Verdict::Ask));
     let Classified::Ready { access: Some(access), ask: true, .. } =
         scene.registry().classify("mcp__fake__ask", &args.to_string(), &given, None, true, &|_| false)
@@ -578,7 +578,7 @@ async fn a_question_to_a_person_is_answered_by_an_approved_call() {
     assert_eq!(unknown.unwrap_err().kind, ToolErrorKind::BadArgs);
 }
 
-/// The id of the question that a call says was asked.
+/// Returns the id of the question in a call's result.
 fn question(output: &str) -> &str {
     output
         .split_once("[the server asked")
@@ -586,9 +586,9 @@ fn question(output: &str) -> &str {
         .unwrap()
 }
 
-/// The server asks another question at the call that answers the first. The control: asked the same, it gets the answer.
+/// The server asks another question during the call that answers the first. The control: for the same question it gets the answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approved_answer_goes_to_no_other_question() {
+async fn approved_answer_is_not_used_for_another_question() {
     for (mode, says) in
         [("switch", "answered: {\"action\":\"decline\"}"), ("plain", "answered: {\"action\":\"accept\"")]
     {
@@ -600,21 +600,21 @@ async fn an_approved_answer_goes_to_no_other_question() {
     }
 }
 
-/// Forty definitions that each refer twice to the next one: a check of one text would take years, and held its thread. The control: without
-/// the text nothing of it is checked.
+/// Forty definitions that each refer twice to the next one: checking one text would take years. The control: without the text, nothing is
+/// checked.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_of_endless_checks_is_not_checked() {
+async fn schema_with_too_many_checks_is_not_evaluated() {
     let scene = ServerScene::mode("endless").await;
     let refused = scene.call("bomb", json!({"text": "x"})).await.unwrap_err();
     assert_eq!(refused.kind, ToolErrorKind::BadArgs);
-    assert!(refused.message.contains("take more than 1048576 checks against its schema"), "{}", refused.message);
+    assert!(refused.message.contains("need more than 1048576 checks against its schema"), "{}", refused.message);
     assert_eq!(error(scene.call("bomb", json!({})).await), "the MCP server `fake` reports an error: it failed");
     let report = scene.servers.reports().remove(0);
     assert!(report.problems[0].contains("its tool `opened` is ignored: its schema cannot be used"), "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_gets_its_variables_and_no_secrets() {
+async fn server_gets_its_variables_but_no_secrets() {
     let scene = ServerScene::mode("plain").await;
     let names = text(scene.call("env", json!({})).await);
     let names: Vec<_> = names.split(' ').collect();
@@ -624,7 +624,7 @@ async fn a_server_gets_its_variables_and_no_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_of_a_call_is_one_printable_line() {
+async fn progress_is_shown_as_one_printable_line() {
     let scene = ServerScene::mode("plain").await;
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&lines);
@@ -635,14 +635,14 @@ async fn progress_of_a_call_is_one_printable_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_in_results_of_servers_are_redacted() {
+async fn secrets_in_server_results_are_redacted() {
     let scene = ServerScene::mode("plain").await;
     let message = text(scene.call("echo", json!({"text": "sk-0123456789"})).await);
     assert_eq!(message, "said: [API_KEY redacted]");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_before_the_servers_are_up_waits_for_its_own() {
+async fn early_call_waits_for_its_own_server() {
     let dir = tempfile::tempdir().unwrap();
     let ground = Ground {
         workspace: dir.path().to_owned(),
@@ -653,11 +653,11 @@ async fn a_call_before_the_servers_are_up_waits_for_its_own() {
     let list = ServerList { servers: vec![config("fake", "plain")], problems: Vec::new() };
     let servers = Servers::new(list, ground, known(dir.path()), Secrets::default());
     let scene = ServerScene { dir, servers };
-    assert_eq!(scene.starts(), 0, "nothing starts before its first use");
+    assert_eq!(scene.starts(), 0, "a server started before its first use");
     assert_eq!(text(scene.call("echo", json!({"text": "hi"})).await), "said: hi");
     let unfit = scene.call("echo", json!({"text": 1})).await.unwrap_err();
     assert_eq!(unfit.kind, ToolErrorKind::BadArgs);
-    assert!(error(scene.call("none", json!({})).await).contains("does not have the tool"));
+    assert!(error(scene.call("none", json!({})).await).contains("no longer has the tool"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -670,12 +670,12 @@ async fn resources_and_prompts_are_listed_and_read_by_tools() {
     assert_eq!(text(greeting), "[user]\nGreet Ada.");
     let authority = Authority::of(RuleSet::only(Verdict::Ask));
     let found = scene.registry().classify("mcp__fake__resources", "{}", &authority, None, true, &|_| false);
-    assert!(matches!(found, Classified::Ready { ask: true, .. }), "they need approval as tools do");
+    assert!(matches!(found, Classified::Ready { ask: true, .. }), "the resource tool did not need approval");
 }
 
-/// Nothing that it asks for is sent, and the error says what to do.
+/// The client does not send credentials, and the error names a remedy.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_asks_for_oauth_is_refused_with_advice() {
+async fn server_that_requires_oauth_is_refused_with_advice() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -688,10 +688,10 @@ async fn a_server_that_asks_for_oauth_is_refused_with_advice() {
     });
     let reached = Reached::Http { url, headers: BTreeMap::new() };
     let scene = ServerScene::of(vec![ServerConfig { reached, ..config("fake", "") }]).await;
-    assert!(scene.down().starts_with("it asks for authorization (OAuth)"), "{}", scene.down());
+    assert!(scene.down().starts_with("it requires authorization (OAuth)"), "{}", scene.down());
 }
 
-/// A server that answers each request with `bytes` of JSON; why it is not used.
+/// Returns the error of a server that answers each request with `bytes` of JSON.
 async fn refused(bytes: usize) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -702,7 +702,7 @@ async fn refused(bytes: usize) -> String {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 4096];
             _ = stream.read(&mut request).await;
-            // The client leaves at the head.
+            // The client disconnects after the header.
             _ = stream.write_all(answer.as_bytes()).await;
         }
     });
@@ -711,35 +711,36 @@ async fn refused(bytes: usize) -> String {
     scene.down()
 }
 
-/// Messages over HTTP become trees of sixty times their bytes.
+/// Parsed HTTP messages need sixty times their size.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_message_over_http_is_refused() {
+async fn long_http_message_is_refused() {
     let says = "maximum size of 1048576 bytes";
     assert!(refused(2 << 20).await.contains(says));
-    // The control: one below the bound is read.
+    // The control: a message below the limit is read.
     assert!(!refused(1 << 19).await.contains(says));
 }
 
-/// The control: a server that pings with short ids is answered (`requests_without_end_end_the_server`).
+/// The control: a server that pings with short ids is answered (`endless_requests_end_the_server`).
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_with_a_long_id_ends_the_server() {
+async fn request_with_a_long_id_ends_the_server() {
     let scene = ServerScene::mode("plain").await;
     let ended = error(scene.call("id", json!({})).await);
     assert!(ended.contains("it sent a request with an id of more than 256 bytes"), "{ended}");
 }
 
-/// A server that asks without end and takes no answers ends before they fill the memory. The control: one that takes them may ask often.
+/// A server that sends endless requests without reading answers is ended before the answers fill the memory. The control: a server that
+/// reads the answers may send many requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_without_end_end_the_server() {
+async fn endless_requests_end_the_server() {
     let scene = ServerScene::mode("plain").await;
     let ended = error(scene.call("flood", json!({})).await);
-    assert!(ended.contains("it sent more than 256 requests whose answers it did not take"), "{ended}");
+    assert!(ended.contains("it sent more than 256 requests without reading the answers"), "{ended}");
     assert_eq!(text(scene.call("pings", json!({})).await), "answered");
     assert_eq!(scene.starts(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropped_servers_end_their_processes() {
+async fn dropped_servers_stop_their_processes() {
     let scene = ServerScene::mode("plain").await;
     let id = std::fs::read_to_string(scene.dir.path().join("starts")).unwrap();
     let path = Path::new("/proc").join(id.trim());

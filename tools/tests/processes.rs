@@ -127,11 +127,11 @@ async fn r9_output_by_handle_continues_and_ends_with_the_exit() {
     let again = desk.about(json!({"action": "output", "from": 0})).await.unwrap();
     assert!(again.starts_with("one\ngot two\n"), "{again}");
     let late = desk.about(json!({"action": "input", "text": "three"})).await.unwrap_err();
-    assert!(late.message.starts_with("nothing was typed: the process reads no more input"), "{late}");
+    assert!(late.message.starts_with("nothing was typed: the process does not read input any more"), "{late}");
 }
 
 #[tokio::test]
-async fn r9_without_a_guard_the_group_of_a_process_is_stopped() {
+async fn r9_unguarded_process_is_stopped_with_its_group() {
     let desk = Desk::new(plain, false);
     desk.start("sleep 3001.5 & sleep 3001.5").await.unwrap();
     assert!(alive("3001.5"));
@@ -153,7 +153,7 @@ async fn r9_process_that_forks_away_and_ignores_signals_is_stopped() {
 }
 
 #[tokio::test]
-async fn r9_process_may_end_in_order_by_sigterm() {
+async fn r9_process_can_exit_cleanly_on_sigterm() {
     let desk = Desk::new(plain, true);
     desk.start("trap 'echo bye; exit 0' TERM; while :; do sleep 0.1; done").await.unwrap();
     desk.about(json!({"action": "stop"})).await.unwrap();
@@ -188,7 +188,7 @@ async fn r9_dropped_attendance_and_stopped_runtime_end_processes() {
 
 /// In virtual time: the half minute is over at once.
 #[tokio::test(start_paused = true)]
-async fn r9_process_that_no_call_attends_is_stopped() {
+async fn r9_unattended_process_is_stopped() {
     let desk = Desk::new(plain, true);
     let begun = desk.start("sleep 3005.5").await.unwrap();
     assert!(begun.contains("[running"), "{begun}");
@@ -203,7 +203,7 @@ async fn r9_process_that_no_call_attends_is_stopped() {
 
 /// Endless output is bounded, and its reader learns what was dropped.
 #[tokio::test]
-async fn r9_flood_of_output_is_bounded_and_said() {
+async fn r9_flood_of_output_is_bounded_and_reported() {
     let desk = Desk { max_bytes: 5_000, ..Desk::new(plain, true) };
     let begun = desk.start("yes flood").await.unwrap();
     assert!(begun.len() <= 5_000 && begun.contains("[running for "), "{}", begun.len());
@@ -231,13 +231,13 @@ async fn r9_input_that_is_not_read_is_reported() {
         messages.iter().any(|message| message.starts_with("the process has not read the text yet")),
         "{messages:?}"
     );
-    assert!(messages.iter().any(|message| message.contains("does not read what was typed before")), "{messages:?}");
+    assert!(messages.iter().any(|message| message.contains("has not read earlier input")), "{messages:?}");
     desk.about(json!({"action": "stop"})).await.unwrap();
 }
 
 /// No read shows a part of a key, wherever it begins: the output is redacted where it comes in. The control has no secrets.
 #[tokio::test]
-async fn r9_no_cursor_splits_a_key_out_of_the_output() {
+async fn r9_read_positions_do_not_reveal_parts_of_a_key() {
     const KEY: &str = "sk-0123456789abcdef";
     let command = format!("printf 'key: {}'; sleep 0.2; printf '{} end\\n'", &KEY[..8], &KEY[8..]);
     for (secrets, leaks) in [(Secrets::of([("API_KEY", KEY)]), false), (Secrets::default(), true)] {
@@ -267,11 +267,11 @@ async fn r9_arguments_without_effect_are_refused() {
         assert!(error.message.starts_with(message), "{error}");
     }
     let both = json!({"command": "true", "background": true, "timeout_ms": 5});
-    assert!(desk.own("shell", both).await.unwrap_err().message.starts_with("timeout_ms is for a command"));
+    assert!(desk.own("shell", both).await.unwrap_err().message.starts_with("timeout_ms is for foreground commands"));
     let nameless = desk.run("process", desk.call(json!({"action": "output"}))).await.unwrap_err();
     assert!(nameless.message.starts_with("session_id is missing"), "{nameless}");
     let second = desk.start("true").await.unwrap_err();
-    assert!(second.message.starts_with("a background process is running here already"), "{second}");
+    assert!(second.message.starts_with("this session already runs a background process"), "{second}");
     desk.about(json!({"action": "stop"})).await.unwrap();
 }
 

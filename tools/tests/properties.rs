@@ -1,4 +1,4 @@
-//! Properties of approvals (P-5) and of arguments that models write (P-6), each with seeded bugs that it must notice.
+//! Properties of approvals (P-5) and of model-written arguments (P-6), each with seeded bugs that it must detect.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -13,10 +13,10 @@ use subtend_tools::dialect::{Offered, Request, task};
 use subtend_tools::registry::{Classified, Registry};
 
 const CASES: u32 = 10_000;
-/// Sessions below the root.
+/// Number of sessions.
 const DEPTH: usize = 12;
 
-fn tried<S: Strategy>(
+fn run_property<S: Strategy>(
     cases: S,
     shrink: u32,
     property: impl Fn(S::Value) -> Result<(), TestCaseError>,
@@ -26,17 +26,17 @@ fn tried<S: Strategy>(
 }
 
 /// Checks that a property holds, and that each seeded bug violates it.
-fn held_and_noticed<S: Strategy, R: Copy>(
+fn check_property<S: Strategy, R: Copy>(
     cases: impl Fn() -> S,
     property: impl Fn(R, S::Value) -> Result<(), TestCaseError>,
     real: R,
     bugs: &[(&str, R)],
 ) {
-    if let Err(broken) = tried(cases(), 10_000, |case| property(real, case)) {
+    if let Err(broken) = run_property(cases(), 10_000, |case| property(real, case)) {
         panic!("{broken}");
     }
     for (name, bug) in bugs {
-        let noticed = tried(cases(), 0, |case| property(*bug, case));
+        let noticed = run_property(cases(), 0, |case| property(*bug, case));
         assert!(matches!(noticed, Err(TestError::Fail(..))), "the seeded bug `{name}` was not noticed");
     }
 }
@@ -59,7 +59,7 @@ fn rule_sets() -> impl Strategy<Value = RuleSet> {
     (verdicts(), prop::collection::vec(rule, 0..4)).prop_map(|(default, rules)| RuleSet { default, rules })
 }
 
-/// A person's answer to one call.
+/// The user's answer to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApproverAnswer {
     Deny,
@@ -78,7 +78,7 @@ fn calls() -> impl Strategy<Value = Vec<CallCase>> {
     prop::collection::vec((any::<Index>(), tools, select(vec!["a", "a/b", "b", "b/c"]), verdicts), 1..16)
 }
 
-/// Whether a permanent approval in some session covers an access of session `of`.
+/// Decides whether a permanent approval in some session covers an access of session `of`.
 type Covers = fn(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool;
 
 /// The real rule: a session's own approvals only.
@@ -86,29 +86,29 @@ fn own(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     approvals[of].contains(access)
 }
 
-/// Seeded: one list for the tree.
+/// Seeded bug: one list for the tree.
 fn shared(approvals: &[BTreeSet<Access>], _: usize, access: &Access) -> bool {
     approvals.iter().any(|given| given.contains(access))
 }
 
-/// Seeded: a child inherits its parent's approvals.
+/// Seeded bug: a child inherits its parent's approvals.
 fn inherited(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     approvals[..=of].iter().any(|words| words.contains(access))
 }
 
-/// Seeded: an approval of one resource covers the action.
+/// Seeded bug: an approval of one resource covers the action.
 fn by_action(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     approvals[of].iter().any(|word| word.action == access.action)
 }
 
-/// Seeded: a permanent approval is forgotten.
+/// Seeded bug: a permanent approval is forgotten.
 fn forgotten(_: &[BTreeSet<Access>], _: usize, _: &Access) -> bool {
     false
 }
 
-/// P-5: a call that needs an approval runs only with one. A permanent approval counts in its own session, for what was shown, and lifts
-/// no deny.
-fn a_word_binds_one_session(
+/// P-5: a call that needs an approval runs only with one. A permanent approval applies to its own session and to the shown access, and
+/// does not lift a deny.
+fn approval_binds_one_session(
     covers: Covers,
     (chain, calls): (Vec<RuleSet>, Vec<CallCase>),
 ) -> Result<(), TestCaseError> {
@@ -154,10 +154,10 @@ fn a_word_binds_one_session(
 }
 
 #[test]
-fn p5_always_approval_binds_its_session_alone() {
-    held_and_noticed(
+fn p5_permanent_approval_applies_to_its_session_only() {
+    check_property(
         || (prop::collection::vec(rule_sets(), 1..=DEPTH + 1), calls()),
-        a_word_binds_one_session,
+        approval_binds_one_session,
         own as Covers,
         &[("shared", shared), ("inherited", inherited), ("by action", by_action), ("forgotten", forgotten)],
     );
@@ -225,7 +225,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Text of a model: mostly a call with additions or errors, sometimes no call at all.
+/// Generates model output: mostly a call with additions or errors, sometimes not a call.
 fn written() -> impl Strategy<Value = String> {
     let fields = prop::collection::vec((select(&FIELDS[..]), values()), 0..3);
     let whole = (any::<bool>(), fields).prop_map(|(sound, fields)| {
@@ -243,7 +243,7 @@ fn written() -> impl Strategy<Value = String> {
 }
 
 /// The agent and ceiling of the child that a call of a session with `offered` starts.
-type Born = fn(
+type StartChild = fn(
     args: &str,
     offered: &[(Text, Text)],
     parent: &Authority,
@@ -270,7 +270,7 @@ fn real(
     }
 }
 
-/// Seeded: any existing agent can be named, offered or not.
+/// Seeded bug: any existing agent can be named, even if it is not offered.
 fn any_agent(
     args: &str,
     _: &[(Text, Text)],
@@ -282,7 +282,7 @@ fn any_agent(
     Some((agent.into(), parent.meet(manifest(agent, manifests)?)))
 }
 
-/// Seeded: a call may bring its own permissions.
+/// Seeded bug: a call can set its own permissions.
 fn own_permissions(
     args: &str,
     offered: &[(Text, Text)],
@@ -295,7 +295,7 @@ fn own_permissions(
     Some((agent, if raised { Authority::allow_all() } else { ceiling }))
 }
 
-/// Seeded: a child gets the permissions of its manifest alone.
+/// Seeded bug: a child gets the permissions of its manifest without its parent's limits.
 fn manifest_only(
     args: &str,
     offered: &[(Text, Text)],
@@ -309,8 +309,11 @@ fn manifest_only(
 
 type Written = (RuleSet, [RuleSet; 3], String, &'static str, &'static str);
 
-/// P-6: whatever a model writes, its child has an offered agent, and no more permissions than its parent.
-fn no_field_raises(born: Born, (parent, manifests, args, action, resource): Written) -> Result<(), TestCaseError> {
+/// P-6: for any arguments, the child has an offered agent and at most the permissions of its parent.
+fn no_field_adds_permissions(
+    born: StartChild,
+    (parent, manifests, args, action, resource): Written,
+) -> Result<(), TestCaseError> {
     let parent = Authority::of(parent);
     let manifests = manifests.map(Authority::of);
     let offered: Vec<(Text, Text)> = AGENTS[..2].iter().map(|name| ((*name).into(), "Works.".into())).collect();
@@ -323,7 +326,7 @@ fn no_field_raises(born: Born, (parent, manifests, args, action, resource): Writ
 }
 
 #[test]
-fn p6_nothing_that_a_model_writes_raises_what_its_child_may_do() {
+fn p6_arguments_cannot_add_permissions_to_a_child() {
     let cases = || {
         let actions = select(vec!["fs.read", "fs.write", "shell.run", "task:build"]);
         (
@@ -334,10 +337,10 @@ fn p6_nothing_that_a_model_writes_raises_what_its_child_may_do() {
             select(vec!["a", "a/b", "b", "../a"]),
         )
     };
-    held_and_noticed(
+    check_property(
         cases,
-        no_field_raises,
-        real as Born,
+        no_field_adds_permissions,
+        real as StartChild,
         &[("any agent", any_agent), ("own permissions", own_permissions), ("manifest only", manifest_only)],
     );
 }

@@ -1,4 +1,4 @@
-//! Two threads swap links, directories and hard links under the file tools: no call reaches a denied file.
+//! Two threads swap links, directories and hard links during calls of the file tools. Calls must not reach a denied file.
 //!
 //! `cargo test` makes a few thousand calls. All 100,000:
 //!
@@ -98,20 +98,20 @@ fn reads() -> Vec<(&'static str, Value)> {
     calls
 }
 
-/// Calls that replace what they find, links too if they lose the race.
+/// Calls that replace files, and links if they lose the race.
 fn writes() -> Vec<(&'static str, Value)> {
     let write = |path| ("write", json!({"path": path, "content": "plain"}));
     FILES.into_iter().chain(["pub/d/new/deep"]).map(write).collect()
 }
 
-/// Whether the answer shows that the call reached a denied file.
+/// Returns whether the answer shows that the call reached a denied file.
 fn leaks(tool: &str, text: &str) -> bool {
-    // An edit finds the content when it replaces it, or when it detects a change.
+    // An edit has read the content if it replaced it or detected a change.
     let edited = tool == "edit" && (text.starts_with("replaced") || text.contains("was changed by"));
     edited || text.contains(SECRET) || text.contains(NAME)
 }
 
-/// The modes of the temporary files that another user finds in `dir` during `work`.
+/// Returns the modes of the temporary files seen in `dir` during `work`.
 fn temporary_modes(dir: &Path, work: impl FnOnce()) -> BTreeSet<u32> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -130,9 +130,9 @@ fn temporary_modes(dir: &Path, work: impl FnOnce()) -> BTreeSet<u32> {
     })
 }
 
-/// The control: what all may read is seen with a mode that lets all read it, once it is written.
+/// The control: a temporary file of a public file is seen with a public mode.
 #[test]
-fn replacement_of_a_private_file_is_private_while_it_is_written() {
+fn replacement_of_a_private_file_is_private_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("secret.env");
     std::fs::write(&path, "KEY=old").unwrap();
@@ -154,7 +154,7 @@ fn replacement_of_a_private_file_is_private_while_it_is_written() {
 }
 
 #[test]
-fn swapped_links_lead_no_file_tool_to_a_denied_file() {
+fn file_tools_do_not_reach_denied_files_by_swapped_links() {
     let most = std::env::var("SUBTEND_RACE_CALLS").map_or(DEFAULT_CALLS, |count| count.parse().unwrap());
     let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -181,13 +181,13 @@ fn swapped_links_lead_no_file_tool_to_a_denied_file() {
     }
     println!("{made} calls, {served} served, {} leaks", leaked.len());
     assert_eq!(leaked, Vec::<String>::new());
-    // Calls that are always refused would show nothing.
+    // The test is only meaningful if some calls succeed.
     assert!(served > made / 4, "{served} of {made} calls were served");
 }
 
 /// The control: a check by name followed by an open by name reads the denied file.
 #[test]
-fn a_check_before_the_open_leaks_under_the_same_swaps() {
+fn control_check_before_open_leaks_under_the_same_swaps() {
     let dir = workspace();
     let root = dir.path().canonicalize().unwrap();
     let leaked = while_swapping(dir.path(), || {

@@ -1,6 +1,6 @@
-//! The system enforces the limits of a session on its commands, or the command does not run.
+//! The system enforces the session's limits on commands; otherwise commands do not run.
 //!
-//! Each test prints `held` where this system has the sandbox, and `refused` where it does not. The guard is this test program, started
+//! Each test prints `held` if this system has the sandbox, otherwise `refused`. The guard is this test program, started
 //! again in that role.
 
 use std::path::Path;
@@ -58,7 +58,7 @@ impl Bench {
         shell(self.dir.path(), &self.authority, guard(), command).await
     }
 
-    /// Returns the output of the command; `None` if this system has no sandbox and refused the call.
+    /// Returns the output of the command, or `None` if the call was refused because this system has no sandbox.
     async fn held(&self, command: &str) -> Option<String> {
         let outcome = self.shell(command).await;
         match sandbox::probe() {
@@ -79,7 +79,7 @@ impl Bench {
         }
     }
 
-    /// Checks that the command neither learns nor changes anything of the secret.
+    /// Checks that the command cannot read or change the secret.
     async fn keeps(&self, command: &str) {
         if let Some(text) = self.held(command).await {
             assert!(!text.contains("hidden"), "`{command}` read it: {text}");
@@ -98,7 +98,7 @@ async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -
 }
 
 #[tokio::test]
-async fn allowed_access_works_as_without_a_sandbox() {
+async fn allowed_access_works_in_the_sandbox() {
     let bench = Bench::new(but_secrets());
     let Some(text) = bench.held("cat open/a.txt top.txt; echo x > open/new; mkdir open/d; mv open/new open/d/x").await
     else {
@@ -113,7 +113,7 @@ async fn allowed_access_works_as_without_a_sandbox() {
 }
 
 #[tokio::test]
-async fn a_denied_file_is_neither_read_nor_written() {
+async fn denied_file_cannot_be_read_or_written() {
     let bench = Bench::new(but_secrets());
     std::os::unix::fs::symlink("secret/key", bench.at("link")).unwrap();
     std::os::unix::fs::symlink("../secret", bench.at("open/dir")).unwrap();
@@ -149,7 +149,7 @@ async fn a_denied_file_is_neither_read_nor_written() {
 }
 
 #[tokio::test]
-async fn a_second_name_made_before_is_no_way_to_a_denied_file() {
+async fn existing_hard_link_does_not_reach_a_denied_file() {
     let bench = Bench::new(but_secrets());
     std::fs::hard_link(bench.at("secret/key"), bench.at("open/alias")).unwrap();
     std::fs::hard_link(bench.at("open/a.txt"), bench.at("open/b.txt")).unwrap();
@@ -157,7 +157,7 @@ async fn a_second_name_made_before_is_no_way_to_a_denied_file() {
     for command in ATTACKS {
         bench.keeps(command).await;
     }
-    // Other names of an allowed file work like the first.
+    // An allowed file can be used under all its names.
     if let Some(text) = bench.held("cat open/b.txt").await {
         assert_eq!(text, "plain\n[exit code 0]");
     }
@@ -173,7 +173,7 @@ async fn background_processes_of_a_command_stay_sandboxed() {
 }
 
 #[tokio::test]
-async fn denied_name_is_not_created() {
+async fn file_with_a_denied_name_cannot_be_created() {
     let bench = Bench::new(rules(
         Verdict::Allow,
         &[("fs.write", "open/key", Verdict::Deny), ("fs.read", "**/.env", Verdict::Deny)],
@@ -183,14 +183,14 @@ async fn denied_name_is_not_created() {
     else {
         return;
     };
-    // A partly allowed directory is not granted whole: its names are listed, and nothing new is created in it.
+    // A partly allowed directory is not granted as a whole: it can be listed, but files cannot be created in it.
     assert!(text.contains("open/key: Permission denied") && text.contains("open/other: Permission denied"), "{text}");
     assert!(text.contains(".env\na.txt\n") && text.contains("plain") && !text.contains("hidden"), "{text}");
     assert!(!bench.at("open/key").exists());
 }
 
 #[tokio::test]
-async fn a_session_that_may_only_read_writes_nothing() {
+async fn read_only_session_cannot_write() {
     let bench =
         Bench::new(rules(Verdict::Ask, &[("fs.read", "*", Verdict::Allow), ("shell.run", "*", Verdict::Allow)]));
     let Some(text) = bench.held("cat top.txt secret/key; ls; echo x > top.txt || echo x > new").await else { return };
@@ -200,7 +200,7 @@ async fn a_session_that_may_only_read_writes_nothing() {
 }
 
 #[tokio::test]
-async fn paths_outside_are_out_of_reach() {
+async fn paths_outside_the_workspace_are_denied() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("a"), "hidden").unwrap();
     let bench = Bench::new(but_secrets());
@@ -227,12 +227,12 @@ const REACH: &str = "import socket, sys\n\
     \x20     reach(socket.AF_UNIX, socket.SOCK_STREAM, sys.argv[2]))\n";
 
 #[tokio::test]
-async fn no_socket_leads_out_where_the_network_is_denied() {
+async fn sockets_are_denied_without_network_permission() {
     if std::process::Command::new("python3").arg("-V").output().is_err() {
         println!("not tried: there is no python3 to open sockets with");
         return;
     }
-    // The second is the control: where the network is allowed, the same sockets connect.
+    // The second is the control: with network permission, the same sockets connect.
     for (network, expected) in [(Verdict::Deny, "kept kept kept"), (Verdict::Allow, "reached reached kept")] {
         let bench =
             Bench::new(rules(Verdict::Allow, &[("net.fetch", "*", network), ("fs.*", "secret/**", Verdict::Deny)]));
@@ -246,10 +246,10 @@ async fn no_socket_leads_out_where_the_network_is_denied() {
     }
 }
 
-/// A pair of datagram sockets is made without `socket`, and each of them can be connected again: to a logger, or a manager of services.
+/// A pair of datagram sockets is created without `socket`, and each of them could be reconnected, for example to a service manager.
 /// The control is a run outside of the sandbox.
 #[tokio::test]
-async fn paired_sockets_lead_to_no_service() {
+async fn paired_sockets_cannot_be_reconnected() {
     const PAIRED: &str = "import socket, sys\n\
         for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):\n\
         \x20   try:\n\
@@ -276,7 +276,7 @@ async fn paired_sockets_lead_to_no_service() {
 /// Variables that `cargo test` and rustup add to this process.
 const OWN_SHELL: &str = "unset CARGO CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN LD_LIBRARY_PATH;";
 
-/// May run commands, and read and write the workspace; not the network.
+/// Allows commands and all access to the workspace, but not the network.
 fn shell_and_files() -> Authority {
     let allow = |action| (action, "*", Verdict::Allow);
     rules(Verdict::Ask, &[allow("fs.read"), allow("fs.write"), allow("shell.run")])
@@ -292,7 +292,7 @@ async fn sandbox_runs_cargo_build_in_the_workspace() {
     let manifest =
         "[package]\nname = \"hello\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ncfg-if = \"1\"\n";
     std::fs::write(bench.at("Cargo.toml"), manifest).unwrap();
-    // A build script runs from `target`, and the dependency comes from the person's registry.
+    // A build script runs from `target`, and the dependency comes from the user's registry.
     std::fs::write(bench.at("build.rs"), "fn main() {}\n").unwrap();
     std::fs::write(
         bench.at("src/main.rs"),
@@ -307,7 +307,7 @@ async fn sandbox_runs_cargo_build_in_the_workspace() {
 }
 
 #[tokio::test]
-async fn sandbox_runs_what_is_on_path_and_hides_secrets() {
+async fn sandbox_runs_programs_on_path_and_hides_secrets() {
     let bench = Bench::new(shell_and_files());
     if bench.held("true").await.is_none() {
         return;
@@ -341,8 +341,8 @@ async fn sandbox_runs_what_is_on_path_and_hides_secrets() {
 }
 
 #[tokio::test]
-async fn a_command_whose_sandbox_cannot_be_made_is_not_run() {
-    // More single files than rules: a partial grant is not tried.
+async fn command_without_a_complete_sandbox_is_not_run() {
+    // There are more single files than rules. A partial grant is not attempted.
     let bench =
         Bench::new(rules(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny), ("fs.write", "*", Verdict::Deny)]));
     for n in 0..20_001 {
@@ -359,17 +359,17 @@ async fn a_command_whose_sandbox_cannot_be_made_is_not_run() {
 }
 
 #[tokio::test]
-async fn a_guard_that_knows_no_sandbox_runs_nothing() {
+async fn guard_without_sandbox_support_does_not_run_commands() {
     if sandbox::probe().is_err() {
         println!("refused before any guard is asked");
         return;
     }
-    // An older guard takes the unknown argument for the command.
+    // An older guard treats the unknown argument as the command.
     let old = Guard { program: "sh".into(), args: vec!["-c".into(), "exec \"$@\"".into(), "old".into()] };
     let bench = Bench::new(but_secrets());
     let result = shell(bench.dir.path(), &bench.authority, old, "touch run; cat secret/key").await;
     assert!(!bench.at("run").exists() && !format!("{result:?}").contains("hidden"), "{result:?}");
-    // Without a guard such a session has no shell.
+    // Without a guard, such a session has no shell.
     let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
     let shell = registry.get("shell").unwrap();
     assert!(shell.ruled_out(&bench.authority).is_some_and(|error| error.denied));
@@ -377,16 +377,16 @@ async fn a_guard_that_knows_no_sandbox_runs_nothing() {
 }
 
 #[tokio::test]
-async fn files_of_the_sandbox_are_removed_with_it() {
+async fn sandbox_files_are_removed_with_it() {
     let bench = Bench::new(but_secrets());
     let Some(text) = bench.held("mkdir -p $TMPDIR/a/b; echo $TMPDIR").await else { return };
     let path = text.lines().next().unwrap();
     assert!(path.contains("subtend-") && !Path::new(path).exists(), "{text}");
 }
 
-/// The next command is held to the rules of the names that it finds. The control is a plain shell.
+/// Otherwise the next command could read the file under its new name. The control is a shell without a sandbox.
 #[tokio::test]
-async fn a_file_denied_to_read_gets_no_other_name() {
+async fn unreadable_file_cannot_be_renamed() {
     const ATTACKS: [&str; 9] = [
         "mv secret pub",
         "mv open/.env open/env",
@@ -410,7 +410,7 @@ async fn a_file_denied_to_read_gets_no_other_name() {
             bench.keeps(READS).await;
             assert_eq!(bench.content("open/.env"), "hidden", "{command}");
         }
-        // Where all may be read, files are made, moved between directories and removed.
+        // In fully readable directories, files can be created, moved and removed.
         let bench = Bench::new(authority);
         for path in ["free/a", "free/deep/b", "more/c"] {
             std::fs::create_dir_all(bench.at(path).parent().unwrap()).unwrap();
@@ -432,7 +432,7 @@ async fn a_file_denied_to_read_gets_no_other_name() {
 
 /// The negative control: without the sandbox the same commands reach everything.
 #[tokio::test]
-async fn without_limits_the_same_commands_reach_everything() {
+async fn control_without_a_sandbox_reaches_everything() {
     let bench = Bench::new(Authority::allow_all());
     assert_eq!(bench.shell("cat secret/key").await.unwrap(), "hidden\n[exit code 0]");
     bench.shell("echo spoiled > secret/key").await.unwrap();

@@ -45,22 +45,22 @@ fn output(case: SecretsCase, ordinary: bool) -> String {
 }
 
 #[test]
-fn a_command_finds_no_key_in_its_own_environment() {
+fn command_has_no_key_in_its_environment() {
     let text = output(SecretsCase { redacted: true, ..SAFE }, false);
     let (own, others) = text.split_once("= others").unwrap();
     assert!(own.contains("PATH=") && !own.contains(&format!("{VARIABLE}=")), "{text}");
-    // The superuser's commands find it in other processes, and the result does not show it.
+    // The superuser's commands can read it from other processes, but the result is redacted.
     assert!(!others.contains(KEY), "{text}");
 }
 
 #[test]
-fn an_ordinary_users_command_finds_no_key_elsewhere() {
+fn command_of_an_ordinary_user_cannot_find_the_key() {
     let text = output(SAFE, is_root());
     assert!(text.contains("PATH=") && !text.contains(KEY), "{text}");
 }
 
 #[test]
-fn a_held_command_finds_no_key_in_other_processes() {
+fn sandboxed_command_cannot_read_keys_of_processes() {
     if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
@@ -72,13 +72,13 @@ fn a_held_command_finds_no_key_in_other_processes() {
 }
 
 #[test]
-fn a_key_that_the_person_passes_on_is_redacted_in_results() {
+fn key_passed_on_by_the_user_is_redacted_in_results() {
     let text = output(SecretsCase { all_variables: true, redacted: true, ..SAFE }, false);
     assert!(text.contains(&format!("{VARIABLE}=[{VARIABLE} redacted]")) && !text.contains(KEY), "{text}");
 }
 
 #[test]
-fn without_each_guard_the_key_is_found() {
+fn control_without_each_protection_finds_the_key() {
     let passed_on = output(SecretsCase { all_variables: true, ..SAFE }, false);
     assert!(passed_on.contains(&format!("{VARIABLE}={KEY}")), "{passed_on}");
     let shown = output(SecretsCase { hidden: false, ..SAFE }, is_root());

@@ -79,18 +79,18 @@ fn birth_carries_only_the_bodies_that_its_frame_defines() {
 }
 
 #[test]
-fn a_missing_body_is_told_by_its_hash() {
+fn missing_body_error_names_its_hash() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
     let text = fill(&mut decoded.records[0], &mut |_| Ok(None), &|why| why).unwrap_err();
     assert_eq!(text, format!("the body {} is not in the store", Hash::of(b"\"be brief\"")));
 }
 
-/// Also where the flipped text parses as another text.
+/// Holds even if the changed text is valid JSON.
 #[test]
-fn a_body_that_is_not_what_its_hash_names_is_damage() {
+fn body_that_does_not_match_its_hash_is_damage() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
     let text = fill(&mut decoded.records[0], &mut |_| Ok(Some("\"be grief\"".into())), &|why| why).unwrap_err();
-    assert_eq!(text, format!("the body {} is not what was written", Hash::of(b"\"be brief\"")));
+    assert_eq!(text, format!("the body {} does not match its hash", Hash::of(b"\"be brief\"")));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn sealed(version: u8, flags: u8, count: u32, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn sound_bytes_of_a_newer_version_are_news_and_not_damage() {
+fn bytes_of_a_newer_version_are_not_damage() {
     let newer = |bytes: &[u8]| matches!(decode(bytes), Err(FrameError::Newer(_)));
     assert!(newer(&sealed(2, 0, 0, b"whatever")));
     assert!(newer(&sealed(1, 2, 0, b"compressed")));
@@ -126,7 +126,7 @@ fn sound_bytes_of_a_newer_version_are_news_and_not_damage() {
 }
 
 #[test]
-fn a_frame_and_its_blob_are_the_frame_again() {
+fn split_frame_joins_with_its_blob() {
     let whole = encode(&frame(vec![created("be brief")], Changes::default())).unwrap();
     let (named, reference, body) = split(&whole);
     assert_eq!((reference.hash, reference.len), (Hash::of(&whole[HEADER..]), (whole.len() - HEADER) as u64));
@@ -144,7 +144,7 @@ fn a_frame_and_its_blob_are_the_frame_again() {
 }
 
 #[test]
-fn what_no_version_wrote_is_damage() {
+fn invalid_content_with_a_valid_checksum_is_damage() {
     let error_of = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
     assert_eq!(error_of(b"short"), "corrupt frame: 5 bytes are shorter than a header");
     assert_eq!(error_of(&[0; HEADER]), "corrupt frame: it starts with 0x0000, not 0x5b7d");
@@ -181,19 +181,19 @@ fn any_frame() -> impl Strategy<Value = Frame> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(frame in any_frame()) {
+    fn decode_reverses_encode(frame in any_frame()) {
         let decoded = decode(&encode(&frame).unwrap()).unwrap();
         let Frame { session, first_seq, epoch, at_ms, records, .. } = frame;
         prop_assert_eq!(decoded, Decoded { session, first_seq, epoch, at_ms, records });
     }
 
     #[test]
-    fn any_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn decode_does_not_panic_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(decode(&bytes).is_err());
     }
 
     #[test]
-    fn any_body_behind_a_sound_checksum_is_read_without_a_panic(
+    fn decode_does_not_panic_on_any_body_with_valid_checksum(
         body in proptest::collection::vec(any::<u8>(), 0..200),
         count in 0_u32..3,
     ) {
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_is_damage(frame in any_frame(), at in any::<proptest::sample::Index>()) {
+    fn flipped_bit_is_damage(frame in any_frame(), at in any::<proptest::sample::Index>()) {
         let mut bytes = encode(&frame).unwrap();
         let bit = at.index(bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_frame_is_damage(frame in any_frame(), at in any::<proptest::sample::Index>()) {
+    fn truncated_frame_is_damage(frame in any_frame(), at in any::<proptest::sample::Index>()) {
         let bytes = encode(&frame).unwrap();
         let cut = &bytes[..at.index(bytes.len())];
         prop_assert!(matches!(decode(cut), Err(FrameError::Corrupt(_))));

@@ -10,9 +10,9 @@ use subtend_session::index::Head;
 
 use super::{Scope, Tally};
 
-/// Longest line, where the engine has no limit.
+/// Maximum length of a line, for engines without a limit.
 pub(crate) const LINE_MAX: u64 = 256 << 20;
-/// Bytes of a line besides the body of its frame.
+/// Maximum bytes of a line in addition to the body of its frame.
 pub(crate) const LINE_ROOM: u64 = 4 << 10;
 /// `,"crc":"01234567"}`.
 const SEAL: usize = 18;
@@ -29,7 +29,7 @@ pub(crate) struct Header {
     pub(crate) what: Scope,
 }
 
-/// The part of a header that every version has.
+/// The fields that headers of all versions have.
 #[derive(Debug, Deserialize)]
 pub(crate) struct AnyHeader {
     pub(crate) export: Versions,
@@ -51,7 +51,7 @@ pub(crate) struct Def {
     pub(crate) body: Text,
 }
 
-/// A deleted session: others name it.
+/// A deleted session, which others may name.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Deleted {
@@ -79,7 +79,7 @@ pub(crate) struct End {
     pub(crate) sum: Text,
 }
 
-/// Any line; one of the kinds is set.
+/// Any line. Exactly one of the kinds is set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "R: Deserialize<'de>"))]
 pub(crate) struct Line<R> {
@@ -102,7 +102,7 @@ pub(crate) struct Line<R> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) records: u64,
-    /// All JSON values in them: each takes memory, however short it is written.
+    /// Number of all JSON values in them, because even short values need memory.
     pub(crate) values: u64,
 }
 
@@ -129,7 +129,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// The number of JSON values in one, itself included.
+/// The number of JSON values in a value, including itself.
 struct Values(u64);
 
 impl<'de> Deserialize<'de> for Values {
@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for Values {
     }
 }
 
-/// Writes numbered lines with checksums, and the sum.
+/// Writes numbered lines with checksums, and computes the checksum of the whole.
 pub(crate) struct Writer<'a> {
     out: &'a mut dyn Write,
     n: u64,
@@ -235,5 +235,5 @@ pub(crate) fn check(line: &[u8]) -> Result<(), String> {
     if digits == found.as_bytes() {
         return Ok(());
     }
-    Err(format!("its checksum is {found}, and the line says {}", String::from_utf8_lossy(digits)))
+    Err(format!("its checksum is {found}, but the line has {}", String::from_utf8_lossy(digits)))
 }

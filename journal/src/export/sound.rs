@@ -1,4 +1,4 @@
-//! Export of a damaged store: the trees without damage, complete.
+//! Exports the undamaged trees of a damaged store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::error::ReadError;
 use crate::read;
 use crate::verify::Progress;
 
-/// Damaged session, whose tree an export omits.
+/// A damaged session, whose tree is left out of the export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     pub session: SessionId,
@@ -30,8 +30,8 @@ struct Survey<'a> {
     damaged: BTreeMap<SessionId, String>,
 }
 
-/// Returns the sessions of all trees without damage, and the damaged ones. A damaged session excludes its whole tree: other sessions of
-/// the tree name it, and no import accepts a missing session.
+/// Returns the sessions of all undamaged trees, and the damaged sessions. A damaged session excludes its whole tree, because other sessions
+/// of the tree name it, and imports refuse missing sessions.
 pub(super) fn trees(
     engine: &dyn Engine,
     progress: &mut dyn FnMut(Progress),
@@ -46,10 +46,10 @@ pub(super) fn trees(
     })?;
     let mut done = Progress::default();
     let deleted = compact::deleted(&survey.heads);
-    // Damage to a deleted session does not matter: none of it is written.
+    // Damage to a deleted session does not matter, because the session is not exported.
     let all: Vec<SessionId> = survey.heads.keys().filter(|session| !deleted.contains_key(*session)).copied().collect();
     for session in all {
-        if let Some(why) = survey.wrong(session)? {
+        if let Some(why) = survey.damage_of(session)? {
             survey.damaged.insert(session, why);
         }
         done.sessions = done.sessions.saturating_add(1);
@@ -59,8 +59,8 @@ pub(super) fn trees(
 }
 
 impl Survey<'_> {
-    /// Returns the damage of a session with a sound head; `None` if an import would accept it with its tree.
-    fn wrong(&self, session: SessionId) -> Result<Option<String>, ReadError> {
+    /// Returns the damage of a session with a readable head, or `None` if an import would accept it with its tree.
+    fn damage_of(&self, session: SessionId) -> Result<Option<String>, ReadError> {
         let Some(head) = self.heads.get(&session) else { return Ok(None) };
         let stored = match read::records(self.engine, session) {
             Ok(stored) => stored,
@@ -71,7 +71,7 @@ impl Survey<'_> {
         };
         let last = stored.last().map_or(Seq(0), |stored| stored.seq);
         if last != head.last_seq {
-            return Ok(Some(format!("it ends with record {last}, and its head says with {}", head.last_seq)));
+            return Ok(Some(format!("it ends with record {last}, but its head with {}", head.last_seq)));
         }
         let records: Vec<_> = stored.into_iter().map(|stored| stored.record).collect();
         let state = match State::fold(session, records.iter()) {
@@ -90,7 +90,7 @@ impl Survey<'_> {
         self.heads.contains_key(&session) || self.damaged.contains_key(&session)
     }
 
-    /// Splits sound trees from damaged sessions.
+    /// Separates undamaged trees from damaged sessions.
     fn parted(self) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
         let mut parents = BTreeMap::new();
         self.engine.all_kids(&mut |parent, kid| {
@@ -121,9 +121,9 @@ impl Survey<'_> {
         Ok((kept, skipped.collect()))
     }
 
-    /// Returns the root of a damaged session, from its head, its birth, or the head of an ancestor.
+    /// Returns the root of a damaged session, from its head, its first record, or the head of an ancestor.
     fn root(&self, session: SessionId, parents: &BTreeMap<SessionId, SessionId>) -> SessionId {
-        if let Some(root) = self.born_below(session).filter(|_| !self.heads.contains_key(&session)) {
+        if let Some(root) = self.root_from_first_record(session).filter(|_| !self.heads.contains_key(&session)) {
             return root;
         }
         let mut at = session;
@@ -141,7 +141,7 @@ impl Survey<'_> {
     }
 
     /// Returns the root from the session's first record.
-    fn born_below(&self, session: SessionId) -> Option<SessionId> {
+    fn root_from_first_record(&self, session: SessionId) -> Option<SessionId> {
         let (_, _, kept) = self.engine.range(session, Seq(1), Seq(2)).ok()?.frames.into_iter().next()?;
         let frame = read::open_frame(kept?).ok()?;
         match frame.records.first() {

@@ -1,4 +1,4 @@
-//! Bodies that many sessions of an export share: each is read and parsed once, not once a session.
+//! Caches bodies that many sessions of an export share, so that each is read and parsed once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use subtend_session::ids::{Hash, Interned};
 use subtend_session::limits::Limits;
 use subtend_session::record::SessionCreated;
 
-/// Most bytes of the kept bodies of one kind, as the export has them.
+/// Maximum bytes of the cached bodies of one kind, as in the export.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The last bodies of births.
+/// The bodies of recent sessions.
 #[derive(Default)]
 pub(super) struct Bodies {
     systems: KeptBodies<str>,
@@ -31,7 +31,7 @@ impl<T: ?Sized> Default for KeptBodies<T> {
 }
 
 impl Bodies {
-    /// Gives a birth the kept bodies; `bytes` has a size for those that the export defines before it.
+    /// Fills cached bodies into a new session. `bytes` returns a size for bodies that the export defines before it.
     pub(super) fn give(&self, created: &mut SessionCreated, bytes: &dyn Fn(Hash) -> Option<usize>) {
         self.systems.give(&mut created.system, bytes);
         self.ceilings.give(&mut created.ceiling, bytes);
@@ -52,7 +52,7 @@ impl<T: ?Sized> KeptBodies<T> {
         }
     }
 
-    /// Keeps a body. Where they get too many, the last one alone remains.
+    /// Caches a body. If the limit is exceeded, only the last one is kept.
     fn keep(&mut self, interned: &Interned<T>, bytes: &dyn Fn(Hash) -> Option<usize>) {
         let (Some(body), Some(bytes)) = (&interned.body, bytes(interned.hash)) else { return };
         if self.all.contains_key(&interned.hash) {

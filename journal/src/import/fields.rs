@@ -1,4 +1,4 @@
-//! Checks of the fields of an export, which is untrusted text.
+//! Checks the fields of an export, which is untrusted text.
 
 use subtend_session::authority::Authority;
 use subtend_session::ids::{SessionId, Short, Text};
@@ -9,22 +9,22 @@ use subtend_session::usage::Usage;
 
 use super::ImportBounds;
 
-/// Most bytes of a name of an agent, a tool or a dialect.
-const NAME: usize = 256;
-/// Most bytes of a title, a label, a model or a path.
-const LINE: usize = 4 << 10;
-/// Most subagent edges from the root.
-const DEPTH: u32 = 1_000;
-/// Most tokens, or millionths of a dollar, in one number.
-const FIGURE: u64 = 1_000_000_000_000;
+/// Maximum bytes of the name of an agent, a tool or a dialect.
+const MAX_NAME: usize = 256;
+/// Maximum bytes of a title, a label, a model or a path.
+const MAX_LINE: usize = 4 << 10;
+/// Maximum depth below the root.
+const MAX_DEPTH: u32 = 1_000;
+/// Maximum tokens, or millionths of a dollar, in one number.
+const MAX_FIGURE: u64 = 1_000_000_000_000;
 
-/// End of the year 9999 in milliseconds since 1970; no host has a later time.
+/// End of the year 9999 as Unix time in ms. Hosts do not support later times.
 pub(super) const LATEST: i64 = 253_402_300_799_999;
 
 type Wrong = String;
 
-/// Checks records, and removes what the other host granted: rights beyond `within`, permanent approvals, and that runs in flight resume
-/// with approved calls.
+/// Checks records, and removes grants of the other host: permissions beyond `bounds`, permanent approvals, and the resumption of runs in
+/// flight with approved calls.
 pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportBounds) -> Result<(), Wrong> {
     let within = &bounds.rights;
     for record in records {
@@ -105,20 +105,20 @@ fn birth(created: &SessionCreated, session: SessionId) -> Result<(), Wrong> {
     tools.into_iter().flatten().flatten().try_for_each(|tool| name("tool", tool))
 }
 
-/// A short name is the end of the session's own id, in hexadecimal: another one could be that of another session, which a person means.
+/// Checks that a short name is the end of the session's own id in hexadecimal. Another one could be mistaken for another session.
 pub(super) fn short(short: &Short, session: SessionId) -> Result<(), Wrong> {
     let own = short.0.len() >= 6 && session.0.simple().to_string().ends_with(&*short.0);
     if own { Ok(()) } else { Err(format!("the short name {:?} is not the end of the id {session}", start(&short.0))) }
 }
 
-/// Slashes are allowed, but no name may lead out of a directory.
+/// Checks the name of an agent. Slashes are allowed, but the name must not lead out of a directory.
 fn agent(text: &Text) -> Result<(), Wrong> {
     name("agent", text)?;
     let is_path = text.contains('\\') || text.split('/').any(|part| matches!(part, "" | "." | ".."));
     if is_path { Err(format!("the agent {:?} is a path, not a name", &**text)) } else { Ok(()) }
 }
 
-/// A workspace is an absolute directory path, or the host's working directory.
+/// Checks that a workspace is an absolute directory path or the host's working directory.
 fn workspace(text: &Text) -> Result<(), Wrong> {
     line("workspace", text)?;
     let climbs = text.split(['/', '\\']).any(|part| part == "..");
@@ -126,40 +126,40 @@ fn workspace(text: &Text) -> Result<(), Wrong> {
     if !climbs && (matches!(&**text, "" | ".") || text.starts_with(['/', '\\']) || drive) {
         return Ok(());
     }
-    Err(format!("the workspace {:?} is not the whole path of a directory", start(text)))
+    Err(format!("the workspace {:?} is not an absolute path of a directory", start(text)))
 }
 
 fn depth(depth: u32) -> Result<(), Wrong> {
-    if depth <= DEPTH { Ok(()) } else { Err(format!("the depth {depth} is above the limit of {DEPTH}")) }
+    if depth <= MAX_DEPTH { Ok(()) } else { Err(format!("the depth {depth} is above the limit of {MAX_DEPTH}")) }
 }
 
-/// A later time cannot be shown, and no timer waits for it.
+/// Checks that a time can be displayed and used for timers.
 fn time(what: &str, ms: i64) -> Result<(), Wrong> {
     match (0..=LATEST).contains(&ms) {
         true => Ok(()),
-        false => Err(format!("the {what} of a run is at {ms} ms, which is before 1970 or after the year 9999")),
+        false => Err(format!("the {what} of a run is {ms} ms, which is before 1970 or after the year 9999")),
     }
 }
 
 fn usage(usage: &Usage) -> Result<(), Wrong> {
     let figures = [usage.input, usage.output, usage.reasoning, usage.cache_new, usage.cache_read];
-    match figures.into_iter().chain(usage.cost_micro).find(|figure| *figure > FIGURE) {
+    match figures.into_iter().chain(usage.cost_micro).find(|figure| *figure > MAX_FIGURE) {
         None => Ok(()),
-        Some(figure) => Err(format!("the usage of {figure} is above the limit of {FIGURE}")),
+        Some(figure) => Err(format!("the usage of {figure} is above the limit of {MAX_FIGURE}")),
     }
 }
 
 fn name(what: &str, text: &Text) -> Result<(), Wrong> {
-    if text.is_empty() || text.len() > NAME || text.chars().any(char::is_whitespace) && what != "agent" {
-        return Err(format!("the {what} {:?} is not a name of 1 to {NAME} bytes", start(text)));
+    if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_whitespace) && what != "agent" {
+        return Err(format!("the {what} {:?} is not a valid name of 1 to {MAX_NAME} bytes", start(text)));
     }
     line(what, text)
 }
 
-/// Text without control characters. Line breaks of earlier versions are folded for display.
+/// Checks that a text has no control characters. Line breaks are allowed, because earlier versions wrote them.
 fn line(what: &str, text: &Text) -> Result<(), Wrong> {
-    if text.len() > LINE {
-        return Err(format!("the {what} {:?} has {} bytes, the limit is {LINE}", start(text), text.len()));
+    if text.len() > MAX_LINE {
+        return Err(format!("the {what} {:?} has {} bytes, the limit is {MAX_LINE}", start(text), text.len()));
     }
     let obeyed = |c: char| (c.is_control() && !matches!(c, '\n' | '\r' | '\t')) || turns(c);
     match text.chars().find(|c| obeyed(*c)) {

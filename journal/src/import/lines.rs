@@ -1,4 +1,4 @@
-//! Reads lines: bounded, with a correct checksum and number before their content is used.
+//! Reads lines of an export. Size, checksum and number are checked before the content is used.
 
 use std::io::{BufRead, Read as _, Seek, SeekFrom};
 
@@ -15,7 +15,7 @@ pub(super) struct Lines<'a, R> {
     pub(super) offset: u64,
     next: u64,
     buffer: Vec<u8>,
-    /// Most bytes of a line.
+    /// Maximum bytes of a line.
     most: u64,
 }
 
@@ -27,7 +27,7 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
 
     /// Seeks to line `n`.
     pub(super) fn go_to(&mut self, n: u64, offset: u64) -> Result<(), ImportError> {
-        // Within its buffer a reader seeks without a system call.
+        // A relative seek within the buffer does not need a system call.
         let way =
             i64::try_from(offset).ok().zip(i64::try_from(self.next).ok()).map(|(to, from)| to.saturating_sub(from));
         match way {
@@ -68,14 +68,14 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
     pub(super) fn parse<T: for<'de> Deserialize<'de>>(&self) -> Result<Line<T>, ImportError> {
         let line: Line<T> = self.json()?;
         if line.n != self.n {
-            let why = format!("it is line {} of what was exported: lines are missing, doubled or moved", line.n);
+            let why = format!("it was line {} of the export: lines are missing, repeated or moved", line.n);
             return Err(self.damaged(why));
         }
         Ok(line)
     }
 
     pub(super) fn json<T: for<'de> Deserialize<'de>>(&self) -> Result<T, ImportError> {
-        serde_json::from_slice(&self.buffer).map_err(|error| match codec::unknown(&error) {
+        serde_json::from_slice(&self.buffer).map_err(|error| match codec::classify_json_error(&error) {
             FrameError::Corrupt(why) => self.damaged(why),
             FrameError::Newer(why) => ImportError::Newer { line: self.n, why },
         })

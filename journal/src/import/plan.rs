@@ -1,4 +1,4 @@
-//! Second reading: folds each session as the store would, and derives index rows.
+//! The second reading: folds each session as the store would, and derives index rows.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
@@ -29,9 +29,9 @@ use crate::verify::Progress;
 pub(super) struct Planned {
     /// LSNs of frames that an unfinished import has written.
     pub(super) places: Places,
-    /// Rows of each session: its last frame, without records.
+    /// Rows of each session, as a frame without records.
     pub(super) sessions: Vec<Rows>,
-    /// Limits of the export, by their hash, and what they are here.
+    /// Limits after applying the bounds, by the hash of the exported limits.
     pub(super) limits: BTreeMap<Hash, Interned<Limits>>,
     /// Obligations, with the frame that creates them.
     pub(super) owed: Vec<(usize, Row)>,
@@ -40,11 +40,11 @@ pub(super) struct Planned {
 #[derive(Debug)]
 pub(super) struct Rows {
     pub(super) frame: Frame,
-    /// The frame that opened its run in flight.
+    /// The frame that opened the run in flight.
     pub(super) opened: Option<usize>,
 }
 
-/// When an obligation was last created and last taken.
+/// Frames in which an obligation was last created and last taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     put: Option<usize>,
@@ -59,7 +59,7 @@ struct ImportPlan<'a, R> {
     bodies: Bodies,
     planned: Planned,
     fates: BTreeMap<Row, Fate>,
-    /// Root of each session, by the frame of its birth.
+    /// Root of each session, from its first frame.
     roots: BTreeMap<usize, SessionId>,
     /// Position and line of each session.
     places: BTreeMap<SessionId, (At, Place, Option<Worktree>)>,
@@ -72,7 +72,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     within: &ImportBounds,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Planned, ImportError> {
-    // First, because an existing session is the likeliest reason to refuse.
+    // Checked first, because an existing session is the most likely reason for a refusal.
     for session in survey.sessions.keys().chain(survey.deleted.keys()) {
         match engine.head(*session).map_err(ReadError::from)? {
             Some(head) if head.deleted => return Err(ImportError::Deleted(*session)),
@@ -152,7 +152,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
 
     fn fits(&self, at: At, frame: &FrameLine<Vec<Record>>, line: usize) -> Result<(), ImportError> {
         let limit = self.engine.max_body();
-        // A line is never shorter than its frame's body.
+        // A line is at least as long as its frame's body.
         if !self.engine.wants_bytes() || (line.saturating_add(codec::HEADER) as u64) <= limit {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    /// Checks that a stored frame equals this one; otherwise another import wrote it.
+    /// Checks that a stored frame equals this one. Otherwise another import wrote it.
     fn left(
         &mut self,
         ix: usize,
@@ -187,7 +187,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    /// Restores the bodies of a birth from earlier lines.
+    /// Restores the bodies of a new session from earlier lines.
     fn fill(&mut self, session: SessionId, at: At, records: &mut [Record]) -> Result<(), ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         for record in records {
@@ -211,7 +211,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    /// Lowers the limits of a birth to those of the importer.
+    /// Lowers the limits of a new session to those of the importer.
     fn bound(&mut self, created: &mut SessionCreated) -> Result<(), serde_json::Error> {
         let (Some(bound), Some(own)) = (&self.within.limits, &created.limits.body) else { return Ok(()) };
         let met = match self.planned.limits.get(&created.limits.hash) {
@@ -243,7 +243,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         for row in changes.put.iter().chain(&changes.take) {
             for end in [row.to, row.from] {
                 if !self.survey.sessions.contains_key(&end) {
-                    let why = format!("it obliges session {end}, which is not in the export");
+                    let why = format!("it has an obligation to session {end}, which is not in the export");
                     return Err(ImportError::Damaged { line: at.line, why });
                 }
             }
@@ -259,7 +259,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    /// Checks that the parent of a session is in the file: trees are complete.
+    /// Checks that the parent of a session is in the file, since trees must be complete.
     fn check_parent(
         &mut self,
         id: SessionId,
@@ -273,13 +273,15 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         let root = place.root(id);
         for above in [Some(root), place.parent()].into_iter().flatten() {
             if !self.survey.sessions.contains_key(&above) {
-                return Err(damaged(format!("session {id} is below {above}, which is not in the export")));
+                return Err(damaged(format!("session {id} is a child of {above}, which is not in the export")));
             }
         }
         if let Scope::Tree(tree) = self.survey.what
             && tree != root
         {
-            return Err(damaged(format!("session {id} is of the tree of {root}, in an export of that of {tree}")));
+            return Err(damaged(format!(
+                "session {id} belongs to the tree of {root}, but the export has the tree of {tree}"
+            )));
         }
         self.roots.extend(session.frames.iter().map(|ix| (*ix, root)));
         self.places.insert(id, (at, place.clone(), worktree));
@@ -297,11 +299,13 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             let Some((_, above, _)) = self.places.get(parent) else { continue };
             let tree = above.root(*parent);
             if tree != *root {
-                return damaged(format!("session {id} is of the tree of {root}, and its parent of that of {tree}"));
+                return damaged(format!(
+                    "session {id} belongs to the tree of {root}, but its parent to that of {tree}"
+                ));
             }
             let right = above.depth().saturating_add(u32::from(*kind == BranchKind::Subagent));
             if *depth != right {
-                return damaged(format!("session {id} has the depth {depth}, and its place is at depth {right}"));
+                return damaged(format!("session {id} has depth {depth}, expected {right}"));
             }
         }
         Ok(())
@@ -317,7 +321,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         }
     }
 
-    /// Checks that an unfinished import left the start of each tree, in the order of the file.
+    /// Checks that the frames of an unfinished import are the start of each tree, in file order.
     fn left_in_order(&self) -> Result<(), ImportError> {
         let mut trees: BTreeMap<SessionId, Option<Lsn>> = BTreeMap::new();
         for (ix, lsn) in self.planned.places.iter().enumerate() {
@@ -336,7 +340,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     fn owed(mut self) -> Result<Planned, ImportError> {
-        // As in the engines: a frame creates before it takes.
+        // Within a frame, creations come first, as in engines.
         let owed = self.fates.iter().filter_map(|(row, fate)| {
             let put = fate.put?;
             fate.taken.is_none_or(|taken| taken < put).then_some((put, *row))
@@ -360,7 +364,7 @@ struct Fold {
 }
 
 impl Fold {
-    /// Folds a frame; returns its obligations.
+    /// Folds a frame and returns its obligations.
     fn take(&mut self, ix: usize, at: At, records: &[Record]) -> Result<Changes, ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         let rest = match &self.state {

@@ -1,4 +1,4 @@
-//! First reading: checks every line and records its position.
+//! The first reading: checks every line and records its position.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
@@ -13,7 +13,7 @@ use crate::codec;
 use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine, LINE_MAX, LINE_ROOM};
 use crate::export::{FORMAT, Scope, Tally};
 
-/// Most JSON values in the records of a frame: one of three bytes may take fifty of memory.
+/// Maximum number of JSON values in the records of a frame. A value of three bytes can need fifty bytes of memory.
 const MAX_VALUES: u64 = 2 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,20 +32,20 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) what: Scope,
-    /// Sessions deleted before the export: heads without text.
+    /// Sessions deleted before the export, as heads without text.
     pub(super) deleted: BTreeMap<SessionId, Head>,
-    /// Bodies, with their bytes.
+    /// Bodies and their sizes.
     pub(super) defs: BTreeMap<Hash, (At, usize)>,
     pub(super) frames: Vec<At>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) tally: Tally,
     /// Hash of all bytes before the last line.
     pub(super) sum: Text,
-    /// Most bytes of a line.
+    /// Maximum bytes of a line.
     pub(super) most: u64,
 }
 
-/// Reads all lines: complete, in order, and as many as the end counts.
+/// Reads all lines, and checks their order and the counts of the last line.
 pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<Survey, ImportError> {
     let most = max_body.saturating_add(LINE_ROOM).min(LINE_MAX);
     let mut lines = Lines::new(file, most)?;
@@ -83,7 +83,7 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<S
     }
 }
 
-/// A first line without a checksum is more likely another kind of file than damage.
+/// Reports a first line without a checksum as another kind of file, which is more likely than damage.
 fn no_export(error: ImportError) -> ImportError {
     if let ImportError::Damaged { line, why } = error {
         return ImportError::Damaged { line, why: format!("{why}: this may not be an export of subtend") };

@@ -1,4 +1,4 @@
-//! Connections: a thread of its own drives them, so that callers may block on any thread, also within another runtime.
+//! Connections to the server. A separate thread drives them, so that callers can block on any thread, also within another runtime.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -19,17 +19,17 @@ use super::target::{ShardAddress, VANISHED};
 use super::{ServerFailure, schema};
 use crate::error::{EngineError, OpenError, io};
 
-/// Connections for reads at most, apart from those of scans.
+/// Maximum number of connections for reads, in addition to those of scans.
 const READERS: usize = 4;
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 pub(super) const RETRY: Duration = Duration::from_millis(100);
-/// For connections to say goodbye.
+/// Time for connections to close.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) type Param = Box<dyn ToSql + Sync + Send>;
 pub(super) type KeyValue = (Vec<u8>, Vec<u8>);
 
-/// Thread of the connections.
+/// The thread of the connections.
 pub(super) struct Driver {
     handle: tokio::runtime::Handle,
     stop: Option<oneshot::Sender<()>>,
@@ -42,7 +42,7 @@ impl Driver {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("subtend-postgres".into()).spawn(move || {
-            // A dropped sender stops it as well.
+            // Dropping the sender stops it as well.
             drop(runtime.block_on(stopped));
             runtime.shutdown_timeout(CLOSING);
         })?;
@@ -53,13 +53,13 @@ impl Driver {
         self.handle.spawn(work);
     }
 
-    /// Runs `work` on the thread, and blocks until it is done.
+    /// Runs `work` on the thread, and blocks until it has finished.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ServerFailure>> + Send + 'static,
     ) -> Result<T, ServerFailure> {
         let (done, outcome) = mpsc::sync_channel(1);
-        // A caller that is gone needs no answer.
+        // Fails if the caller has ended.
         self.spawn(async move { drop(done.send(work.await)) });
         outcome.recv().map_err(|_| ServerFailure::Lost("the thread of the connections has ended".to_owned()))?
     }
@@ -124,7 +124,7 @@ impl Link {
         Ok(Self { target: target.clone(), tls, idle: Mutex::default(), permits: Semaphore::new(READERS) })
     }
 
-    /// Connects within the time for a reply: `connect_timeout` ends before the server has said anything.
+    /// Connects within the time for a reply, because `connect_timeout` does not cover the server's first answer.
     pub(super) async fn connect(&self) -> Result<ServerConnection, ServerFailure> {
         timeout(self.target.reply, self.connecting()).await.map_err(|_| self.silent())?
     }
@@ -144,7 +144,7 @@ impl Link {
                 client
             }
         };
-        // The server notices a node that vanished, which holds locks.
+        // Keepalives make the server detect a vanished node, which may hold locks.
         let vanished = VANISHED.as_millis();
         let seconds = VANISHED.as_secs() / 4;
         let settings = format!(
@@ -182,7 +182,7 @@ impl Link {
         }
     }
 
-    /// Reads rows, on another connection where one is lost.
+    /// Reads rows. If the connection is lost, retries on another one.
     pub(super) async fn rows(
         self: Arc<Self>,
         sql: &'static str,
@@ -209,7 +209,7 @@ impl Link {
         }
     }
 
-    /// Sends rows in parts of one snapshot, one part for each credit, and an empty part at the end.
+    /// Sends the rows of one snapshot in parts, one for each credit, and an empty part at the end.
     pub(super) async fn scan(
         self: Arc<Self>,
         sql: &'static str,
@@ -235,7 +235,7 @@ impl Link {
             Ok::<(), ServerFailure>(())
         };
         if let Err(failure) = scan.await {
-            // A reader that is gone needs no error.
+            // Fails if the reader has ended.
             drop(parts.send(Err(failure)));
         }
     }
@@ -259,7 +259,7 @@ fn ended(connection: Result<(), tokio_postgres::Error>) {
     }
 }
 
-/// TLS by `ring` for these connections alone: the process keeps its own provider.
+/// Returns a TLS configuration with the `ring` provider for these connections. The process's default provider is not changed.
 fn tls(target: &ShardAddress) -> Result<ClientConfig, OpenError> {
     let failed = |why: String| OpenError::Engine(EngineError::Store { what: "prepare TLS", why });
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -276,7 +276,7 @@ fn tls(target: &ShardAddress) -> Result<ClientConfig, OpenError> {
         roots.add(certificate).map_err(|error| failed(format!("{}: {error}", file.display())))?;
     }
     if roots.is_empty() {
-        return Err(failed(format!("{} holds no certificate", file.display())));
+        return Err(failed(format!("{} contains no certificate", file.display())));
     }
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

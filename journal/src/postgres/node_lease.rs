@@ -1,16 +1,16 @@
-//! Lease of a node, by its name in the database.
+//! The identity of a node's lease.
 
-/// Lease of one start of a node.
+/// The lease of one start of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeLease(String);
 
 impl NodeLease {
-    /// Names a lease by its id.
+    /// Creates a lease from its id.
     pub fn named(id: impl Into<String>) -> Self {
         Self(id.into())
     }
 
-    /// Its id, as the database names it.
+    /// Returns its id in the database.
     pub fn id(&self) -> &str {
         &self.0
     }

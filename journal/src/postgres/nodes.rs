@@ -1,7 +1,7 @@
-//! Nodes of a database: their leases, the shards that they share, and where sessions are.
+//! Nodes of a database: their leases, the shards that they share, and the shards of sessions.
 //!
-//! A lease is a row that its node renews, by the clock of the server. It decides who may claim a shard. What keeps a shard's log whole is
-//! the epoch of its claim, which asks no clock.
+//! A lease is a row that its node renews, timed by the server's clock. It decides which node may claim a shard. The consistency of a
+//! shard's log does not depend on clocks, but on the epoch of its claim.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const RENEW: &str = "\
     UPDATE subtend.node SET expires = clock_timestamp() + $2::bigint * interval '1 ms' \
     WHERE lease = $1::text::uuid AND expires > clock_timestamp()";
 const LEAVE: &str = "DELETE FROM subtend.node WHERE lease = $1::text::uuid";
-/// Rows of nodes that ended long ago are of no use.
+/// Removes rows of nodes that ended long ago.
 const FORGET: &str = "DELETE FROM subtend.node WHERE expires < now() - interval '1 hour'";
 const SHARE: &str = "\
     INSERT INTO subtend.shard (name, format, shared, label) \
@@ -44,7 +44,7 @@ const NODES: &str = "\
 const SHARDS: &str = "SELECT id, name, lease::text, last_lsn, label FROM subtend.shard WHERE shared ORDER BY id";
 const VERSION: &str =
     "SELECT coalesce(max(version), 0), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM subtend.migration";
-/// Fences what is left of the claim. Its owner is forgotten, so that it is not claimed again.
+/// Fences the rest of a claim, and removes its owner, so that it cannot be reclaimed.
 const GIVE_UP: &str = "\
     UPDATE subtend.shard SET lease = NULL, owner = NULL, epoch = epoch + 1 WHERE name = $1 AND lease = $2::text::uuid RETURNING id";
 const END_LOCK: &str = "\
@@ -56,23 +56,23 @@ const PLACE: &str = "INSERT INTO subtend.placement (key, shard) SELECT $1, id FR
 const PLACED: &str = "SELECT name FROM subtend.shard WHERE id = (SELECT shard FROM subtend.placement WHERE key = $1)";
 const READ_SETTINGS: &str = concat!("SELECT ", settings!());
 
-/// Longest wait for an answer of the server about nodes: a renewal that takes longer is as good as lost.
-const ANSWER: Duration = Duration::from_secs(3);
+/// Time limit for an answer about nodes. A slower renewal counts as lost.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A node, as the database has it.
+/// A node's row in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRow {
     /// Its name.
     pub name: String,
     /// The lease of its last start.
     pub lease: NodeLease,
-    /// Where it takes requests of other nodes.
+    /// The address for requests of other nodes.
     pub address: String,
     /// Version of its binary.
     pub version: String,
-    /// Labels that its operator gave it.
+    /// Labels set by its operator.
     pub labels: Vec<String>,
-    /// Whether its lease runs, by the clock of the server.
+    /// True if its lease runs, by the server's clock.
     pub alive: bool,
     /// Milliseconds until its lease ends; negative if it ended.
     pub left_ms: i64,
@@ -100,23 +100,23 @@ pub struct Members {
     pub nodes: Vec<NodeRow>,
     /// All shared shards.
     pub shards: Vec<ShardRow>,
-    /// Milliseconds since 1970, by the clock of the server.
+    /// Unix time in ms, by the server's clock.
     pub time_ms: u64,
 }
 
 impl Members {
-    /// The node that has a shard, if its lease runs.
+    /// Returns the node that owns a shard, if its lease runs.
     pub fn owner(&self, shard: &str) -> Option<&NodeRow> {
         let lease = self.shards.iter().find(|row| row.name == shard)?.lease.as_ref()?;
         self.nodes.iter().find(|node| node.alive && node.lease == *lease)
     }
 }
 
-/// Why nothing is known of the nodes, or a change was not made.
+/// Error of reading or changing nodes.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The server gave no answer; whether the operation took effect is unknown.
-    #[error("the database gave no answer about its nodes: {0}")]
+    /// The server did not answer, so it is unknown whether the operation took effect.
+    #[error("the database did not answer about its nodes: {0}")]
     Unreachable(String),
     /// Another process is that node.
     #[error(
@@ -130,10 +130,10 @@ pub enum NodeError {
         /// Until its lease ends.
         left_ms: i64,
     },
-    /// The lease has ended: what was claimed under it may belong to others.
+    /// The lease has ended, so its shards may belong to others.
     #[error("the lease of this node has ended")]
     Ended,
-    /// The database cannot hold nodes of this build.
+    /// The database does not support nodes of this build.
     #[error(transparent)]
     Store(#[from] OpenError),
 }
@@ -151,7 +151,7 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Connects to the database, and migrates its schema. Called within tokio, which drives the connection.
+    /// Connects to the database, and migrates its schema. Must be called within tokio, which drives the connection.
     /// # Errors
     /// [`NodeError::Store`] for a database that cannot be reached, a newer schema and a weak setting that was not accepted.
     pub async fn connect(target: &ShardAddress) -> Result<Self, NodeError> {
@@ -168,7 +168,7 @@ impl Registry {
         Ok(Self { link, connection: Mutex::new(Some(connection)) })
     }
 
-    /// Makes the shards that nodes share, or those that nodes with a label share, unless there are some.
+    /// Creates the shards that nodes share, or those for nodes with a label, unless some exist.
     /// # Errors
     /// [`NodeError::Unreachable`].
     pub async fn share(&self, shards: u16, label: Option<&str>) -> Result<(), NodeError> {
@@ -179,7 +179,7 @@ impl Registry {
 
     /// Begins the lease of a node.
     /// # Errors
-    /// [`NodeError::NameTaken`] while the lease of a node of that name runs, also that of an earlier process of this one.
+    /// [`NodeError::NameTaken`] while the lease of a node with that name runs, even if it is an earlier process of this node.
     pub async fn join(
         &self,
         name: &str,
@@ -204,22 +204,22 @@ impl Registry {
 
     /// Renews a lease.
     /// # Errors
-    /// [`NodeError::Ended`] if it has ended; it never runs again. [`NodeError::Unreachable`] if that is not known.
+    /// [`NodeError::Ended`] if it has ended, which is final. [`NodeError::Unreachable`] if that is unknown.
     pub async fn renew(&self, lease: &NodeLease, by: Duration) -> Result<(), NodeError> {
         let renewed = self.execute(RENEW, vec![Box::new(lease.id().to_owned()), ms(by)]).await?;
         if renewed == 1 { Ok(()) } else { Err(NodeError::Ended) }
     }
 
-    /// Ends a lease. Its shards are free.
+    /// Ends a lease, which frees its shards.
     /// # Errors
-    /// [`NodeError::Unreachable`]; the lease ends by itself then.
+    /// [`NodeError::Unreachable`]. The lease then expires by itself.
     pub async fn leave(&self, lease: &NodeLease) -> Result<(), NodeError> {
         self.execute(LEAVE, vec![Box::new(lease.id().to_owned())]).await.map(drop)
     }
 
-    /// Ends what this process still has of a shard, so that others may claim it.
+    /// Gives up this process's claim of a shard, so that others can claim it.
     /// # Errors
-    /// [`NodeError::Unreachable`]; it is left when the lease ends.
+    /// [`NodeError::Unreachable`]. The shard becomes free when the lease ends.
     pub async fn give_up(&self, shard: &str, lease: &NodeLease) -> Result<(), NodeError> {
         let params: Vec<Param> = vec![Box::new(shard.to_owned()), Box::new(lease.id().to_owned())];
         let given = self.query(GIVE_UP, params).await?;
@@ -265,7 +265,7 @@ impl Registry {
         Ok(Members { nodes, shards, time_ms })
     }
 
-    /// Returns the shared shards that hold a session: several if it was imported into another one, and none if there is no such session.
+    /// Returns the shared shards with a session: several if it was imported into another one, none if the session does not exist.
     /// # Errors
     /// [`NodeError::Unreachable`].
     pub async fn locate(&self, session: SessionId) -> Result<Vec<String>, NodeError> {
@@ -273,7 +273,7 @@ impl Registry {
         found.iter().map(|row| read(row, 0)).collect()
     }
 
-    /// Chooses the shard of what `key` names: the first choice counts, from whichever node it comes. Returns it.
+    /// Chooses the shard for `key`. The first choice of any node is recorded and returned.
     /// # Errors
     /// [`NodeError::Unreachable`].
     pub async fn place(&self, key: &[u8], shard: &str) -> Result<String, NodeError> {
@@ -282,7 +282,7 @@ impl Registry {
         placed.first().map_or_else(|| Ok(shard.to_owned()), |row| read(row, 0))
     }
 
-    /// Reads the secret with which nodes of this database sign what they send each other.
+    /// Reads the secret with which nodes of this database sign requests to each other.
     /// # Errors
     /// [`NodeError::Unreachable`].
     pub async fn secret(&self) -> Result<Vec<u8>, NodeError> {
@@ -306,13 +306,13 @@ impl Registry {
         self.on_connection(run).await
     }
 
-    /// Runs one statement. A connection that failed is dropped, so that the next statement has another.
+    /// Runs one statement. A failed connection is dropped, so that the next statement uses another one.
     async fn on_connection<T>(
         &self,
         run: impl AsyncFnOnce(ServerConnection) -> Result<(ServerConnection, T), tokio_postgres::Error>,
     ) -> Result<T, NodeError> {
         let ran = async {
-            // A caller that is dropped leaves the connection's place empty; the next one connects again.
+            // If the caller is dropped, the connection is lost, and the next call connects again.
             let mut kept = self.connection.lock().await;
             let connection = match kept.take().filter(|connection| !connection.client.is_closed()) {
                 Some(connection) => connection,
@@ -322,10 +322,10 @@ impl Registry {
             *kept = Some(connection);
             Ok::<_, ServerFailure>(value)
         };
-        match timeout(ANSWER, ran).await {
+        match timeout(ANSWER_TIMEOUT, ran).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(failure)) => Err(NodeError::Unreachable(failure.describe())),
-            Err(_) => Err(NodeError::Unreachable(format!("no answer within {} s", ANSWER.as_secs()))),
+            Err(_) => Err(NodeError::Unreachable(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The claim of a shard, and the writes under it.
 //!
-//! A claim takes the next epoch. Each group is one statement that moves `last_lsn` under that epoch and writes its rows only if it did: a
-//! process that lost its claim changes nothing, whatever it believes. No clock is involved.
+//! A claim takes the next epoch. Each group is one statement that advances `last_lsn` under that epoch, and writes its rows only if that
+//! succeeded. A process that lost its claim therefore cannot change anything. This does not depend on clocks.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::tables::{FORMAT, Table, TableEdits};
 
 /// First number of the advisory lock of a shard; the second is the shard's.
 pub(super) const LOCK: i32 = 0x5375_6274;
-/// Attempts to take the lock of a shard. A server needs a moment to notice that a killed owner is gone.
+/// Number of attempts to lock a shard. A server needs a moment to notice that an owner was killed.
 const ATTEMPTS: u32 = 20;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
@@ -40,12 +40,12 @@ const END_HOLDER: &str = "\
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid() AND EXISTS ( \
         SELECT FROM subtend.shard AS own WHERE id = $1::bigint AND lease IS NOT NULL AND (lease = $3::text::uuid OR NOT EXISTS ( \
             SELECT FROM subtend.node WHERE lease = own.lease AND expires > clock_timestamp())))";
-/// Leaves the shard to other nodes.
+/// Frees the shard for other nodes.
 const LEAVE: &str = "UPDATE subtend.shard SET lease = NULL WHERE id = $1 AND owner = $2::text::uuid";
-/// Takes the next epoch for the owner of the last one. Repeatable: its own reply may be lost too.
+/// Takes the next epoch for the owner of the last one. Repeatable, because its own reply may be lost too.
 const RECLAIM: &str =
     "UPDATE subtend.shard SET epoch = epoch + 1 WHERE id = $1 AND owner = $2::text::uuid RETURNING epoch, last_lsn";
-/// Ends what is left of this owner's lost connections, which may hold the lock or an open transaction.
+/// Ends this owner's lost connections, which may hold the lock or an open transaction.
 const END_OLD: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                        WHERE application_name = 'subtend ' || $1::text AND pid <> pg_backend_pid()";
 const NAME: &str = "SELECT set_config('application_name', 'subtend ' || $1::text, false)";
@@ -80,10 +80,10 @@ macro_rules! write {
 
 /// Writes one group, in one transaction and one round trip.
 const WRITE: &str = write!("epoch = $2 AND last_lsn = $3");
-/// Sabotage: writes under any claim.
+/// Seeded bug: writes under any claim.
 const WRITE_UNFENCED: &str = write!("($2::bigint + $3::bigint) IS NOT NULL");
 
-/// Removes the rows of erased sessions. A transaction of its own: all of it, or nothing.
+/// Removes the rows of erased sessions in one transaction.
 const ERASE: &str = "\
     WITH own AS (UPDATE subtend.shard SET last_lsn = last_lsn WHERE id = $1 AND epoch = $2 AND last_lsn = $3 RETURNING id), \
     log AS (DELETE FROM subtend.log WHERE shard = (SELECT id FROM own) AND key = ANY ($4::bytea[])), \
@@ -104,7 +104,7 @@ pub(super) struct ShardClaim {
     pub(super) shard: i32,
     epoch: i64,
     last: i64,
-    /// Drawn by the server at the claim; empty for a reader.
+    /// Random value from the server at the claim; empty for a reader.
     id: String,
     pub(super) settings: ServerSettings,
     pub(super) unfenced: bool,
@@ -140,7 +140,7 @@ impl ShardClaim {
         Ok(Self { link, connection: Some(connection), shard, epoch, last, id, settings, unfenced: false })
     }
 
-    /// Finds the shard, and keeps owners away while it is read.
+    /// Finds the shard, and prevents claims while it is read.
     pub(super) async fn read(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let mut connection = link.connect().await?;
         match schema::version(&connection.client).await? {
@@ -159,7 +159,7 @@ impl ShardClaim {
     /// and `last_lsn` says which.
     pub(super) async fn write(&mut self, to: u64, tables: Vec<TableEdits>) -> Result<(), ServerFailure> {
         if self.id.is_empty() {
-            let why = "the store was opened to be read alone".to_owned();
+            let why = "the store was opened read-only".to_owned();
             return Err(ServerFailure::Engine(EngineError::Store { what: "write", why }));
         }
         let to = i64::try_from(to).map_err(|_| ServerFailure::Fenced)?;
@@ -186,7 +186,7 @@ impl ShardClaim {
                 return Ok(());
             }
             if found != self.last || to == self.last {
-                // Another writer, or a group of rows alone, whose reply says nothing.
+                // Either there is another writer, or the group had only rows, so that its LSN cannot show whether it was written.
                 return Err(ServerFailure::Fenced);
             }
         }
@@ -221,7 +221,7 @@ impl ShardClaim {
         if row.try_get::<_, i64>(0)? != 1 {
             return Err(ServerFailure::Fenced);
         }
-        // As they were at the commit: an operator may have changed them since.
+        // Checks the settings at the commit, because an operator may have changed them.
         ServerSettings::of(row, 1)?.judge(&self.link.target.accepted)?;
         Ok(())
     }
@@ -245,7 +245,7 @@ impl ShardClaim {
         if found > schema::KNOWN {
             return Err(ServerFailure::Newer { found, known: schema::KNOWN });
         }
-        // First, so that a later attempt ends this one too.
+        // Recorded first, so that a later attempt ends this connection too.
         connection.query(NAME, &[text(&self.id)]).await?;
         connection.query(END_OLD, &[text(&self.id)]).await?;
         // Waits for the old transaction's lock on the row.
@@ -258,15 +258,15 @@ impl ShardClaim {
         Ok(last)
     }
 
-    /// Gives the lock back, so that the next owner need not wait for the server to notice.
+    /// Releases the lock, so that the next owner does not have to wait until the server notices the end of the connection.
     pub(super) async fn release(&mut self) {
         if let Some(mut connection) = self.connection.take() {
             if self.link.target.lease.is_some() {
                 let params: [Param; 2] = [Box::new(self.shard), text(&self.id)];
-                // The end of the lease leaves it as well.
+                // The end of the lease frees the shard as well.
                 drop(timeout(PAUSE * ATTEMPTS, connection.query(LEAVE, &params)).await);
             }
-            // The end of the connection releases it as well.
+            // The end of the connection releases the lock as well.
             drop(timeout(PAUSE * ATTEMPTS, connection.query(UNLOCK, &[])).await);
         }
     }
@@ -320,7 +320,7 @@ async fn lock(
     Err(held(connection, link).await?)
 }
 
-/// Names who has the shard.
+/// Describes the process that owns the shard.
 async fn held(connection: &mut ServerConnection, link: &Link) -> Result<ServerFailure, ServerFailure> {
     let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
     let holder = found.first().map(|row| row.try_get::<_, Option<String>>(2)).transpose()?.flatten();
@@ -336,7 +336,7 @@ fn holder() -> String {
 
 type Values = Vec<Vec<u8>>;
 
-/// Keys of erased rows by table, and the heads that remain.
+/// Keys of erased rows by table, and the remaining heads.
 #[derive(Default)]
 pub(super) struct ErasedRows {
     pub(super) log: Values,
@@ -366,7 +366,7 @@ impl RowArrays {
             let Some((_, (keys, values))) = PUTS.iter().zip(&mut rows.puts).find(|(of, _)| **of == table) else {
                 continue;
             };
-            // Of these two alone are rows removed.
+            // Rows are removed only from these two tables.
             let removed = if table == Table::Inflight { &mut rows.ended } else { &mut rows.taken };
             for (key, value) in edits {
                 match value {

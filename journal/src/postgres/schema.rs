@@ -4,21 +4,21 @@ use tokio_postgres::Client;
 
 use super::ServerFailure;
 
-/// Migrations by version, from 1. A released one is never changed.
+/// Migrations by version, from 1. Released migrations must not be changed.
 const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
 
-/// Taken while a schema is migrated.
+/// Advisory lock that is held during a migration.
 const LOCK: i64 = 0x5375_6274_656e_6401;
 
-/// The newest version that this build knows.
+/// The newest version supported by this build.
 pub(super) const KNOWN: u64 = MIGRATIONS.len() as u64;
 
-/// Reads the catalogue as of now. `to_regclass` answers from a cache that a lock does not refresh.
+/// Reads the current catalogue. `to_regclass` uses a cache that a lock does not refresh.
 const EXISTS: &str =
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'subtend' AND tablename = 'migration')";
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM subtend.migration";
 
-/// Returns the version of the schema; 0 without one.
+/// Returns the version of the schema, or 0 without a schema.
 pub(super) async fn version(client: &Client) -> Result<u64, tokio_postgres::Error> {
     if !client.query_one(EXISTS, &[]).await?.try_get::<_, bool>(0)? {
         return Ok(0);
@@ -34,7 +34,7 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), ServerFailure> {
         found if found > KNOWN => return Err(ServerFailure::Newer { found, known: KNOWN }),
         _ => {}
     }
-    // In one transaction: a crash leaves the old version or the new one.
+    // Runs in one transaction, so that a crash leaves either the old or the new version.
     let change = client.transaction().await?;
     change.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
     let exists: bool = change.query_one(EXISTS, &[]).await?.try_get(0)?;
@@ -45,7 +45,7 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), ServerFailure> {
         change.execute("INSERT INTO subtend.migration (version, by) VALUES ($1, $2)", &[&version, &by]).await?;
     }
     change.commit().await?;
-    // Another process may have been newer.
+    // A newer process may have migrated the schema meanwhile.
     match version(client).await? {
         found if found > KNOWN => Err(ServerFailure::Newer { found, known: KNOWN }),
         _ => Ok(()),

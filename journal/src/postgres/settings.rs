@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use crate::error::EngineError;
 
-/// Setting of a server that can make an acknowledged commit disappear.
+/// A server setting that can make an acknowledged commit disappear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Fsync,
@@ -51,7 +51,7 @@ impl Setting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerSettings {
     values: [String; 3],
-    /// Whether a commit waits for a standby.
+    /// True if a commit waits for a standby.
     standby: bool,
 }
 
@@ -66,7 +66,7 @@ impl ServerSettings {
         let pairs = ALL.into_iter().zip(self.values.iter().map(String::as_str));
         pairs.filter(|(setting, value)| match setting {
             Setting::Fsync | Setting::FullPageWrites => *value != "on",
-            // A commit that does not wait for the standby is on one machine only.
+            // Otherwise a commit is on one machine only.
             Setting::SynchronousCommit if self.standby => !matches!(*value, "on" | "remote_apply"),
             Setting::SynchronousCommit => *value == "off",
         })
@@ -82,7 +82,7 @@ impl ServerSettings {
         }
     }
 
-    /// Describes what an acknowledged commit survives.
+    /// Describes the failures that an acknowledged commit survives.
     pub(super) fn durability(&self) -> Cow<'static, str> {
         let weak: Vec<String> =
             self.weak().map(|(setting, value)| format!("{} is {value}: {}", setting.name(), setting.risk())).collect();

@@ -1,4 +1,4 @@
-//! Address of a shard: the URL of a database with parameters of our own. Its password is never shown.
+//! Address of a shard: the URL of a database with additional parameters. Its password is never shown.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,16 +23,16 @@ pub(super) const VANISHED: Duration = Duration::from_secs(20);
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShardAddress {
     pub(super) config: Config,
-    /// The name of the shard, `main` if none is given: a database holds many.
+    /// The name of the shard, `main` by default. A database can hold many shards.
     pub(super) shard: String,
     pub(super) tls: bool,
-    /// Certificates that are trusted in place of the system's.
+    /// File with trusted certificates, instead of the system's.
     pub(super) roots: Option<PathBuf>,
     /// Weak settings of the server that are accepted.
     pub(super) accepted: Vec<Setting>,
-    /// Longest wait for an answer before the connection counts as lost.
+    /// Time limit for an answer, after which the connection counts as lost.
     pub(super) reply: Duration,
-    /// The lease of the node that claims the shard; none for other processes.
+    /// The lease of the node that claims the shard; `None` for other processes.
     pub(super) lease: Option<String>,
     /// The address without its password.
     shown: String,
@@ -51,14 +51,14 @@ impl fmt::Display for ShardAddress {
 }
 
 impl ShardAddress {
-    /// Whether `spec` is an address of this engine.
+    /// Returns whether `spec` is an address of this engine.
     pub(crate) fn is_meant(spec: &str) -> bool {
         SCHEMES.iter().any(|scheme| spec.starts_with(scheme))
     }
 
     /// Parses an address.
     /// # Errors
-    /// What is wrong, without a part of the address.
+    /// The reason, without parts of the address.
     pub(crate) fn parse(url: &str) -> Result<Self, &'static str> {
         let scheme = SCHEMES.into_iter().find(|scheme| url.starts_with(scheme)).ok_or("its engine is not known")?;
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
@@ -92,7 +92,7 @@ impl ShardAddress {
         Ok(Self { config, shard, tls, roots, accepted, reply: reply.unwrap_or(REPLY), lease: None, shown })
     }
 
-    /// Names the shard for files on this machine, the same however else the address is written.
+    /// Returns a name of the shard for files on this machine, which is the same for all notations of the address.
     pub fn place(&self) -> String {
         let (user, hosts) = (self.config.get_user(), self.config.get_hosts());
         let database = self.config.get_dbname().or(user).unwrap_or_default();
@@ -105,7 +105,7 @@ impl ShardAddress {
         format!("{}-{}", self.shard, Hash::of(all.as_bytes()))
     }
 
-    /// Names another shard of the database, which the node with this lease claims.
+    /// Returns the address of another shard of the database, claimed by the node with this lease.
     #[must_use]
     pub fn under(&self, shard: &str, lease: &NodeLease) -> Self {
         let (shard, lease) = (shard.to_owned(), Some(lease.id().to_owned()));
@@ -202,7 +202,7 @@ fn shown(scheme: &str, base: &str) -> Result<String, &'static str> {
     Ok(format!("{scheme}{}@{host}{path}", split(user, ':').0))
 }
 
-/// Whether all hosts are this machine.
+/// Returns whether all hosts are this machine.
 fn is_local(config: &Config) -> bool {
     let local = |host: &Host| match host {
         Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()),

@@ -1,4 +1,4 @@
-//! Read-only redb file: writes of redb stay in memory.
+//! A redb file opened read-only: writes by redb stay in memory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub(super) struct Overlay {
 #[derive(Debug)]
 struct OverlayState {
     file: File,
-    /// Valid bytes at the front of the file, which may have been truncated and extended.
+    /// Number of valid bytes at the start of the file, which may have been truncated and extended.
     base: u64,
     len: u64,
     /// Written pages by number.
@@ -151,7 +151,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn it_is_a_file_that_leaves_the_one_below_as_it_is(
+        fn overlay_acts_like_a_file_and_keeps_the_original(
             below in vec(any::<u8>(), 0..20_000),
             steps in vec(step(), 0..12),
             at in 0_usize..20_000,

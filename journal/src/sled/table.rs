@@ -1,6 +1,6 @@
-//! Rows in sled 0.34: one tree, the table as the first byte of the key, one batch and one sync a group.
+//! Rows in sled 0.34: one tree with the table as the first byte of the key, and one batch and one sync per group.
 //!
-//! Workarounds: `flush` only calls `sync_file_range`, which does not reach stable media, so the adapter syncs the file. Pages above a
+//! Workarounds: `flush` calls only `sync_file_range`, which does not reach stable media, so the adapter syncs the file. Pages above a
 //! quarter of a segment go to files that sled never syncs, so segments are large. A batch is visible before it is flushed, so reads wait
 //! for the current write.
 
@@ -21,10 +21,10 @@ use crate::guarded::guarded;
 use crate::tables::{Keys, Table, TableEdits, Visit};
 use crate::temp_copy::TempCopy;
 
-/// Largest value: a leaf of sled holds seventeen, and must stay below a quarter of a segment.
+/// Maximum size of a value: a leaf of sled holds seventeen, and must stay below a quarter of a segment.
 pub(super) const MAX_VALUE: u64 = 48 << 10;
 const SEGMENT: usize = 4 << 20;
-/// Rows and bytes that a scan reads at a time, while writes continue.
+/// Number of rows and bytes that a scan reads at a time, so that writes can continue.
 const CHUNK_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 1 << 20;
 const END: [u8; 64] = [0xff; 64];
@@ -36,9 +36,9 @@ pub(super) struct Rows {
     /// sled's file of rows, for the sync.
     file: File,
     syncs: AtomicU64,
-    /// Off in the negative control.
+    /// False in the negative control.
     synced: bool,
-    /// Held by the writer from the first edit until all are durable.
+    /// Held by the writer from the first edit until all edits are durable.
     gate: RwLock<()>,
     /// A temporary copy, dropped after the store.
     _copy: Option<TempCopy>,
@@ -60,14 +60,14 @@ impl Rows {
             .path(dir)
             .cache_capacity(cache_bytes as u64)
             .segment_size(SEGMENT)
-            // Each write flushes; sled's own flusher would interfere.
+            // Each write flushes, and sled's own flusher would interfere.
             .flush_every_ms(None);
         drop_unfinished(dir)?;
         let db = opened(&config)?;
         let path = dir.join("db");
         let file = File::open(&path).map_err(io("open", &path))?;
         if synced {
-            // Makes unsynced writes of a killed process durable before they are read.
+            // Unsynced writes of a killed process must be durable before they are read.
             file.sync_data().map_err(io("sync", &path))?;
         }
         // sled may have created a snapshot or the file.
@@ -125,7 +125,7 @@ impl Rows {
     }
 }
 
-/// Removes unfinished snapshots: sled would report a damaged store at every later opening.
+/// Removes unfinished snapshots, which would make sled report a damaged store at every later opening.
 fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -143,18 +143,19 @@ fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
     Ok(())
 }
 
-/// Retries, a quarter of a second in all, before a busy store is refused.
-const RETRIES: u32 = 50;
-const RETRY: Duration = Duration::from_millis(5);
+/// Number of retries, about a quarter of a second in total, before a busy store is refused.
+const MAX_RETRIES: u32 = 50;
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// A thread of sled may hold the file of a store that this process has just closed. No other process can: this one has the lock.
+/// Opens the database with retries: a thread of sled may still hold the file of a store that this process has just closed. Other processes
+/// cannot, because this one has the lock.
 fn opened(config: &Config) -> Result<Db> {
-    let mut left = RETRIES;
+    let mut left = MAX_RETRIES;
     loop {
         match guarded("open", || config.open().map_err(store("open the sled store"))) {
             Err(EngineError::Io { source, .. }) if left > 0 && source.to_string().contains("acquire lock") => {
                 left = left.saturating_sub(1);
-                std::thread::sleep(RETRY);
+                std::thread::sleep(RETRY_DELAY);
             }
             opened => return opened,
         }

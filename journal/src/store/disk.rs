@@ -1,4 +1,4 @@
-//! Stores in a directory: opening and compaction.
+//! Opens and compacts stores in a directory.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub(super) fn sled(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, 
     Ok(Arc::new(crate::sled::open(entry, cache_bytes)?))
 }
 
-/// Closes the store in `dir` to other users, and logs where it was open.
+/// Removes other users' access to the store in `dir`, and logs directories that were open.
 fn closed(dir: &Path) -> Result<(), OpenError> {
     let exposed = owner_only::close_to_others(dir).map_err(io("read the directory", dir))?;
     exposed.iter().for_each(|exposed| tracing::warn!(%exposed, "a store was open to other users"));
@@ -39,7 +39,7 @@ fn closed(dir: &Path) -> Result<(), OpenError> {
 
 pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &Opener) -> Result<Journal, OpenError> {
     owner_only::create_dir_all(dir).map_err(io("create", dir))?;
-    // Before the lock, which other users could otherwise hold.
+    // Done before locking, because other users could otherwise hold the lock.
     closed(dir)?;
     let lock = Lock::take(dir)?;
     let entry = entry_of(dir, name)?;
@@ -47,7 +47,7 @@ pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &O
     let engine = engine(&entry, options.cache_bytes)?;
     let last = engine.last_lsn()?;
     let watermark = Watermark::open(dir, last, options.accept_loss)?;
-    // Files that the engine created.
+    // Covers files that the engine has just created.
     closed(dir)?;
     directory::sync(dir)?;
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -70,7 +70,7 @@ pub(super) fn open_to_read(
     // A killed compaction left a complete store; the next opening for writing moves it into place.
     let entry = if compacted.exists() { compacted } else { entry };
     if !entry.exists() {
-        // The store may be new, or all of it may be lost.
+        // Either the store is new, or all of it is lost.
         Watermark::look(dir, Lsn(0), options.accept_loss)?;
         let source = std::io::Error::from(std::io::ErrorKind::NotFound);
         return Err(OpenError::Io { what: "open", path: entry, source });
@@ -81,7 +81,7 @@ pub(super) fn open_to_read(
     Journal::start(engine, options.queue_bytes, Some(dir.to_owned()), lock, None)
 }
 
-/// Removes what [`open`] created, if it was never written to; returns whether it did.
+/// Removes the files created by [`open`], if the store was never written to. Returns whether it removed them.
 pub(super) fn discard(dir: &Path, name: &'static str) -> Result<bool, OpenError> {
     let entry = entry_of(dir, name)?;
     let lock = Lock::take(dir)?;
@@ -114,7 +114,7 @@ pub(super) fn compact(
         return Err(io("open", &entry)(std::io::ErrorKind::NotFound.into()));
     }
     let mut done = Compacted::default();
-    directory::whole(&compacted(&entry), |making| {
+    directory::create_atomically(&compacted(&entry), |making| {
         let from = engine(&entry, options.cache_bytes)?;
         Watermark::look(dir, from.last_lsn()?, options.accept_loss)?;
         let whole = Blobs::to_read(Arc::clone(&from), dir.join("blobs"));
@@ -132,7 +132,7 @@ pub(super) fn compact(
     Ok(Compacted { blobs, ..done })
 }
 
-/// Moves a complete compacted store into place and removes unreferenced blobs; removes an incomplete one. Repeatable after a crash.
+/// Moves a complete compacted store into place and removes unreferenced blobs, or removes an incomplete one. Repeatable after a crash.
 fn finish(
     dir: &Path,
     entry: &Path,
@@ -167,7 +167,7 @@ fn remove(dir: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Returns the engine's entry in the directory; fails if another engine uses it.
+/// Returns the engine's entry in the directory. Fails if another engine uses the directory.
 fn entry_of(dir: &Path, name: &'static str) -> Result<PathBuf, OpenError> {
     for (other, _, entry) in ENGINES.iter().filter(|(other, ..)| *other != name) {
         let entry = dir.join(entry);

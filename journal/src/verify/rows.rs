@@ -1,4 +1,4 @@
-//! Index rows against the records.
+//! Verifies index rows against the records.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::error::ReadError;
 use crate::frame::Stored;
 
 impl Check<'_> {
-    /// Checks the rows of one session with sound records; [`Check::rows`] checks rows that span sessions.
+    /// Checks the rows of one session with readable records. [`Check::rows`] checks rows that span sessions.
     pub(super) fn rows_of(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<(), ReadError> {
         if let (Ok(None), Ok(None)) = (self.engine.head(session), self.engine.inflight(session)) {
             self.damaged.insert(session);
@@ -26,13 +26,13 @@ impl Check<'_> {
         self.kids.extend(state.created.place.parent().map(|parent| (parent, session)));
         let head = self.engine.head(session);
         match self.row(session, head)? {
-            None => self.tell(Some(session), None, "it has no sound row in `head`".into()),
+            None => self.report(Some(session), None, "it has no sound row in `head`".into()),
             Some(found) => {
                 let wrote = records.last().map(|stored| stored.epoch).unwrap_or_default();
-                // Epoch and clocks do not follow from the records, except that an epoch never decreases.
+                // Epoch and clocks cannot be derived from the records, except that an epoch never decreases.
                 let expected = index::head(state, found.epoch.max(wrote), found.created_ms, found.updated_ms);
                 if found != expected {
-                    self.tell(Some(session), None, format!("`head` is {found:?}, the records say {expected:?}"));
+                    self.report(Some(session), None, format!("`head` is {found:?}, expected {expected:?}"));
                 }
             }
         }
@@ -41,12 +41,12 @@ impl Check<'_> {
         let (epoch, starts) = found.as_ref().map(|row| (row.epoch, row.starts)).unwrap_or_default();
         let expected = index::inflight(state, opened_lsn, epoch, starts);
         if found != expected {
-            self.tell(Some(session), None, format!("`inflight` is {found:?}, the records say {expected:?}"));
+            self.report(Some(session), None, format!("`inflight` is {found:?}, expected {expected:?}"));
         }
         Ok(())
     }
 
-    /// Collects the obligations of each frame; returns the LSN of the last `RunOpened`.
+    /// Collects the obligations of each frame. Returns the LSN of the last `RunOpened`.
     fn note_frames(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<Lsn, ReadError> {
         let places = self.engine.places(session)?;
         let mut opened_lsn = Lsn(0);
@@ -67,7 +67,7 @@ impl Check<'_> {
         Ok(opened_lsn)
     }
 
-    /// Checks kids, obligations, and rows of sessions without records.
+    /// Checks children, obligations, and rows of sessions without records.
     pub(super) fn rows(&mut self) -> Result<(), ReadError> {
         self.orphans()?;
         self.kid_rows()?;
@@ -75,14 +75,14 @@ impl Check<'_> {
         self.outbox_rows()
     }
 
-    /// One problem for all sessions: one action resolves it.
+    /// Reports an unfinished import as one problem for all its sessions, because one action resolves it.
     fn left_by_an_import(&mut self) {
         if let Some(first) = self.left.first() {
             let what = format!(
                 "an import that did not finish has left {} of its sessions, such as {first}: {UNFINISHED}",
                 self.left.len()
             );
-            self.tell(None, None, what);
+            self.report(None, None, what);
         }
     }
 
@@ -103,7 +103,7 @@ impl Check<'_> {
         })?;
         for (session, table) in orphans {
             if !self.sound.contains(&session) && !self.damaged.contains(&session) {
-                self.tell(Some(session), None, format!("it has a row in `{table}`, but no records"));
+                self.report(Some(session), None, format!("it has a row in `{table}`, but no records"));
             }
         }
         Ok(())
@@ -116,21 +116,21 @@ impl Check<'_> {
             let known = expected.remove(&(parent, kid));
             if self.left.remove(&kid) {
                 // An import writes all rows at once.
-                self.tell(Some(kid), None, format!("it has no row in `head`, and `kid` names it below {parent}"));
+                self.report(Some(kid), None, format!("it has no row in `head`, and `kid` names it below {parent}"));
             } else if !known && !self.damaged.contains(&kid) {
-                self.tell(Some(kid), None, format!("`kid` names it below {parent}, its records do not"));
+                self.report(Some(kid), None, format!("`kid` names it below {parent}, its records do not"));
             }
             GO
         })?;
         for (parent, kid) in expected {
-            self.tell(Some(kid), None, format!("it is below {parent}, and `kid` does not name it"));
+            self.report(Some(kid), None, format!("it is below {parent}, and `kid` does not name it"));
         }
         Ok(())
     }
 
     fn outbox_rows(&mut self) -> Result<(), ReadError> {
         let mut noted = std::mem::take(&mut self.obligations);
-        // In log order; within a frame, creations first, as in the engines.
+        // Applies them in log order, and creations first within a frame, as engines do.
         noted.sort_unstable();
         let mut expected: BTreeMap<Row, Lsn> = BTreeMap::new();
         for (lsn, taken, row) in noted {
@@ -143,12 +143,12 @@ impl Check<'_> {
         let engine = self.engine;
         engine.outbox(None, &mut |found| {
             match found {
-                Err(error) => self.tell(None, None, error.to_string()),
+                Err(error) => self.report(None, None, error.to_string()),
                 Ok((row, lsn)) => {
                     let listed = expected.remove(&row);
                     if listed != Some(lsn) && !self.unknown(&row) {
                         let text = listed.map_or_else(|| "none".to_owned(), |lsn| lsn.to_string());
-                        self.tell(Some(row.from), Some(lsn), format!("`outbox` holds {row:?}; the records say {text}"));
+                        self.report(Some(row.from), Some(lsn), format!("`outbox` holds {row:?}, expected {text}"));
                     }
                 }
             }
@@ -156,13 +156,13 @@ impl Check<'_> {
         })?;
         for (row, lsn) in expected {
             if !self.unknown(&row) {
-                self.tell(Some(row.from), Some(lsn), format!("`outbox` lacks {row:?}, which the records oblige to"));
+                self.report(Some(row.from), Some(lsn), format!("`outbox` lacks {row:?}, which the records oblige to"));
             }
         }
         Ok(())
     }
 
-    /// Whether one end of the row is unreadable or erased: then it may have been created or taken there.
+    /// Returns whether one end of the row is unreadable or erased, so that it may have been created or taken there.
     fn unknown(&self, row: &Row) -> bool {
         [row.to, row.from].iter().any(|end| self.damaged.contains(end) || self.erased.contains(end))
     }

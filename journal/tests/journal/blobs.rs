@@ -27,7 +27,7 @@ fn input_frame(teller: &mut Teller, bytes: usize) -> Frame {
     teller.tell(vec![record])
 }
 
-/// A size that the engine takes, and a larger one.
+/// A size that the engine accepts, and a larger one.
 fn sizes(kind: Kind) -> (usize, usize) {
     let limit = match kind {
         Kind::Redb => 1 << 20,
@@ -83,7 +83,7 @@ async fn a_body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
 }
 
 async fn a_missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
-    for (harm, why) in [("remove", "is missing"), ("cut", "bytes, and had"), ("flip", "is not what was written")] {
+    for (harm, why) in [("remove", "is missing"), ("cut", "bytes instead of"), ("flip", "does not match its hash")] {
         let dir = tempfile::tempdir().unwrap();
         let tellers = stored(kind, dir.path());
         // The second session's is longer.
@@ -173,7 +173,7 @@ async fn bodies_that_births_share_may_be_large_too(kind: Kind) {
     assert_eq!(problems(&journal), vec![why]);
 }
 
-/// The frame that defines a body carries it too; later births have it from the blob alone.
+/// The frame that defines a body also contains it. Later sessions read it from the blob.
 async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
     for harm in ["remove", "flip"] {
         let dir = tempfile::tempdir().unwrap();
@@ -237,9 +237,9 @@ for_each_engine!(
     without_a_directory_a_body_above_the_limit_is_refused,
 );
 
-/// sled never syncs its files for pages above a quarter of a segment: no page may get there.
+/// sled never syncs its files for pages above a quarter of a segment, so no page may be that large.
 #[test]
-fn no_page_of_sled_outgrows_its_log() {
+fn no_page_of_sled_is_too_large_for_its_log() {
     let largest = (48 << 10) - 600;
     let dir = tempfile::tempdir().unwrap();
     let journal = Kind::Sled.open(dir.path());

@@ -10,14 +10,14 @@ use crate::described::served;
 use crate::kinds::{answer, ended, frames, input, tell};
 use crate::scene::{Teller, born, id, one, start};
 
-/// A turn whose model call waits for a compaction.
+/// Writes a turn whose model call waits for a compaction.
 fn compacts(run: u32, no: u32) -> Value {
     json!({"turn_started": {
         "run": run, "turn": no, "attempt": 1, "prompt": "plain", "model": "scripted", "compacts": "share",
     }})
 }
 
-/// The next input opens a run, which asks for a compaction.
+/// Opens a run with the next input. The run requests a compaction.
 fn next(journal: &Journal, root: &mut Teller, run: u32, n: u128) {
     let opened = json!({"run_opened": {
         "run": run, "owner": "person", "inputs": [id(n).0], "mode": "blocking", "max_turns": 9, "slot": false,
@@ -52,7 +52,7 @@ async fn story() -> Journal {
 }
 
 #[tokio::test]
-async fn the_story_of_a_compaction_holds() {
+async fn records_of_a_compaction_are_unchanged() {
     let journal = story().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();

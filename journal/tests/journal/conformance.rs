@@ -160,7 +160,7 @@ async fn a_later_activation_fences_all_earlier_ones(store: Store) {
 
     let mut new = Teller { epoch: Epoch(2), ..old.clone() };
     let text = refused(journal.append(one(old.tell(start(id(1))))));
-    assert!(text.ends_with("the batch is of activation 1, the current one is 2"), "{text}");
+    assert!(text.ends_with("the batch belongs to activation 1, the current one is 2"), "{text}");
     // The epoch is durable with a row, before the first record.
     journal.append(one(new.rows())).unwrap();
     journal.settled().await.unwrap();
@@ -232,7 +232,7 @@ async fn a_birth_of_a_session_that_exists_poisons_and_leaves_nothing(store: Stor
     // A store that writes at once fails at once.
     let _ = journal.append(Batch { frames });
     let poisoned = journal.on_poison().await.to_string();
-    assert!(poisoned.contains(&format!("session {} has a record 1 already", id(1))), "{poisoned}");
+    assert!(poisoned.contains(&format!("session {} already has a record 1", id(1))), "{poisoned}");
     drop(journal);
     let journal = store.open();
     assert_eq!(journal.records(id(1)).unwrap(), stored(&teller));

@@ -14,10 +14,10 @@ const STORE: &str = "SUBTEND_TEST_CRASH_STORE";
 const ENGINE: &str = "SUBTEND_TEST_CRASH_ENGINE";
 const ROUND: &str = "SUBTEND_TEST_CRASH_ROUND";
 
-/// Acknowledgements before the kill: in the first commit, in the middle, and where groups are large.
+/// Acknowledgements before the kill: in the first commit, in the middle, and among large groups.
 const KILLS: [u32; 5] = [1, 3, 40, 150, 7];
 
-/// Child process of `acknowledged_frames_survive_kill_9`, not a test.
+/// Child process of `acknowledged_frames_survive_kill_9`. Not a test.
 #[test]
 fn writes_until_it_is_killed() {
     let Some(store) = std::env::var_os(STORE) else { return };
@@ -57,7 +57,7 @@ pub(crate) fn writer(kind: Kind, store: &Path, round: usize) -> Command {
     writer
 }
 
-/// The acknowledged numbers in its output. The very last line may be torn.
+/// Returns the acknowledged numbers in the output, whose last line may be incomplete.
 pub(crate) fn acked(lines: impl Iterator<Item = std::io::Result<String>>) -> Vec<u128> {
     // The test harness may have begun the line.
     lines.map_while(Result::ok).filter_map(|line| line.rsplit_once("acked ")?.1.parse().ok()).collect()
@@ -104,7 +104,7 @@ async fn acknowledged_frames_survive_kill_9(kind: Kind) {
 for_each_engine!(and postgres: acknowledged_frames_survive_kill_9);
 
 #[test]
-fn a_snapshot_that_sled_did_not_finish_is_no_damage() {
+fn an_unfinished_snapshot_of_sled_is_not_damage() {
     let dir = tempfile::tempdir().unwrap();
     let entry = dir.path().join(Kind::Sled.entry());
     let journal = Kind::Sled.open(dir.path());

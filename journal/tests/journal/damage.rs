@@ -1,4 +1,4 @@
-//! Damaged files: a typed error or a report, never a panic or other data than was written.
+//! Damaged files cause a typed error or a report, but never a panic or wrong data.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::files::{self, FileImage};
 use crate::scene::{family, id};
 
 const FAMILIES: u128 = 20;
-/// Flipped bits, over all files, and in each at least.
+/// Number of flipped bits in all files, and the minimum in each.
 const FLIPS: usize = 80;
 const FLIPS_EACH: usize = 3;
 
@@ -109,12 +109,12 @@ async fn a_flipped_bit_is_noticed_or_harmless(kind: Kind) {
                 Inspection::Noticed => noticed += 1,
                 Inspection::Sound(contents) => {
                     let same = *contents == original.contents;
-                    assert!(same, "bit {} of byte {} of {} changes it", n % 8, used[ix], file.path.display());
+                    assert!(same, "bit {} of byte {} of {} changes the content", n % 8, used[ix], file.path.display());
                 }
             }
         }
     }
-    assert!(noticed > 15, "only {noticed} of {tries} flips hit something");
+    assert!(noticed > 15, "only {noticed} of {tries} flips are noticed");
 }
 
 /// Truncates the file, and its used part.
@@ -134,7 +134,7 @@ async fn a_torn_tail_is_noticed_or_harmless(kind: Kind) {
                 Inspection::Noticed => {}
                 Inspection::Sound(contents) => {
                     let same = *contents == original.contents;
-                    assert!(same, "{} with {} of {len} bytes tells other things", file.path.display(), torn.len);
+                    assert!(same, "{} with {} of {len} bytes has other content", file.path.display(), torn.len);
                 }
             }
         }
@@ -166,13 +166,13 @@ async fn bytes_of_something_else_are_no_store(kind: Kind) {
     let main = original.files.iter().max_by_key(|file| file.bytes.len()).unwrap();
     let foreign = b"SQLite format 3\0".repeat(4096);
     let foreign = FileImage { len: foreign.len(), bytes: foreign, ..main.clone() };
-    assert!(with(&original, &foreign) == Inspection::Noticed, "{} is of another", main.path.display());
+    assert!(with(&original, &foreign) == Inspection::Noticed, "{} of another store", main.path.display());
     assert!(with(&original, &main.cut(0)) == Inspection::Noticed, "an empty {} is a lost tail", main.path.display());
     let contents = contents(&kind.open(&original.path)).unwrap();
-    assert!(with(&original, main) == Inspection::Sound(Box::new(contents)), "its own file is a store");
+    assert!(with(&original, main) == Inspection::Sound(Box::new(contents)), "the original file is not accepted");
 }
 
-/// Changes a frame without changing what the engine checks.
+/// Changes a frame so that the engine's checks do not notice it.
 fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
     match kind {
         Kind::Redb => {
@@ -220,7 +220,7 @@ fn behead(kind: Kind, entry: &Path, session: SessionId) {
     }
 }
 
-/// The tree of a child with a damaged head is known from its birth and its parent.
+/// The tree of a child with a damaged head is known from its first frame and its parent.
 async fn a_damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
     let original = original(kind);
     behead(kind, &original.path.join(kind.entry()), id(32));

@@ -1,4 +1,4 @@
-//! Story of a session that host services name and summarize. Its fixture never changes; see [`crate::kinds`].
+//! A session with a title and summary by services of the host. Its fixture never changes; see [`crate::kinds`].
 
 use std::path::PathBuf;
 
@@ -64,7 +64,7 @@ async fn story() -> Journal {
 }
 
 #[tokio::test]
-async fn the_story_of_titles_and_summaries_holds() {
+async fn records_of_titles_and_summaries_are_unchanged() {
     let journal = story().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();

@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those with a directory.
+    /// Engines with a directory.
     pub(crate) const ALL: [Self; 2] = [Self::Redb, Self::Sled];
 
     pub(crate) fn name(self) -> &'static str {
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// The bare engine on the store in `dir`, without lock, watermark and blobs.
+    /// Opens only the engine of the store in `dir`, without lock, watermark and blobs.
     pub(crate) fn engine(self, dir: &Path) -> Box<dyn Engine> {
         #[cfg(feature = "postgres-tests")]
         if let StoreSpec::Postgres(target) = self.spec(dir) {
@@ -95,7 +95,7 @@ impl Kind {
         }
     }
 
-    /// Sabotaged: acknowledges without a sync.
+    /// Negative control: acknowledges without a sync.
     pub(crate) fn unsynced(self, dir: &Path) -> Box<dyn Engine> {
         let entry = self.made(dir);
         match self {
@@ -127,7 +127,7 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
 }
 
-/// Makes a test of each case for each engine with a directory.
+/// Defines a test of each case for each engine with a directory.
 macro_rules! for_each_engine {
     ($($case:ident),* $(,)?) => {
         mod redb { $crate::engines::for_each_engine!(@ Redb $($case)*); }

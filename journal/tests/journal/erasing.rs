@@ -1,4 +1,4 @@
-//! Deletion and erasure: no export has a deleted session's text, and a compaction removes it from the store.
+//! Deletion and erasure: no export contains the text of a deleted session, and a compaction removes it from the store.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::scene::{Family, Teller, born, family, id, one, record};
 
 pub(crate) const SECRET: &str = "the-launch-code-is-0451";
 
-/// Two trees: root 10, which has taken the notice of its deleted child 11 with the secret, and session 20.
+/// Two trees: session 20, and root 10, which received the notice of its deleted child 11. The child had the secret.
 pub(crate) fn with_deleted_child(journal: &Journal) -> Family {
     let mut family = family(journal, 10, true);
     journal.append(one(family.taken())).unwrap();
@@ -35,7 +35,7 @@ pub(crate) fn hear(journal: &Journal, teller: &mut Teller, text: &str) {
     journal.append(one(frame)).unwrap();
 }
 
-/// Deletes the session with its queue.
+/// Deletes the session together with its queue.
 pub(crate) fn delete(journal: &Journal, teller: &mut Teller) {
     let cleared = record(json!({"queue_changed": {"change": "cleared", "by": "person"}}));
     let deleted = record(json!({"session_deleted": {"by": "person"}}));
@@ -62,7 +62,7 @@ async fn j10_an_export_omits_deleted_sessions() {
         assert_eq!(problems(&other), Vec::<String>::new());
         assert_eq!(other.records(id(10)).unwrap(), journal.records(id(10)).unwrap());
         assert!(other.records(family.child.id).is_err());
-        assert!(write(&other, scope) == file, "{scope:?}: exported again");
+        assert!(write(&other, scope) == file, "{scope:?}: the second export differs");
     }
     let other = memory();
     read(&other, &write(&journal, Scope::Store)).await.unwrap();
@@ -76,10 +76,10 @@ fn holding(dir: &Path, text: &str) -> Vec<String> {
     found.filter(|file| holds(&file.bytes)).map(|file| file.path.display().to_string()).collect()
 }
 
-/// End of the log, records of the others, whole export, listed sessions, and the session of each frame.
+/// End of the log, records of the other sessions, export of the store, listed sessions, and the session of each frame.
 type Others = (Lsn, Vec<Vec<Stored>>, Vec<u8>, Vec<(SessionId, bool)>, Vec<(Lsn, SessionId)>);
 
-/// Reads everything that a compaction must not change.
+/// Reads all that a compaction must not change.
 fn unchanged(journal: &Journal) -> Others {
     let records = [10, 20].map(|n| journal.records(id(n)).unwrap()).to_vec();
     let place = journal.appended();
@@ -120,13 +120,13 @@ async fn j10_a_compaction_erases_every_byte(kind: Kind) {
     let journal = kind.open(dir.path());
     let before = unchanged(&journal);
     journal.close().await.unwrap();
-    assert!(holding(dir.path(), SECRET).len() >= 4, "the store, a blob and two blobs without a row");
+    assert!(holding(dir.path(), SECRET).len() >= 4, "expected the store, a blob and two blobs without a row");
     let mut steps = Vec::new();
     let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |step| steps.push(step)).unwrap();
     assert_eq!(done, Compacted { erased: 1, frames: 6, blobs: 3, held: vec![] });
     assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new());
     judged(kind, dir.path(), &before).await;
-    assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "nor after it was open");
+    assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "the text is back after opening");
     let journal = kind.open(dir.path());
     assert!(matches!(journal.records(id(11)), Err(ReadError::NoSuchSession(_))));
     assert!(journal.activate(id(11)).is_err());
@@ -136,11 +136,11 @@ async fn j10_a_compaction_erases_every_byte(kind: Kind) {
     assert_eq!(appended.first, before.0.next());
     journal.close().await.unwrap();
     let again = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
-    assert_eq!(again, Compacted::default(), "erased sessions are counted once");
+    assert_eq!(again, Compacted::default(), "erased sessions are counted twice");
 }
 
-/// Kills at each step in turn. Then the session is still deleted, its text is gone or the old store is complete, and another compaction
-/// erases it.
+/// Kills at each step in turn. After it the session is still deleted, its text is erased or the old store is complete, and another
+/// compaction erases it.
 async fn j10_a_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
     for at in 0.. {
         let dir = tempfile::tempdir().unwrap();
@@ -207,11 +207,11 @@ for_each_engine!(
 
 #[cfg(feature = "postgres-tests")]
 #[test]
-fn d1_compaction_in_postgres_holds_what_is_owed() {
+fn d1_compaction_in_postgres_keeps_obligations() {
     crate::engines::run(j10_a_session_that_owes_something_is_held(Kind::Postgres));
 }
 
-/// The deletion of a tree is durable with that of its top.
+/// The deletion of a tree is durable once that of its root is.
 #[tokio::test]
 async fn j10_sessions_below_a_deleted_one_count_as_deleted() {
     let journal = memory();

@@ -67,7 +67,7 @@ pub(crate) fn is_empty(journal: &Journal) -> bool {
 }
 
 #[tokio::test]
-async fn an_export_comes_back_byte_for_byte_from_every_engine() {
+async fn an_imported_export_is_exported_byte_for_byte_by_every_engine() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     for (engine, spec) in stores(&dir.path().join("from")) {
@@ -80,8 +80,8 @@ async fn an_export_comes_back_byte_for_byte_from_every_engine() {
             assert_eq!(tally, Tally { sessions: 6, frames: 22, records: 52, defs: 3 }, "{engine} to {to}");
             assert_eq!(problems(&other), Vec::<String>::new(), "{engine} to {to}");
             assert!(write(&other, Scope::Store) == files_of[0], "{engine} to {to}");
-            assert!(write(&other, Scope::Tree(id(20))) == files_of[1], "{engine} to {to}: a tree, named by its root");
-            assert_eq!(other.inflight().unwrap().len(), 3, "the roots are in flight as they were");
+            assert!(write(&other, Scope::Tree(id(20))) == files_of[1], "{engine} to {to}: a tree");
+            assert_eq!(other.inflight().unwrap().len(), 3, "the roots are no longer in flight");
             for (row, lsn) in other.outbox().unwrap() {
                 let (session, frame) = other.frame_at(lsn).unwrap().expect("the frame that obliges");
                 assert_eq!(session, row.from);
@@ -94,11 +94,11 @@ async fn an_export_comes_back_byte_for_byte_from_every_engine() {
         }
         files.push(files_of);
     }
-    assert!(files.len() >= 3 && files.iter().all(|of| *of == files[0]), "every engine exports the same bytes");
+    assert!(files.len() >= 3 && files.iter().all(|of| *of == files[0]), "the engines export different bytes");
 }
 
 #[tokio::test]
-async fn where_nothing_is_damaged_nothing_is_left_out() {
+async fn an_export_of_an_undamaged_store_omits_nothing() {
     let journal = memory();
     tell_story(&journal, 3).await;
     let mut out = Vec::new();
@@ -108,7 +108,7 @@ async fn where_nothing_is_damaged_nothing_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_tree_comes_whole_and_alone() {
+async fn an_export_of_a_tree_contains_only_its_sessions() {
     let journal = memory();
     tell_story(&journal, 3).await;
     let other = memory();
@@ -121,17 +121,17 @@ async fn a_tree_comes_whole_and_alone() {
 }
 
 #[tokio::test]
-async fn an_imported_session_goes_on() {
+async fn an_imported_session_can_continue() {
     let (journal, file) = (memory(), exported(2).await);
     read(&journal, &file).await.unwrap();
     let activation = journal.activate(id(20)).unwrap();
     assert_eq!((activation.epoch.0, activation.next_seq.0), (2, 10));
-    assert_eq!(activation.inflight.unwrap().opened_lsn, Lsn(9), "its place in the queue is that of its frame here");
+    assert_eq!(activation.inflight.unwrap().opened_lsn, Lsn(9), "its place in the queue is not that of its frame");
 }
 
-/// Negative control: one byte flipped, one line dropped, doubled or moved, each anywhere.
+/// Negative control: one byte flipped, or one line dropped, repeated or moved, at every position.
 #[tokio::test]
-async fn whatever_is_changed_is_refused_and_leaves_nothing() {
+async fn a_changed_export_is_refused_and_imports_nothing() {
     let file = exported(2).await;
     let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
     let journal = memory();
@@ -144,7 +144,7 @@ async fn whatever_is_changed_is_refused_and_leaves_nothing() {
     for n in 0..lines.len() {
         let without = [&lines[..n], &lines[n + 1..]].concat();
         let doubled = [&lines[..=n], &lines[n..]].concat();
-        // The line that must be reported at the latest: the sum at the end is not enough.
+        // The last line that may be reported: the sum at the end is not enough.
         let here = (n + 1 < lines.len()).then_some(n as u64 + 1);
         refused.push((format!("without line {}", n + 1), without.concat(), here));
         refused.push((format!("line {} twice", n + 1), doubled.concat(), here.map(|here| here + 1)));
@@ -154,7 +154,7 @@ async fn whatever_is_changed_is_refused_and_leaves_nothing() {
             refused.push((format!("lines {n} and {} swapped", n + 1), moved.concat(), Some(n as u64)));
         }
     }
-    refused.push(("something behind it".into(), [&file[..], b"\n"].concat(), Some(lines.len() as u64)));
+    refused.push(("an empty line at the end".into(), [&file[..], b"\n"].concat(), Some(lines.len() as u64)));
     for (what, bytes, here) in refused {
         let error = read(&journal, &bytes).await.expect_err(&what);
         let (ImportError::Damaged { line: named, .. }
@@ -170,7 +170,7 @@ async fn whatever_is_changed_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_cut_export_is_refused_wherever_it_is_cut() {
+async fn an_export_truncated_anywhere_is_refused() {
     let file = exported(1).await;
     let journal = memory();
     for end in (0..file.len()).rev().step_by(7) {
@@ -206,7 +206,7 @@ pub(crate) fn values(file: &[u8]) -> Vec<serde_json::Value> {
 }
 
 #[tokio::test]
-async fn a_sound_file_that_tells_no_story_is_refused_too() {
+async fn a_file_with_valid_checksums_but_invalid_records_is_refused() {
     type Spoil = fn(&mut Vec<serde_json::Value>);
     let cases: [(&str, Spoil); 9] = [
         ("starts at record 7, but record 4 comes next", |lines| drop(lines.remove(5))),
@@ -222,7 +222,7 @@ async fn a_sound_file_that_tells_no_story_is_refused_too() {
             lines[5]["frame"]["records"][0] = serde_json::json!({"run_flown": {}});
         }),
         ("was never a format", |lines| lines[0]["export"]["format"] = 0.into()),
-        ("in an export of that of", |lines| {
+        ("but the export has the tree of", |lines| {
             lines[0]["export"]["what"] = serde_json::json!({"tree": id(11)});
         }),
     ];
@@ -243,12 +243,12 @@ async fn a_child_without_its_parent_is_refused() {
     let journal = memory();
     journal.append(one(born(&mut Teller::new(id(11)), Some(id(10)), true))).unwrap();
     let file = write(&journal, Scope::Store);
-    let error = read(&memory(), &file).await.expect_err("half a tree").to_string();
-    assert!(error.contains(&format!("{} is below {}", id(11), id(10))), "{error}");
+    let error = read(&memory(), &file).await.expect_err("an incomplete tree").to_string();
+    assert!(error.contains(&format!("{} is a child of {}", id(11), id(10))), "{error}");
 }
 
 #[tokio::test]
-async fn what_is_there_is_not_imported_again() {
+async fn an_existing_session_is_not_imported_again() {
     let (journal, file) = (memory(), exported(2).await);
     read(&journal, &file).await.unwrap();
     let before = journal.appended();
@@ -260,7 +260,7 @@ async fn what_is_there_is_not_imported_again() {
 
 /// Kills before and after each write: nothing is visible, and a second import completes.
 #[tokio::test]
-async fn an_import_is_all_or_nothing_and_can_be_repeated() {
+async fn an_import_is_atomic_and_can_be_repeated() {
     let file = exported(90).await;
     let mut kills = 0;
     for (n, applied) in (1..9).flat_map(|n| [(n, false), (n, true)]) {
@@ -282,7 +282,7 @@ async fn an_import_is_all_or_nothing_and_can_be_repeated() {
         }
         kills += 1;
         if last && applied {
-            assert_eq!(problems(&journal), Vec::<String>::new(), "all was written, and no error was reported");
+            assert_eq!(problems(&journal), Vec::<String>::new(), "everything was written without an error");
             continue;
         }
         assert!(is_empty(&journal), "write {n}");
@@ -297,16 +297,16 @@ async fn an_import_is_all_or_nothing_and_can_be_repeated() {
             (left, result) => panic!("{left:?}: {result:?}"),
         }
         assert_eq!(left.is_empty(), n == 1 && !applied, "write {n}");
-        assert!(write(&journal, Scope::Store).len() < 600, "an export takes no half session along");
+        assert!(write(&journal, Scope::Store).len() < 600, "the export contains an incomplete session");
         read(&journal, &file).await.unwrap();
         assert_eq!((problems(&journal), journal.unfinished_import().unwrap()), (Vec::new(), Vec::new()));
         assert!(write(&journal, Scope::Store) == file, "write {n}");
     }
-    assert_eq!(kills, 8, "three writes of frames and one of rows, each before and after");
+    assert_eq!(kills, 8, "three writes of frames and one of rows, each with two kills");
 }
 
 #[tokio::test]
-async fn what_another_import_left_is_not_mixed_with() {
+async fn an_import_does_not_continue_another_one() {
     let file = exported(90).await;
     let store = Memory::new();
     let (engine, faults) = Faulty::new(Box::new(store.clone()));
@@ -321,7 +321,7 @@ async fn what_another_import_left_is_not_mixed_with() {
 }
 
 #[tokio::test]
-async fn a_damaged_tree_is_not_exported_and_the_others_are() {
+async fn only_undamaged_trees_can_be_exported() {
     let journal = memory();
     tell_story(&journal, 2).await;
     let mut family = family(&journal, 50, false);

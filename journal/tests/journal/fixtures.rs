@@ -1,4 +1,4 @@
-//! Compatibility: every later release reads what `fixtures/N` holds. Fixtures of a released format never change.
+//! Compatibility: every later release reads the fixtures in `fixtures/N`. Fixtures of a released format never change.
 
 use std::io::{BufReader, Cursor};
 
@@ -12,13 +12,13 @@ use crate::scene::id;
 /// An export; its frames as stored, in hexadecimal, one per session; the numbers of sessions and records.
 type Fixture = (&'static str, &'static str, u64, u64);
 
-/// An afternoon of the command.
+/// Sessions of the command.
 const EXAMPLE: Fixture =
     (include_str!("../../fixtures/1/example.jsonl"), include_str!("../../fixtures/1/frames.hex"), 11, 271);
 /// The record kinds that the example lacks.
 const KINDS: Fixture =
     (include_str!("../../fixtures/1/kinds.jsonl"), include_str!("../../fixtures/1/kinds.hex"), 3, 55);
-/// A session that host services named and summarized.
+/// A session with a title and summary by services of the host.
 const DESCRIBED: Fixture =
     (include_str!("../../fixtures/1/described.jsonl"), include_str!("../../fixtures/1/described.hex"), 3, 30);
 /// A tree with a deleted child.
@@ -47,13 +47,13 @@ pub(crate) fn bytes(line: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_export_of_format_1_is_read_holds_and_is_what_it_was() {
+async fn an_export_of_format_1_is_imported_unchanged() {
     for (export, _, sessions, records) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, COMPACTED, METADATA] {
         let (journal, tally) = imported(export).await;
         assert_eq!((tally.sessions, tally.records), (sessions, records));
         let report = journal.verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.records), (Vec::new(), records));
-        assert_eq!(undeleted(&exported(&journal)), undeleted(&once(export)), "it comes out as it came in");
+        assert_eq!(undeleted(&exported(&journal)), undeleted(&once(export)), "the export differs from the import");
     }
     for export in [EXAMPLE.0, DESCRIBED.0, ROLLED_BACK.0, COMPACTED.0, DELETED] {
         assert!(exported(&imported(export).await.0) == export, "byte for byte");
@@ -71,7 +71,7 @@ fn exported(journal: &Journal) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Frames of an export, except those of sessions that it deletes: a current export omits them.
+/// Returns the frames of an export, except those of its deleted sessions, which a current export omits.
 fn undeleted(export: &str) -> Vec<Value> {
     let lines = export.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let frames: Vec<Value> = lines.map(|mut line| line["frame"].take()).filter(|frame| !frame.is_null()).collect();
@@ -91,7 +91,7 @@ async fn j10_an_export_that_names_a_deleted_session_is_read() {
 }
 
 #[tokio::test]
-async fn frames_of_format_1_are_read_as_what_they_were() {
+async fn frames_of_format_1_are_decoded_unchanged() {
     for (export, frames, sessions, _) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, COMPACTED, METADATA] {
         let (journal, _) = imported(export).await;
         assert_eq!(frames.lines().count() as u64, sessions);
@@ -108,7 +108,7 @@ async fn frames_of_format_1_are_read_as_what_they_were() {
             for at in (0..bytes.len()).step_by(97) {
                 let mut spoilt = bytes.clone();
                 spoilt[at] ^= 1;
-                assert!(codec::decode(&spoilt).is_err(), "a bit flipped at {at} is noticed");
+                assert!(codec::decode(&spoilt).is_err(), "a bit flipped at {at} is not noticed");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A killed import: nothing is visible, the error says what to do, and the same file, and no other, completes it.
+//! A killed import: nothing is visible, the error names a remedy, and only the same file completes it.
 
 use std::io::{BufRead as _, BufReader, Cursor};
 use std::path::Path;
@@ -16,12 +16,12 @@ const STORE: &str = "SUBTEND_TEST_IMPORT_STORE";
 const ENGINE: &str = "SUBTEND_TEST_IMPORT_ENGINE";
 const FILE: &str = "SUBTEND_TEST_IMPORT_FILE";
 
-/// Trees of the export: more than a thousand frames, which four writes take, and then the rows.
+/// Trees of the export: more than a thousand frames, which take four writes, followed by the rows.
 const TREES: u128 = 150;
-/// Frames after which the process waits to be killed, after two writes.
+/// The process waits for its kill after this many frames, which are two writes.
 const MIDDLE: u64 = 600;
 
-/// Child process of the case below, not a test.
+/// Child process of the test below. Not a test.
 #[test]
 fn imports_until_it_is_killed() {
     let Some(store) = std::env::var_os(STORE) else { return };
@@ -68,7 +68,7 @@ async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
     killed_in_the_middle(kind, &store, &path);
 
     let journal = kind.open(&store);
-    assert!(is_empty(&journal), "rows of it exist");
+    assert!(is_empty(&journal), "rows of the import exist");
     let left = journal.unfinished_import().unwrap();
     assert!(left.len() > 100 && left.len() < 2 * TREES as usize, "{} of {}", left.len(), 2 * TREES);
     let [text] = problems(&journal).try_into().unwrap();
@@ -108,7 +108,7 @@ async fn h1_sessions_work_beside_an_import(kind: Kind) {
         journal.append(one(own.root.input_frame())).unwrap();
     };
     let written = journal.write_import(&mut reads, &rights, &mut beside).await.unwrap();
-    assert_eq!(journal.heads().unwrap().len(), 2, "nothing is seen yet");
+    assert_eq!(journal.heads().unwrap().len(), 2, "the import is already visible");
     journal.append(one(own.root.input_frame())).unwrap();
     let in_flight = written.in_flight();
     assert_eq!(journal.publish_import(written).await.unwrap().sessions, 6);

@@ -13,7 +13,7 @@ use subtend_session::record::Record;
 
 use crate::scene::{Teller, birth, born, id, one, record, start};
 
-/// Writes records of a session as its next frame.
+/// Writes records as the session's next frame.
 pub(crate) fn tell(journal: &Journal, teller: &mut Teller, records: &[Value]) {
     let frame = teller.tell(records.iter().cloned().map(record).collect());
     journal.append(one(frame)).unwrap();
@@ -208,7 +208,7 @@ pub(crate) fn frames(journal: &Journal) -> String {
 }
 
 #[tokio::test]
-async fn the_story_of_the_other_kinds_holds() {
+async fn records_of_the_other_kinds_are_unchanged() {
     let journal = story().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, false).unwrap();
@@ -233,7 +233,7 @@ fn kinds_of(file: &std::path::Path) -> BTreeSet<String> {
     records.iter().map(|record| record.kind().to_owned()).collect()
 }
 
-/// As an export and as frames.
+/// Each kind occurs in an export and in frames.
 #[test]
 fn each_kind_of_record_has_a_fixture() {
     for extension in ["jsonl", "hex"] {

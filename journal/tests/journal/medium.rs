@@ -1,4 +1,4 @@
-//! Medium that loses power: some of the writes since its last sync are lost.
+//! A medium that loses power, and with it some of the writes since its last sync.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use fastrand::Rng;
 use redb::StorageBackend;
 
-/// Atomic write of a disk; larger writes may tear between two sectors.
+/// Size of an atomic write. Larger writes may be torn between two sectors.
 const SECTOR: usize = 512;
 
 /// In memory; clones share it.
@@ -37,16 +37,16 @@ enum Change {
     Resize(usize),
 }
 
-/// Changes since the last sync that a power loss keeps, in order; dropping a change before a kept one models a disk that reorders.
+/// Changes since the last sync that survive a power loss, in order. A lost change before a kept one models a disk that reorders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survivors {
     Nothing,
     All,
-    /// Those before a random one.
+    /// All before a random one.
     First,
     /// A random subset.
     Some,
-    /// All but the end of the last.
+    /// All except the end of the last.
     Torn,
 }
 
@@ -113,7 +113,7 @@ impl Medium {
         self.state().steps
     }
 
-    /// Whether a write is not synced.
+    /// Returns whether there are unsynced writes.
     pub(crate) fn owes(&self) -> bool {
         !self.state().since.is_empty()
     }

@@ -129,12 +129,12 @@ async fn a_store_that_was_never_written_to_can_be_discarded(kind: Kind) {
     assert_eq!(kind.open(&store).durable(), Lsn(1));
 }
 
-/// Without the mark a lost tail would be invisible.
+/// Without the watermark a lost tail would go unnoticed.
 async fn a_mark_that_is_gone_is_noticed(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("WATERMARK");
     drop(kind.open(dir.path()));
-    assert!(!std::fs::read(&mark).unwrap().is_empty(), "a new store has a mark");
+    assert!(!std::fs::read(&mark).unwrap().is_empty(), "a new store has no watermark");
     let journal = kind.open(dir.path());
     family(&journal, 10, true);
     journal.close().await.unwrap();
@@ -161,7 +161,7 @@ async fn what_is_acknowledged_is_marked_though_nothing_follows(kind: Kind) {
         if now != unmarked {
             break now;
         }
-        assert!(begun.elapsed().as_secs() < 10, "the mark was not written in time");
+        assert!(begun.elapsed().as_secs() < 10, "the watermark was not written in time");
         std::thread::yield_now();
     };
     std::fs::write(copy.path().join("WATERMARK"), marked).unwrap();
@@ -207,7 +207,7 @@ async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
         files::put(&torn.path().join(kind.entry()), left);
         refused += usize::from(kind.try_open(torn.path()).is_err());
     }
-    assert!(refused >= 2, "{refused} of {} beginnings are refused where a whole store is expected", left.len());
+    assert!(refused >= 2, "{refused} of {} incomplete stores are refused", left.len());
 }
 
 for_each_engine!(

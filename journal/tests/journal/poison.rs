@@ -1,4 +1,4 @@
-//! Failing stores acknowledge nothing; and the number of commits per group.
+//! Failing stores acknowledge nothing. Also tests the number of commits per group.
 
 use subtend_journal::engine::Engine;
 use subtend_journal::faulty::{Faults, Faulty};
@@ -14,12 +14,12 @@ fn open(inner: Box<dyn Engine>, options: Options) -> (Journal, Faults) {
     (Journal::open(Box::new(engine), options).unwrap(), faults)
 }
 
-/// Which of the sessions 1, 2 and 3 exist.
+/// Returns which of the sessions 1, 2 and 3 exist.
 fn born_in(journal: &Journal) -> Vec<bool> {
     (1..4).map(|n| journal.records(id(n)).is_ok()).collect()
 }
 
-/// Births of sessions 1, 2 and 3, each in a write of its own; the second meets the fault.
+/// Creates sessions 1, 2 and 3, each in its own write. The second write has the fault.
 async fn fails_at_the_second(journal: &Journal, faults: &Faults, text: &str) {
     for n in 1..3 {
         journal.append(one(born(&mut Teller::new(id(n)), None, true))).unwrap();
@@ -35,7 +35,7 @@ async fn fails_at_the_second(journal: &Journal, faults: &Faults, text: &str) {
     assert!(journal.wait(Lsn(1)).await.is_ok());
     let refused = journal.append(one(born(&mut Teller::new(id(3)), None, true)));
     assert!(matches!(refused, Err(AppendError::Poisoned(_))), "{refused:?}");
-    assert_eq!(faults.writes(), 2, "nothing is written again");
+    assert_eq!(faults.writes(), 2, "a poisoned journal wrote again");
 }
 
 async fn a_failed_write_ends_all_acknowledgement(kind: Kind) {
@@ -61,7 +61,7 @@ async fn failed_sync_acknowledges_nothing(kind: Kind) {
 }
 
 #[test]
-fn a_store_that_writes_at_once_fails_the_append_itself() {
+fn an_engine_that_writes_at_once_fails_the_append() {
     let (journal, faults) = open(Box::new(Memory::new()), Options::default());
     faults.fail_write(2);
     journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();

@@ -1,4 +1,4 @@
-//! PostgreSQL: the conformance suite runs elsewhere; here is what only a server can do to a store.
+//! Tests of PostgreSQL that the conformance suite cannot share, such as failures of a server.
 
 mod crashing;
 mod damage;
@@ -20,7 +20,7 @@ use subtend_session::ids::Lsn;
 
 use crate::scene::{Teller, born, id, one};
 
-/// Parameters that name a shard which no other test has.
+/// Returns parameters for a shard that no other test uses.
 fn fresh() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("shard=own-{}", COUNT.fetch_add(1, Ordering::Relaxed))
@@ -30,7 +30,7 @@ fn journal(target: &ShardAddress) -> Journal {
     Journal::open(Box::new(Postgres::open(target).unwrap()), Options::default()).unwrap()
 }
 
-/// Appends the birth of a session, and waits until it is durable.
+/// Creates a session and waits until it is durable.
 async fn birth(journal: &Journal, n: u128) -> Result<Lsn, Poisoned> {
     let last = match journal.append(one(born(&mut Teller::new(id(n)), None, true))) {
         Ok(appended) => appended.last,

@@ -1,4 +1,4 @@
-//! Power loss: the real redb on a medium that drops unsynced writes. After a kill the page cache remains; here it does not.
+//! Power loss: redb on a medium that drops unsynced writes. Unlike a kill, a power loss also loses the page cache.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Life {
         Some(appended.first)
     }
 
-    /// Writes the queue in groups of up to three batches; false once the medium is dead.
+    /// Writes the queue in groups of up to three batches. Returns false once the medium has lost power.
     fn write(&mut self, rng: &mut Rng) -> bool {
         loop {
             match self.stepper.step(rng.usize(1..=3)) {
@@ -57,7 +57,7 @@ impl Life {
         }
     }
 
-    /// Appends trees from `from` on: births, some of two sessions at once, turns, and inputs of many sizes.
+    /// Appends trees from `from` on: new sessions, some two at a time, turns, and inputs of many sizes.
     fn work(&mut self, from: u128, rng: &mut Rng) {
         for n in 0..3 {
             let (mut a, mut b) = (Teller::new(id(from + 2 * n)), Teller::new(id(from + 2 * n + 1)));
@@ -90,21 +90,21 @@ fn next_frame(teller: &mut Teller, rng: &mut Rng) -> Frame {
     }}))])
 }
 
-/// Created without failures: a file gets its name when it is complete.
+/// Creates a store without failures. A file gets its name when it is complete.
 fn made() -> Medium {
     let medium = Medium::default();
     drop(Redb::over(medium.clone(), CACHE).unwrap());
-    assert!(!medium.owes(), "a store that was made and closed is on the medium");
+    assert!(!medium.owes(), "a closed store has unsynced writes");
     medium
 }
 
-/// Returns the violation in the store on `medium` after these lives; else whether it holds more than was acknowledged.
+/// Returns the violation in the store on `medium` after these lives, or whether it contains unacknowledged frames.
 fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
     let engine = Redb::over(medium.clone(), CACHE).map_err(|error| format!("it does not open: {error}"))?;
     let journal = Journal::open(Box::new(engine), Options::default()).map_err(|error| error.to_string())?;
     let (end, acknowledged) = (journal.durable(), lives.iter().map(|life| life.acknowledged).max().unwrap_or_default());
     if end < acknowledged {
-        return Err(format!("{acknowledged} was acknowledged, and the log ends at {end}"));
+        return Err(format!("{acknowledged} was acknowledged, but the log ends at {end}"));
     }
     let all = || lives.iter().flat_map(|life| &life.batches);
     if end != Lsn(0) && !all().any(|(last, _)| *last == end) {
@@ -125,14 +125,14 @@ fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
             }
         };
         if !found.iter().eq(recorded.get(session).unwrap().iter().copied()) {
-            return Err(format!("session {session} is not what was written"));
+            return Err(format!("session {session} differs from what was written"));
         }
     }
     let problems = journal.verify(&mut |_| {}).map_err(|error| error.to_string())?.problems;
     problems.first().map_or(Ok(end > acknowledged), |problem| Err(problem.to_string()))
 }
 
-/// Loses power at `step` and judges the store.
+/// Loses power at `step` and checks the store.
 fn one_life(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, Medium, Vec<Life>), String> {
     let mut rng = Rng::with_seed(seed());
     let medium = store.clone().dies_at(step);
@@ -142,7 +142,7 @@ fn one_life(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, Medium,
     Ok((judge(&left.copy(), &lives).map_err(describe)?, left, lives))
 }
 
-/// Runs a second life on the remains of the first, with another power loss soon, and judges the store.
+/// Runs a second life on the store of the first, soon loses power again, and checks the store.
 fn another_life(left: &Medium, mut lives: Vec<Life>, kept: Survivors, rng: &mut Rng) -> Result<bool, String> {
     let step = rng.u64(1..40);
     let medium = left.copy().dies_at(step);
@@ -197,7 +197,7 @@ fn power_loss_at_any_write_keeps_synced_frames() {
 }
 
 #[test]
-fn power_may_be_lost_at_any_write_and_what_was_not_synced_stays() {
+fn power_loss_at_any_write_may_keep_unsynced_writes() {
     power_may_be_lost_at_any_write(Survivors::All);
 }
 
@@ -212,7 +212,7 @@ fn power_loss_keeps_some_unsynced_writes() {
 }
 
 #[test]
-fn power_may_be_lost_at_any_write_and_the_last_is_torn() {
+fn power_loss_at_any_write_may_tear_the_last_write() {
     power_may_be_lost_at_any_write(Survivors::Torn);
 }
 
@@ -225,7 +225,7 @@ fn a_medium_whose_syncs_do_nothing_is_noticed() {
         lives.filter_map(Result::err).collect::<Vec<_>>()
     };
     let gone = noticed(Survivors::Nothing);
-    assert!(gone.len() > 25 && gone.iter().all(|text| text.contains("was acknowledged, and the log ends at 0")));
+    assert!(gone.len() > 25 && gone.iter().all(|text| text.contains("was acknowledged, but the log ends at 0")));
     let torn = noticed(Survivors::Some);
     assert!(torn.len() > 25, "{torn:#?}");
 }

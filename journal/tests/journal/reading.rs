@@ -1,4 +1,4 @@
-//! Read-only opening changes nothing, whatever the last process left.
+//! Opening read-only changes nothing, in any state that the last process left.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ async fn a_store_that_is_read_takes_nothing(kind: Kind) {
     let journal = read(kind, &left).unwrap();
     let appended = journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
     let refused = journal.wait(appended.last).await.unwrap_err().to_string();
-    assert!(refused.contains("the store was opened to be read alone"), "{refused}");
+    assert!(refused.contains("the store was opened read-only"), "{refused}");
     drop(journal);
     assert!(taken(&left) == before);
 }
@@ -94,7 +94,7 @@ async fn a_lost_tail_is_told_and_stays_told(kind: Kind) {
     let journal = open_store_to_read(&kind.spec(dir.path()), accepted, &mut |_| {}).unwrap();
     assert_eq!(journal.durable(), Lsn(7));
     drop(journal);
-    assert!(taken(dir.path()) == before, "only an opening for writing accepts a loss");
+    assert!(taken(dir.path()) == before, "opening read-only accepted a loss");
 }
 
 for_each_engine!(

@@ -1,6 +1,5 @@
-//! Refusals of the machine: a failed sync, a full disk, a directory without write access. Nothing is acknowledged then, and acknowledged
-//! frames remain. The first two are injected by the kernel: whatever an engine calls a sync must reach a system call, and its failure
-//! must count.
+//! A failed sync, a full disk, and a directory without write access: nothing is acknowledged, and acknowledged frames remain. The kernel
+//! injects the first two, which proves that an engine's sync is a system call and that its failure is noticed.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -24,7 +23,7 @@ const STORE: &str = "SUBTEND_TEST_REFUSED_STORE";
 const ENGINE: &str = "SUBTEND_TEST_REFUSED_ENGINE";
 const ORDER: &str = "SUBTEND_TEST_REFUSED_ORDER";
 
-/// Batches before the refusal, and attempts after it.
+/// Batches before the failure, and attempts after it.
 const BEFORE: u128 = 5;
 const AFTER: u128 = 5;
 
@@ -32,7 +31,7 @@ const AFTER: u128 = 5;
 mod calls {
     /// fsync, fdatasync.
     pub(super) const SYNC: &[i64] = &[74, 75];
-    /// write, pwrite64, writev, pwritev, pwritev2; ftruncate and fallocate, whose first argument is the file too.
+    /// write, pwrite64, writev, pwritev, pwritev2; ftruncate and fallocate, whose first argument is also the file.
     pub(super) const WRITE: &[i64] = &[1, 18, 20, 296, 328, 77, 285];
 }
 #[cfg(not(target_arch = "x86_64"))]
@@ -54,7 +53,7 @@ fn refuse(calls: &[i64], error: u32) {
     apply_filter_all_threads(&BpfProgram::try_from(filter).unwrap()).unwrap();
 }
 
-/// Child process of the cases below, not a test.
+/// Child process of the tests below. Not a test.
 #[test]
 fn writes_until_it_is_refused() {
     let Some(store) = std::env::var_os(STORE) else { return };
@@ -105,7 +104,7 @@ fn writes_until_it_is_refused() {
     std::process::exit(0);
 }
 
-/// Returns the output lines of the process.
+/// Returns the lines that the process prints.
 fn output_lines(command: &mut Command) -> Vec<String> {
     let output = command
         .args(["--exact", "refusals::writes_until_it_is_refused", "--nocapture"])
@@ -164,7 +163,7 @@ async fn an_engine_without_its_sync_is_noticed(kind: Kind) {
     assert_eq!(journal.info().syncs, 0);
 }
 
-/// A blob is synced before the row that names it: here nothing else is synced.
+/// A blob is synced before the row that refers to it. Nothing else is synced here.
 async fn a_blob_whose_sync_fails_is_not_named(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let messages = ordered(kind, dir.path(), "blobs alone are synced, no sync");
@@ -173,7 +172,7 @@ async fn a_blob_whose_sync_fails_is_not_named(kind: Kind) {
     assert!(refused.starts_with("poisoned 6: ") && refused.contains("write a blob: Input/output error"), "{refused}");
 }
 
-/// Runs without rights, as user `nobody` where the tests run as root.
+/// Runs without privileges: as user `nobody` if the tests run as root.
 fn unprivileged(kind: Kind, exe: &Path, store: &Path, order: &str) -> Vec<String> {
     let mut command = Command::new(exe);
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {

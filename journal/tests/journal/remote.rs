@@ -1,4 +1,4 @@
-//! A store that is read through another journal.
+//! Reads of a store through the journal of another process.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -11,12 +11,12 @@ use subtend_session::ids::Seq;
 use crate::exporting::{stores, tell_story, write};
 use crate::scene::{Teller, born, family, id, one};
 
-/// The journal of another process, read through `host`.
+/// Returns a journal that reads through `host`.
 fn remote(host: &Journal) -> Result<Journal, OpenError> {
     tampered(host, |_, answer| answer)
 }
 
-/// The same, through a host that answers with what `lie` makes of its answers.
+/// Like [`remote`], but `lie` changes the answers of the host.
 fn tampered(host: &Journal, lie: impl Fn(&Read, Value) -> Value + Send + Sync + 'static) -> Result<Journal, OpenError> {
     let host = host.clone();
     let ask = move |read: &Read| {
@@ -30,7 +30,7 @@ fn tampered(host: &Journal, lie: impl Fn(&Read, Value) -> Value + Send + Sync + 
 }
 
 #[tokio::test]
-async fn h1_remote_reads_say_what_the_engine_says() {
+async fn h1_remote_reads_equal_those_of_the_engine() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
@@ -61,7 +61,7 @@ async fn h1_remote_reads_say_what_the_engine_says() {
 }
 
 #[tokio::test]
-async fn activation_and_all_records_are_one_read() {
+async fn activation_and_all_records_take_one_read() {
     let dir = tempfile::tempdir().unwrap();
     // In memory the bodies of a birth are not in its frame: they are three reads more.
     for (engine, spec) in stores(dir.path()).into_iter().filter(|(engine, _)| *engine != "memory") {
@@ -104,7 +104,7 @@ async fn remote_journal_writes_nothing() {
     }
 }
 
-/// A store whose host writes a session during each of the first `most` readings, when the log has been read and no row yet.
+/// A store whose host writes a session during each of the first `most` readings, after the log was read and before any row.
 fn written(host: &Journal, most: usize) -> Journal {
     let (writer, reads) = (host.clone(), AtomicUsize::new(0));
     let other = tampered(host, move |read, answer| {
@@ -123,7 +123,7 @@ fn written(host: &Journal, most: usize) -> Journal {
 }
 
 #[tokio::test]
-async fn h1_writes_of_the_host_are_no_violations() {
+async fn h1_writes_of_the_host_are_not_reported_as_damage() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
@@ -156,7 +156,7 @@ async fn h1_damage_is_found_while_the_host_writes() {
     }
 }
 
-/// Reads all that a journal can read; each read ends, and none panics.
+/// Reads everything that a journal can read. Each read must end without a panic.
 fn read_all(journal: &Journal) {
     _ = journal.verify(&mut |_| {});
     _ = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {});
@@ -168,7 +168,7 @@ fn read_all(journal: &Journal) {
 }
 
 #[tokio::test]
-async fn frames_of_a_lying_host_are_refused_or_end() {
+async fn invalid_frames_of_a_host_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
     let host = open_store(&spec).unwrap();
@@ -193,7 +193,7 @@ async fn frames_of_a_lying_host_are_refused_or_end() {
 }
 
 #[tokio::test]
-async fn answers_of_a_lying_host_end_in_errors() {
+async fn invalid_answers_of_a_host_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
     let host = open_store(&spec).unwrap();
@@ -221,7 +221,7 @@ async fn answers_of_a_lying_host_end_in_errors() {
     }
 }
 
-/// `value` with each value in it edited.
+/// Returns `value` with each value in it edited.
 fn edited(value: Value, edit: &dyn Fn(Value) -> Value) -> Value {
     match value {
         Value::Array(all) => all.into_iter().map(|value| edited(value, edit)).collect(),

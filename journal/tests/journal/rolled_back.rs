@@ -25,7 +25,7 @@ async fn story() -> Journal {
 }
 
 #[tokio::test]
-async fn the_story_of_a_rollback_holds() {
+async fn records_of_a_rollback_are_unchanged() {
     let journal = story().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();

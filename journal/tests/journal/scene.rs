@@ -19,12 +19,12 @@ pub(crate) fn id(n: u128) -> SessionId {
     SessionId(Uuid::from_u128(n))
 }
 
-/// From JSON, so that a new field with a default changes no test.
+/// Built from JSON, so that tests need no change for a new field with a default.
 pub(crate) fn record(json: Value) -> Record {
     serde_json::from_value(json).unwrap()
 }
 
-/// Session as its activation writes it.
+/// Writes a session like its activation.
 #[derive(Clone, Debug)]
 pub(crate) struct Teller {
     pub(crate) id: SessionId,
@@ -69,7 +69,7 @@ impl Teller {
         }}))])
     }
 
-    /// Returns a frame without records, as an activation writes it before its first effect.
+    /// Returns a frame without records, which an activation writes before its first effect.
     pub(crate) fn rows(&self) -> Frame {
         let row = index::inflight(&self.state(), self.opened_lsn, self.epoch, 1);
         let inflight = row.map_or(InflightChange::Keep, |row| InflightChange::Put(Box::new(row)));
@@ -83,7 +83,7 @@ pub(crate) fn one(frame: Frame) -> Batch {
     Batch { frames: vec![frame] }
 }
 
-/// Birth of a session with one open run: of a root, or of a child by call 1.0 of `parent`.
+/// First records of a session with one open run: of a root, or of a child that call 1.0 of `parent` started.
 pub(crate) fn birth(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
     let authority: Authority = serde_json::from_str("[]").unwrap();
     let call = json!({"turn": 1, "ix": 0});
@@ -114,7 +114,7 @@ pub(crate) fn birth(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
     vec![created, accepted, opened]
 }
 
-/// The birth's frame, with bodies where `defines`.
+/// Returns the first frame of a session, with bodies if `defines`.
 pub(crate) fn born(teller: &mut Teller, parent: Option<SessionId>, defines: bool) -> Frame {
     let mut frame = teller.tell(birth(teller.id, parent));
     if defines && let Some(Record::SessionCreated(created)) = frame.records.first() {
@@ -175,7 +175,7 @@ pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
 }
 
 impl Family {
-    /// The root's next frame, which takes the notice.
+    /// Returns the root's next frame, which receives the notice.
     pub(crate) fn taken(&mut self) -> Frame {
         let taken = record(json!({"notice_taken": {
             "items": [{

@@ -1,4 +1,4 @@
-//! Verification: each possible error of the hub is reported.
+//! Verification reports each possible error in the index rows.
 
 use subtend_journal::memory::Memory;
 use subtend_journal::{Frame, Journal, Options};
@@ -15,7 +15,7 @@ fn problems(journal: &Journal) -> Vec<String> {
     journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
-/// Returns the one problem of a story with an altered last frame.
+/// Returns the problem of a store whose last frame was altered. There must be exactly one.
 fn spoiled(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
     let journal = journal();
     let mut family = family(&journal, 10, true);
@@ -28,13 +28,13 @@ fn spoiled(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
 }
 
 #[test]
-fn a_row_that_was_not_taken_is_told() {
+fn a_row_that_was_not_removed_is_reported() {
     let text = spoiled(|_, frame| frame.changes.take.clear());
-    assert!(text.contains("`outbox` holds") && text.ends_with("the records say none"), "{text}");
+    assert!(text.contains("`outbox` holds") && text.ends_with("expected none"), "{text}");
 }
 
 #[test]
-fn a_row_that_was_not_made_is_told() {
+fn a_missing_row_is_reported() {
     let journal = journal();
     let mut teller = Teller::new(id(11));
     let mut birth = born(&mut teller, Some(id(10)), true);
@@ -53,39 +53,39 @@ fn a_row_that_was_not_made_is_told() {
 }
 
 #[test]
-fn a_row_of_nobody_is_told() {
+fn a_row_without_a_record_is_reported() {
     let key = RowKey::Call(CallId { turn: TurnNo(9), ix: 9 });
     let row = Row { to: id(10), from: id(11), kind: RowKind::Cancel, key };
     let text = spoiled(|_, frame| frame.changes.put.push(row));
-    assert!(text.contains("`outbox` holds") && text.ends_with("the records say none"), "{text}");
+    assert!(text.contains("`outbox` holds") && text.ends_with("expected none"), "{text}");
 }
 
 #[test]
-fn a_stale_head_is_told() {
+fn a_stale_head_is_reported() {
     let text = spoiled(|_, frame| frame.changes.head = None);
     assert!(text.contains("`head` is") && text.contains("last_seq: Seq(9)"), "{text}");
 }
 
 #[test]
-fn a_run_that_the_boot_would_not_see_is_told() {
+fn an_open_run_without_a_row_is_reported() {
     let words = spoiled(|_, frame| frame.changes.inflight = InflightChange::Delete);
-    assert!(words.contains("`inflight` is None, the records say Some"), "{words}");
+    assert!(words.contains("`inflight` is None, expected Some"), "{words}");
 }
 
 #[test]
-fn a_kid_of_nobody_is_told() {
+fn a_kid_row_without_a_record_is_reported() {
     let text = spoiled(|family, frame| frame.changes.child_of = Some(family.child.id));
     assert!(text.ends_with(&format!("`kid` names it below {}, its records do not", id(11))), "{text}");
 }
 
 #[test]
-fn a_body_under_another_name_is_told() {
+fn a_body_with_another_hash_is_reported() {
     let text = spoiled(|_, frame| frame.changes.defs.push((Hash([3; 16]), "\"other\"".into())));
-    assert!(text.contains("the body 03030303030303030303030303030303 is not what was written"), "{text}");
+    assert!(text.contains("the body 03030303030303030303030303030303 does not match its hash"), "{text}");
 }
 
 #[test]
-fn illegal_records_are_reported_and_the_rest_is_checked() {
+fn invalid_records_are_reported_and_the_rest_is_checked() {
     let journal = journal();
     let mut bad = Teller::new(id(1));
     journal.append(one(born(&mut bad, None, true))).unwrap();

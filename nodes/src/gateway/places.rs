@@ -1,14 +1,14 @@
-//! Where sessions are, as far as this node has asked.
+//! A cache of the shards of sessions.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use subtend_session::ids::SessionId;
 
-/// Sessions that are remembered. All are forgotten when there are more: to ask again costs one query.
-const MOST: usize = 100_000;
+/// Maximum number of cached sessions. When it is exceeded the cache is cleared, since a lookup costs only one query.
+const MAX_CACHED: usize = 100_000;
 
-/// The shards of sessions: a session never changes its shard.
+/// The shards of sessions, which never change.
 #[derive(Debug, Default)]
 pub(super) struct SessionShards(Mutex<HashMap<SessionId, String>>);
 
@@ -19,7 +19,7 @@ impl SessionShards {
 
     pub(super) fn keep(&self, session: SessionId, shard: String) {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.len() >= MOST {
+        if places.len() >= MAX_CACHED {
             places.clear();
         }
         places.insert(session, shard);

@@ -1,4 +1,4 @@
-//! The target of a request, by its method and address.
+//! Determines the target of a request from its method and address.
 
 use axum::http::{HeaderMap, Method, Uri, header, request};
 use subtend_session::ids::SessionId;
@@ -7,19 +7,19 @@ use uuid::Uuid;
 /// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestTarget {
-    /// A session, by a name as in a path.
+    /// A session, by its name in the path.
     Session(String),
-    /// A session that it makes, by a command of this kind.
+    /// A session that the request creates, by a command of this kind.
     New(&'static str),
-    /// All shards, one answer.
+    /// All shards, with one merged answer.
     Merged(Merge),
-    /// All shards, each for itself.
+    /// All shards, each of which carries out the request.
     Every,
     /// No shard in particular.
     Any,
 }
 
-/// Answers of all shards that are put together.
+/// Kinds of answers that are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merge {
     Sessions,
@@ -34,7 +34,7 @@ impl RequestTarget {
         let segments: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
         let get = parts.method == Method::GET || parts.method == Method::HEAD;
         match *segments {
-            // Without a body there is nothing to put together.
+            // An answer without a body cannot be merged.
             _ if parts.method == Method::HEAD && segments.len() <= 2 => Self::Any,
             ["v1", "sessions"] if get => Self::Merged(Merge::Sessions),
             ["v1", "sessions"] => Self::New("session"),
@@ -43,7 +43,7 @@ impl RequestTarget {
             ["v1", "approvals"] => Self::Merged(Merge::Approvals),
             ["v1", "events"] => Self::Merged(Merge::Events),
             ["metrics"] => Self::Merged(Merge::Metrics),
-            // An agent that is registered is one of each host.
+            // An agent is registered with each host.
             ["v1", "agents", ..] if !get => Self::Every,
             ["v1", "tasks", _, id] | ["v1", "sessions" | "trees" | "approvals", id, ..] | ["s", id, ..] => {
                 Self::Session(decoded(id))
@@ -53,7 +53,7 @@ impl RequestTarget {
     }
 }
 
-/// Parameters that a gateway takes from the query, and the address without them.
+/// Parameters that the gateway removes from the query, and the remaining address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// The shard that answers.
@@ -84,35 +84,35 @@ impl Wanted {
     }
 }
 
-/// Names the shard that answers.
+/// Adds the parameter with the shard that answers.
 pub(super) fn with_shard(uri: &Uri, shard: &str) -> Uri {
     let query = uri.query().map_or_else(String::new, |query| format!("{query}&"));
     format!("{}?{query}shard={shard}", uri.path()).parse().unwrap_or_else(|_| uri.clone())
 }
 
-/// The cookie with the shard that a browser named last.
+/// Name of the cookie with the shard that a browser chose last.
 pub(super) const COOKIE: &str = "subtend_shard";
 
-/// The shard that a browser named last.
+/// Returns the shard that a browser chose last.
 pub(super) fn chosen(headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, shard)| shard.to_owned())
 }
 
-/// Whether a path is one of the page, and not of the API.
+/// Returns whether a path belongs to the page, not to the API.
 pub(super) fn is_page(path: &str) -> bool {
     !path.starts_with("/v1/") && path != "/metrics"
 }
 
-/// Reads a session's id, also as the id of a task; `None` of other names.
+/// Parses a session's id or a task's id. Returns `None` for other names.
 pub(super) fn id_of(name: &str) -> Option<SessionId> {
     let id = name.strip_prefix("task_").unwrap_or(name);
-    // The start of an id is a name as well.
+    // The start of an id is also a valid name.
     (id.len() == 36 || (id.len() == 32 && name.len() > 32)).then(|| Uuid::parse_str(id).ok().map(SessionId))?
 }
 
-/// Decodes a part of a path or query; malformed escapes stay as they are.
+/// Decodes a part of a path or query. Malformed escapes stay unchanged.
 pub(super) fn decoded(part: &str) -> String {
     let bytes = part.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_requests_are_routed_by_what_they_concern() {
+    fn d4_requests_are_routed_by_method_and_path() {
         let session = |name: &str| RequestTarget::Session(name.to_owned());
         for (method, path, target) in [
             ("GET", "/v1/sessions?limit=3", RequestTarget::Merged(Merge::Sessions)),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_browser_keeps_to_the_shard_that_it_chose() {
+    fn d4_browser_stays_with_its_chosen_shard() {
         let mut headers = HeaderMap::new();
         assert_eq!(chosen(&headers), None);
         headers.insert(header::COOKIE, "subtend_login=x; subtend_shard=shard-2".parse().unwrap());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_ids_of_sessions_and_tasks_are_read() {
+    fn d4_session_and_task_ids_are_parsed() {
         let id = "0192d1f0-1111-7abc-8def-0123456789ab";
         let session = Some(SessionId(Uuid::parse_str(id).unwrap()));
         assert_eq!(id_of(id), session);

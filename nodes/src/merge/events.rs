@@ -1,4 +1,4 @@
-//! The events of all shards as one stream. Its ids hold a place in each shard, so that a client continues where it left, on any node.
+//! Merges the events of all shards into one stream. An id contains a position in each shard, so that clients can resume at any node.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use crate::gateway::{BufferedRequest, Gateway};
 
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// The last event of each shard that a client has.
+/// The last event of each shard that a client has received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Cursors(BTreeMap<String, String>);
 
@@ -37,7 +37,7 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
         .next_back()
         .map(|id| id.replace("%3D", "=").replace("%2C", ","));
     let last = header.or(query).unwrap_or_default();
-    let bad = || Problem::malformed(format!("event id {last:?}: give the id of an event as it is"));
+    let bad = || Problem::malformed(format!("invalid event id {last:?}: give the id of an event unchanged"));
     let cursors = Cursors::parse(&last).ok_or_else(bad)?;
     let shards = gateway.shards();
     if cursors.0.keys().any(|shard| !shards.contains(shard)) {
@@ -57,7 +57,7 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
     }
     let merged = stream::unfold(Some((streams, cursors)), async |open| {
         let (mut streams, mut cursors) = open?;
-        // A shard whose stream ends goes to another node: the client connects again with the id that it has.
+        // A shard whose stream ends moves to another node. The client reconnects with its last id.
         let (shard, frame) = streams.next().await?;
         let frame = frame?;
         let written = with_id(&frame, &shard, &mut cursors);
@@ -68,7 +68,7 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
     Ok(response)
 }
 
-/// The frames of one shard; `None` after the last one.
+/// Returns the frames of one shard, and `None` after the last one.
 fn frames(shard: String, body: Body) -> BoxStream<'static, (String, Option<String>)> {
     let state = (body.into_data_stream(), Vec::new(), false);
     let frames = stream::unfold(state, async |(mut pieces, mut kept, ended)| {
@@ -90,7 +90,7 @@ fn frames(shard: String, body: Body) -> BoxStream<'static, (String, Option<Strin
     frames.map(move |frame| (shard.clone(), frame)).boxed()
 }
 
-/// Replaces the id of an event by the places in all shards.
+/// Replaces the id of an event by the positions in all shards.
 fn with_id(frame: &str, shard: &str, cursors: &mut Cursors) -> String {
     let mut written = String::with_capacity(frame.len() + 64);
     for line in frame.split_inclusive('\n') {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d4_ids_hold_a_place_in_each_shard() {
+    fn d4_event_ids_have_a_position_in_each_shard() {
         let mut cursors = Cursors::parse("a=3.0").unwrap();
         let frame = "event: record\nid: 7.1\ndata: {\"x\":\"id: 9\"}\n\n";
         assert_eq!(with_id(frame, "b", &mut cursors), "event: record\nid: a=3.0,b=7.1\ndata: {\"x\":\"id: 9\"}\n\n");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d4_frames_are_whole_whatever_pieces_arrive() {
+    async fn d4_frames_are_assembled_from_any_pieces() {
         let pieces = ["event: a\nid: 1\nda", "ta: x\n\nevent: b", "\n\n", "event: cut"];
         let body = Body::from_stream(stream::iter(pieces.map(Ok::<_, Infallible>)));
         let all: Vec<Option<String>> = frames("s".to_owned(), body).map(|(_, frame)| frame).collect().await;

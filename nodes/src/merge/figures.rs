@@ -1,4 +1,4 @@
-//! The figures of the shards that are open here, each with its shard's name, and those of the node.
+//! Merges the figures of the shards that are open here, labelled with the shard's name, with those of the node.
 
 use std::fmt::Write as _;
 
@@ -40,13 +40,13 @@ fn own(gateway: &Gateway) -> String {
         ("subtend_nodes_alive", "Nodes of the database whose lease runs", alive),
         ("subtend_shards_without_owner", "Shards that no live node has", free),
     ] {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "# HELP {name} {about}.\n# TYPE {name} gauge\n{name} {value}\n");
     }
     text
 }
 
-/// Adds the figures of a shard.
+/// Adds the figures of one shard.
 fn add(families: &mut Vec<MetricFamily>, shard: &str, text: &str) {
     let mut current = String::new();
     for line in text.lines().filter(|line| *line != "# EOF") {
@@ -71,7 +71,7 @@ fn add(families: &mut Vec<MetricFamily>, shard: &str, text: &str) {
     }
 }
 
-/// Names the shard in a sample.
+/// Adds the label `shard` to a sample.
 fn labelled(sample: &str, shard: &str) -> String {
     let end = sample.find(['{', ' ']).unwrap_or(sample.len());
     let (name, rest) = sample.split_at(end);
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d4_figures_of_shards_are_one_text() {
+    fn d4_figures_of_shards_are_merged() {
         let text = "# HELP runs Runs.\n# TYPE runs gauge\nruns{state=\"queued\"} 3\n# HELP live Live.\n# TYPE live gauge\nlive 1\n# EOF\n";
         let mut families = Vec::new();
         add(&mut families, "a", text);

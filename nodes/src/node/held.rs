@@ -1,4 +1,4 @@
-//! The shards of a node: which are open, on their way, or refused.
+//! State of a node's shards: open, being opened or closed, or failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::Term;
 
-/// Attempts to open a shard, with growing pauses, before the node leaves it to others and ends: some two minutes.
-const ATTEMPTS: u32 = 7;
+/// Number of attempts to open a shard, over about two minutes, before the node ends and leaves the shard to others.
+const MAX_ATTEMPTS: u32 = 7;
 
 /// A host of one shard.
 #[derive(Clone)]
@@ -34,11 +34,11 @@ pub(super) enum ShardPhase {
     Closing,
 }
 
-/// A shard that was not opened.
+/// Failed attempts to open a shard.
 struct OpenFailure {
-    /// How often in a row.
+    /// Number of consecutive failures.
     count: u32,
-    /// When the next attempt is due.
+    /// Time of the next attempt.
     due: Instant,
     why: String,
 }
@@ -55,12 +55,12 @@ impl NodeState {
         self.shards.iter().filter(|(_, slot)| slot.open().is_some()).map(|(shard, _)| shard.clone()).collect()
     }
 
-    /// Whether a shard may be tried now.
+    /// Returns whether a shard may be opened now.
     pub(super) fn is_due(&self, shard: &str) -> bool {
         !self.shards.contains_key(shard) && self.failures.get(shard).is_none_or(|failure| Instant::now() >= failure.due)
     }
 
-    /// Notes that a shard was not opened: each attempt waits twice as long.
+    /// Records that a shard was not opened. The delay doubles with each attempt.
     pub(super) fn failed(&mut self, shard: &str, why: String, tick: Duration) {
         let count = self.failures.get(shard).map_or(1, |failure| failure.count.saturating_add(1));
         let due = Instant::now() + tick * 2_u32.saturating_pow(count.min(6));
@@ -71,16 +71,16 @@ impl NodeState {
         self.failures.remove(shard);
     }
 
-    /// Begins a lease: what failed before is tried again.
+    /// Begins a lease. Failed shards are retried at once.
     pub(super) fn begin(&mut self, term: Term) {
         self.term = Some(term);
         self.failures.clear();
     }
 
-    /// Why a shard was not opened, if all attempts failed: another node is to try.
+    /// Returns an error for a shard whose attempts all failed. Another node should try then.
     pub(super) fn refused(&self) -> Option<String> {
-        let refused = self.failures.iter().find(|(_, failure)| failure.count >= ATTEMPTS);
-        refused.map(|(shard, failure)| format!("{shard} was not opened after {ATTEMPTS} attempts: {}", failure.why))
+        let refused = self.failures.iter().find(|(_, failure)| failure.count >= MAX_ATTEMPTS);
+        refused.map(|(shard, failure)| format!("{shard} was not opened after {MAX_ATTEMPTS} attempts: {}", failure.why))
     }
 
     /// Removes a shard, unless it was claimed again under another lease.
@@ -100,7 +100,7 @@ impl HeldShard {
     }
 }
 
-/// Ends event streams of a shard that is lost, and drops its host. Its journal waits for what it had sent, so nothing waits here.
+/// Ends the event streams of a lost shard, and drops its host on another thread, because its journal may wait for a write.
 pub(super) fn end_now(slot: HeldShard) {
     if let ShardPhase::Open(open) = slot.phase {
         open.host.ends().cancel();
@@ -108,7 +108,7 @@ pub(super) fn end_now(slot: HeldShard) {
     }
 }
 
-/// Returns whether a run continues by itself: one that is held waits for an input.
+/// Returns whether a run continues by itself. A held run waits for an input.
 pub(super) fn is_busy(row: &Inflight) -> bool {
     match row.state {
         Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Quiet => false,

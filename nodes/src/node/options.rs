@@ -1,20 +1,20 @@
-//! How a node takes part, and the times of its lease.
+//! Options of a node, and the times of its lease.
 
 use std::time::Duration;
 
-/// Times of a lease. They bound how long a shard has no owner: the rest of its lease, and the start of the next owner.
+/// Times of a lease. They bound the time that a shard has no owner: the rest of the old lease plus the start of the next owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// Between two renewals.
+    /// Time between two renewals.
     pub heartbeat: Duration,
-    /// After a renewal was sent, how long model and tool calls may start, by this machine's clock.
+    /// Time after sending a renewal during which model and tool calls may start, by this machine's clock.
     pub work: Duration,
-    /// After a renewal, how long no other node takes the shards, by the clock of the database.
+    /// Time after a renewal during which other nodes cannot take the shards, by the database's clock.
     pub lease: Duration,
 }
 
 impl Times {
-    /// Divides a lease: a node that missed two renewals stops a third before others may take over.
+    /// Derives the times from the length of a lease. A node that missed two renewals stops a third of the lease before others may take over.
     pub fn of(lease: Duration) -> Self {
         Self { heartbeat: lease / 3, work: lease * 2 / 3, lease }
     }
@@ -30,23 +30,23 @@ impl Default for Times {
     }
 }
 
-/// How a node takes part.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// Its name, which no other node of the database has.
+    /// Its name, unique in the database.
     pub name: String,
-    /// Where other nodes reach it, as `HOST:PORT`.
+    /// The address at which other nodes reach it, as `HOST:PORT`.
     pub address: String,
     /// Version of the binary, for operators.
     pub version: String,
-    /// Labels of shards that it may claim besides those without one.
+    /// Labels of shards that it may claim, in addition to those without a label.
     pub labels: Vec<String>,
-    /// Shards to make for each kind, where they are missing.
+    /// Number of shards to create without a label and for each label, if no shards exist.
     pub shards: u16,
     /// Times of its lease.
     pub times: Times,
-    /// For running calls when a shard is handed over.
+    /// Time for running calls to end when a shard is handed over.
     pub grace: Duration,
-    /// Longest wait at an orderly end for runs that a restart would end.
+    /// Maximum time at shutdown to wait for runs that a restart would end.
     pub drain: Duration,
 }

@@ -124,7 +124,7 @@ impl RemoteHost {
         let name = parsed.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let is_local = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
         let is_tls = parsed.scheme() == "https";
-        let failed = |why: String| Fail::Other(format!("the HTTP client cannot be created: {why}"));
+        let failed = |why: String| Fail::Other(format!("cannot create an HTTP client: {why}"));
         let mut http = Client::builder()
             .tls_backend_preconfigured(tls(is_tls).map_err(|error| failed(error.to_string()))?)
             .connect_timeout(EXCHANGE_TIMEOUT)
@@ -236,7 +236,7 @@ impl RemoteHost {
             request = request.bearer_auth(token);
         }
         let request = request.header("content-type", "application/json").body(body.to_string());
-        let exchange = timeout(wait + EXCHANGE_TIMEOUT + STUCK_AFTER, threads::apart(exchange_once(request)));
+        let exchange = timeout(wait + EXCHANGE_TIMEOUT + STUCK_AFTER, threads::run_separately(exchange_once(request)));
         let (status, bytes) = match exchange.await {
             Ok(Ok(Ok(exchange_once))) => exchange_once,
             Ok(Ok(Err(error))) => return Err(unavailable(error)),

@@ -1,4 +1,4 @@
-//! `process`: the output of a background process, and text for its input.
+//! `process`: reads the output of a background process, writes to its input, and stops it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 pub(crate) const NAME: &str = "process";
 /// The start of the last line of a result while the process runs.
 pub(crate) const RUNNING: &str = "[running";
-/// Reserved for text about the output.
+/// Bytes reserved for the text around the output.
 const FOOTER: u64 = 400;
-/// Bytes of output in a result about the own process: it is recorded.
-const OWN: u64 = 4 << 10;
-/// Bytes of the last output, when it has ended.
-const LAST: u64 = 8 << 10;
+/// Maximum output of a result in the process's own session, where each result is recorded.
+const MAX_OWN_OUTPUT: u64 = 4 << 10;
+/// Maximum output of the result that reports the end of the process.
+const MAX_LAST_OUTPUT: u64 = 8 << 10;
 const MAX_TEXT: usize = 64 << 10;
 const ABOUT: &str = "Use a process that you started with shell and `background: true`. `output` returns what it wrote since \
     your last call, up to a bound, and whether it runs; `wait_ms` waits for more. `input` types a line into it, with the \
@@ -62,8 +62,8 @@ struct ProcessArgs {
 }
 
 impl ProcessArgs {
-    /// Returns what does not fit together.
-    fn misfit(&self) -> Option<&'static str> {
+    /// Returns the reason that the arguments do not fit together, if there is one.
+    fn mismatch(&self) -> Option<&'static str> {
         let output = self.action == ProcessAction::Output;
         let input = self.action == ProcessAction::Input;
         match self {
@@ -79,10 +79,10 @@ impl ProcessArgs {
     }
 }
 
-/// Returns the process that a call stops, as the model named it; `None` for other calls.
+/// Returns the process that a call stops, as named by the model, or `None` for other actions.
 pub(crate) fn stops(args: &str) -> Option<String> {
     let args: ProcessArgs = serde_json::from_str(args).ok()?;
-    (args.action == ProcessAction::Stop && args.misfit().is_none()).then_some(args.session_id).flatten()
+    (args.action == ProcessAction::Stop && args.mismatch().is_none()).then_some(args.session_id).flatten()
 }
 
 #[derive(Debug)]
@@ -111,9 +111,9 @@ impl Tool for ProcessTool {
         let access = |resource: &str| vec![Access { action: "shell.run".into(), resource: resource.into() }];
         let Some(args) = args else { return access("*") };
         match args.get("action").and_then(Value::as_str) {
-            // A shell that waits for input does what is typed.
+            // A shell that reads its input runs the typed text.
             Some("input") => access(args.get("text").and_then(Value::as_str).unwrap_or("*")),
-            // Starting the process was permitted.
+            // These actions were permitted when the process was started.
             _ => Vec::new(),
         }
     }
@@ -126,7 +126,7 @@ impl Tool for ProcessTool {
         async move {
             let args: ProcessArgs = serde_json::from_value(call.args.clone())
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
-            if let Some(why) = args.misfit() {
+            if let Some(why) = args.mismatch() {
                 return Err(ToolError::bad_args(why));
             }
             let session = call.processes.child();
@@ -135,8 +135,8 @@ impl Tool for ProcessTool {
             let Some(process) = process else {
                 let text = match (&args.session_id, own) {
                     (Some(named), false) => format!(
-                        "the process {named} is not running here: it waits for its turn or for an approval, or it has ended. Its \
-                         end comes to you by itself"
+                        "the process {named} is not running here: it is queued, waits for an approval, or has ended. You are \
+                         notified when it ends"
                     ),
                     _ => "session_id is missing: name the process by the id that you were given when you started it".to_owned(),
                 };
@@ -144,12 +144,12 @@ impl Tool for ProcessTool {
             };
             let wait = Duration::from_millis(args.wait_ms.unwrap_or_default());
             match args.action {
-                // It was started with rules that may be wider by now than those of the caller.
+                // The process was started with rules that may now be wider than those of the caller.
                 ProcessAction::Input if !process.is_within(&call.authority) => Err(ToolError::denied(
-                    "nothing was typed: the process was started under permissions that do not hold here any more. Stop it and start it \
-                     again",
+                    "nothing was typed: the process was started with permissions that this session no longer has. Stop it and \
+                     start it again",
                 )),
-                ProcessAction::Output if own && !process.is_within(&call.authority) => Ok(narrowed(&process).await),
+                ProcessAction::Output if own && !process.is_within(&call.authority) => Ok(stop_narrowed(&process).await),
                 ProcessAction::Output if own => attended(&process, process.attend(), &call, wait).await,
                 ProcessAction::Output => output(&process, &call, args.from, wait).await,
                 ProcessAction::Input => input(&process, args.text.unwrap_or_default()).await,
@@ -165,14 +165,14 @@ impl Tool for ProcessTool {
     }
 }
 
-/// Stops a process whose session may do less by now than when it was started.
-async fn narrowed(process: &BackgroundProcess) -> ToolOutput {
+/// Stops a process whose session has lost permissions since it was started.
+async fn stop_narrowed(process: &BackgroundProcess) -> ToolOutput {
     process.token().cancel();
     process.wait(None, Duration::from_secs(5)).await;
-    ToolOutput::text(format!("[stopped, since its permissions were reduced: {}]", state(process)))
+    ToolOutput::text(format!("[stopped, because its permissions were reduced: {}]", state(process)))
 }
 
-/// Waits in the session of `process` for its end, at most for `limit`. A cancel stops it.
+/// Waits up to `limit` for the end of `process`, on behalf of the process's own session. A cancel stops the process.
 pub(super) async fn attended(
     process: &Arc<BackgroundProcess>,
     attendance: Attendance,
@@ -191,8 +191,8 @@ pub(super) async fn attended(
     attendance.release();
     let most = |bytes: u64| bytes.min(call.max_bytes.saturating_sub(FOOTER));
     let window = match process.end() {
-        Some(_) => process.tail(most(LAST)),
-        None => process.read(OutputReader::Own, None, most(OWN)),
+        Some(_) => process.tail(most(MAX_LAST_OUTPUT)),
+        None => process.read(OutputReader::Own, None, most(MAX_OWN_OUTPUT)),
     };
     Ok(report(process, &window, call.max_bytes))
 }
@@ -216,15 +216,14 @@ async fn input(process: &BackgroundProcess, mut text: String) -> Result<ToolOutp
     text.push('\n');
     match process.type_in(text).await {
         Ok(()) => Ok(ToolOutput::text(format!("typed\n{}", status(process)))),
-        Err(NotTyped::Ended) => {
-            Err(ToolError::refused(format!("nothing was typed: the process reads no more input {}", status(process))))
+        Err(NotTyped::Ended) => Err(ToolError::refused(format!(
+            "nothing was typed: the process does not read input any more {}",
+            status(process)
+        ))),
+        Err(NotTyped::Full) => Err(ToolError::refused("nothing was typed: the process has not read earlier input")),
+        Err(NotTyped::Slow) => {
+            Err(ToolError::limit("the process has not read the text yet; it stays in its input: do not type it again"))
         }
-        Err(NotTyped::Full) => {
-            Err(ToolError::refused("nothing was typed: the process does not read what was typed before"))
-        }
-        Err(NotTyped::Slow) => Err(ToolError::limit(
-            "the process has not read the text yet; it gets it when it reads: do not type it again",
-        )),
     }
 }
 
@@ -243,10 +242,10 @@ fn report(process: &BackgroundProcess, window: &OutputWindow, max_bytes: u64) ->
     if *skipped > 0 {
         let _ = writeln!(content, "[... {skipped} bytes left out ...]");
     }
-    // Invalid UTF-8 takes more bytes as text.
-    let room = usize::try_from(max_bytes.saturating_sub(FOOTER)).unwrap_or(usize::MAX);
+    // Replacement characters for invalid UTF-8 are longer than the bytes.
+    let budget = usize::try_from(max_bytes.saturating_sub(FOOTER)).unwrap_or(usize::MAX);
     let text = text.trim_end_matches('\n');
-    content.push_str(head(text, room));
+    content.push_str(head(text, budget));
     if !content.is_empty() && !content.ends_with('\n') {
         content.push('\n');
     }

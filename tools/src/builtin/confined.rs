@@ -1,4 +1,4 @@
-//! Whether a session gets a shell: what holds its commands to its rules.
+//! Decides whether a session gets a shell, depending on the available sandbox.
 
 use subtend_session::authority::Authority;
 
@@ -8,11 +8,11 @@ use crate::tool::ToolError;
 
 const NAME: &str = "shell";
 
-/// Returns what holds a command of a session with limits.
+/// Returns what the sandbox can enforce for commands.
 pub(super) fn strength(guard: Option<&Guard>) -> Result<Strength, Unsupported> {
     match guard {
         Some(_) => sandbox::probe(),
-        None => Err(Unsupported { why: "the runtime was given no guard, and it is the guard that holds".into() }),
+        None => Err(Unsupported { why: "the runtime has no guard, which creates sandboxes".into() }),
     }
 }
 
@@ -23,12 +23,11 @@ pub(super) fn ruled_out(authority: &Authority, sandbox: &Result<Strength, Unsupp
     let why: &dyn std::fmt::Display = match sandbox {
         Ok(Strength::FilesAndNetwork) => return None,
         Ok(Strength::Files) if !sandbox::limits_network(authority) => return None,
-        Ok(Strength::Files) => &"this system's kernel cannot hold TCP (Linux 6.7 or later can)",
+        Ok(Strength::Files) => &"the kernel cannot restrict TCP (needs Linux 6.7 or later)",
         Err(missing) => missing,
     };
     Some(ToolError::denied(format!(
-        "{NAME} is refused: this session's files and network are not all allowed without limits, a command could do \
-         everything that the operating system's user may do, and nothing would hold it to the rules: {why}. Use the file \
-         tools."
+        "{NAME} is refused: this session's access to files and the network is limited, and no sandbox can enforce the \
+         limits on a command: {why}. Use the file tools."
     )))
 }

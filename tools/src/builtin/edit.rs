@@ -14,7 +14,7 @@ use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
 use crate::workspace::names::READ;
 
-/// Bytes of an editable file.
+/// Maximum size in bytes of an editable file.
 const MAX_FILE: u64 = 16 << 20;
 
 pub(super) struct EditTool;
@@ -56,7 +56,7 @@ impl Builtin for EditTool {
         let real = job.real(Self::ACTIONS, path)?;
         let text = text(job, path, &real)?;
         let found = text.matches(&args.old).count();
-        let Some(first) = text.find(&args.old) else { return Err(missing(path, &text, &args.old)) };
+        let Some(first) = text.find(&args.old) else { return Err(not_found(path, &text, &args.old)) };
         if found > 1 && !args.replace_all {
             return Err(ToolError::bad_args(format!(
                 "`old` is found {found} times in `{path}` ({}): give more of the text around it, or set replace_all",
@@ -66,17 +66,17 @@ impl Builtin for EditTool {
         let size = size_after(&text, found, &args);
         if size > MAX_FILE {
             return Err(ToolError::limit(format!(
-                "`{path}` would have {size} bytes; {MAX_FILE} is the most that edit can make: replace less of it"
+                "`{path}` would have {size} bytes; the limit of edit is {MAX_FILE}: replace less of it"
             )));
         }
         let changed = text.replace(&args.old, &args.new);
         let target = WriteTarget::find(job, Self::ACTIONS, &real)?;
-        job.go_on()?;
+        job.check_cancelled()?;
         // Another session may have written meanwhile; its change must not be lost.
         if self::text(job, path, &real)? != text {
             return Err(ToolError {
                 retryable: true,
-                ..ToolError::refused(format!("`{path}` was changed by someone else just now: read it again, then edit"))
+                ..ToolError::refused(format!("`{path}` was just changed by another program: read it again, then edit"))
             });
         }
         target.replace(job, path, (changed.as_bytes(), Some(text.as_bytes())))?;
@@ -85,18 +85,17 @@ impl Builtin for EditTool {
     }
 }
 
-/// Returns the size after `found` replacements, known before memory is allocated for them.
+/// Returns the size after `found` replacements. It is checked before memory is allocated for them.
 fn size_after(text: &str, found: usize, args: &EditArgs) -> u64 {
-    let (gone, new) = (len(found).saturating_mul(len(args.old.len())), len(found).saturating_mul(len(args.new.len())));
-    len(text.len()).saturating_sub(gone).saturating_add(new)
+    let (removed, added) =
+        (len(found).saturating_mul(len(args.old.len())), len(found).saturating_mul(len(args.new.len())));
+    len(text.len()).saturating_sub(removed).saturating_add(added)
 }
 
 fn text(job: &Job, path: &str, real: &str) -> Result<String, ToolError> {
     let (file, size) = open::file(job, "edit", path, real)?;
     if size > MAX_FILE {
-        return Err(ToolError::limit(format!(
-            "`{path}` has {size} bytes; {MAX_FILE} is the most that edit can change"
-        )));
+        return Err(ToolError::limit(format!("`{path}` has {size} bytes; the limit of edit is {MAX_FILE}")));
     }
     let mut bytes = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|error| failure("edit", path, &error))?;
@@ -104,14 +103,14 @@ fn text(job: &Job, path: &str, real: &str) -> Result<String, ToolError> {
         return Err(ToolError::refused(format!("`{path}` is binary ({size} bytes), not text: it cannot be edited")));
     }
     String::from_utf8(bytes)
-        .map_err(|_| ToolError::refused(format!("`{path}` is not UTF-8 text: editing would spoil what cannot be read")))
+        .map_err(|_| ToolError::refused(format!("`{path}` is not UTF-8 text: editing would damage the other bytes")))
 }
 
-/// Returns the likely reason why `old` was not found.
-fn missing(path: &str, text: &str, old: &str) -> ToolError {
+/// Returns the error for an `old` that was not found, with the likely reason.
+fn not_found(path: &str, text: &str, old: &str) -> ToolError {
     let hint = if text.contains("\r\n") && text.replace("\r\n", "\n").contains(&old.replace("\r\n", "\n")) {
         "; the file ends its lines with \\r\\n".into()
-    } else if let Some(line) = alike(text, old) {
+    } else if let Some(line) = line_of_similar(text, old) {
         format!("; line {line} differs from it only in spaces at its ends")
     } else {
         String::new()
@@ -121,8 +120,8 @@ fn missing(path: &str, text: &str, old: &str) -> ToolError {
     ))
 }
 
-/// Returns the first line that equals the first line of `old` except for surrounding spaces.
-fn alike(text: &str, old: &str) -> Option<usize> {
+/// Returns the number of the first line that equals the first line of `old` except for surrounding spaces.
+fn line_of_similar(text: &str, old: &str) -> Option<usize> {
     let wanted = old.lines().map(str::trim).find(|line| !line.is_empty())?;
     text.lines().position(|line| line.trim() == wanted).map(|at| at.saturating_add(1))
 }

@@ -1,10 +1,10 @@
-//! The environment of commands: names without secrets, and names that the host adds.
+//! The environment of commands: variables that hold no secrets, and those that the host adds.
 
 use std::ffi::{OsStr, OsString};
 
 use subtend_session::ids::Text;
 
-/// Variables of the system, its user and tool locations. A trailing `*` matches any suffix.
+/// Names of variables passed to commands. A trailing `*` matches any suffix.
 pub(crate) const PASSED: [&str; 38] = [
     "PATH",
     "HOME",
@@ -47,15 +47,15 @@ pub(crate) const PASSED: [&str; 38] = [
 ];
 
 /// Returns the variables of `all` that a command gets; `more` are the host's additions.
-pub(crate) fn of(
+pub(crate) fn passed(
     all: impl IntoIterator<Item = (OsString, OsString)>,
     more: &[Text],
 ) -> impl Iterator<Item = (OsString, OsString)> {
     let names: Vec<Text> = PASSED.into_iter().map(Text::from).chain(more.iter().cloned()).collect();
-    all.into_iter().filter(move |(name, _)| names.iter().any(|pattern| is_meant(pattern, name)))
+    all.into_iter().filter(move |(name, _)| names.iter().any(|pattern| matches(pattern, name)))
 }
 
-fn is_meant(pattern: &str, name: &OsStr) -> bool {
+fn matches(pattern: &str, name: &OsStr) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.as_encoded_bytes().starts_with(start.as_bytes()),
         None => name == pattern,
@@ -66,18 +66,18 @@ fn is_meant(pattern: &str, name: &OsStr) -> bool {
 mod tests {
     use super::*;
 
-    fn passed(all: &[&str], more: &[&str]) -> Vec<String> {
+    fn passed_names(all: &[&str], more: &[&str]) -> Vec<String> {
         let all = all.iter().map(|name| ((*name).into(), "value".into()));
         let more: Vec<Text> = more.iter().map(|name| Text::from(*name)).collect();
-        of(all, &more).map(|(name, _)| name.into_string().unwrap()).collect()
+        passed(all, &more).map(|(name, _)| name.into_string().unwrap()).collect()
     }
 
     #[test]
-    fn a_command_gets_the_names_that_are_listed_and_no_other() {
+    fn command_gets_listed_variables_only() {
         let all =
             ["PATH", "LC_ALL", "OPENAI_API_KEY", "LD_PRELOAD", "AWS_SECRET_ACCESS_KEY", "PATHS", "lc_all", "HOME"];
-        assert_eq!(passed(&all, &[]), ["PATH", "LC_ALL", "HOME"]);
-        assert_eq!(passed(&all, &["LD_*", "PATHS"]), ["PATH", "LC_ALL", "LD_PRELOAD", "PATHS", "HOME"]);
-        assert_eq!(passed(&all, &["*"]), all);
+        assert_eq!(passed_names(&all, &[]), ["PATH", "LC_ALL", "HOME"]);
+        assert_eq!(passed_names(&all, &["LD_*", "PATHS"]), ["PATH", "LC_ALL", "LD_PRELOAD", "PATHS", "HOME"]);
+        assert_eq!(passed_names(&all, &["*"]), all);
     }
 }

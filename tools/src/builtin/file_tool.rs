@@ -1,4 +1,4 @@
-//! Shared parts of the file tools: typed arguments, one blocking thread, and checks of every path.
+//! Shared parts of the file tools: typed arguments, a blocking thread for each call, and checks of every path.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -17,8 +17,8 @@ use subtend_session::message::ToolSpec;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::ignores::Budget;
-use super::room::Room;
+use super::entry_memory::EntryMemory;
+use super::ignores::IgnoreBudget;
 use crate::checkpoint::Checkpoints;
 use crate::path::resource;
 use crate::schema;
@@ -27,23 +27,23 @@ use crate::workspace::Workspace;
 use crate::workspace::names::{OtherNames, Unopened};
 
 pub(crate) const WRITE: &str = "fs.write";
-/// Concurrent calls of one tool that walk directories.
-pub(super) const WALKS: usize = 4;
+/// Maximum number of concurrent calls of a tool that walks directories.
+pub(super) const MAX_WALKS: usize = 4;
 
 pub(crate) trait Builtin: Send + Sync + 'static {
     const NAME: &'static str;
     /// The description for models.
     const ABOUT: &'static str;
     const EFFECT: ToolEffect;
-    /// Concurrent calls; others wait. Each takes memory.
-    const AT_ONCE: usize = Semaphore::MAX_PERMITS;
-    /// The actions of each call on its path.
+    /// Maximum number of concurrent calls, since each takes memory. Further calls wait.
+    const MAX_CONCURRENT: usize = Semaphore::MAX_PERMITS;
+    /// The actions that each call performs on its path.
     const ACTIONS: &'static [&'static str];
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
 
     fn path(args: &Self::Args) -> &str;
 
-    /// Runs on a thread that may block. `path` is normal and permitted.
+    /// Runs on a thread that may block. `path` is normalized and permitted.
     fn run(args: Self::Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError>;
 }
 
@@ -57,36 +57,36 @@ pub(crate) struct Job {
     cancel: CancellationToken,
     authority: Arc<Authority>,
     other_names: OtherNames,
-    pub(super) ignores: Budget,
-    pub(super) room: Room,
-    /// The verdict for the call itself: `Ask` after an approval.
+    pub(super) ignores: IgnoreBudget,
+    pub(super) memory: EntryMemory,
+    /// The verdict for the call itself. `Ask` means that the call was approved.
     granted: Verdict,
 }
 
 impl Job {
-    /// Fails once the call is cancelled or its future dropped.
-    pub(crate) fn go_on(&self) -> Result<(), ToolError> {
+    /// Fails once the call is cancelled or its future is dropped.
+    pub(crate) fn check_cancelled(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::cancelled()) } else { Ok(()) }
     }
 
-    /// Returns whether a file found by the call may be accessed: never a denied one, nor one with a lower verdict than the call.
+    /// Returns whether the call may access a file that it found. A denied file and a file with a lower verdict than the call are refused.
     pub(crate) fn permits(&self, action: &str, resource: &str) -> bool {
         let verdict = self.verdict(action, resource);
         verdict > Verdict::Deny && verdict >= self.granted
     }
 
-    /// Returns whether `dir` or something in it may be accessed. If not, its name alone would reveal what is denied.
+    /// Returns whether `dir` or an entry of it may be accessed. If not, even its name must stay hidden.
     pub(crate) fn may_permit_below(&self, action: &str, dir: &str) -> bool {
         self.permits(action, dir) || !self.authority.denies_below(action, dir)
     }
 
-    /// Returns the path after links, if that is permitted too: a link never bypasses a rule.
+    /// Resolves links in `path` and checks the result against the rules, so that a link cannot bypass a rule.
     pub(crate) fn real(&self, actions: &[&str], path: &str) -> Result<Text, ToolError> {
         let real = self.workspace.real(path)?;
-        self.leads(actions, path, &real).map(|()| real)
+        self.check_link_target(actions, path, &real).map(|()| real)
     }
 
-    pub(crate) fn leads(&self, actions: &[&str], path: &str, real: &str) -> Result<(), ToolError> {
+    pub(crate) fn check_link_target(&self, actions: &[&str], path: &str, real: &str) -> Result<(), ToolError> {
         if real == path {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl Job {
         Ok(())
     }
 
-    /// Checks that `file`, opened from a directory, has no other name that the session may not read.
+    /// Checks that the session may read all other names (hard links) of `file`, which was opened from a directory.
     pub(super) fn permit_names(&self, entry: (&Dir, &Path), file: &File) -> Result<(), Unopened> {
         self.other_names.permit(&self.workspace, &self.authority, entry, file)
     }
@@ -121,11 +121,11 @@ pub(crate) struct FileTool<B> {
 impl<B: Builtin> FileTool<B> {
     pub(crate) fn new() -> Self {
         let spec = ToolSpec { name: B::NAME.into(), description: B::ABOUT.into(), schema: schema::of::<B::Args>() };
-        Self { spec, permits: Arc::new(Semaphore::new(B::AT_ONCE)), builtin: PhantomData }
+        Self { spec, permits: Arc::new(Semaphore::new(B::MAX_CONCURRENT)), builtin: PhantomData }
     }
 }
 
-/// Returns the accesses of a call. A path that is not normal stays as it is and is denied everywhere.
+/// Returns the accesses of a call. An invalid path is used unchanged, which every rule denies.
 fn accesses<B: Builtin>(args: Option<&Value>) -> Vec<Access> {
     let path = args.and_then(|args| args.get("path")).and_then(Value::as_str).unwrap_or(".");
     let resource = resource(path).unwrap_or_else(|_| path.into());
@@ -156,7 +156,7 @@ impl<B: Builtin> Tool for FileTool<B> {
             let args: B::Args = serde_json::from_value(call.args)
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {} do not fit: {error}", B::NAME)))?;
             let path = resource(B::path(&args))?;
-            // Dropping the future does not stop its thread; this guard does.
+            // Dropping the future does not stop the thread, but dropping this guard does.
             let cancel = call.cancel.child_token();
             let _stop = cancel.clone().drop_guard();
             let job = Job {
@@ -167,8 +167,8 @@ impl<B: Builtin> Tool for FileTool<B> {
                 checkpoints: call.checkpoints,
                 cancel,
                 other_names: OtherNames::new(&call.authority),
-                ignores: Budget::new(),
-                room: Room::default(),
+                ignores: IgnoreBudget::new(),
+                memory: EntryMemory::default(),
                 authority: call.authority,
                 granted: granted.unwrap_or(Verdict::Allow),
             };
@@ -179,13 +179,13 @@ impl<B: Builtin> Tool for FileTool<B> {
             };
             let work = tokio::task::spawn_blocking(move || {
                 let _permit = permit;
-                job.go_on()?;
+                job.check_cancelled()?;
                 B::run(args, &path, &job)
             });
             match work.await {
                 Ok(result) => result,
                 Err(failed) => match failed.try_into_panic() {
-                    // The runner of tools catches their panics.
+                    // The registry's caller catches panics of tools.
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(_) => Err(ToolError::cancelled()),
                 },

@@ -1,10 +1,10 @@
-//! Globs of listings and searches.
+//! Glob filter of listings and searches.
 
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::tool::ToolError;
 
-/// An optional glob; without one everything passes.
+/// An optional glob. Without a glob all files pass.
 #[derive(Debug)]
 pub(super) struct GlobFilter {
     glob: Option<GlobMatcher>,
@@ -14,7 +14,7 @@ pub(super) struct GlobFilter {
 }
 
 impl GlobFilter {
-    /// Compiles `glob`: without `/` it matches names at any depth, otherwise paths from the workspace or `root`.
+    /// Compiles `glob`. A glob without `/` matches names at any depth; otherwise it matches paths relative to the workspace or `root`.
     pub(super) fn new(glob: Option<&str>, root: &str) -> Result<Self, ToolError> {
         let root = if root == "." { String::new() } else { format!("{root}/") };
         let Some(text) = glob else { return Ok(Self { glob: None, by_name: false, root }) };
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_without_slash_is_about_names() {
+    fn glob_without_slash_matches_names() {
         assert!(passes("*.rs", ".", "src/a/main.rs") && passes("*.rs", "src", "src/a/main.rs"));
         assert!(!passes("*.rs", ".", "src/main.rsx"));
     }

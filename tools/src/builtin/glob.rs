@@ -1,25 +1,25 @@
-//! Bounds of globs, checked before compilation.
+//! Limits of globs, checked before compilation.
 //!
-//! Braces compile recursively, and alternates multiply memory: without a bound, a glob of a model or of a repository's ignore file
+//! Braces compile recursively, and alternates multiply memory. Without limits, a glob from a model or from a repository's ignore file
 //! could abort the process.
 
 const MAX_BYTES: usize = 1024;
-/// Opening braces; escaped ones count too, so that no escape hides one.
+/// Maximum number of opening braces, including escaped ones.
 const MAX_BRACES: usize = 32;
-/// Commas, which may start alternates.
+/// Maximum number of commas, each of which may start an alternate.
 const MAX_COMMAS: usize = 256;
 
 /// Checks that a glob is safe to compile.
 ///
 /// # Errors
-/// The exceeded bound.
+/// If the glob exceeds a limit, which the error names.
 pub(super) fn check(glob: &str) -> Result<(), String> {
     let count = |sign: u8| glob.bytes().filter(|byte| *byte == sign).count();
     for (what, found, most) in
         [("bytes", glob.len(), MAX_BYTES), ("braces", count(b'{'), MAX_BRACES), ("alternates", count(b','), MAX_COMMAS)]
     {
         if found > most {
-            return Err(format!("it has {found} {what}; {most} is the most a glob may have"));
+            return Err(format!("it has {found} {what}; the limit is {most}"));
         }
     }
     Ok(())
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_glob_has_a_length_braces_and_alternates_at_most() {
+    fn glob_over_a_limit_is_refused() {
         assert_eq!(check("src/**/*.{rs,toml}"), Ok(()));
         assert_eq!(check(&"a".repeat(1024)), Ok(()));
         for (glob, found) in [

@@ -1,4 +1,4 @@
-//! `.gitignore` and `.ignore` files, read through the workspace handle.
+//! Reads `.gitignore` and `.ignore` files through the workspace handle.
 
 use std::cell::Cell;
 use std::io::Read as _;
@@ -12,44 +12,44 @@ use super::glob;
 use crate::bounded::len;
 use crate::workspace::beneath;
 
-/// Bytes read of one ignore file: a line takes some hundred times its size in memory.
+/// Maximum size of one ignore file. A compiled line takes about a hundred times its size in memory.
 const MAX_FILE: u64 = 32 << 10;
-/// Bytes of all ignore files of one call.
+/// Maximum bytes of all ignore files read by one call.
 const MAX_CALL: u64 = 128 << 10;
-pub(super) const ASIDE: &str = "ignore files or lines of them skipped: too large";
+pub(super) const SKIPPED: &str = "ignore files or lines of them skipped: too large";
 /// In ascending priority.
 const FILES: [&str; 2] = [".gitignore", ".ignore"];
 
 #[derive(Debug)]
-pub(super) struct Budget {
-    left: Cell<u64>,
-    aside: Cell<u64>,
+pub(super) struct IgnoreBudget {
+    remaining: Cell<u64>,
+    skipped: Cell<u64>,
 }
 
-impl Budget {
+impl IgnoreBudget {
     pub(super) fn new() -> Self {
-        Self { left: Cell::new(MAX_CALL), aside: Cell::new(0) }
+        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0) }
     }
 
-    fn leave_aside(&self) {
-        self.aside.set(self.aside.get().saturating_add(1));
+    fn record_skipped(&self) {
+        self.skipped.set(self.skipped.get().saturating_add(1));
     }
 
-    /// Returns the number of skipped files and lines: what they would exclude is shown.
-    pub(super) fn aside(&self) -> u64 {
-        self.aside.get()
+    /// Returns the number of skipped files and lines. Entries that they would exclude are shown.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped.get()
     }
 }
 
-/// The ignore files of a directory and its ancestors, up to the workspace.
+/// The ignore rules of a directory and its ancestors, up to the workspace.
 #[derive(Debug, Default)]
 pub(super) struct Ignores {
     own: Option<Gitignore>,
-    above: Option<Arc<Ignores>>,
+    parent: Option<Arc<Ignores>>,
 }
 
 impl Ignores {
-    pub(super) fn below(self: &Arc<Self>, dir: &Dir, path: &Path, budget: &Budget) -> Arc<Self> {
+    pub(super) fn for_subdirectory(self: &Arc<Self>, dir: &Dir, path: &Path, budget: &IgnoreBudget) -> Arc<Self> {
         let texts: Vec<String> = FILES.iter().filter_map(|name| read(dir, name, budget)).collect();
         if texts.is_empty() {
             return Arc::clone(self);
@@ -57,47 +57,48 @@ impl Ignores {
         let mut builder = GitignoreBuilder::new(path);
         for line in texts.iter().flat_map(|text| text.lines()) {
             if glob::check(line).is_err() {
-                budget.leave_aside();
+                budget.record_skipped();
                 continue;
             }
-            // Like git, skip an invalid line.
+            // An invalid line is skipped, as in git.
             drop(builder.add_line(None, line));
         }
         let own = builder.build().ok();
         if own.is_none() {
-            budget.leave_aside();
+            budget.record_skipped();
         }
-        Arc::new(Self { own, above: Some(Arc::clone(self)) })
+        Arc::new(Self { own, parent: Some(Arc::clone(self)) })
     }
 
-    /// Returns whether `path` is ignored: the nearest file with a matching line decides.
-    pub(super) fn ignored(&self, path: &Path, is_dir: bool) -> bool {
+    /// Returns whether `path` is ignored. The nearest file with a matching line decides.
+    pub(super) fn is_ignored(&self, path: &Path, is_dir: bool) -> bool {
         let mut level = Some(self);
         while let Some(ignores) = level {
             let found = ignores.own.as_ref().map(|own| own.matched(path, is_dir));
             match found {
                 Some(found) if !found.is_none() => return found.is_ignore(),
-                Some(_) | None => level = ignores.above.as_deref(),
+                Some(_) | None => level = ignores.parent.as_deref(),
             }
         }
         false
     }
 }
 
-/// Reads a regular file of `dir`. A pipe must not block, and a link is not followed, as in git.
-fn read(dir: &Dir, name: &str, budget: &Budget) -> Option<String> {
+/// Reads a regular file of `dir`. Skips pipes, which could block, and links, as git does.
+fn read(dir: &Dir, name: &str, budget: &IgnoreBudget) -> Option<String> {
     let file = beneath::file(dir, Path::new(name)).ok()?;
     if !file.metadata().ok()?.is_file() {
         return None;
     }
-    let most = MAX_FILE.min(budget.left.get());
+    let most = MAX_FILE.min(budget.remaining.get());
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes).ok()?;
-    let Some(left) = budget.left.get().checked_sub(len(bytes.len())).filter(|_| len(bytes.len()) <= most) else {
-        // A truncated file could mean the opposite of the whole.
-        budget.leave_aside();
+    let Some(remaining) = budget.remaining.get().checked_sub(len(bytes.len())).filter(|_| len(bytes.len()) <= most)
+    else {
+        // The rest of a truncated file could reverse the rules before it.
+        budget.record_skipped();
         return None;
     };
-    budget.left.set(left);
+    budget.remaining.set(remaining);
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

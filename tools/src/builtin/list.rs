@@ -1,4 +1,4 @@
-//! `list`: the contents of a directory by level.
+//! `list`: lists the contents of a directory, level by level.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -8,22 +8,22 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::file_tool::{Builtin, Job, WALKS};
+use super::entry_memory::{TRUNCATED, TRUNCATED_ONE};
+use super::file_tool::{Builtin, Job, MAX_WALKS};
 use super::filter::GlobFilter;
-use super::ignores::ASIDE;
+use super::ignores::SKIPPED;
 use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
-use super::room::{CROWDED, CROWDED_ONE};
 use crate::bounded::{Bounded, count, name};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::names::READ;
 use crate::workspace::{beneath, failure};
 
-/// Files up to this size get a line count.
+/// Maximum size of a file whose lines are counted.
 const MAX_COUNTED: u64 = 1 << 20;
-/// Bytes read for line counts in total.
+/// Maximum bytes that one call reads to count lines.
 const COUNT_BUDGET: u64 = 32 << 20;
-/// Entries before a listing stops.
+/// Number of entries after which a listing stops.
 const MAX_ENTRIES: u64 = 100_000;
 
 pub(super) struct ListTool;
@@ -56,7 +56,7 @@ impl Builtin for ListTool {
         their number of entries, then files with size and lines. Paths start at the workspace and fit the other tools as they \
         are. What .gitignore leaves out and .git are not shown; links are not followed.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
-    const AT_ONCE: usize = WALKS;
+    const MAX_CONCURRENT: usize = MAX_WALKS;
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = ListArgs;
 
@@ -74,7 +74,13 @@ impl Builtin for ListTool {
         } else {
             let kind = if metadata.is_file() { LevelKind::File } else { LevelKind::Other };
             let name = real.rsplit('/').next().unwrap_or(&real).to_owned();
-            listing.entry(&LevelItem { kind, name, path: real.to_string(), os: Path::new(&*real).into(), _held: None });
+            listing.entry(&LevelItem {
+                kind,
+                name,
+                path: real.to_string(),
+                os: Path::new(&*real).into(),
+                _memory: None,
+            });
         }
         Ok(listing.finish(args.depth))
     }
@@ -88,7 +94,7 @@ struct ListCounts {
     ignored: u64,
     denied: u64,
     unreadable: u64,
-    closed: u64,
+    below_depth: u64,
     counted: u64,
     stopped: bool,
 }
@@ -103,15 +109,15 @@ struct DirListing<'a> {
 impl DirListing<'_> {
     /// Walks breadth-first, so that truncation drops the deepest levels.
     fn walk(&mut self, real: &str, requested: &str, depth: u32) -> Result<(), ToolError> {
-        let above = level::above(self.job, real);
-        let first = Level::read(self.job, Path::new(real), real, &above)?
+        let ignores = level::ancestor_ignores(self.job, real);
+        let first = Level::read(self.job, Path::new(real), real, &ignores)?
             .map_err(|error| failure("list", requested, &error))?;
         let mut levels = VecDeque::from([(1, first)]);
         while let Some((at, level)) = levels.pop_front() {
             self.seen.ignored = self.seen.ignored.saturating_add(level.ignored);
             self.seen.denied = self.seen.denied.saturating_add(level.denied);
             for item in &level.items {
-                self.job.go_on()?;
+                self.job.check_cancelled()?;
                 if self.seen.dirs.saturating_add(self.seen.files) >= MAX_ENTRIES {
                     self.seen.stopped = true;
                     return Ok(());
@@ -120,11 +126,14 @@ impl DirListing<'_> {
                     self.entry(item);
                     continue;
                 }
-                let below = Level::read(self.job, &item.os, &item.path, &level.ignores)?;
-                self.directory(item, below.as_ref().ok());
-                match below {
-                    Ok(below) if at < depth => levels.push_back((at.saturating_add(1), below)),
-                    Ok(below) => self.seen.closed = self.seen.closed.saturating_add(u64::from(!below.items.is_empty())),
+                let entries = Level::read(self.job, &item.os, &item.path, &level.ignores)?;
+                self.directory(item, entries.as_ref().ok());
+                match entries {
+                    Ok(entries) if at < depth => levels.push_back((at.saturating_add(1), entries)),
+                    Ok(entries) => {
+                        self.seen.below_depth =
+                            self.seen.below_depth.saturating_add(u64::from(!entries.items.is_empty()));
+                    }
                     Err(_) => self.seen.unreadable = self.seen.unreadable.saturating_add(1),
                 }
             }
@@ -132,12 +141,12 @@ impl DirListing<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, item: &LevelItem, below: Option<&Level>) {
+    fn directory(&mut self, item: &LevelItem, entries: Option<&Level>) {
         if self.filter.is_some() {
             return;
         }
         self.seen.dirs = self.seen.dirs.saturating_add(1);
-        let entries = match below {
+        let entries = match entries {
             Some(level) => count(crate::bounded::len(level.items.len()), "entry", "entries"),
             None => "unreadable".into(),
         };
@@ -187,7 +196,7 @@ impl DirListing<'_> {
         }
     }
 
-    /// Counts the lines of a text; `None` for a binary or unreadable file.
+    /// Counts the lines of a text. Returns `None` for a binary or unreadable file.
     fn lines(&self, os: &Path) -> Option<u64> {
         let mut bytes = Vec::new();
         open::regular(self.job, os).ok()?.take(MAX_COUNTED).read_to_end(&mut bytes).ok()?;
@@ -200,7 +209,8 @@ impl DirListing<'_> {
     }
 
     fn finish(self, depth: u32) -> ToolOutput {
-        let ListCounts { dirs, files, others, ignored, denied, unreadable, closed, counted: _, stopped } = self.seen;
+        let ListCounts { dirs, files, others, ignored, denied, unreadable, below_depth, counted: _, stopped } =
+            self.seen;
         let mut footer = Vec::new();
         if self.out.cut() > 0 {
             footer.push(format!("{} more not shown: list a part, or fewer levels", self.out.cut()));
@@ -217,12 +227,12 @@ impl DirListing<'_> {
             (ignored, "ignored entry left out", "ignored entries left out"),
             (denied, "entry not permitted", "entries not permitted"),
             (unreadable, "directory unreadable", "directories unreadable"),
-            (self.job.ignores.aside(), "ignore file or line of one skipped: too large", ASIDE),
-            (self.job.room.crowded(), CROWDED_ONE, CROWDED),
+            (self.job.ignores.skipped(), "ignore file or line of one skipped: too large", SKIPPED),
+            (self.job.memory.truncated(), TRUNCATED_ONE, TRUNCATED),
         ];
         footer.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
-        if closed > 0 {
-            let dirs = count(closed, "directory has", "directories have");
+        if below_depth > 0 {
+            let dirs = count(below_depth, "directory has", "directories have");
             footer.push(format!("{dirs} more below depth {depth}"));
         }
         self.out.finish(&format!("[{}]", footer.join("; ")))

@@ -1,4 +1,4 @@
-//! Opening of regular files, and detection of binary ones.
+//! Opens regular files and detects binary ones.
 
 use std::io;
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::tool::ToolError;
 use crate::workspace::names::Unopened;
 use crate::workspace::{beneath, failure};
 
-/// Bytes at the start of a file that decide whether it is text.
-pub(super) const PROBE: usize = 8192;
+/// Number of bytes at the start of a file that decide whether it is binary.
+pub(super) const PROBE_BYTES: usize = 8192;
 
 pub(super) fn regular(job: &Job, os: &Path) -> Result<File, Unopened> {
     let (dir, name) = beneath::parent(job.workspace.dir(), os)?;
@@ -34,16 +34,14 @@ pub(super) fn metadata(job: &Job, os: &Path) -> io::Result<Metadata> {
 
 pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(File, u64), ToolError> {
     let failed = |error| failure(verb, path, &error);
-    // Checked before opening: opening a device can have effects.
+    // Checked before opening, because opening a device can have side effects.
     let found = metadata(job, Path::new(real)).map_err(failed)?;
     if found.is_dir() {
         return Err(ToolError::bad_args(format!("`{path}` is a directory: list it, and {verb} a file in it")));
     }
-    // A link replaced it since it was resolved: opening it fails with that reason.
+    // If a link has replaced the file since it was resolved, opening it fails and names that reason.
     if !found.is_file() && !found.is_symlink() {
-        return Err(ToolError::refused(format!(
-            "`{path}` is neither file nor directory, but a pipe, socket or device"
-        )));
+        return Err(ToolError::refused(format!("`{path}` is a pipe, socket or device, not a file or directory")));
     }
     match regular(job, Path::new(real)) {
         Ok(file) => {
@@ -56,5 +54,5 @@ pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(Fil
 }
 
 pub(super) fn is_binary(bytes: &[u8]) -> bool {
-    bytes.iter().take(PROBE).any(|byte| *byte == 0)
+    bytes.iter().take(PROBE_BYTES).any(|byte| *byte == 0)
 }

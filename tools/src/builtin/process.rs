@@ -1,4 +1,4 @@
-//! One command in a process group of its own: bounded output, and a kill of everything that it started.
+//! Runs one command in its own process group, with bounded output, and kills everything that it started.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,25 +22,25 @@ use crate::processes::TypedText;
 use crate::sandbox;
 use crate::workspace::Workspace;
 
-/// Time for a killed command to exit, and for its last output.
+/// Time for a killed command to exit, and for its last output to arrive.
 const GRACE: Duration = Duration::from_millis(1500);
 
-/// Time for a guard to end all that it guards.
-const SLOW: Duration = Duration::from_secs(10);
+/// Time for a guard to kill the processes that it guards.
+const GUARD_GRACE: Duration = Duration::from_secs(10);
 
-/// Bytes that a command may write before its output is read at a pace.
-const UNPACED: u64 = 1 << 20;
+/// Number of bytes after which the output of a background process is read at a limited rate.
+const MAX_UNPACED: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) enum CommandEnd {
     Exited(ExitStatus),
     TimedOut(LeftBehind),
     Cancelled(LeftBehind),
-    /// The guard of the command was killed, by this signal or so.
+    /// The guard of the command was killed; the status usually names the signal.
     GuardKilled(ExitStatus),
 }
 
-/// Whether a command that was stopped has left something running.
+/// Processes that a stopped command may have left running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftBehind {
     Nothing,
@@ -50,86 +50,87 @@ pub(super) enum LeftBehind {
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) end: CommandEnd,
-    pub(super) output: Ends,
+    pub(super) output: HeadAndTail,
 }
 
+/// The confinement of a command: its guard, and the authority that a sandbox enforces.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Over<'a> {
-    Nobody,
+pub(super) enum Confinement<'a> {
+    Unguarded,
     Guard(&'a Guard),
     Sandbox(&'a Guard, &'a Authority),
 }
 
-impl<'a> Over<'a> {
+impl<'a> Confinement<'a> {
     fn guard(self) -> Option<&'a Guard> {
         match self {
-            Self::Nobody => None,
+            Self::Unguarded => None,
             Self::Guard(guard) | Self::Sandbox(guard, _) => Some(guard),
         }
     }
 }
 
-/// Runs `sh -c command` in the workspace.
+/// Runs `sh -c script` in the workspace.
 ///
 /// # Cancel safety
-/// When the future is dropped, the command is killed with its group; with a guard, with all its descendants.
+/// When the future is dropped, the command's process group is killed. With a guard, all descendants are killed.
 pub(super) async fn run(
     script: &str,
     workspace: &Workspace,
-    over: (Over<'_>, &Commands),
+    confinement: (Confinement<'_>, &Commands),
     limit: Option<Duration>,
     max_bytes: u64,
     cancel: &CancellationToken,
 ) -> io::Result<Finished> {
-    let running = RunningCommand::start(script, workspace, over, None).await?;
-    let output = Mutex::new(Ends::new(usize::try_from(max_bytes).unwrap_or(usize::MAX)));
+    let running = RunningCommand::start(script, workspace, confinement, None).await?;
+    let output = Mutex::new(HeadAndTail::new(usize::try_from(max_bytes).unwrap_or(usize::MAX)));
     let push = |bytes: &[u8]| output.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
     let end = running.finish([&push, &push], limit, cancel).await?;
     let output = std::mem::take(&mut *output.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Finished { end, output })
 }
 
-/// A receiver of the bytes of standard output, or of standard error.
+/// Receives the bytes of standard output or standard error.
 pub(super) type Sink<'a> = &'a (dyn Fn(&[u8]) + Sync);
 
-/// A command that was started. Dropping it kills the command as [`run`] says.
+/// A started command. Dropping it kills the command as described at [`run`].
 pub(super) struct RunningCommand {
     child: Child,
-    leash: Leash,
-    /// The input, whose end also ends a guard.
+    killer: GroupKiller,
+    /// The command's input. Closing it also ends the guard.
     pipe: Option<ChildStdin>,
     typed: Option<mpsc::Receiver<TypedText>>,
 }
 
 impl RunningCommand {
-    /// Starts `sh -c command` in the workspace; without `typed` its input is empty.
+    /// Starts `sh -c script` in the workspace. Without `typed` its input is empty.
     pub(super) async fn start(
         script: &str,
         workspace: &Workspace,
-        (over, commands): (Over<'_>, &Commands),
+        (confinement, commands): (Confinement<'_>, &Commands),
         typed: Option<mpsc::Receiver<TypedText>>,
     ) -> io::Result<Self> {
-        let unguarded = over.guard().is_none();
-        let mut child = command(script, workspace, (over, commands), typed.is_some()).spawn()?;
-        let (pipe, leash) = (child.stdin.take(), Leash { group: child.id().filter(|_| unguarded) });
-        let mut running = Self { child, leash, pipe, typed };
-        if let (Over::Sandbox(_, authority), Some(pipe)) = (over, &mut running.pipe) {
+        let unguarded = confinement.guard().is_none();
+        let mut child = command(script, workspace, (confinement, commands), typed.is_some()).spawn()?;
+        let (pipe, killer) = (child.stdin.take(), GroupKiller { group: child.id().filter(|_| unguarded) });
+        let mut running = Self { child, killer, pipe, typed };
+        if let (Confinement::Sandbox(_, authority), Some(pipe)) = (confinement, &mut running.pipe) {
             let mut line = serde_json::to_vec(authority)?;
             line.push(b'\n');
-            // A guard that fails to read has said why; after a partial line it runs nothing.
+            // A guard that fails to read the line reports the reason itself. After a partial line it does not start the command.
             drop(pipe.write_all(&line).await);
         }
         Ok(running)
     }
 
-    /// Waits for the end of the command, at most for `limit`, and kills what is left of it.
+    /// Waits for the end of the command, up to `limit`, and kills its remaining processes.
     pub(super) async fn finish(
         self,
         [out, err]: [Sink<'_>; 2],
         limit: Option<Duration>,
         cancel: &CancellationToken,
     ) -> io::Result<CommandEnd> {
-        let Self { mut child, leash, pipe, typed } = self;
+        let Self { mut child, killer, pipe, typed } = self;
         let paced = typed.is_some();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let reading = futures_util::future::join(drain(stdout, out, paced), drain(stderr, err, paced));
@@ -142,7 +143,7 @@ impl RunningCommand {
         };
         let mut read = false;
         let end = {
-            // Ends with this block, and with it the input.
+            // Dropped at the end of this block, which closes the input.
             let typing = type_in(pipe, typed);
             tokio::pin!(timer, typing);
             loop {
@@ -156,10 +157,10 @@ impl RunningCommand {
                 }
             }
         };
-        let is_guarded = leash.group.is_none();
-        drop(leash);
+        let is_guarded = killer.group.is_none();
+        drop(killer);
         let end = match end {
-            // A guard tells a signal of its command by its own exit code.
+            // A guard reports a signal of its command as an exit code, so a signal here killed the guard itself.
             CommandEnd::Exited(status) if is_guarded && status.code().is_none() => CommandEnd::GuardKilled(status),
             CommandEnd::TimedOut(_) => CommandEnd::TimedOut(reap(&mut child, is_guarded).await),
             CommandEnd::Cancelled(_) => CommandEnd::Cancelled(reap(&mut child, is_guarded).await),
@@ -173,7 +174,7 @@ impl RunningCommand {
     }
 }
 
-/// Writes what is typed, and holds the pipe until it is dropped.
+/// Writes typed text to the input, and keeps the pipe open until this future is dropped.
 async fn type_in(mut pipe: Option<ChildStdin>, typed: Option<mpsc::Receiver<TypedText>>) -> Infallible {
     if let (Some(pipe), Some(mut typed)) = (&mut pipe, typed) {
         while let Some((text, reply)) = typed.recv().await {
@@ -185,40 +186,45 @@ async fn type_in(mut pipe: Option<ChildStdin>, typed: Option<mpsc::Receiver<Type
 }
 
 async fn reap(child: &mut Child, is_guard: bool) -> LeftBehind {
-    // A guard is not killed early: on a busy machine it is slow, and processes that it has not found yet would stay alive.
-    let grace = if is_guard { SLOW } else { GRACE };
+    // Killing a guard too early, when it is slow on a busy machine, would leave processes alive that it has not found yet.
+    let grace = if is_guard { GUARD_GRACE } else { GRACE };
     match tokio::time::timeout(grace, child.wait()).await {
-        // Killed: it could not end what it guards.
+        // A killed guard could not end its processes.
         Ok(Ok(status)) if is_guard && status.code().is_none() => return LeftBehind::Unknown,
         Ok(_) => return LeftBehind::Nothing,
         Err(_) => {}
     }
-    let rest = if is_guard { end_in_place_of(child).await } else { LeftBehind::Nothing };
+    let rest = if is_guard { kill_with_descendants(child).await } else { LeftBehind::Nothing };
     drop(child.start_kill());
     drop(tokio::time::timeout(GRACE, child.wait()).await);
     rest
 }
 
-/// Does what a guard should do that does not answer: a command that nothing holds can stop it.
+/// Kills the processes of a guard that does not respond: an unconfined command can stop its guard.
 #[cfg(unix)]
-async fn end_in_place_of(guard: &Child) -> LeftBehind {
+async fn kill_with_descendants(guard: &Child) -> LeftBehind {
     let Some(id) = guard.id() else { return LeftBehind::Unknown };
-    match tokio::task::spawn_blocking(move || crate::guard::end_in_place_of(id)).await {
+    match tokio::task::spawn_blocking(move || crate::guard::kill_with_descendants(id)).await {
         Ok(true) => LeftBehind::Nothing,
         Ok(false) | Err(_) => LeftBehind::Unknown,
     }
 }
 
 #[cfg(not(unix))]
-async fn end_in_place_of(_: &Child) -> LeftBehind {
+async fn kill_with_descendants(_: &Child) -> LeftBehind {
     LeftBehind::Unknown
 }
 
-fn command(script: &str, workspace: &Workspace, (over, commands): (Over<'_>, &Commands), typed: bool) -> Command {
-    let guard = over.guard();
+fn command(
+    script: &str,
+    workspace: &Workspace,
+    (confinement, commands): (Confinement<'_>, &Commands),
+    typed: bool,
+) -> Command {
+    let guard = confinement.guard();
     let mut command = match guard {
         Some(guard) => {
-            let held = matches!(over, Over::Sandbox(..)).then_some(sandbox::HELD);
+            let held = matches!(confinement, Confinement::Sandbox(..)).then_some(sandbox::HELD);
             let how = held.into_iter().chain(typed.then_some(PIPED));
             let argv: Vec<OsString> = how.chain(["sh", "-c", script]).map(OsString::from).collect();
             Command::from(guard.command(&argv))
@@ -229,26 +235,26 @@ fn command(script: &str, workspace: &Workspace, (over, commands): (Over<'_>, &Co
             command
         }
     };
-    // A guard must outlive the future to end what it guards: the closed pipe tells it.
+    // A guard must outlive the future to kill its processes. The closed pipe tells it to do so.
     command.kill_on_drop(guard.is_none());
     command.stdin(if guard.is_some() || typed { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
     command.process_group(0);
     command.current_dir(directory(workspace));
-    // For the guard too: commands can read the environment of their user's processes.
+    // Also for the guard, because commands can read the environment of their user's processes.
     command.env_clear().envs(commands.variables());
     if guard.is_some()
         && let Ok(limits) = serde_json::to_string(&commands.limits)
     {
         command.env(LIMITS, limits);
     }
-    // No terminal is attached: prompts must not block.
+    // Without a terminal, prompts must not block.
     command.env("TERM", "dumb").env("PAGER", "cat").env("GIT_PAGER", "cat").env("GIT_TERMINAL_PROMPT", "0");
     command
 }
 
-/// Returns the workspace by its handle where possible: its name may now mean another directory.
+/// Returns a path to the workspace by its handle if possible, because its name may now refer to another directory.
 fn directory(workspace: &Workspace) -> PathBuf {
     #[cfg(target_os = "linux")]
     {
@@ -261,16 +267,16 @@ fn directory(workspace: &Workspace) -> PathBuf {
     workspace.path().into()
 }
 
-/// Kills a command's group when dropped, if no guard does.
-struct Leash {
+/// Kills the process group of an unguarded command when dropped.
+struct GroupKiller {
     group: Option<u32>,
 }
 
-impl Drop for Leash {
+impl Drop for GroupKiller {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.group.take().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
-            // The group may be gone already.
+            // Fails if the group has ended.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
@@ -285,43 +291,44 @@ async fn drain(from: Option<impl AsyncRead + Unpin>, into: Sink<'_>, paced: bool
         }
         into(buffer.get(..read).unwrap_or_default());
         total = total.saturating_add(len(read));
-        if paced && total > UNPACED {
-            // A command that writes without end must not take a processor of the host for as long as it lives.
+        if paced && total > MAX_UNPACED {
+            // A process that writes endlessly must not occupy a processor of the host.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+/// The first and the last bytes of an output; the middle is dropped.
+pub(super) struct HeadAndTail {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     half: usize,
     total: u64,
 }
 
-impl Ends {
+impl HeadAndTail {
     fn new(max_bytes: usize) -> Self {
         Self { head: Vec::new(), tail: VecDeque::new(), half: max_bytes / 2, total: 0 }
     }
 
     fn push(&mut self, bytes: &[u8]) {
         self.total = self.total.saturating_add(len(bytes.len()));
-        let room = self.half.saturating_sub(self.head.len());
-        let (head, rest) = bytes.split_at(room.min(bytes.len()));
+        let budget = self.half.saturating_sub(self.head.len());
+        let (head, rest) = bytes.split_at(budget.min(bytes.len()));
         self.head.extend_from_slice(head);
         let rest = rest.get(rest.len().saturating_sub(self.half)..).unwrap_or_default();
         self.tail.extend(rest);
-        let over = self.tail.len().saturating_sub(self.half);
-        self.tail.drain(..over);
+        let excess = self.tail.len().saturating_sub(self.half);
+        self.tail.drain(..excess);
     }
 
-    /// Returns the total bytes.
+    /// Returns the number of bytes that were written.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns the bytes that were dropped.
+    /// Returns the number of dropped bytes.
     pub(super) fn cut(&self) -> u64 {
         self.total.saturating_sub(len(self.head.len().saturating_add(self.tail.len())))
     }
@@ -342,8 +349,8 @@ impl Ends {
 mod tests {
     use super::*;
 
-    fn ends(max: usize, pieces: &[&str]) -> Ends {
-        let mut ends = Ends::new(max);
+    fn collect(max: usize, pieces: &[&str]) -> HeadAndTail {
+        let mut ends = HeadAndTail::new(max);
         for piece in pieces {
             ends.push(piece.as_bytes());
         }
@@ -352,16 +359,16 @@ mod tests {
 
     #[test]
     fn short_output_is_complete_in_any_chunks() {
-        assert_eq!(ends(8, &["abcdefgh"]).text(), "abcdefgh");
-        assert_eq!(ends(8, &["a", "bcd", "efg", "h"]).text(), "abcdefgh");
-        assert_eq!(ends(8, &[]).text(), "");
+        assert_eq!(collect(8, &["abcdefgh"]).text(), "abcdefgh");
+        assert_eq!(collect(8, &["a", "bcd", "efg", "h"]).text(), "abcdefgh");
+        assert_eq!(collect(8, &[]).text(), "");
     }
 
     #[test]
-    fn the_middle_is_left_out_and_said() {
-        let all = ends(8, &["abcdefghij", "klm", "nop"]);
+    fn long_output_names_the_omitted_bytes() {
+        let all = collect(8, &["abcdefghij", "klm", "nop"]);
         assert_eq!((all.total(), all.cut()), (16, 8));
         assert_eq!(all.text(), "abcd\n[... 8 bytes left out ...]\nmnop");
-        assert_eq!(ends(0, &["abc"]).text(), "\n[... 3 bytes left out ...]\n");
+        assert_eq!(collect(0, &["abc"]).text(), "\n[... 3 bytes left out ...]\n");
     }
 }

@@ -1,4 +1,4 @@
-//! `read`: the lines of one file.
+//! `read`: returns lines of one file.
 
 use std::io::{BufRead as _, BufReader};
 
@@ -13,10 +13,10 @@ use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
 use crate::workspace::names::READ;
 
-/// Displayed bytes of one line.
+/// Maximum bytes shown of one line.
 const MAX_LINE: usize = 2000;
-/// Bytes read at a time; a cancel takes effect in between.
-const CHUNK: usize = 64 << 10;
+/// Bytes read at a time. A cancel takes effect between reads.
+const CHUNK_BYTES: usize = 64 << 10;
 
 pub(super) struct ReadTool;
 
@@ -59,11 +59,11 @@ impl Builtin for ReadTool {
     fn run(args: ReadArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         let real = job.real(Self::ACTIONS, path)?;
         let (file, size) = open::file(job, "read", path, &real)?;
-        let mut reader = BufReader::with_capacity(CHUNK, file);
+        let mut reader = BufReader::with_capacity(CHUNK_BYTES, file);
         let mut page = LinePage::new(&args, job.max_bytes);
         let mut start = true;
         loop {
-            job.go_on()?;
+            job.check_cancelled()?;
             let chunk = reader.fill_buf().map_err(|error| failure("read", path, &error))?;
             if std::mem::take(&mut start) && open::is_binary(chunk) {
                 let size = count(size, "byte", "bytes");
@@ -80,7 +80,7 @@ impl Builtin for ReadTool {
     }
 }
 
-/// The requested lines; all lines are counted.
+/// Collects the requested lines and counts all lines.
 struct LinePage {
     from: u64,
     to: u64,
@@ -106,8 +106,8 @@ impl LinePage {
                 Some(_) | None => (piece, false),
             };
             if (self.from..=self.to).contains(&self.line) {
-                let room = MAX_LINE.saturating_add(4).saturating_sub(self.kept.len());
-                self.kept.extend(text.iter().take(room));
+                let budget = MAX_LINE.saturating_add(4).saturating_sub(self.kept.len());
+                self.kept.extend(text.iter().take(budget));
             }
             self.length = self.length.saturating_add(bounded::len(text.len()));
             if ended {
@@ -145,7 +145,7 @@ impl LinePage {
             return Err(ToolError::bad_args(format!("`{path}` has {lines}: from_line {} is past its end", self.from)));
         }
         let mut note = if self.shown == 0 {
-            format!("no line fits into the result; {total} lines, {size} bytes")
+            format!("the first line does not fit into the result; {total} lines, {size} bytes")
         } else {
             format!("lines {}-{} of {total}, {size} bytes", self.from, self.shown)
         };
@@ -154,7 +154,7 @@ impl LinePage {
             note.push_str(&format!("; {why}continue with from_line={}", self.shown.saturating_add(1)));
         }
         if self.lossy {
-            note.push_str("; not all of it is UTF-8: such bytes are shown as \u{fffd}");
+            note.push_str("; invalid UTF-8 is shown as \u{fffd}");
         }
         Ok(self.out.finish(&format!("[{note}]")))
     }

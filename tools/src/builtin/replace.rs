@@ -1,4 +1,4 @@
-//! Atomic replacement of a file: a reader sees the old or the new content.
+//! Atomic replacement of a file: a reader sees either the old or the new content.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -17,8 +17,8 @@ use crate::workspace::{beneath, failure};
 pub(super) struct WriteTarget {
     pub(super) real: Text,
     pub(super) present: Option<Permissions>,
-    /// The first directory that has to be made for it.
-    made: Option<String>,
+    /// The first missing directory on the path to a new file.
+    missing_dir: Option<String>,
 }
 
 impl WriteTarget {
@@ -38,7 +38,7 @@ impl WriteTarget {
                 if !found.is_file() {
                     return Err(ToolError::refused(format!("`{path}` is not a regular file: it cannot be replaced")));
                 }
-                Ok(Self { real, present: Some(found.permissions()), made: None })
+                Ok(Self { real, present: Some(found.permissions()), missing_dir: None })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::new_file(job, actions, path),
             Err(error) => Err(failure("write", path, &error)),
@@ -46,27 +46,27 @@ impl WriteTarget {
     }
 
     fn new_file(job: &Job, actions: &[&str], path: &str) -> Result<Self, ToolError> {
-        let mut there = path;
+        let mut rest = path;
         let mut missing = Vec::new();
         let base = loop {
-            let (parent, name) = there.rsplit_once('/').unwrap_or((".", there));
+            let (parent, name) = rest.rsplit_once('/').unwrap_or((".", rest));
             missing.push(name);
             match job.workspace.real(parent) {
                 Ok(real) => break real,
                 Err(error) if parent == "." || error.kind != subtend_session::call::ToolErrorKind::NotFound => {
                     return Err(error);
                 }
-                Err(_) => there = parent,
+                Err(_) => rest = parent,
             }
         };
-        let made = missing.last().filter(|_| missing.len() > 1).map(|first| join(&base, first));
+        let missing_dir = missing.last().filter(|_| missing.len() > 1).map(|first| join(&base, first));
         let real = missing.iter().rev().fold(base.to_string(), |dir, name| join(&dir, name));
-        // A link on the way may lead elsewhere than the checked path.
-        job.leads(actions, path, &real)?;
-        Ok(Self { real: real.into(), present: None, made })
+        // A link on the way may lead to another place than the checked path.
+        job.check_link_target(actions, path, &real)?;
+        Ok(Self { real: real.into(), present: None, missing_dir })
     }
 
-    /// Saves what is replaced, writes a temporary file, then renames it. `based_on` is what the new content was made from.
+    /// Saves the old content in a checkpoint, writes a temporary file, then renames it. `based_on` is the content that an edit started from.
     pub(super) fn replace(
         &self,
         job: &Job,
@@ -74,10 +74,10 @@ impl WriteTarget {
         (content, based_on): (&[u8], Option<&[u8]>),
     ) -> Result<(), ToolError> {
         let (parent, name) = self.real.rsplit_once('/').unwrap_or((".", &self.real));
-        let write = PlannedWrite { path: &self.real, made: self.made.clone(), content, based_on };
+        let write = PlannedWrite { path: &self.real, missing_dir: self.missing_dir.clone(), content, based_on };
         let saved = match &job.checkpoints {
             Some(checkpoints) => {
-                checkpoints.save(job.key, &job.workspace, &write).map_err(|error| unsaved(path, &error))?
+                checkpoints.save(job.key, &job.workspace, &write).map_err(|error| checkpoint_error(path, &error))?
             }
             None => None,
         };
@@ -92,11 +92,11 @@ impl WriteTarget {
         let root = job.workspace.dir();
         let is_new = self.present.is_none() && parent != ".";
         let dir = if is_new { beneath::make_dir(root, parent)? } else { beneath::dir(root, Path::new(parent))? };
-        // Named by the call, so that a repeat after a crash replaces the leftover.
+        // Named after the call, so that repeating the call after a crash replaces the leftover file.
         let temporary = format!(".subtend-{}-{}-{}.tmp", job.key.session, job.key.run, job.key.call);
         let written = self.fill(&dir, &temporary, content).and_then(|()| dir.rename(&temporary, &dir, name));
         if written.is_err() {
-            // Report the first error.
+            // The first error is reported, not that of the removal.
             drop(dir.remove_file(&temporary));
         }
         written
@@ -115,15 +115,15 @@ impl WriteTarget {
         if let Some(permissions) = &self.present {
             file.set_permissions(permissions.clone())?;
         }
-        // Before the rename, so that a power failure never leaves an empty file under the name.
+        // Syncing before the rename prevents an empty file under the name after a power failure.
         file.sync_all()
     }
 }
 
-/// Nothing is written that could not be taken back.
-fn unsaved(path: &str, error: &CheckpointError) -> ToolError {
+/// Returns the error of a write that is refused because its checkpoint failed.
+fn checkpoint_error(path: &str, error: &CheckpointError) -> ToolError {
     if let CheckpointError::Changed(_) = error {
         return ToolError { retryable: true, ..ToolError::refused(format!("{error}: read it again, then edit")) };
     }
-    ToolError::failed(format!("cannot write `{path}`: {error}; nothing is written without a checkpoint"))
+    ToolError::failed(format!("cannot write `{path}`: {error}; files are not written without a checkpoint"))
 }

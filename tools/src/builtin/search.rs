@@ -1,4 +1,4 @@
-//! `search`: matching lines in all files below a path.
+//! `search`: finds matching lines in all files below a path.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,29 +10,29 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::file_tool::{Builtin, Job, WALKS};
+use super::entry_memory::{TRUNCATED, TRUNCATED_ONE};
+use super::file_tool::{Builtin, Job, MAX_WALKS};
 use super::filter::GlobFilter;
-use super::ignores::ASIDE;
+use super::ignores::SKIPPED;
 use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
-use super::room::{CROWDED, CROWDED_ONE};
 use crate::bounded::{self, Bounded, count};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
 use crate::workspace::names::READ;
 use crate::workspace::names::Unopened;
 
-/// Displayed bytes of one line.
+/// Maximum bytes shown of one line.
 const MAX_LINE: usize = 400;
-/// Bytes of a searchable line.
+/// Maximum bytes of a searchable line.
 const MAX_HEAP: usize = 16 << 20;
 const MAX_PATTERN: usize = 10_000;
-/// Bytes of a compiled pattern and of its search state.
+/// Maximum bytes of a compiled pattern, and of its search state.
 const MAX_PROGRAM: usize = 8 << 20;
-/// Nested groups of a pattern.
+/// Maximum nesting of groups in a pattern.
 const MAX_NESTING: u32 = 100;
-/// Files between two progress lines.
-const PROGRESS: u64 = 1000;
+/// Number of files between two progress lines.
+const PROGRESS_INTERVAL: u64 = 1000;
 
 pub(super) struct SearchTool;
 
@@ -75,7 +75,7 @@ impl Builtin for SearchTool {
         leaves out, .git and binary files are not searched; links are not followed. Narrow with path and glob; with files=true \
         each result is a file with its number of matches.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
-    const AT_ONCE: usize = WALKS;
+    const MAX_CONCURRENT: usize = MAX_WALKS;
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = SearchArgs;
 
@@ -88,25 +88,25 @@ impl Builtin for SearchTool {
         let real = job.real(Self::ACTIONS, path)?;
         let filter = GlobFilter::new(args.glob.as_deref(), &real)?;
         let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("search", path, &error))?;
-        let mut hunt = Hunt {
+        let mut search = FileSearch {
             job,
             matcher,
             searcher: searcher(),
             filter,
             max: args.max_matches,
             files: args.files.then(Vec::new),
-            passed_over: 0,
+            dropped: 0,
             out: Bounded::new(job.max_bytes),
             seen: SearchCounts::default(),
         };
         if metadata.is_dir() {
-            hunt.walk(&real, path)?;
+            search.walk(&real, path)?;
         } else {
-            // Named outright, so an unsearchable file is an error.
+            // The call names this file, so an unsearchable one is an error.
             open::file(job, "search", path, &real)?;
-            hunt.file(Path::new(&*real), &real)?;
+            search.file(Path::new(&*real), &real)?;
         }
-        Ok(hunt.finish())
+        Ok(search.finish())
     }
 }
 
@@ -117,7 +117,7 @@ fn matcher(args: &SearchArgs) -> Result<RegexMatcher, ToolError> {
     }
     if !args.regex && args.pattern.contains('\n') {
         return Err(ToolError::bad_args(
-            "the pattern holds a line break, but matches lie within one line: search for one line",
+            "the pattern contains a line break, but a match lies within one line: search for one line",
         ));
     }
     let mut builder = RegexMatcherBuilder::new();
@@ -147,34 +147,34 @@ struct SearchCounts {
     paths: u64,
     binary: u64,
     unreadable: u64,
-    closed: u64,
+    unreadable_dirs: u64,
     denied: u64,
 }
 
-struct Hunt<'a> {
+struct FileSearch<'a> {
     job: &'a Job,
     matcher: RegexMatcher,
     searcher: Searcher,
     filter: GlobFilter,
     max: u64,
-    /// In a listing of files: whether the path matches, and the number of matching lines.
+    /// With `files: true`, the found files: whether the path matches, the number of matching lines, and the path.
     files: Option<Vec<(bool, u64, String)>>,
-    /// Matching files that others pushed out of `files`.
-    passed_over: u64,
+    /// Number of matching files that were dropped from `files`.
+    dropped: u64,
     out: Bounded,
     seen: SearchCounts,
 }
 
-impl Hunt<'_> {
+impl FileSearch<'_> {
     fn walk(&mut self, real: &str, requested: &str) -> Result<(), ToolError> {
-        let above = level::above(self.job, real);
-        let first = Level::read(self.job, Path::new(real), real, &above)?
+        let ignores = level::ancestor_ignores(self.job, real);
+        let first = Level::read(self.job, Path::new(real), real, &ignores)?
             .map_err(|error| failure("search", requested, &error))?;
         let mut stack = self.files(first)?;
         while let Some((item, ignores)) = stack.pop() {
             match Level::read(self.job, &item.os, &item.path, &ignores)? {
                 Ok(level) => stack.extend(self.files(level)?),
-                Err(_) => self.seen.closed = self.seen.closed.saturating_add(1),
+                Err(_) => self.seen.unreadable_dirs = self.seen.unreadable_dirs.saturating_add(1),
             }
         }
         Ok(())
@@ -184,7 +184,7 @@ impl Hunt<'_> {
         self.seen.denied = self.seen.denied.saturating_add(level.denied);
         let mut dirs = Vec::new();
         for item in level.items {
-            self.job.go_on()?;
+            self.job.check_cancelled()?;
             match item.kind {
                 LevelKind::Dir => dirs.push((item, level.ignores.clone())),
                 LevelKind::File if self.filter.passes(&item.path, &item.name) => self.file(&item.os, &item.path)?,
@@ -207,12 +207,12 @@ impl Hunt<'_> {
                 return Ok(());
             }
         };
-        let room = if self.files.is_some() { 0 } else { self.max.saturating_sub(self.seen.shown) };
-        let mut found = FileMatches { lines: Vec::new(), room, matches: 0, binary: false };
-        let searched = self.searcher.search_reader(&self.matcher, Stoppable { file, job: self.job }, &mut found);
-        self.job.go_on()?;
+        let budget = if self.files.is_some() { 0 } else { self.max.saturating_sub(self.seen.shown) };
+        let mut found = FileMatches { lines: Vec::new(), budget, matches: 0, binary: false };
+        let searched = self.searcher.search_reader(&self.matcher, CancellableFile { file, job: self.job }, &mut found);
+        self.job.check_cancelled()?;
         self.seen.files = self.seen.files.saturating_add(1);
-        if self.seen.files.is_multiple_of(PROGRESS) {
+        if self.seen.files.is_multiple_of(PROGRESS_INTERVAL) {
             let (files, matches) = (self.seen.files, self.seen.matches);
             self.job.progress.send(format!("searched {files} files, {matches} matching lines"));
         }
@@ -230,11 +230,11 @@ impl Hunt<'_> {
             if by_path || found.matches > 0 {
                 files.push((by_path, found.matches, bounded::name(path).into_owned()));
             }
-            // Only the first ones are shown, so the others need not be kept.
+            // Only the first `max` files are shown, so the others need not be kept.
             let most = usize::try_from(self.max).unwrap_or(usize::MAX);
             if files.len() >= most.saturating_mul(2).saturating_add(1_000) {
                 rank(files);
-                self.passed_over = self.passed_over.saturating_add(bounded::len(files.len().saturating_sub(most)));
+                self.dropped = self.dropped.saturating_add(bounded::len(files.len().saturating_sub(most)));
                 files.truncate(most);
             }
         }
@@ -256,12 +256,12 @@ impl Hunt<'_> {
                 self.seen.shown = self.seen.shown.saturating_add(1);
             }
         }
-        bounded::len(files.len()).saturating_add(self.passed_over)
+        bounded::len(files.len()).saturating_add(self.dropped)
     }
 
     fn finish(mut self) -> ToolOutput {
         let listed = self.files.take().map(|files| self.list_files(files));
-        let SearchCounts { files, matching_files, matches, shown, paths, binary, unreadable, closed, denied } =
+        let SearchCounts { files, matching_files, matches, shown, paths, binary, unreadable, unreadable_dirs, denied } =
             self.seen;
         let searched = count(files, "file", "files");
         let mut footer = Vec::new();
@@ -281,10 +281,10 @@ impl Hunt<'_> {
         let notes = [
             (binary, "binary file skipped", "binary files skipped"),
             (unreadable, "file unreadable", "files unreadable"),
-            (closed, "directory unreadable", "directories unreadable"),
+            (unreadable_dirs, "directory unreadable", "directories unreadable"),
             (denied, "entry not permitted", "entries not permitted"),
-            (self.job.ignores.aside(), "ignore file or line of one skipped: too large", ASIDE),
-            (self.job.room.crowded(), CROWDED_ONE, CROWDED),
+            (self.job.ignores.skipped(), "ignore file or line of one skipped: too large", SKIPPED),
+            (self.job.memory.truncated(), TRUNCATED_ONE, TRUNCATED),
         ];
         footer.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
         self.out.finish(&format!("[{}]", footer.join("; ")))
@@ -296,22 +296,22 @@ fn rank(files: &mut [(bool, u64, String)]) {
     files.sort_by(|one, other| (other.0, other.1, &one.2).cmp(&(one.0, one.1, &other.2)));
 }
 
-/// A file whose reads fail once the call is cancelled.
-struct Stoppable<'a> {
+/// Reader of a file that fails once the call is cancelled.
+struct CancellableFile<'a> {
     file: cap_std::fs::File,
     job: &'a Job,
 }
 
-impl Read for Stoppable<'_> {
+impl Read for CancellableFile<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.job.go_on().map_err(|_| io::Error::other("cancelled"))?;
+        self.job.check_cancelled().map_err(|_| io::Error::other("cancelled"))?;
         self.file.read(buffer)
     }
 }
 
 struct FileMatches {
     lines: Vec<(u64, String)>,
-    room: u64,
+    budget: u64,
     matches: u64,
     binary: bool,
 }
@@ -321,7 +321,7 @@ impl Sink for FileMatches {
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         self.matches = self.matches.saturating_add(1);
-        if self.matches <= self.room {
+        if self.matches <= self.budget {
             let bytes = found.bytes();
             let text = String::from_utf8_lossy(bytes);
             let text = text.trim_end_matches(['\n', '\r']);

@@ -1,4 +1,4 @@
-//! `shell`: a command with the rights of the operating system's user, or in a sandbox that applies the session's rules.
+//! `shell`: runs a command with the rights of the operating system's user, or in a sandbox that enforces the session's rules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::background::attended;
 use super::confined;
-use super::process::{self, CommandEnd, LeftBehind, Over, RunningCommand};
+use super::process::{self, CommandEnd, Confinement, LeftBehind, RunningCommand};
 use crate::bounded::head;
 use crate::commands::Commands;
 use crate::guard::Guard;
@@ -27,9 +27,9 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 pub(crate) const NAME: &str = "shell";
 const MAX_COMMAND: usize = 64 << 10;
-/// Reserved for text about the output.
+/// Bytes reserved for the text around the output.
 const FOOTER: u64 = 200;
-/// The part of it for the truncation mark.
+/// Part of `FOOTER` for the truncation mark.
 const MARK: u64 = 60;
 const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is its output (stdout and stderr together, the \
     middle left out where it is long) and its exit code. Nothing can be typed into it. When the command ends, whatever it \
@@ -38,8 +38,8 @@ const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is 
 With `background: true` the call returns a session_id at once and the command keeps running, for servers, watchers and long \
 builds. `process` reads its output, types into it and stops it. Its end, with its last output, comes to you by itself. Your own \
 work ends only after it, so stop what you do not need any more.";
-/// How long a background process is watched before the first call about it returns.
-const FIRST: Duration = Duration::from_secs(1);
+/// Time for which the call that starts a background process watches it.
+const START_WATCH: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -69,7 +69,7 @@ impl Shell {
     }
 }
 
-fn fits(args: &ShellArgs) -> Result<(), ToolError> {
+fn check(args: &ShellArgs) -> Result<(), ToolError> {
     if args.command.trim().is_empty() || args.command.contains('\0') || args.command.len() > MAX_COMMAND {
         return Err(ToolError::bad_args(format!(
             "the command must have 1 to {MAX_COMMAND} bytes and no NUL: put a long script into a file first"
@@ -77,22 +77,22 @@ fn fits(args: &ShellArgs) -> Result<(), ToolError> {
     }
     if args.background == Some(true) && args.timeout_ms.is_some() {
         return Err(ToolError::bad_args(
-            "timeout_ms is for a command that is waited for: leave it out, and stop the process when it is not needed any more",
+            "timeout_ms is for foreground commands: leave it out, and stop the process when you do not need it any more",
         ));
     }
     Ok(())
 }
 
-/// Returns the command that schema-valid arguments start in the background; `None` if they do not.
+/// Returns the command that schema-valid arguments start in the background, or `None` for a foreground command.
 ///
 /// # Errors
-/// If the call would start nothing.
-pub(crate) fn in_background(args: &Value) -> Result<Option<String>, ToolError> {
+/// If the call cannot start the command.
+pub(crate) fn background_command(args: &Value) -> Result<Option<String>, ToolError> {
     let Ok(args) = serde_json::from_value::<ShellArgs>(args.clone()) else { return Ok(None) };
     if args.background != Some(true) {
         return Ok(None);
     }
-    fits(&args).map(|()| Some(args.command))
+    check(&args).map(|()| Some(args.command))
 }
 
 impl Tool for Shell {
@@ -110,7 +110,7 @@ impl Tool for Shell {
     }
 
     fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
-        // The workspace is unknown here: each call checks what exists there.
+        // The workspace is unknown here. Each call checks the files that exist in it.
         confined::ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
     }
 
@@ -119,115 +119,117 @@ impl Tool for Shell {
         async move {
             let args: ShellArgs = serde_json::from_value(call.args.clone())
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
-            fits(&args)?;
-            // The authority may have narrowed since the tool was offered.
+            check(&args)?;
+            // The authority may have been narrowed since the tool was offered.
             let root = call.workspace.path();
             let authority = policy::for_commands(&call.authority, |path| root.join(path).symlink_metadata().is_ok());
             if let Some(error) = confined::ruled_out(&authority, &sandbox) {
                 return Err(error);
             }
-            let alone = call.workspace.is_alone();
-            if let (true, Err(missing)) = (alone, &sandbox) {
+            let in_worktree = call.workspace.is_alone();
+            if let (true, Err(missing)) = (in_worktree, &sandbox) {
                 return Err(ToolError::denied(format!(
-                    "{NAME} is refused: this session works in a worktree of its own, and nothing would keep a command from \
-                     writing elsewhere: {missing}. Use the file tools."
+                    "{NAME} is refused: this session works in its own worktree, and without a sandbox a command could write \
+                     elsewhere: {missing}. Use the file tools."
                 )));
             }
-            let over = match guard.as_deref() {
-                // Where a sandbox exists, a session with limits never runs a command outside of it.
+            let confinement = match guard.as_deref() {
+                // If a sandbox is available, commands of a session with limits always run in it.
                 Some(guard)
-                    if alone
+                    if in_worktree
                         || sandbox::is_needed(&authority)
                         || sandbox.is_ok() && sandbox::is_needed(&call.authority) =>
                 {
-                    Over::Sandbox(guard, &authority)
+                    Confinement::Sandbox(guard, &authority)
                 }
-                Some(guard) => Over::Guard(guard),
-                None => Over::Nobody,
+                Some(guard) => Confinement::Guard(guard),
+                None => Confinement::Unguarded,
             };
             if args.background == Some(true) {
-                return start(&args, &call, over, &commands).await;
+                return start(&args, &call, confinement, &commands).await;
             }
-            run(&args, &call, over, &commands).await
+            run(&args, &call, confinement, &commands).await
         }
         .boxed()
     }
 }
 
-/// Starts a background process in the session that is its own.
+/// Starts a background process in its own session.
 async fn start(
     args: &ShellArgs,
     call: &ToolInvocation,
-    over: Over<'_>,
+    confinement: Confinement<'_>,
     commands: &Commands,
 ) -> Result<ToolOutput, ToolError> {
     if call.cancel.is_cancelled() {
         return Err(ToolError::cancelled());
     }
-    let (typed, typing) = mpsc::channel(processes::TYPED);
-    let running = RunningCommand::start(&args.command, &call.workspace, (over, commands), Some(typing)).await;
-    let running = running.map_err(|error| ToolError::failed(format!("the command could not be started: {error}")))?;
+    let (typed, typing) = mpsc::channel(processes::MAX_QUEUED_TEXTS);
+    let running = RunningCommand::start(&args.command, &call.workspace, (confinement, commands), Some(typing)).await;
+    let running = running.map_err(|error| ToolError::failed(format!("cannot start the command: {error}")))?;
     let most = usize::try_from(call.max_bytes).unwrap_or(usize::MAX);
     let process = call.processes.add(call.key.session, &call.authority, typed, most).ok_or_else(|| {
-        ToolError::refused("a background process is running here already: read it or stop it with the tool process")
+        ToolError::refused("this session already runs a background process: use or stop it with the tool process")
     })?;
     let (attendance, written) = (process.attend(), Arc::clone(&process));
-    let held = matches!(over, Over::Sandbox(..));
+    let sandboxed = matches!(confinement, Confinement::Sandbox(..));
     call.processes.spawn(Arc::clone(&process), async move {
         let (out, err) = (|bytes: &[u8]| written.push(0, bytes), |bytes: &[u8]| written.push(1, bytes));
         match running.finish([&out, &err], None, written.token()).await {
-            Ok(CommandEnd::Exited(status)) => ended(status, held),
-            Ok(CommandEnd::Cancelled(rest) | CommandEnd::TimedOut(rest)) => stopped("stopped", rest),
-            Ok(CommandEnd::GuardKilled(status)) => guard_killed(status),
-            Err(error) => format!("its end is not known: {error}"),
+            Ok(CommandEnd::Exited(status)) => exit_text(status, sandboxed),
+            Ok(CommandEnd::Cancelled(rest) | CommandEnd::TimedOut(rest)) => stop_text("stopped", rest),
+            Ok(CommandEnd::GuardKilled(status)) => guard_killed_text(status),
+            Err(error) => format!("its end is unknown: {error}"),
         }
     });
-    attended(&process, attendance, call, FIRST).await
+    attended(&process, attendance, call, START_WATCH).await
 }
 
 async fn run(
     args: &ShellArgs,
     call: &ToolInvocation,
-    over: Over<'_>,
+    confinement: Confinement<'_>,
     commands: &Commands,
 ) -> Result<ToolOutput, ToolError> {
     if call.cancel.is_cancelled() {
         return Err(ToolError::cancelled());
     }
     let limit = args.timeout_ms.map(Duration::from_millis);
-    let room = call.max_bytes.saturating_sub(FOOTER);
-    let finished = process::run(&args.command, &call.workspace, (over, commands), limit, room, &call.cancel).await;
-    let finished = finished.map_err(|error| ToolError::failed(format!("the command could not be started: {error}")))?;
+    let budget = call.max_bytes.saturating_sub(FOOTER);
+    let finished =
+        process::run(&args.command, &call.workspace, (confinement, commands), limit, budget, &call.cancel).await;
+    let finished = finished.map_err(|error| ToolError::failed(format!("cannot start the command: {error}")))?;
     let (total, cut) = (finished.output.total(), finished.output.cut());
     let text = finished.output.text();
     let text = text.trim_end_matches('\n');
-    // Invalid UTF-8 takes more bytes as text.
-    let kept = head(text, usize::try_from(room.saturating_add(MARK)).unwrap_or(usize::MAX));
+    // Replacement characters for invalid UTF-8 are longer than the bytes.
+    let kept = head(text, usize::try_from(budget.saturating_add(MARK)).unwrap_or(usize::MAX));
     let truncated_from = (cut > 0 || kept.len() < text.len()).then_some(total);
     match finished.end {
         CommandEnd::Cancelled(LeftBehind::Nothing) => Err(ToolError::cancelled()),
         CommandEnd::Cancelled(LeftBehind::Unknown) => {
             let cancelled = ToolError::cancelled();
-            Err(ToolError { message: format!("{}; {LEFT}", cancelled.message), ..cancelled })
+            Err(ToolError { message: format!("{}; {UNKNOWN_REST}", cancelled.message), ..cancelled })
         }
-        CommandEnd::GuardKilled(status) => Err(ToolError::failed(format!("{}; {}", guard_killed(status), until(kept)))),
+        CommandEnd::GuardKilled(status) => {
+            Err(ToolError::failed(format!("{}; {}", guard_killed_text(status), output_text(kept))))
+        }
         CommandEnd::TimedOut(rest) => {
             let limit = args.timeout_ms.unwrap_or_default();
-            let end = stopped(&format!("the command was stopped after {limit} ms"), rest);
-            Err(ToolError::limit(format!("{end}; {}", until(kept))))
+            let end = stop_text(&format!("the command was stopped after {limit} ms"), rest);
+            Err(ToolError::limit(format!("{end}; {}", output_text(kept))))
         }
         CommandEnd::Exited(status) => {
-            let held = matches!(over, Over::Sandbox(..));
-            if held
+            let sandboxed = matches!(confinement, Confinement::Sandbox(..));
+            if sandboxed
                 && status.code() == Some(sandbox::NOT_RUN)
                 && let Some(why) = kept.lines().next_back().and_then(|last| last.strip_prefix(sandbox::WHY))
             {
                 return Err(ToolError::refused(format!(
-                    "{NAME} is refused: the command was not run, for the sandbox that would hold it to this session's rules \
-                     cannot be made: {why}"
+                    "{NAME} is refused: the command was not run, because its sandbox cannot be set up: {why}"
                 )));
             }
-            let end_text = ended(status, held);
+            let end_text = exit_text(status, sandboxed);
             let content =
                 if kept.is_empty() { format!("[no output; {end_text}]") } else { format!("{kept}\n[{end_text}]") };
             let kept = head(&content, usize::try_from(call.max_bytes).unwrap_or(usize::MAX));
@@ -236,30 +238,31 @@ async fn run(
     }
 }
 
-const LEFT: &str =
-    "its guard did not answer, and something that it started may still run: the system's list of processes tells";
+const UNKNOWN_REST: &str =
+    "its guard did not respond, and processes that it started may still run: check the system's process list";
 
-fn stopped(what: &str, rest: LeftBehind) -> String {
+fn stop_text(what: &str, rest: LeftBehind) -> String {
     match rest {
         LeftBehind::Nothing => format!("{what}, with all that it started"),
-        LeftBehind::Unknown => format!("{what}, but {LEFT}"),
+        LeftBehind::Unknown => format!("{what}, but {UNKNOWN_REST}"),
     }
 }
 
-fn guard_killed(status: std::process::ExitStatus) -> String {
-    format!("the guard of the command was killed ({status}): what it started may still run")
+fn guard_killed_text(status: std::process::ExitStatus) -> String {
+    format!("the guard of the command was killed ({status}): processes that it started may still run")
 }
 
-fn until(kept: &str) -> String {
+fn output_text(kept: &str) -> String {
     if kept.is_empty() { "it had no output".into() } else { format!("its output until then:\n{kept}") }
 }
 
-fn ended(status: std::process::ExitStatus, held: bool) -> String {
+fn exit_text(status: std::process::ExitStatus, sandboxed: bool) -> String {
     match status.code() {
-        Some(code) if code != 0 && held => {
+        Some(code) if code != 0 && sandboxed => {
             format!(
-                "exit code {code}; it ran in a sandbox: what the session's rules do not allow is out of reach, and no command lists a \
-                 directory that holds something denied (the tool list does), or makes, renames and removes anything directly in it"
+                "exit code {code}; it ran in a sandbox: files that the session's rules do not allow are out of reach, and a \
+                 directory with a denied entry cannot be listed (use the tool list), nor can entries directly in it be created, \
+                 renamed or removed"
             )
         }
         Some(code) => format!("exit code {code}"),

@@ -1,4 +1,4 @@
-//! `skill`: reads a file of a skill, as `read` does below the folder of that skill.
+//! `skill`: reads a file of a skill, like `read` in the skill's folder.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 const NAME: &str = "skill";
 const FILE: &str = "SKILL.md";
-/// Lines of one call.
-const LINES: u64 = 2000;
+/// Maximum number of lines returned by one call.
+const MAX_LINES: u64 = 2000;
 
 pub(crate) struct SkillTool {
     spec: ToolSpec,
@@ -63,7 +63,7 @@ impl SkillTool {
     }
 
     /// Returns the skill and the path of the file in its folder.
-    fn wanted(&self, args: &Value) -> Result<(&SkillFolder, Text, SkillArgs), ToolError> {
+    fn find(&self, args: &Value) -> Result<(&SkillFolder, Text, SkillArgs), ToolError> {
         let args: SkillArgs = serde_json::from_value(args.clone())
             .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
         let Some(skill) = self.skills.get(&*args.name) else {
@@ -88,25 +88,25 @@ impl Tool for SkillTool {
         false
     }
 
-    /// Returns the access that `read` needs for the file; a person's own skills have paths that begin with `~`.
+    /// Returns the access that `read` needs for the file. Paths of the user's own skills begin with `~`.
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
-        let path = args.map(|args| match self.wanted(args) {
+        let path = args.map(|args| match self.find(args) {
             Ok((skill, file, _)) => format!("{}/{file}", skill.resource),
-            // Refused when it runs; until then it is not a path.
+            // The call is refused when it runs; until then this path is a placeholder.
             Err(_) => ".".to_owned(),
         });
         self.read.access(path.map(|path| json!({"path": path})).as_ref())
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        let args = |path: &str, from: u64| json!({"path": path, "from_line": from, "lines": LINES});
-        match self.wanted(&call.args) {
+        let args = |path: &str, from: u64| json!({"path": path, "from_line": from, "lines": MAX_LINES});
+        match self.find(&call.args) {
             Err(error) => std::future::ready(Err(error)).boxed(),
             Ok((SkillFolder { place: SkillPlace::Workspace, resource, .. }, file, given)) => {
                 let path = format!("{resource}/{file}");
                 self.read.run(ToolInvocation { args: args(&path, given.from_line), ..call })
             }
-            // The folder is the person's, and its handle leads nowhere else.
+            // The folder is the user's, and its handle gives access to that folder only.
             Ok((SkillFolder { place: SkillPlace::Own(folder), .. }, file, given)) => {
                 let authority = Arc::new(Authority::allow_all());
                 let workspace = Arc::clone(folder);

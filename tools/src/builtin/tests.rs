@@ -1,4 +1,4 @@
-//! Tests of the workspace tools on real directories: classified, checked, run.
+//! Tests of the workspace tools on real directories. Each call is classified, checked and run.
 
 mod edit;
 mod list;
@@ -64,8 +64,8 @@ impl Bench {
         std::os::unix::fs::symlink(target, self.at(link)).unwrap();
     }
 
-    /// Everything is allowed except these rules.
-    pub(super) fn ruled(mut self, rules: &[(&str, &str, Verdict)]) -> Self {
+    /// Allows everything except what these rules deny.
+    pub(super) fn with_rules(mut self, rules: &[(&str, &str, Verdict)]) -> Self {
         let rule = |(action, resource, verdict): &(&str, &str, Verdict)| Rule {
             action: (*action).into(),
             resource: (*resource).into(),
@@ -146,9 +146,9 @@ async fn every_file_tool_refuses_paths_and_links_that_lead_out() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_link_is_no_way_around_a_rule() {
+async fn link_does_not_bypass_a_rule() {
     let bench = Bench::new(&[("secrets/key", "hidden"), ("a.txt", "")])
-        .ruled(&[("fs.read", "secrets/**", Verdict::Deny), ("fs.write", "secrets/**", Verdict::Deny)]);
+        .with_rules(&[("fs.read", "secrets/**", Verdict::Deny), ("fs.write", "secrets/**", Verdict::Deny)]);
     bench.link("secrets/key", "open");
     bench.link("secrets", "dir");
     let calls = [
@@ -175,14 +175,14 @@ async fn a_link_is_no_way_around_a_rule() {
 /// A hard link is the file itself: one denied name denies its content under every name.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_hard_link_is_no_way_around_a_rule() {
+async fn hard_link_does_not_bypass_a_rule() {
     let bench = Bench::new(&[("secrets/key", "hidden\n"), ("a.txt", "open\n")]);
     std::fs::hard_link(bench.at("secrets/key"), bench.at("alias")).unwrap();
     std::fs::hard_link(bench.at("a.txt"), bench.at("b.txt")).unwrap();
     let search = serde_json::json!({"pattern": "hidden|open", "regex": true});
     let all = bench.text("search", search.clone()).await;
     assert!(all.starts_with("a.txt:1: open\nalias:1: hidden\n"), "the control, without a rule: {all}");
-    let bench = bench.ruled(&[("fs.*", "secrets/**", Verdict::Deny)]);
+    let bench = bench.with_rules(&[("fs.*", "secrets/**", Verdict::Deny)]);
     for (tool, args) in [
         ("read", serde_json::json!({"path": "alias"})),
         ("search", serde_json::json!({"path": "alias", "pattern": "hidden"})),
@@ -204,7 +204,7 @@ async fn a_hard_link_is_no_way_around_a_rule() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_link_inside_the_workspace_is_followed() {
+async fn link_inside_the_workspace_is_followed() {
     let bench = Bench::new(&[("src/a.txt", "text\n")]);
     bench.link("src", "dir");
     bench.link("src/a.txt", "file");
@@ -218,7 +218,7 @@ async fn a_link_inside_the_workspace_is_followed() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_does_nothing() {
+async fn cancelled_call_does_nothing() {
     let bench = Bench::new(&[("a.txt", "text")]);
     bench.cancel.cancel();
     for (tool, args) in [
@@ -236,7 +236,7 @@ async fn a_cancelled_call_does_nothing() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn pipes_are_not_waited_for() {
+async fn file_tools_do_not_block_on_pipes() {
     let bench = Bench::new(&[("a.txt", "needle\n")]);
     for name in ["pipe", ".gitignore"] {
         let made = std::process::Command::new("mkfifo").arg(bench.at(name)).status().unwrap();
@@ -245,7 +245,7 @@ async fn pipes_are_not_waited_for() {
     let (kind, message) = bench.error("read", serde_json::json!({"path": "pipe"})).await;
     assert_eq!(
         (kind, &*message),
-        (ToolErrorKind::Refused, "`pipe` is neither file nor directory, but a pipe, socket or device")
+        (ToolErrorKind::Refused, "`pipe` is a pipe, socket or device, not a file or directory")
     );
     assert_eq!(
         bench.text("search", serde_json::json!({"pattern": "needle"})).await,

@@ -36,7 +36,7 @@ impl Builtin for WriteTool {
         }
         let target = WriteTarget::find(job, Self::ACTIONS, path)?;
         target.replace(job, path, (args.content.as_bytes(), None))?;
-        let done = if target.present.is_some() { "replaced" } else { "made" };
+        let done = if target.present.is_some() { "replaced" } else { "created" };
         let bytes = count(len(args.content.len()), "byte", "bytes");
         let lines = count(len(args.content.lines().count()), "line", "lines");
         Ok(ToolOutput::text(format!("{done} `{}`: {bytes}, {lines}", target.real)))

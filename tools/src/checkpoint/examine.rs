@@ -3,53 +3,54 @@
 use serde::Serialize;
 
 use super::patch::patch;
-use super::{Checkpoint, Checkpoints, FileChange, MOST};
+use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
 use crate::workspace::Workspace;
-use crate::workspace::state::{FileState, seen};
+use crate::workspace::state::{FileState, read_entry};
 
-/// The content of a file, compared with a checkpoint of it.
+/// The current content of a file, compared with its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileFate {
-    /// The file holds what the call wrote.
+    /// The file holds the content that the call wrote.
     Written,
-    /// The file holds what it held before the call.
+    /// The file holds its content from before the call.
     Unwritten,
-    /// Something else: it was changed since, or cannot be read.
+    /// The file was changed since, or cannot be read.
     ChangedSince,
 }
 
-/// A file of a checkpoint, with what became of it.
+/// A file of a checkpoint and its current state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExaminedFile {
     pub path: String,
     pub fate: FileFate,
-    /// The change of a written file as a patch; empty of others.
+    /// The change of a written file as a patch; empty for other files.
     pub patch: String,
 }
 
 impl Checkpoints {
-    /// Compares the files of a checkpoint with what they hold now. Blocks.
+    /// Compares the files of a checkpoint with their current contents. Blocks.
     pub fn examine(&self, checkpoint: &Checkpoint) -> Vec<ExaminedFile> {
-        checkpoint.changes.iter().map(|change| self.examined(checkpoint, change)).collect()
+        checkpoint.changes.iter().map(|change| self.examine_file(checkpoint, change)).collect()
     }
 
-    fn examined(&self, checkpoint: &Checkpoint, change: &FileChange) -> ExaminedFile {
-        let of = |fate, patch| ExaminedFile { path: change.path.clone(), fate, patch };
-        let present = Workspace::open(&change.root).ok().and_then(|root| seen(&root, &change.path, MOST).ok());
-        let Some(present) = present else { return of(FileFate::ChangedSince, String::new()) };
-        if present.seen == change.before {
-            return of(FileFate::Unwritten, String::new());
+    fn examine_file(&self, checkpoint: &Checkpoint, change: &FileChange) -> ExaminedFile {
+        let result = |fate, patch| ExaminedFile { path: change.path.clone(), fate, patch };
+        let present =
+            Workspace::open(&change.root).ok().and_then(|root| read_entry(&root, &change.path, MAX_FILE).ok());
+        let Some(present) = present else { return result(FileFate::ChangedSince, String::new()) };
+        if present.state == change.before {
+            return result(FileFate::Unwritten, String::new());
         }
-        if present.seen != change.after {
-            return of(FileFate::ChangedSince, String::new());
+        if present.state != change.after {
+            return result(FileFate::ChangedSince, String::new());
         }
         let before = match &change.before {
-            FileState::File { hash, .. } => self.kept(checkpoint.session, *hash),
+            FileState::File { hash, .. } => self.saved_content(checkpoint.session, *hash),
             FileState::Absent => Some(Vec::new()),
             FileState::Link { .. } | FileState::Other => None,
         };
         let patch = before.map(|before| patch(&change.path, change, (&before, &present.bytes)));
-        of(FileFate::Written, patch.unwrap_or_default())
+        result(FileFate::Written, patch.unwrap_or_default())
     }
 }

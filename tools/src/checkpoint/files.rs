@@ -1,4 +1,4 @@
-//! The files of checkpoints: closed to other users, durable, bounded in bytes and age.
+//! Files of checkpoints: private to the user, durable, and bounded in size and age.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use super::{CheckpointError, Checkpoints, cannot};
 
-/// The file of a restore that is not finished.
-pub(super) const INTENT: &str = "restore.json";
-/// End of the name of a file that is being written.
-const NEW: &str = ".new";
-/// Bytes of all contents of a store.
-pub(super) const BOUND: u64 = 1 << 30;
-/// After this time without a write, the checkpoints of a session are erased.
-const AGE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// File name of an unfinished restore.
+pub(super) const INTENT_FILE: &str = "restore.json";
+/// Suffix of a file that is being written.
+const NEW_SUFFIX: &str = ".new";
+/// Maximum bytes of all contents of a store.
+pub(super) const MAX_BYTES: u64 = 1 << 30;
+/// Time without a write after which the checkpoints of a session are erased.
+const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Totals of the directory, as its process knows them.
+/// Totals of the checkpoint directory.
 #[derive(Debug)]
 pub(super) struct SavedTotals {
     /// The number of the next checkpoint.
@@ -25,37 +25,37 @@ pub(super) struct SavedTotals {
 }
 
 impl Checkpoints {
-    /// Returns the ledger, which the first caller reads from the directory.
-    pub(super) fn ledger_of<'a>(
+    /// Returns the totals. The first call reads them from the directory.
+    pub(super) fn load_ledger<'a>(
         &self,
         held: &'a mut Option<SavedTotals>,
     ) -> Result<&'a mut SavedTotals, CheckpointError> {
         let ledger = match held.take() {
             Some(ledger) => ledger,
-            None => self.opened().map_err(cannot("saved"))?,
+            None => self.scan().map_err(cannot("saved"))?,
         };
         Ok(held.insert(ledger))
     }
 
-    fn opened(&self) -> io::Result<SavedTotals> {
-        private_dir(&self.dir)?;
-        // A new file has the time of its file system.
+    fn scan(&self) -> io::Result<SavedTotals> {
+        create_private_dir(&self.dir)?;
+        // A new file gives the current time of the file system.
         let touched = self.dir.join("touched");
-        durable(&touched, b"")?;
+        write_durably(&touched, b"")?;
         let now = fs::metadata(&touched)?.modified()?;
         let mut ledger = SavedTotals { next: 1, bytes: 0 };
         for (session, _) in entries(&self.dir)?.into_iter().filter(|(_, found)| found.is_dir()) {
             let dir = self.dir.join(session);
             let files = entries(&dir)?;
             let last = files.iter().filter_map(|(_, found)| found.modified().ok()).max();
-            if last.is_some_and(|last| now.duration_since(last).is_ok_and(|age| age > AGE)) {
-                gone(&dir)?;
+            if last.is_some_and(|last| now.duration_since(last).is_ok_and(|age| age > MAX_AGE)) {
+                remove_if_exists(&dir)?;
                 continue;
             }
             for (name, found) in files {
-                // Left by a kill in the middle of a write.
-                if name.ends_with(NEW) {
-                    gone(&dir.join(name))?;
+                // A kill during a write left this file.
+                if name.ends_with(NEW_SUFFIX) {
+                    remove_if_exists(&dir.join(name))?;
                     continue;
                 }
                 match number_of(&name) {
@@ -67,42 +67,42 @@ impl Checkpoints {
         Ok(ledger)
     }
 
-    /// Removes the oldest contents of a store with too many bytes. Their checkpoints stay, so that a restore can say what it lacks.
-    pub(super) fn bound(&self, ledger: &mut SavedTotals) -> Result<(), CheckpointError> {
+    /// Removes the oldest contents of a store that exceeds its size. Their checkpoints stay, so that a restore can report missing contents.
+    pub(super) fn enforce_bound(&self, ledger: &mut SavedTotals) -> Result<(), CheckpointError> {
         if ledger.bytes <= self.bound {
             return Ok(());
         }
         let mut contents = Vec::new();
         for session in self.sessions()? {
-            let dir = self.of(session);
-            // An unfinished restore needs them.
-            if dir.join(INTENT).exists() {
+            let dir = self.session_dir(session);
+            // An unfinished restore needs its contents.
+            if dir.join(INTENT_FILE).exists() {
                 continue;
             }
             let files = entries(&dir).map_err(cannot("listed"))?.into_iter();
-            let of = files.filter(|(name, _)| number_of(name).is_none());
-            contents.extend(of.map(|(name, found)| (found.modified().ok(), dir.join(name), found.len())));
+            let saved = files.filter(|(name, _)| number_of(name).is_none());
+            contents.extend(saved.map(|(name, found)| (found.modified().ok(), dir.join(name), found.len())));
         }
         contents.sort();
         ledger.bytes = contents.iter().map(|(_, _, bytes)| *bytes).fold(0, u64::saturating_add);
         for (_, path, bytes) in contents {
-            // With room for the next ones, so that not each of them searches.
+            // Frees a quarter, so that the next saves do not scan again.
             if ledger.bytes <= self.bound / 4 * 3 {
                 break;
             }
-            gone(&path).map_err(cannot("bounded"))?;
+            remove_if_exists(&path).map_err(cannot("removed"))?;
             ledger.bytes = ledger.bytes.saturating_sub(bytes);
         }
         Ok(())
     }
 }
 
-/// Returns the number of a checkpoint's file.
+/// Parses the number of a checkpoint from its file name.
 pub(super) fn number_of(name: &str) -> Option<u64> {
     name.strip_suffix(".json")?.parse().ok()
 }
 
-/// Returns the entries of a directory that are files or directories; none of a missing one.
+/// Returns the files and directories in `dir`, or an empty list if it is missing.
 pub(super) fn entries(dir: &Path) -> io::Result<Vec<(String, Metadata)>> {
     let listed = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -112,7 +112,9 @@ pub(super) fn entries(dir: &Path) -> io::Result<Vec<(String, Metadata)>> {
     for entry in listed {
         let entry = entry?;
         match entry.metadata() {
-            Ok(of) if !of.is_symlink() => found.push((entry.file_name().to_string_lossy().into_owned(), of)),
+            Ok(metadata) if !metadata.is_symlink() => {
+                found.push((entry.file_name().to_string_lossy().into_owned(), metadata));
+            }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -121,8 +123,8 @@ pub(super) fn entries(dir: &Path) -> io::Result<Vec<(String, Metadata)>> {
     Ok(found)
 }
 
-/// Makes a directory that other users cannot enter, if it is missing.
-pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
+/// Creates a directory that other users cannot enter, if it is missing.
+pub(super) fn create_private_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
@@ -134,15 +136,15 @@ pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
     dir.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Writes a file that only this user reads, synced before it has its name. The directory is not synced.
-pub(super) fn durable(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file that other users cannot read. It is synced before it is renamed to `path`; the directory is not synced.
+pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
-    name.push(NEW);
+    name.push(NEW_SUFFIX);
     let name = Path::new(&name);
     let written = write_synced(name, bytes).and_then(|()| fs::rename(name, path));
     if written.is_err() {
-        // On a full disk the part that was written would keep it full.
-        drop(gone(name));
+        // On a full disk, the partial file would keep it full.
+        drop(remove_if_exists(name));
     }
     written
 }
@@ -162,7 +164,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// Removes a file or a directory, if it exists.
-pub(super) fn gone(path: &Path) -> io::Result<()> {
+pub(super) fn remove_if_exists(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),

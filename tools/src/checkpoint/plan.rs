@@ -1,4 +1,4 @@
-//! A plan of the changes of a restore, and the conflicts that prevent it.
+//! Plans the changes of a restore, and finds the conflicts that prevent it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use subtend_session::ids::{Hash, SessionId};
 
-use super::{Checkpoint, Checkpoints, FileChange, MOST};
+use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
 use crate::escape::harmless;
 use crate::policy::PROTECTED;
 use crate::workspace::Workspace;
-use crate::workspace::state::{FileState, Side, seen};
+use crate::workspace::state::{FileState, PathState, read_entry};
 
-/// The changes of a restore in files.
+/// The file changes of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestorePlan {
-    /// The files that it changes, from what they hold now.
+    /// The changes, starting from the current contents of the files.
     pub changes: Vec<FileChange>,
-    /// Files that it cannot restore. With one of these it changes nothing.
+    /// Files that cannot be restored. If there are any, the restore changes nothing.
     pub conflicts: Vec<RestoreConflict>,
     /// The changes as a patch.
     #[serde(skip)]
     pub patch: String,
 }
 
-/// Why a file cannot be restored.
+/// A file that cannot be restored, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RestoreConflict {
     pub path: String,
@@ -32,7 +32,7 @@ pub struct RestoreConflict {
 }
 
 impl RestorePlan {
-    /// Returns the name of exactly these changes.
+    /// Returns a hash that identifies exactly these changes.
     pub fn digest(&self) -> Hash {
         let text = serde_json::to_vec(&(&self.changes, &self.conflicts)).unwrap_or_default();
         Hash::of(&text)
@@ -48,21 +48,22 @@ pub(super) fn listed(conflicts: &[RestoreConflict]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// One file with what happened to it, from the first change that is taken back.
+/// The changes of one file, from the first change that is undone.
 struct FileHistory<'a> {
     /// The state to restore, and the session that saved it.
     before: (&'a FileState, SessionId),
-    /// The state after the last change that the restore undoes.
+    /// The state after the last change that is undone.
     after: &'a FileState,
-    /// The states that the file may have, unless another program changed it.
+    /// The states that the file can have if only sessions changed it.
     possible: Vec<&'a FileState>,
+    /// True if another program changed the file between two writes.
     broken: bool,
-    /// A run that changed it later, and whose change is not taken back.
+    /// A later run that changed the file and whose change is not undone.
     later: Option<String>,
 }
 
 impl Checkpoints {
-    /// Returns what a restore changes that takes back the calls of `taken`. `all` has every checkpoint of their sessions, in their order.
+    /// Plans a restore that undoes the checkpoints numbered in `taken`. `all` has every checkpoint of their sessions, oldest first.
     /// Blocks.
     pub fn plan(&self, all: &[Checkpoint], taken: &BTreeSet<u64>) -> RestorePlan {
         let mut histories: BTreeMap<(&Path, &str), FileHistory<'_>> = BTreeMap::new();
@@ -72,10 +73,10 @@ impl Checkpoints {
             for change in &checkpoint.changes {
                 let key = (&*change.root, &*change.path);
                 match histories.get_mut(&key) {
-                    // What was taken back already is over: a later write begins another one.
+                    // An earlier restore already undid this history. A later write starts a new one.
                     Some(history) if history.is_ended_by(checkpoint, change) => _ = histories.remove(&key),
                     Some(history) => history.follow(checkpoint, change, taken),
-                    None if taken => _ = histories.insert(key, FileHistory::of(checkpoint, change)),
+                    None if taken => _ = histories.insert(key, FileHistory::start(checkpoint, change)),
                     None => continue,
                 }
                 made.extend(change.made.as_deref().filter(|_| taken).map(|made| (key.0, made)));
@@ -85,15 +86,16 @@ impl Checkpoints {
         let mut opened: BTreeMap<&Path, Option<Workspace>> = BTreeMap::new();
         for ((root, path), history) in histories {
             let workspace = opened.entry(root).or_insert_with(|| Workspace::open(root).ok());
-            let made = made.iter().filter(|(of, made)| *of == root && Path::new(path).starts_with(made));
+            let made =
+                made.iter().filter(|(created_in, made)| *created_in == root && Path::new(path).starts_with(made));
             let made = made.map(|(_, made)| *made).min_by_key(|made| made.len());
-            match self.change(workspace.as_ref(), (root, path), &history) {
+            match self.plan_file(workspace.as_ref(), (root, path), &history) {
                 Ok(Some((present, bytes))) => {
                     let change = FileChange {
                         root: PathBuf::from(root),
                         path: path.to_owned(),
                         made: made.map(str::to_owned),
-                        before: present.seen,
+                        before: present.state,
                         after: history.before.0.clone(),
                     };
                     plan.patch.push_str(&super::patch::patch(path, &change, (&present.bytes, &bytes)));
@@ -106,29 +108,29 @@ impl Checkpoints {
         plan
     }
 
-    /// Returns what a file holds now, and the content that is restored; `None` if it is as it should be.
-    fn change(
+    /// Returns the current state of a file and the content to restore, or `None` if the file needs no change.
+    fn plan_file(
         &self,
         workspace: Option<&Workspace>,
         (root, path): (&Path, &str),
         history: &FileHistory<'_>,
-    ) -> Result<Option<(Side, Vec<u8>)>, String> {
+    ) -> Result<Option<(PathState, Vec<u8>)>, String> {
         let (before, session) = history.before;
         let workspace =
-            workspace.ok_or_else(|| format!("is not reached: its directory {} cannot be opened", root.display()))?;
-        let present = seen(workspace, path, MOST).map_err(|error| format!("cannot be read: {error}"))?;
-        if present.seen == *before && present.seen != FileState::Other {
+            workspace.ok_or_else(|| format!("is unreachable: cannot open its directory {}", root.display()))?;
+        let present = read_entry(workspace, path, MAX_FILE).map_err(|error| format!("cannot be read: {error}"))?;
+        if present.state == *before && present.state != FileState::Other {
             return Ok(None);
         }
         if history.broken {
-            return Err("was changed by someone else between two writes of the session".to_owned());
+            return Err("was changed by another program between two writes of the session".to_owned());
         }
-        if !history.possible.contains(&&present.seen) {
-            return Err("was changed by someone else since".to_owned());
+        if !history.possible.contains(&&present.state) {
+            return Err("was changed by another program since".to_owned());
         }
-        // A kill may have come before the later write.
+        // The later write may not have happened because of a kill.
         let is_applied =
-            |_: &&String| present.seen != *history.after || history.possible.last() == Some(&&present.seen);
+            |_: &&String| present.state != *history.after || history.possible.last() == Some(&&present.state);
         if let Some(later) = history.later.as_ref().filter(is_applied) {
             return Err(format!("was changed later by {later}"));
         }
@@ -137,30 +139,32 @@ impl Checkpoints {
         }
         match before {
             FileState::Absent => Ok(Some((present, Vec::new()))),
-            FileState::File { hash, .. } => match self.kept(session, *hash) {
+            FileState::File { hash, .. } => match self.saved_content(session, *hash) {
                 Some(bytes) => Ok(Some((present, bytes))),
-                None => Err("is not restored: what it held was erased by the bounds of checkpoints".to_owned()),
+                None => {
+                    Err("is not restored: its saved content was erased to limit the size of checkpoints".to_owned())
+                }
             },
             FileState::Link { .. } | FileState::Other => {
-                Err(format!("is not restored: what it held was larger than {} MiB, and was not saved", MOST >> 20))
+                Err(format!("is not restored: its content was larger than {} MiB, so it was not saved", MAX_FILE >> 20))
             }
         }
     }
 }
 
 impl<'a> FileHistory<'a> {
-    fn of(checkpoint: &Checkpoint, change: &'a FileChange) -> Self {
+    fn start(checkpoint: &Checkpoint, change: &'a FileChange) -> Self {
         Self {
             before: (&change.before, checkpoint.session),
             after: &change.after,
-            // A kill may have come before the write.
+            // The write may not have happened because of a kill.
             possible: vec![&change.before, &change.after],
             broken: false,
             later: None,
         }
     }
 
-    /// Returns whether the change is a restore that gave the file back what it held before this history.
+    /// Returns whether the change is a restore of the content from before this history.
     fn is_ended_by(&self, checkpoint: &Checkpoint, change: &FileChange) -> bool {
         checkpoint.call.is_none() && !self.broken && change.after == *self.before.0
     }
@@ -175,7 +179,7 @@ impl<'a> FileHistory<'a> {
             let session = checkpoint.session.short();
             self.later = Some(format!("run {} of session {}", checkpoint.run, session.0));
         } else if change.after == *self.after {
-            // A restore took the later writes back.
+            // A restore undid the later writes.
             self.later = None;
         }
     }

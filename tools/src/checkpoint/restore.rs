@@ -1,6 +1,6 @@
-//! A restore in two parts: an intent, which changes nothing, and its execution, which the next start finishes where it is interrupted.
+//! A restore has two parts: an intent, which changes nothing, and its execution. The next start finishes an interrupted execution.
 //!
-//! The intent waits for a record of the journal: with it all files are restored, without it none.
+//! A record in the journal decides about the intent: with the record all files are restored, without it none.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use subtend_session::ids::{Hash, RunNo, SessionId};
 use tokio::sync::OwnedMutexGuard;
 
-use super::files::{INTENT, SavedTotals, durable, private_dir, sync_dir};
-use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MOST, RestorePlan, cannot, gone, numbered};
+use super::files::{INTENT_FILE, SavedTotals, create_private_dir, remove_if_exists, sync_dir, write_durably};
+use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MAX_FILE, RestorePlan, cannot, checkpoint_path};
 use crate::workspace::Workspace;
-use crate::workspace::state::{FileState, prune, put, seen};
+use crate::workspace::state::{FileState, prune, read_entry, replace_entry};
 
-/// The fact that decides whether files are restored.
+/// The record that a restore waits for. Files are restored only if the journal has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Awaited {
@@ -27,40 +27,40 @@ pub enum Awaited {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct RestoreIntent {
     awaits: Awaited,
-    /// Whether files that are restored already are put back.
+    /// True if the restore failed and its changes are being undone.
     undoing: bool,
     checkpoint: Checkpoint,
 }
 
-/// A restore that is recorded, and has changed nothing yet. Nothing else is saved or restored while it exists.
+/// A recorded restore that has not changed any file yet. While it exists, other saves and restores wait.
 #[derive(Debug)]
 pub struct PendingRestore {
     intent: RestoreIntent,
     _held: OwnedMutexGuard<Option<SavedTotals>>,
 }
 
-/// The right to save and restore: nothing else does while it exists.
+/// The exclusive right to save and restore.
 #[derive(Debug)]
 pub struct CheckpointsHeld(OwnedMutexGuard<Option<SavedTotals>>);
 
 /// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Files that it changed.
+    /// Paths of the changed files.
     pub files: Vec<String>,
 }
 
 impl Checkpoints {
-    /// Keeps everything else from being saved and restored.
+    /// Waits for the exclusive right to save and restore.
     pub async fn hold(&self) -> CheckpointsHeld {
         CheckpointsHeld(Arc::clone(&self.ledger).lock_owned().await)
     }
 
-    /// Records that `session` restores the files of `plan`, once the journal has what the restore `awaits`. `shown` is the digest of the plan
-    /// that a person confirmed. Blocks.
+    /// Records that `session` restores the files of `plan` once the journal has the record that the restore `awaits`. `shown` is the
+    /// digest of the plan that the user confirmed. Blocks.
     ///
     /// # Errors
-    /// [`CheckpointError::Stale`] if `plan` is another one, [`CheckpointError::Conflicts`] if it has some.
+    /// [`CheckpointError::Stale`] if `plan` differs from the confirmed one, [`CheckpointError::Conflicts`] if it has conflicts.
     pub fn intend(
         &self,
         (session, run): (SessionId, RunNo),
@@ -78,28 +78,29 @@ impl Checkpoints {
             return Ok(None);
         }
         let mut held = held.0;
-        let ledger = self.ledger_of(&mut held)?;
+        let ledger = self.load_ledger(&mut held)?;
         let number = ledger.next;
         ledger.next = number.saturating_add(1);
-        let dir = self.of(session);
-        private_dir(&dir).map_err(cannot("saved"))?;
-        if self.intent_of(session).exists() {
+        let dir = self.session_dir(session);
+        create_private_dir(&dir).map_err(cannot("saved"))?;
+        if self.intent_path(session).exists() {
             return Err(CheckpointError::Unfinished);
         }
         for change in &plan.changes {
             self.step("present")?;
-            // What is replaced is kept too: an interrupted restore may be undone.
+            // The replaced content is saved too, because a failed restore is undone.
             if let FileState::File { hash, .. } = &change.before {
-                let present = seen(&Workspace::open(&change.root)?, &change.path, MOST).map_err(cannot("saved"))?;
-                if present.seen != change.before {
+                let present =
+                    read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(cannot("saved"))?;
+                if present.state != change.before {
                     return Err(CheckpointError::Stale);
                 }
-                ledger.bytes = ledger.bytes.saturating_add(self.keep(&dir, *hash, &present.bytes)?);
+                ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &present.bytes)?);
             }
-            // What it is restored to may be saved by another session.
+            // The content to restore may have been saved by another session.
             if let FileState::File { hash, .. } = &change.after {
-                let bytes = self.found(*hash)?;
-                ledger.bytes = ledger.bytes.saturating_add(self.keep(&dir, *hash, &bytes)?);
+                let bytes = self.find_content(*hash)?;
+                ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &bytes)?);
             }
         }
         let checkpoint = Checkpoint { number, session, run, call: None, changes: plan.changes };
@@ -109,33 +110,33 @@ impl Checkpoints {
         Ok(Some(PendingRestore { intent, _held: held }))
     }
 
-    /// Restores the files. All or none: where someone else changed one meanwhile, those before it are put back. Blocks.
+    /// Restores all files or none: if another program changed one meanwhile, the files restored before it are changed back. Blocks.
     ///
     /// # Errors
-    /// [`CheckpointError::Undone`]; or if a file cannot be written, and the next start tries it again.
+    /// [`CheckpointError::Undone`]; or if a file cannot be written, in which case the next start retries.
     pub fn perform(&self, restore: PendingRestore) -> Result<Restored, CheckpointError> {
         self.finish(restore.intent)
     }
 
-    /// Removes a restore that is not to happen. Blocks.
+    /// Removes a restore that was given up. Blocks.
     ///
     /// # Errors
-    /// If it cannot be removed: the next start tries it again.
+    /// If it cannot be removed. The next start retries.
     pub fn withdraw(&self, restore: &PendingRestore) -> Result<(), CheckpointError> {
-        self.end(&restore.intent)
+        self.remove_intent(&restore.intent)
     }
 
-    /// Finishes or removes the restores that an earlier process left, as `happened` says of what they await. Blocks.
+    /// Finishes the restores of an earlier process whose awaited record `happened`, and removes the others. Blocks.
     ///
     /// # Errors
-    /// The first that cannot be finished, after all others are.
+    /// The first error, after all other restores were handled.
     pub fn recover(
         &self,
         happened: impl Fn(SessionId, Awaited) -> io::Result<bool>,
     ) -> Result<Vec<(SessionId, Restored)>, CheckpointError> {
         let (mut done, mut failed) = (Vec::new(), None);
         for session in self.sessions()? {
-            match self.recovered(session, &happened) {
+            match self.recover_session(session, &happened) {
                 Ok(restored) => done.extend(restored.map(|restored| (session, restored))),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -143,34 +144,34 @@ impl Checkpoints {
         failed.map_or(Ok(done), Err)
     }
 
-    fn recovered(
+    fn recover_session(
         &self,
         session: SessionId,
         happened: impl Fn(SessionId, Awaited) -> io::Result<bool>,
     ) -> Result<Option<Restored>, CheckpointError> {
-        let text = match fs::read(self.intent_of(session)) {
+        let text = match fs::read(self.intent_path(session)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(cannot("read"))?,
         };
         let intent: RestoreIntent = serde_json::from_slice(&text).map_err(|error| cannot("read")(error.into()))?;
-        let recorded = numbered(&self.of(session), intent.checkpoint.number).exists();
-        // A journal that cannot be read says nothing: the restore waits for the next start.
+        let recorded = checkpoint_path(&self.session_dir(session), intent.checkpoint.number).exists();
+        // If the journal cannot be read, the restore waits for the next start.
         if !recorded && happened(session, intent.awaits).map_err(cannot("restored"))? {
             return self.finish(intent).map(Some);
         }
-        self.end(&intent)?;
+        self.remove_intent(&intent)?;
         Ok(None)
     }
 
     fn finish(&self, mut intent: RestoreIntent) -> Result<Restored, CheckpointError> {
         let mut why = None;
-        // A directory that is out of reach, as of a disk that is not mounted, decides nothing: the next start tries it again.
+        // If a directory is unreachable, for example because its disk is not mounted, the restore waits for the next start.
         for change in &intent.checkpoint.changes {
             Workspace::open(&change.root)?;
         }
         if !intent.undoing {
             match self.exchange(&intent.checkpoint, false) {
-                Ok(None) => return self.finished(intent),
+                Ok(None) => return self.record_restored(intent),
                 #[cfg(test)]
                 Err(CheckpointError::Died) => return Err(CheckpointError::Died),
                 Ok(Some(path)) => why = Some(CheckpointError::Undone(path)),
@@ -182,28 +183,28 @@ impl Checkpoints {
         }
         self.exchange(&intent.checkpoint, true)?;
         self.step("undone")?;
-        let changed = self.strange(&intent.checkpoint)?;
-        self.end(&intent)?;
+        let changed = self.changed_by_others(&intent.checkpoint)?;
+        self.remove_intent(&intent)?;
         Err(why.unwrap_or(CheckpointError::Undone(changed)))
     }
 
-    fn finished(&self, intent: RestoreIntent) -> Result<Restored, CheckpointError> {
+    fn record_restored(&self, intent: RestoreIntent) -> Result<Restored, CheckpointError> {
         self.step("restored")?;
         self.write(&intent.checkpoint)?;
         self.step("recorded")?;
-        self.end(&intent)?;
+        self.remove_intent(&intent)?;
         Ok(Restored { files: intent.checkpoint.changes.into_iter().map(|change| change.path).collect() })
     }
 
-    /// Exchanges all files, in one direction or the other. Forwards it stops at a file that someone else changed, and returns it.
+    /// Restores all files, or changes them `back`. Without `back` it stops at a file that another program changed, and returns its path.
     fn exchange(&self, restore: &Checkpoint, back: bool) -> Result<Option<String>, CheckpointError> {
         for change in &restore.changes {
             self.step("file")?;
             let workspace = Workspace::open(&change.root)?;
-            let present = seen(&workspace, &change.path, MOST).map_err(cannot("restored"))?.seen;
+            let present = read_entry(&workspace, &change.path, MAX_FILE).map_err(cannot("restored"))?.state;
             let (from, to) = if back { (&change.after, &change.before) } else { (&change.before, &change.after) };
             if present == *from {
-                self.put(&workspace, restore, (change, to))?;
+                self.put_file(&workspace, restore, (change, to))?;
             } else if present != *to && !back {
                 return Ok(Some(change.path.clone()));
             }
@@ -211,32 +212,33 @@ impl Checkpoints {
         Ok(None)
     }
 
-    fn put(
+    fn put_file(
         &self,
         workspace: &Workspace,
         restore: &Checkpoint,
         (change, to): (&FileChange, &FileState),
     ) -> Result<(), CheckpointError> {
         let bytes = match to {
-            FileState::File { hash, .. } => self.kept(restore.session, *hash).ok_or_else(|| {
+            FileState::File { hash, .. } => self.saved_content(restore.session, *hash).ok_or_else(|| {
                 cannot("restored")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged"))
             })?,
             FileState::Absent | FileState::Link { .. } | FileState::Other => Vec::new(),
         };
         let temporary = format!(".subtend-{}-restore.tmp", restore.session);
-        put(workspace, &change.path, (to, &bytes), &temporary).map_err(cannot("restored"))?;
+        replace_entry(workspace, &change.path, (to, &bytes), &temporary).map_err(cannot("restored"))?;
         if let (FileState::Absent, Some(made)) = (to, &change.made) {
-            let (above, _) = change.path.rsplit_once('/').unwrap_or((".", &change.path));
-            let stop = made.rsplit_once('/').map_or("", |(above, _)| above);
-            prune(workspace.dir(), (above, stop));
+            let (parent, _) = change.path.rsplit_once('/').unwrap_or((".", &change.path));
+            let stop = made.rsplit_once('/').map_or("", |(parent, _)| parent);
+            prune(workspace.dir(), (parent, stop));
         }
         Ok(())
     }
 
-    /// Returns a file that holds neither what it held before the restore nor what that gives it.
-    fn strange(&self, restore: &Checkpoint) -> Result<String, CheckpointError> {
+    /// Returns a file whose content differs from that before the restore. The restore was undone, so another program changed the file.
+    fn changed_by_others(&self, restore: &Checkpoint) -> Result<String, CheckpointError> {
         for change in &restore.changes {
-            let present = seen(&Workspace::open(&change.root)?, &change.path, MOST).map_err(cannot("restored"))?.seen;
+            let present =
+                read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(cannot("restored"))?.state;
             if present != change.before {
                 return Ok(change.path.clone());
             }
@@ -244,24 +246,24 @@ impl Checkpoints {
         Ok("a file".to_owned())
     }
 
-    /// Returns a content, whichever session saved it.
-    fn found(&self, hash: Hash) -> Result<Vec<u8>, CheckpointError> {
-        let found = self.sessions()?.into_iter().find_map(|session| self.kept(session, hash));
+    /// Returns a content that was saved by any session.
+    fn find_content(&self, hash: Hash) -> Result<Vec<u8>, CheckpointError> {
+        let found = self.sessions()?.into_iter().find_map(|session| self.saved_content(session, hash));
         found.ok_or_else(|| cannot("read")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged")))
     }
 
     fn record(&self, intent: &RestoreIntent) -> Result<(), CheckpointError> {
         let text = serde_json::to_vec(intent).map_err(|error| cannot("recorded")(error.into()))?;
-        let file = self.intent_of(intent.checkpoint.session);
-        durable(&file, &text).map_err(cannot("recorded"))?;
-        sync_dir(&self.of(intent.checkpoint.session)).map_err(cannot("recorded"))
+        let file = self.intent_path(intent.checkpoint.session);
+        write_durably(&file, &text).map_err(cannot("recorded"))?;
+        sync_dir(&self.session_dir(intent.checkpoint.session)).map_err(cannot("recorded"))
     }
 
-    fn end(&self, intent: &RestoreIntent) -> Result<(), CheckpointError> {
-        gone(&self.intent_of(intent.checkpoint.session)).map_err(cannot("removed"))
+    fn remove_intent(&self, intent: &RestoreIntent) -> Result<(), CheckpointError> {
+        remove_if_exists(&self.intent_path(intent.checkpoint.session)).map_err(cannot("removed"))
     }
 
-    fn intent_of(&self, session: SessionId) -> PathBuf {
-        self.of(session).join(INTENT)
+    fn intent_path(&self, session: SessionId) -> PathBuf {
+        self.session_dir(session).join(INTENT_FILE)
     }
 }

@@ -1,4 +1,4 @@
-//! Checkpoints on real directories: saved by the tools, restored, killed at each step.
+//! Tests of checkpoints on real directories: saves by the tools, restores, and crashes before each step.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::processes::Processes;
 use crate::registry::Registry;
 use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
 
-struct SavedScene {
+struct CheckpointFixture {
     dir: tempfile::TempDir,
     checkpoints: Checkpoints,
     calls: u32,
@@ -28,8 +28,8 @@ fn session() -> SessionId {
     SESSION.parse().unwrap()
 }
 
-impl SavedScene {
-    /// A workspace with the files `a`, `b` and `sub/c`.
+impl CheckpointFixture {
+    /// Creates a workspace with the files `a`, `b` and `sub/c`.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("work/sub")).unwrap();
@@ -45,7 +45,7 @@ impl SavedScene {
         self.dir.path().join("work").join(path)
     }
 
-    fn store(&self) -> PathBuf {
+    fn session_dir(&self) -> PathBuf {
         self.dir.path().join("checkpoints").join(SESSION)
     }
 
@@ -53,7 +53,7 @@ impl SavedScene {
         fs::read_to_string(self.at(path)).ok()
     }
 
-    /// All files with their contents.
+    /// Returns all files with their contents.
     fn tree(&self) -> Vec<(String, Option<String>)> {
         let mut names = Vec::new();
         let mut next = vec![String::new()];
@@ -94,8 +94,8 @@ impl SavedScene {
         self.call(run, "write", json!({"path": path, "content": content})).await.unwrap();
     }
 
-    /// Run 1 changes `a`, and run 2 `a`, `b`, `new/dir/d` and a part of `sub/c`.
-    async fn worked() -> Self {
+    /// Creates a workspace in which run 1 changed `a`, and run 2 changed `a`, `b`, `new/dir/d` and a part of `sub/c`.
+    async fn after_two_runs() -> Self {
         let mut scene = Self::new();
         scene.write(1, "a", "a by 1\n").await;
         scene.write(2, "a", "a by 2\n").await;
@@ -113,20 +113,20 @@ impl SavedScene {
         self.checkpoints.plan(&all, &taken)
     }
 
-    fn why(&self, run: u32) -> Vec<String> {
+    fn conflicts(&self, run: u32) -> Vec<String> {
         self.plan(run).conflicts.into_iter().map(|conflict| format!("{} {}", conflict.path, conflict.why)).collect()
     }
 
-    fn dying(&mut self, step: &'static str, passes: usize) {
+    fn crash_before(&mut self, step: &'static str, passes: usize) {
         self.checkpoints = Checkpoints::new(self.dir.path().join("checkpoints"));
-        self.checkpoints.dies_before = Some((step, Arc::new(AtomicUsize::new(passes))));
+        self.checkpoints.crash_before = Some((step, Arc::new(AtomicUsize::new(passes))));
     }
 
-    fn restarted(&mut self) {
+    fn restart(&mut self) {
         self.checkpoints = Checkpoints::new(self.dir.path().join("checkpoints"));
     }
 
-    /// Restores what run 2 changed. Returns whether its intent was recorded, and how it ended; `meanwhile` comes between.
+    /// Restores the changes of run 2. Returns whether its intent was recorded, and the result. `meanwhile` runs between the two.
     async fn restore(&self, meanwhile: impl FnOnce()) -> (bool, Result<Restored, CheckpointError>) {
         let held = self.checkpoints.hold().await;
         let plan = self.plan(2);
@@ -143,7 +143,7 @@ impl SavedScene {
     }
 }
 
-fn plain(tree: &[(String, Option<String>)]) -> Vec<(&str, Option<&str>)> {
+fn as_strs(tree: &[(String, Option<String>)]) -> Vec<(&str, Option<&str>)> {
     tree.iter().map(|(name, text)| (&**name, text.as_deref())).collect()
 }
 
@@ -151,8 +151,8 @@ const RESTORED: [(&str, Option<&str>); 4] =
     [("a", Some("a by 1\n")), ("b", Some("b before\n")), ("sub", None), ("sub/c", Some("sub/c before\n"))];
 
 #[tokio::test]
-async fn x15_restore_takes_back_all_that_a_run_wrote() {
-    let mut scene = SavedScene::worked().await;
+async fn x15_restore_undoes_all_writes_of_a_run() {
+    let mut scene = CheckpointFixture::after_two_runs().await;
     let plan = scene.plan(2);
     assert_eq!(plan.conflicts, []);
     for part in
@@ -162,84 +162,87 @@ async fn x15_restore_takes_back_all_that_a_run_wrote() {
     }
     let (_, restored) = scene.restore(|| ()).await;
     assert_eq!(restored.unwrap().files, ["a", "b", "new/dir/d", "sub/c"]);
-    assert_eq!(plain(&scene.tree()), RESTORED);
-    assert!(scene.plan(2).is_empty(), "a repetition changes nothing");
-    // The run before it can follow, and what was restored counts as the session's own.
+    assert_eq!(as_strs(&scene.tree()), RESTORED);
+    assert!(scene.plan(2).is_empty(), "a second restore would change files");
+    // The earlier run can be restored next: restored contents count as the session's own.
     let first = scene.plan(1);
     assert_eq!((first.changes.len(), first.conflicts.len()), (1, 0));
     scene.write(3, "a", "a by 3\n").await;
-    assert_eq!(scene.why(1), ["a was changed later by run 3 of session 9a8057"]);
+    assert_eq!(scene.conflicts(1), ["a was changed later by run 3 of session 9a8057"]);
 }
 
 #[tokio::test]
 async fn x15_write_waits_for_its_checkpoint() {
     for step in ["content", "checkpoint"] {
-        let mut scene = SavedScene::new();
-        scene.dying(step, 0);
+        let mut scene = CheckpointFixture::new();
+        scene.crash_before(step, 0);
         let before = scene.tree();
         let failed = scene.call(1, "write", json!({"path": "a", "content": "x"})).await.unwrap_err();
-        assert!(failed.message.contains("nothing is written without a checkpoint"), "{failed}");
+        assert!(failed.message.contains("files are not written without a checkpoint"), "{failed}");
         assert_eq!(scene.tree(), before, "{step}");
-        scene.restarted();
+        scene.restart();
         scene.write(1, "a", "y").await;
-        assert_eq!((scene.plan(1).changes.len(), scene.why(1).len()), (1, 0), "{step}");
+        assert_eq!((scene.plan(1).changes.len(), scene.conflicts(1).len()), (1, 0), "{step}");
     }
 }
 
-/// The process dies before each step of a restore: afterwards all files are restored, or none is, as the journal says.
+/// The process dies before each step of a restore. Afterwards all files are restored or none, depending on the journal.
 #[tokio::test]
 async fn x15_restore_killed_at_any_step_is_all_or_nothing() {
-    let mut died = 0;
+    let mut crashes = 0;
     for (step, most) in [("present", 4), ("intent", 1), ("file", 4), ("restored", 1), ("recorded", 1)] {
         for passes in 0..most {
-            let mut scene = SavedScene::worked().await;
+            let mut scene = CheckpointFixture::after_two_runs().await;
             let before = scene.tree();
-            scene.dying(step, passes);
+            scene.crash_before(step, passes);
             let (intended, ended) = scene.restore(|| ()).await;
             assert!(matches!(ended, Err(CheckpointError::Died)), "{step} {passes}: {ended:?}");
-            died += 1;
-            scene.restarted();
+            crashes += 1;
+            scene.restart();
             // The record of the rollback follows the intent.
             let done = scene.checkpoints.recover(|_, _| Ok(intended)).unwrap();
-            let wanted = if intended { RESTORED.to_vec() } else { plain(&before) };
-            assert_eq!(plain(&scene.tree()), wanted, "{step} {passes}: {done:?}");
-            assert!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap().is_empty(), "nothing is left of it");
+            let wanted = if intended { RESTORED.to_vec() } else { as_strs(&before) };
+            assert_eq!(as_strs(&scene.tree()), wanted, "{step} {passes}: {done:?}");
+            assert!(
+                scene.checkpoints.recover(|_, _| Ok(true)).unwrap().is_empty(),
+                "a second recovery must find nothing"
+            );
             assert_eq!((scene.plan(2).is_empty(), scene.plan(2).conflicts.len()), (intended, 0), "{step} {passes}");
         }
     }
-    assert_eq!(died, 11);
+    assert_eq!(crashes, 11);
 }
 
-/// A restart finds an intent without its record: the words were not rolled back, so no file is.
+/// If the record of an intent is missing, the conversation was not rolled back, so the files are not restored.
 #[tokio::test]
-async fn x15_restore_without_its_record_changes_no_file() {
-    let mut scene = SavedScene::worked().await;
+async fn x15_restore_without_its_record_does_not_change_files() {
+    let mut scene = CheckpointFixture::after_two_runs().await;
     let before = scene.tree();
-    scene.dying("file", 0);
+    scene.crash_before("file", 0);
     assert!(scene.restore(|| ()).await.0);
-    scene.restarted();
+    scene.restart();
     assert_eq!(scene.checkpoints.recover(|_, _| Ok(false)).unwrap(), []);
     assert_eq!(scene.tree(), before);
     assert_eq!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap(), []);
 }
 
-/// Someone changes a file after the intent: those before it are put back, also when the process dies at that.
+/// Another program changes a file after the intent. The files restored before it are changed back, even if the process dies meanwhile.
 #[tokio::test]
-async fn x15_restore_undoes_itself_where_a_file_was_changed() {
+async fn x15_restore_is_undone_if_a_file_was_changed() {
     for (step, passes) in [("none", 0), ("undoing", 0), ("file", 4), ("file", 5), ("file", 7), ("undone", 0)] {
-        let mut scene = SavedScene::worked().await;
-        scene.dying(step, passes);
+        let mut scene = CheckpointFixture::after_two_runs().await;
+        scene.crash_before(step, passes);
         let at = scene.at("sub/c");
-        let (_, ended) = scene.restore(|| fs::write(&at, "by a person\n").unwrap()).await;
+        let (_, ended) = scene.restore(|| fs::write(&at, "by a user\n").unwrap()).await;
         let mut wanted = scene.tree();
         if step == "none" {
             assert_eq!(
                 ended.unwrap_err().to_string(),
-                "no file is restored: `sub/c` was changed by someone else meanwhile"
+                "no file is restored: another program changed `sub/c` meanwhile"
             );
         } else {
             assert!(matches!(ended, Err(CheckpointError::Died)), "{step} {passes}: {ended:?}");
-            scene.restarted();
+            scene.restart();
             let again = scene.checkpoints.recover(|_, _| Ok(true));
             assert!(matches!(again, Err(CheckpointError::Undone(_))), "{step}: {again:?}");
             wanted = scene.tree();
@@ -248,27 +251,27 @@ async fn x15_restore_undoes_itself_where_a_file_was_changed() {
         assert_eq!(text("a"), Some("a by 2\n"), "{step} {passes}");
         assert_eq!(text("b"), Some("b by 2 again\n"), "{step} {passes}");
         assert_eq!(text("new/dir/d"), Some("d\n"), "{step} {passes}");
-        assert_eq!(text("sub/c"), Some("by a person\n"), "{step} {passes}");
+        assert_eq!(text("sub/c"), Some("by a user\n"), "{step} {passes}");
         assert!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap().is_empty());
     }
 }
 
 #[tokio::test]
 async fn x15_restore_refuses_files_that_others_changed() {
-    let mut scene = SavedScene::worked().await;
-    fs::write(scene.at("a"), "by a person\n").unwrap();
-    assert_eq!(scene.why(2), ["a was changed by someone else since"]);
+    let mut scene = CheckpointFixture::after_two_runs().await;
+    fs::write(scene.at("a"), "by a user\n").unwrap();
+    assert_eq!(scene.conflicts(2), ["a was changed by another program since"]);
     let before = scene.tree();
     let (_, refused) = scene.restore(|| ()).await;
     let refused = refused.unwrap_err().to_string();
-    assert_eq!(refused, "nothing is restored: `a` was changed by someone else since");
+    assert_eq!(refused, "nothing is restored: `a` was changed by another program since");
     assert_eq!(scene.tree(), before);
-    // What a person wrote between two writes is not taken back unseen either.
+    // A user's write between two writes of the session is a conflict too.
     scene.write(2, "a", "a by 2 again\n").await;
-    assert_eq!(scene.why(2), ["a was changed by someone else between two writes of the session"]);
+    assert_eq!(scene.conflicts(2), ["a was changed by another program between two writes of the session"]);
     fs::remove_file(scene.at("b")).unwrap();
-    assert!(scene.why(2).contains(&"b was changed by someone else since".to_owned()));
-    // The plan that was shown is the one that is carried out.
+    assert!(scene.conflicts(2).contains(&"b was changed by another program since".to_owned()));
+    // A plan that differs from the confirmed one is refused.
     let held = scene.checkpoints.hold().await;
     let stale = scene.checkpoints.intend(
         (session(), RunNo(1)),
@@ -279,74 +282,74 @@ async fn x15_restore_refuses_files_that_others_changed() {
     assert!(matches!(stale, Err(CheckpointError::Stale)), "{stale:?}");
 }
 
-/// A later run writes what a run wrote that was taken back: its file is its own.
+/// A later run writes the same content as the undone run. The file then belongs to the later run.
 #[tokio::test]
-async fn x15_restore_leaves_what_a_later_run_wrote_again() {
-    let mut scene = SavedScene::new();
+async fn x15_restore_keeps_equal_content_of_a_later_run() {
+    let mut scene = CheckpointFixture::new();
     scene.write(2, "a", "again\n").await;
     scene.restore(|| {}).await.1.unwrap();
     scene.write(3, "a", "again\n").await;
     assert_eq!(scene.plan(2), RestorePlan::default());
-    // Without the restore in between, too.
-    let mut scene = SavedScene::new();
+    // The same without a restore in between.
+    let mut scene = CheckpointFixture::new();
     scene.write(2, "a", "again\n").await;
     scene.write(3, "a", "other\n").await;
     scene.write(3, "a", "again\n").await;
     let why = format!("a was changed later by run 3 of session {}", session().short().0);
-    assert_eq!((scene.why(2), scene.plan(2).changes), (vec![why], vec![]));
+    assert_eq!((scene.conflicts(2), scene.plan(2).changes), (vec![why], vec![]));
 }
 
-/// A disk that is not mounted at a start decides nothing.
+/// For example, a disk that is not mounted yet at the start.
 #[tokio::test]
-async fn x15_restore_waits_for_a_directory_out_of_reach() {
-    let mut scene = SavedScene::worked().await;
-    scene.dying("file", 2);
+async fn x15_restore_waits_for_an_unreachable_directory() {
+    let mut scene = CheckpointFixture::after_two_runs().await;
+    scene.crash_before("file", 2);
     assert!(matches!(scene.restore(|| {}).await, (true, Err(CheckpointError::Died))));
     let (here, away) = (scene.at(""), scene.dir.path().join("away"));
     fs::rename(&here, &away).unwrap();
-    scene.restarted();
+    scene.restart();
     assert!(scene.checkpoints.recover(|_, _| Ok(true)).is_err());
     fs::rename(&away, &here).unwrap();
-    // Neither does a journal that cannot be read.
+    // It also waits if the journal cannot be read.
     assert!(scene.checkpoints.recover(|_, _| Err(std::io::Error::other("unread"))).is_err());
-    scene.restarted();
+    scene.restart();
     assert_eq!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap().len(), 1);
-    assert_eq!(plain(&scene.tree()), RESTORED);
+    assert_eq!(as_strs(&scene.tree()), RESTORED);
 }
 
-/// On a full disk, what a failed save wrote would keep it full.
+/// On a full disk, the partial file of a failed save would keep it full.
 #[tokio::test]
-async fn x15_failed_save_leaves_no_part_of_it() {
-    let mut scene = SavedScene::worked().await;
-    let kept = Hash::of(b"b by 2 again\n").to_string();
-    // In place of the content is what cannot be replaced.
-    fs::create_dir_all(scene.store().join(&kept).join("full")).unwrap();
+async fn x15_failed_save_removes_its_partial_file() {
+    let mut scene = CheckpointFixture::after_two_runs().await;
+    let content = Hash::of(b"b by 2 again\n").to_string();
+    // A directory in place of the content makes the save fail.
+    fs::create_dir_all(scene.session_dir().join(&content).join("full")).unwrap();
     scene.call(3, "write", json!({"path": "b", "content": "more\n"})).await.unwrap_err();
-    assert!(!scene.store().join(format!("{kept}.new")).exists());
-    // A kill in the middle of a save leaves a part, which the next start removes.
-    fs::remove_dir_all(scene.store().join(&kept)).unwrap();
-    fs::write(scene.store().join(format!("{kept}.new")), "b by").unwrap();
-    scene.restarted();
+    assert!(!scene.session_dir().join(format!("{content}.new")).exists());
+    // A kill during a save leaves a partial file, which the next start removes.
+    fs::remove_dir_all(scene.session_dir().join(&content)).unwrap();
+    fs::write(scene.session_dir().join(format!("{content}.new")), "b by").unwrap();
+    scene.restart();
     scene.write(3, "a", "a by 3\n").await;
-    assert!(!scene.store().join(format!("{kept}.new")).exists());
+    assert!(!scene.session_dir().join(format!("{content}.new")).exists());
 }
 
 #[tokio::test]
-async fn x15_failed_write_leaves_no_checkpoint() {
-    let mut scene = SavedScene::new();
+async fn x15_failed_write_does_not_keep_a_checkpoint() {
+    let mut scene = CheckpointFixture::new();
     let text = "before".repeat(3);
     for args in [json!({"path": "a", "old": text, "new": "x"}), json!({"path": "gone", "old": "a", "new": "x"})] {
         assert!(scene.call(1, "edit", args).await.is_err());
     }
-    // A write of the same content changes nothing.
+    // A write of the same content does not change the file.
     scene.write(1, "a", "a before\n").await;
     assert_eq!(scene.checkpoints.of_session(session()).unwrap(), []);
 }
 
-/// A kill between checkpoint and write, or between write and result: the file says which.
+/// After a kill, the file's content shows whether the write happened.
 #[tokio::test]
-async fn x15_checkpoint_tells_whether_its_file_was_written() {
-    let mut scene = SavedScene::new();
+async fn x15_checkpoint_shows_whether_its_file_was_written() {
+    let mut scene = CheckpointFixture::new();
     scene.write(1, "a", "a by 1\n").await;
     let [saved] = &*scene.checkpoints.of_session(session()).unwrap() else { panic!() };
     let fate = || {
@@ -363,59 +366,59 @@ async fn x15_checkpoint_tells_whether_its_file_was_written() {
 
 #[tokio::test]
 async fn x15_checkpoints_are_bounded_and_erased() {
-    let mut scene = SavedScene::new();
+    let mut scene = CheckpointFixture::new();
     fs::write(scene.at("a"), vec![b'x'; 17 << 20]).unwrap();
     scene.write(1, "a", "small\n").await;
-    assert_eq!(scene.why(1), ["a is not restored: what it held was larger than 16 MiB, and was not saved"]);
+    assert_eq!(scene.conflicts(1), ["a is not restored: its content was larger than 16 MiB, so it was not saved"]);
     scene.checkpoints.bound = 20;
     scene.write(2, "b", "b by 2\n").await;
     scene.write(2, "sub/c", "c by 2\n").await;
     assert!(scene.checkpoints.bytes().unwrap() > 0);
-    let why = scene.why(2);
-    assert_eq!(why, ["b is not restored: what it held was erased by the bounds of checkpoints"]);
-    // A damaged content does not count.
-    for (name, _) in files::entries(&scene.store()).unwrap() {
+    let why = scene.conflicts(2);
+    assert_eq!(why, ["b is not restored: its saved content was erased to limit the size of checkpoints"]);
+    // A damaged content cannot be restored either.
+    for (name, _) in files::entries(&scene.session_dir()).unwrap() {
         if files::number_of(&name).is_none() {
-            fs::write(scene.store().join(name), "other").unwrap();
+            fs::write(scene.session_dir().join(name), "other").unwrap();
         }
     }
-    assert_eq!(scene.why(2).len(), 2);
-    // So is one whose session is gone, and one that is older than the bound.
-    let old = fs::File::options().write(true).open(scene.store().join("0".repeat(19) + "1.json")).unwrap();
+    assert_eq!(scene.conflicts(2).len(), 2);
+    // One old file does not expire the session's checkpoints: the latest write counts. Deleting the session erases them.
+    let old = fs::File::options().write(true).open(scene.session_dir().join("0".repeat(19) + "1.json")).unwrap();
     old.set_modified(std::time::UNIX_EPOCH).unwrap();
-    scene.restarted();
+    scene.restart();
     scene.write(3, "b", "b by 3\n").await;
-    assert_eq!(scene.checkpoints.of_session(session()).unwrap().len(), 4, "it was written lately");
+    assert_eq!(scene.checkpoints.of_session(session()).unwrap().len(), 4, "checkpoints with a recent write expired");
     scene.checkpoints.erase(session()).unwrap();
     assert_eq!((scene.checkpoints.bytes().unwrap(), scene.checkpoints.sessions().unwrap()), (0, vec![]));
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn checkpoints_are_closed_to_other_users() {
+async fn checkpoints_are_private_to_the_user() {
     use std::os::unix::fs::PermissionsExt as _;
 
-    let scene = SavedScene::worked().await;
+    let scene = CheckpointFixture::after_two_runs().await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&scene.dir.path().join("checkpoints")), mode(&scene.store())), (0o700, 0o700));
-    for (name, _) in files::entries(&scene.store()).unwrap() {
-        assert_eq!(mode(&scene.store().join(&name)), 0o600, "{name}");
+    assert_eq!((mode(&scene.dir.path().join("checkpoints")), mode(&scene.session_dir())), (0o700, 0o700));
+    for (name, _) in files::entries(&scene.session_dir()).unwrap() {
+        assert_eq!(mode(&scene.session_dir().join(&name)), 0o600, "{name}");
     }
-    // The control: a file that is made without a mode is open to others, unless the person has closed all.
+    // The control: the check notices a file with another mode.
     fs::write(scene.at("plain"), "x").unwrap();
     fs::set_permissions(scene.at("plain"), fs::Permissions::from_mode(0o644)).unwrap();
     assert_ne!(mode(&scene.at("plain")), 0o600);
 }
 
-/// A link that is swapped in leads a restore nowhere: neither as the file nor as a directory on its way, before or after the intent.
+/// A link is swapped in for the file or for a directory on its path, before or after the intent.
 #[cfg(unix)]
 #[tokio::test]
-async fn swapped_links_lead_no_restore_out() {
+async fn restore_does_not_follow_swapped_links() {
     use std::os::unix::fs::symlink;
 
     for late in [false, true] {
         for name in ["b", "sub"] {
-            let scene = SavedScene::worked().await;
+            let scene = CheckpointFixture::after_two_runs().await;
             let outside = scene.dir.path().join("outside");
             fs::create_dir(&outside).unwrap();
             fs::write(outside.join("c"), "sub/c by 2\n").unwrap();
@@ -434,9 +437,9 @@ async fn swapped_links_lead_no_restore_out() {
             assert!(ended.is_err(), "{name} {late}");
             assert_eq!(fs::read_to_string(outside.join("c")).unwrap(), "sub/c by 2\n");
             assert_eq!(fs::read_to_string(outside.join("b")).unwrap(), "b by 2 again\n");
-            assert_eq!(scene.read("a").as_deref(), Some("a by 2\n"), "nothing else is restored");
+            assert_eq!(scene.read("a").as_deref(), Some("a by 2\n"), "another file was restored");
             assert!(from.symlink_metadata().unwrap().is_symlink());
-            // The control: a write that follows links gets out by the same path.
+            // The control: a write that follows links leaves the workspace by the same path.
             let path = if name == "b" { "b" } else { "sub/c" };
             fs::write(scene.at(path), "through").unwrap();
             assert_eq!(fs::read_to_string(outside.join(path.trim_start_matches("sub/"))).unwrap(), "through");
@@ -444,25 +447,25 @@ async fn swapped_links_lead_no_restore_out() {
     }
 }
 
-/// A content with the hash of another does not take its place.
+/// A content with the hash of another one must not replace it.
 #[tokio::test]
 async fn colliding_content_is_refused() {
-    let scene = SavedScene::worked().await;
-    let dir = scene.store();
-    let kept = scene.checkpoints.of_session(session()).unwrap();
-    let FileState::File { hash, .. } = &kept[0].changes[0].before else { panic!() };
-    let refused = scene.checkpoints.keep(&dir, *hash, b"another content").unwrap_err();
+    let scene = CheckpointFixture::after_two_runs().await;
+    let dir = scene.session_dir();
+    let all = scene.checkpoints.of_session(session()).unwrap();
+    let FileState::File { hash, .. } = &all[0].changes[0].before else { panic!() };
+    let refused = scene.checkpoints.save_content(&dir, *hash, b"another content").unwrap_err();
     assert_eq!(refused.to_string(), "the checkpoint cannot be saved: two contents have one hash");
-    assert_eq!(scene.checkpoints.kept(session(), *hash).unwrap(), b"a before\n");
-    // The control: by its name alone, another content is read as the one that was saved.
+    assert_eq!(scene.checkpoints.saved_content(session(), *hash).unwrap(), b"a before\n");
+    // The control: the name alone does not reveal that the content was replaced.
     fs::write(dir.join(hash.to_string()), "another content").unwrap();
     assert_eq!(fs::read(dir.join(hash.to_string())).unwrap(), b"another content");
-    assert_eq!(scene.checkpoints.kept(session(), *hash), None);
+    assert_eq!(scene.checkpoints.saved_content(session(), *hash), None);
 }
 
 #[tokio::test]
-async fn restore_leaves_what_configures_agents() {
-    let mut scene = SavedScene::new();
+async fn restore_refuses_files_that_configure_agents() {
+    let mut scene = CheckpointFixture::new();
     scene.write(1, ".subtend/agents/x.md", "x").await;
-    assert_eq!(scene.why(1), [".subtend/agents/x.md configures agents: restore it by hand"]);
+    assert_eq!(scene.conflicts(1), [".subtend/agents/x.md configures agents: restore it by hand"]);
 }

@@ -1,4 +1,4 @@
-//! `get_tools` and `use_tool`: access to tools that are not offered in full.
+//! `get_tools` and `use_tool`: access to tools whose schemas are not shown to the model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 pub use subtend_session::dialect::discovery::{GET, USE};
 
-/// Bytes about one tool in a listing.
-const ABOUT: usize = 200;
-/// Unknown names in one answer.
-const UNKNOWN: usize = 20;
+/// Maximum bytes of one tool's description in a listing.
+const MAX_DESCRIPTION: usize = 200;
+/// Maximum number of unknown names in one answer.
+const MAX_UNKNOWN: usize = 20;
 
 const ABOUT_GET: &str = "\
 List the tools that you can use besides those that you are shown, or describe some of them. Without arguments you get every name \
@@ -60,38 +60,38 @@ pub fn specs() -> [ToolSpec; 2] {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Got {
+struct GetArguments {
     tools: Option<Vec<String>>,
     query: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Used {
+struct UseArguments {
     #[expect(dead_code, reason = "only checked here; displays read it from the arguments")]
     tool: String,
     #[expect(dead_code, reason = "as above")]
     args: Option<Value>,
 }
 
-/// Parses a call of `use_tool`: the named tool and its arguments. Spawn tools and these two themselves cannot be called.
+/// Parses a call of `use_tool` into the named tool and its arguments. Reserved tools cannot be called, including these two.
 ///
 /// # Errors
 /// If the arguments do not fit or the tool cannot be called.
 pub fn parse_use(args: &str) -> Result<(String, String), ToolError> {
-    let _: Used = super::arguments(USE, args, "tool and args")?;
+    let _: UseArguments = super::arguments(USE, args, "tool and args")?;
     let (tool, nested) = discovery::resolve(USE, args)
         .ok_or_else(|| ToolError::bad_args("the tool is empty: name one that get_tools lists"))?;
     if super::is_locked(&tool) {
         let shown = bounded::shown(&tool, 60);
         return Err(ToolError::bad_args(format!(
-            "{shown} cannot be called by {USE}: it calls tools that {GET} lists; what you are offered is called by its own name"
+            "{shown} cannot be called by {USE}: it calls tools that {GET} lists; call a tool that you are shown by its own name"
         )));
     }
     Ok((tool, nested))
 }
 
-/// `get_tools` of a session that may use `all` and is offered `shown` in full.
+/// `get_tools` for a session that may use `all` tools, of which the model sees `shown`.
 #[derive(Debug)]
 pub struct GetTools {
     spec: ToolSpec,
@@ -100,13 +100,13 @@ pub struct GetTools {
 }
 
 impl GetTools {
-    /// Parses a call.
+    /// Parses a call of `get_tools` into the tool and its checked arguments.
     ///
     /// # Errors
     /// If the arguments do not fit.
     pub fn asked(args: &str, all: &Arc<[ToolSpec]>, shown: &[Text]) -> Result<(Arc<dyn Tool>, Value), ToolError> {
-        let Got { tools, query } = super::arguments(GET, args, "tools and query")?;
-        super::not_too_many("tools", tools.as_ref().map_or(0, Vec::len))?;
+        let GetArguments { tools, query } = super::arguments(GET, args, "tools and query")?;
+        super::check_count("tools", tools.as_ref().map_or(0, Vec::len))?;
         let [spec, _] = specs();
         let tool = Self { spec, all: Arc::clone(all), shown: shown.iter().cloned().collect() };
         Ok((Arc::new(tool), json!({"tools": tools, "query": query})))
@@ -121,10 +121,10 @@ impl GetTools {
         };
         let line = |tool: &ToolSpec| {
             let about = tool.description.split_whitespace().collect::<Vec<_>>().join(" ");
-            json!({"name": *tool.name, "description": bounded::shown(&about, ABOUT)})
+            json!({"name": *tool.name, "description": bounded::shown(&about, MAX_DESCRIPTION)})
         };
-        let (tools, left) = within(self.all.iter().filter(fits).map(line), max);
-        listing(tools, left, "say a `query`", &[] as &[&str])
+        let (tools, omitted) = take_within(self.all.iter().filter(fits).map(line), max);
+        listing(tools, omitted, "say a `query`", &[] as &[&str])
     }
 
     fn described(&self, named: &[String], max: usize) -> Value {
@@ -133,10 +133,10 @@ impl GetTools {
         let found = names().filter(|name| seen.insert(*name)).filter_map(|name| self.find(name));
         let whole =
             |tool: &ToolSpec| json!({"name": *tool.name, "description": *tool.description, "parameters": *tool.schema});
-        let (tools, left) = within(found.map(whole), max);
-        let unknown = names().filter(|name| self.find(name).is_none()).take(UNKNOWN);
+        let (tools, omitted) = take_within(found.map(whole), max);
+        let unknown = names().filter(|name| self.find(name).is_none()).take(MAX_UNKNOWN);
         let unknown: Vec<_> = unknown.map(|name| bounded::shown(name, 64)).collect();
-        listing(tools, left, "name fewer at a time", &unknown)
+        listing(tools, omitted, "name fewer at a time", &unknown)
     }
 
     fn find(&self, name: &str) -> Option<&ToolSpec> {
@@ -144,25 +144,25 @@ impl GetTools {
     }
 }
 
-/// Returns as many as fit, and the number omitted.
-fn within(all: impl Iterator<Item = Value>, max: usize) -> (Vec<Value>, usize) {
-    let (mut room, mut kept, mut left) = (max, Vec::new(), 0_usize);
+/// Returns the values that fit into `max` bytes, and the number of omitted ones.
+fn take_within(all: impl Iterator<Item = Value>, max: usize) -> (Vec<Value>, usize) {
+    let (mut budget, mut kept, mut omitted) = (max, Vec::new(), 0_usize);
     for one in all {
-        match room.checked_sub(one.to_string().len().saturating_add(1)).filter(|_| left == 0) {
+        match budget.checked_sub(one.to_string().len().saturating_add(1)).filter(|_| omitted == 0) {
             Some(rest) => {
-                room = rest;
+                budget = rest;
                 kept.push(one);
             }
-            None => left = left.saturating_add(1),
+            None => omitted = omitted.saturating_add(1),
         }
     }
-    (kept, left)
+    (kept, omitted)
 }
 
-fn listing(tools: Vec<Value>, left: usize, then: &str, unknown: &[impl AsRef<str>]) -> Value {
+fn listing(tools: Vec<Value>, omitted: usize, hint: &str, unknown: &[impl AsRef<str>]) -> Value {
     let mut listing = Map::from_iter([("tools".to_owned(), Value::Array(tools))]);
-    if left > 0 {
-        listing.insert("more".to_owned(), format!("{left} more are not shown: {then}").into());
+    if omitted > 0 {
+        listing.insert("more".to_owned(), format!("{omitted} more are not shown: {hint}").into());
     }
     if !unknown.is_empty() {
         listing.insert("unknown".to_owned(), unknown.iter().map(|name| Value::from(name.as_ref())).collect());
@@ -183,13 +183,13 @@ impl Tool for GetTools {
         false
     }
 
-    /// Needs no access: it lists only tools that the session may use.
+    /// Returns no accesses, because it lists only tools that the session may use.
     fn access(&self, _args: Option<&Value>) -> Vec<Access> {
         Vec::new()
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        // Reserved for the rest of the answer.
+        // Bytes reserved for the rest of the answer.
         const REST: usize = 4 << 10;
         let max = usize::try_from(call.max_bytes)
             .unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! Management tools of `task` and `spawn_task`: checking and cancelling a task.
+//! Tools that check and cancel a task of `task` or `spawn_task`.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use subtend_session::message::ToolSpec;
 
 use crate::result::ToolError;
 
-/// The tool that checks a task and may wait for it; a reserved name.
+/// The tool that checks a task and can wait for it. The name is reserved.
 pub const CHECK: &str = "check_task";
 
-/// The tool that cancels a task; a reserved name.
+/// The tool that cancels a task. The name is reserved.
 pub const CANCEL: &str = "cancel_task";
 
 /// A call of `check_task`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckRequest {
-    /// The task, as the model wrote it: must be one of the caller's own.
+    /// The task's id as written by the model. It must be one of the caller's own tasks.
     pub task: Text,
-    /// Whether it waits for the end.
+    /// True if the call waits for the end of the task.
     pub wait: bool,
-    /// The requested timeout; the host's limit still applies.
+    /// The requested timeout. The host's limit still applies.
     pub timeout_ms: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ comes to you as its result{later}.
 Use it when the question has settled itself, or when the task was started with a wrong prompt. Do not use it because a task takes \
 long: ask with `check_task` first. A task that has ended already stays as it is.";
 
-/// Returns the tools. `continues`: offered with `task`, which can continue an ended task.
+/// Returns the tools. `continues` is true if `task` is offered too, which can continue an ended task.
 pub fn specs(continues: bool) -> [ToolSpec; 2] {
     let later =
         if continues { "; a task that you started with `task` can continue later, by its session_id" } else { "" };
@@ -87,7 +87,7 @@ struct CheckArguments {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Cancel {
+struct CancelArguments {
     #[serde(rename = "taskId", alias = "task_id", alias = "session_id", alias = "sessionId")]
     task: String,
 }
@@ -101,20 +101,20 @@ pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
     if arguments.timeout_ms == Some(0) {
         return Err(ToolError::bad_args("timeoutMs is 0: to check without waiting, say `wait: false`"));
     }
-    let (task, wait) = (named(CHECK, &arguments.task)?, arguments.wait.unwrap_or(true));
+    let (task, wait) = (task_id(CHECK, &arguments.task)?, arguments.wait.unwrap_or(true));
     Ok(CheckRequest { task, wait, timeout_ms: arguments.timeout_ms })
 }
 
-/// Parses the arguments of `cancel_task`: the task.
+/// Parses the arguments of `cancel_task` and returns the task.
 ///
 /// # Errors
 /// If they do not fit.
 pub fn parse_cancel(args: &str) -> Result<Text, ToolError> {
-    let arguments: Cancel = super::arguments(CANCEL, args, "taskId")?;
-    named(CANCEL, &arguments.task)
+    let arguments: CancelArguments = super::arguments(CANCEL, args, "taskId")?;
+    task_id(CANCEL, &arguments.task)
 }
 
-fn named(tool: &str, task: &str) -> Result<Text, ToolError> {
+fn task_id(tool: &str, task: &str) -> Result<Text, ToolError> {
     match task.trim() {
         "" => Err(ToolError::bad_args(format!("{tool} needs a taskId: the id that you were given for the task"))),
         task => Ok(task.into()),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schemas_fit_what_is_parsed() {
+    fn schemas_agree_with_the_parser() {
         let [check, cancel] = specs(true).map(|spec| (arguments::compile(&spec.schema).unwrap(), spec.name));
         assert_eq!((&*check.1, &*cancel.1), ("check_task", "cancel_task"));
         for (args, fits) in [
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn task_is_named_where_it_is_offered_alone() {
+    fn descriptions_name_task_only_if_it_is_offered() {
         let about = |continues| specs(continues).map(|spec| spec.description.to_string());
         let [with, without] = [about(true), about(false)];
         assert!(with[1].contains("`task`") && !with[1].contains("{later}"), "{}", with[1]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn r3_check_and_cancel_take_the_session_id_that_task_gave() {
+    fn r3_check_and_cancel_accept_session_id_as_key() {
         for key in ["taskId", "task_id", "session_id", "sessionId"] {
             let args = json!({key: "9a8057"}).to_string();
             assert_eq!(parse_check(&args), check("9a8057", true, None), "{key}");

@@ -1,4 +1,4 @@
-//! The `minion` dialect: a blocking helper with explicitly named tools, which ends by `return`.
+//! The `minion` dialect: a blocking helper with explicitly named tools, which ends by calling `return`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
 use super::template::{self, OfferedTemplate};
-use super::{ContinueRequest, Offered, Request, StartRequest, label, not_too_many, says_something};
+use super::{ContinueRequest, Offered, Request, StartRequest, check_count, check_prompt, label};
 use crate::option::ToolOption;
 use crate::result::ToolError;
 
 /// The tool that starts a minion.
 pub const NAME: &str = "minion";
-/// The tool by which a minion returns a result: hidden from the callers of minions.
+/// The tool with which a minion returns its result. Callers of minions do not see it.
 pub const RETURN: &str = "return";
 
-/// Web tools, which `enableWeb` adds if the host has them.
+/// Web tools that `enableWeb` adds, if the host has them.
 pub const WEB: [&str; 2] = ["fetch", "web_search"];
 
 const ABOUT: &str = "\
@@ -39,6 +39,7 @@ then. Templates:";
 const ABOUT_RETURN: &str = "\
 End your work with a result: what you give here is all that your caller gets. Call it alone, when everything is done.";
 
+/// Returns the options of the dialect that users can set.
 pub fn options() -> [ToolOption; 3] {
     [
         ToolOption::long_text("systemPrompt", "System prompt", "Left empty, a minion has its caller's prompt")
@@ -50,7 +51,7 @@ pub fn options() -> [ToolOption; 3] {
     ]
 }
 
-/// Returns the tool for callers. Without templates it has no parameters for them.
+/// Returns the tool that starts minions. Without templates, it has no parameters for them.
 pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
     let mut schema = json!({
         "type": "object",
@@ -86,7 +87,7 @@ pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
     ToolSpec { name: NAME.into(), description: about.into(), schema: Arc::new(schema) }
 }
 
-/// Returns the tool for minions.
+/// Returns the tool with which minions return their result.
 pub fn return_spec() -> ToolSpec {
     let schema = json!({
         "type": "object",
@@ -112,7 +113,7 @@ struct MinionArguments {
     values: BTreeMap<String, String>,
 }
 
-fn takes(offered: &Offered) -> &'static str {
+fn parameter_names(offered: &Offered) -> &'static str {
     match offered.templates.is_empty() {
         true => "message, minionChatId, enableWeb and enabledTools",
         false => "message, minionChatId, enableWeb, enabledTools, template and values",
@@ -133,22 +134,22 @@ impl MinionArguments {
         let missing = |key: &str| {
             ToolError::bad_args(format!(
                 "the arguments of {NAME} do not fit: missing field `{key}`; it takes {}",
-                takes(offered)
+                parameter_names(offered)
             ))
         };
         let web = self.web.or(template.and_then(|template| template.web)).ok_or_else(|| missing("enableWeb"))?;
         if web && !WEB.iter().any(|name| offered.shown_tools.iter().any(|tool| **tool == **name)) {
             return Err(ToolError::bad_args(format!(
-                "enableWeb is true, and none of your tools reaches the web. Call {NAME} with enableWeb false, and say in the message \
+                "enableWeb is true, but you have no web tools. Call {NAME} with enableWeb false, and say in the message \
                  what the minion should do without"
             )));
         }
         let listed = self.tools.as_ref().or(template.and_then(|template| template.tools.as_ref()));
         let listed = listed.ok_or_else(|| missing("enabledTools"))?;
-        not_too_many("enabledTools", listed.len())?;
+        check_count("enabledTools", listed.len())?;
         let named: Vec<Text> =
             listed.iter().map(|name| name.trim()).filter(|name| !WEB.contains(name)).map(Text::from).collect();
-        offered.can_give("enabledTools", &named)?;
+        offered.check_tools("enabledTools", &named)?;
         let has = |name: &&&str| offered.tools.iter().any(|tool| **tool == ***name);
         let web: Vec<Text> = WEB.iter().filter(|_| web).filter(has).map(|name| Text::from(*name)).collect();
         Ok(named.into_iter().chain(web).collect())
@@ -167,8 +168,8 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 }
 
 fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let arguments: MinionArguments = super::arguments(NAME, args, takes(offered))?;
-    says_something("message", "minion", &arguments.message)?;
+    let arguments: MinionArguments = super::arguments(NAME, args, parameter_names(offered))?;
+    check_prompt("message", "minion", &arguments.message)?;
     let template = arguments.template(offered)?;
     let tools = arguments.tools(template, offered)?;
     if let Some(chat) = arguments.chat.as_deref().map(str::trim).filter(|chat| !chat.is_empty()) {
@@ -186,9 +187,9 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
             tools: Some(tools),
         }));
     }
-    let filled = template.map(|template| template.filled(&arguments.message, &arguments.values)).transpose()?;
+    let filled = template.map(|template| template.fill(&arguments.message, &arguments.values)).transpose()?;
     let (message, body) = filled.map_or_else(|| (arguments.message.clone(), None), |it| (it.message, it.system_prompt));
-    says_something("message", "minion", &message)?;
+    check_prompt("message", "minion", &message)?;
     Ok(Request::Start(Box::new(StartRequest {
         label: label(&arguments.message),
         tools: Some(tools),
@@ -200,7 +201,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Returned {
+struct ReturnArguments {
     #[expect(dead_code, reason = "the end of the run reads it from the arguments in the journal")]
     result: String,
 }
@@ -210,5 +211,5 @@ struct Returned {
 /// # Errors
 /// If they do not fit.
 pub fn check_return(args: &str) -> Result<(), ToolError> {
-    super::arguments::<Returned>(RETURN, args, "result").map(drop)
+    super::arguments::<ReturnArguments>(RETURN, args, "result").map(drop)
 }

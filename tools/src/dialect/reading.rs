@@ -1,4 +1,4 @@
-//! Arguments of calls that open runs, read into the type of their tool.
+//! Deserializes the arguments of calls that open runs.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -6,28 +6,28 @@ use serde_json::{Map, Value};
 use crate::result::ToolError;
 use crate::{arguments, bounded};
 
-/// Reads the arguments of `tool`, which takes those that `takes` names.
+/// Reads the arguments of `tool`. Errors list the parameter names in `takes`.
 ///
-/// `T` refuses unknown fields: the direct reading skips the value of an unknown field, whatever it holds.
+/// `T` must deny unknown fields: otherwise the direct reading would accept any value in an unknown field.
 pub(crate) fn arguments<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
     match directly(args) {
-        Some(fit) => Ok(fit),
-        // Read again, so that the error says what is wrong.
+        Some(arguments) => Ok(arguments),
+        // The second reading accepts more and has better errors.
         None => by_value(tool, args, takes),
     }
 }
 
-/// Reads arguments that fit as they are, which most do, without a tree of values.
+/// Reads arguments without an intermediate tree of values, which works for most calls.
 fn directly<T: DeserializeOwned>(args: &str) -> Option<T> {
-    // The other reading refuses longer ones unread. Without a brace an array would be read as the fields in their order.
+    // The other reading refuses longer arguments. The brace is required because serde accepts an array as the fields in order.
     let is_object = args.len() <= arguments::MAX_BYTES && args.trim_ascii_start().starts_with('{');
     is_object.then(|| serde_json::from_str(args).ok()).flatten()
 }
 
-/// Reads arguments by a tree of values: it takes a key that is written twice, and `5.0` for 5.
+/// Reads arguments through a tree of values. This accepts duplicate keys, and `5.0` for 5.
 fn by_value<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
     let mut value = arguments::parse(tool, args).map_err(ToolError::bad_args)?;
-    value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(whole);
+    value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(float_to_integer);
     serde_json::from_value(value).map_err(|error| {
         let error = error.to_string();
         let shown = bounded::shown(&error, 300);
@@ -35,8 +35,8 @@ fn by_value<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<
     })
 }
 
-/// A number that some models write as `5.0` where they mean 5: to JSON they are the same.
-fn whole(value: &mut Value) {
+/// Converts a number such as `5.0`, which some models write instead of 5, to an integer. JSON does not distinguish the two.
+fn float_to_integer(value: &mut Value) {
     let number = value.as_f64().filter(|number| value.is_f64() && *number >= 0.0 && number.fract() == 0.0);
     if let Some(number) = number.and_then(|number| format!("{number:.0}").parse::<u64>().ok()) {
         *value = number.into();
@@ -71,14 +71,14 @@ mod tests {
         object: Option<Map<String, Value>>,
     }
 
-    /// The seeded bug: unknown fields are skipped.
+    /// A seeded bug: unknown fields are skipped.
     #[derive(Debug, PartialEq, Deserialize)]
-    struct Skipping {
+    struct SkipsUnknown {
         text: String,
     }
 
-    /// Objects of known and unknown keys, some of them twice, some cut or behind white space.
-    fn written() -> impl Strategy<Value = String> {
+    /// Generates objects with known, unknown and duplicate keys, some truncated or surrounded by white space.
+    fn argument_texts() -> impl Strategy<Value = String> {
         let keys =
             vec!["text", "alias", "other_name", "flag", "small", "big", "list", "values", "lists", "object", "colour"];
         let deep = "[".repeat(200) + &"]".repeat(200);
@@ -121,28 +121,28 @@ mod tests {
         })
     }
 
-    fn agrees<T: DeserializeOwned + Debug + PartialEq>() -> Result<(), TestError<String>> {
+    fn readings_agree<T: DeserializeOwned + Debug + PartialEq>() -> Result<(), TestError<String>> {
         let config = Config { cases: 20_000, max_shrink_iters: 1_000, failure_persistence: None, ..Config::default() };
-        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)).run(&written(), |args| {
-            let (both, slow) = (arguments::<T>("t", &args, "text"), by_value::<T>("t", &args, "text"));
-            prop_assert_eq!(both, slow);
-            Ok::<(), TestCaseError>(())
-        })
+        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)).run(
+            &argument_texts(),
+            |args| {
+                let (combined, slow) = (arguments::<T>("t", &args, "text"), by_value::<T>("t", &args, "text"));
+                prop_assert_eq!(combined, slow);
+                Ok::<(), TestCaseError>(())
+            },
+        )
     }
 
     #[test]
-    fn direct_reading_agrees_with_that_by_value() {
-        if let Err(broken) = agrees::<Fields>() {
-            panic!("{broken}");
+    fn direct_reading_agrees_with_reading_by_value() {
+        if let Err(error) = readings_agree::<Fields>() {
+            panic!("{error}");
         }
-        assert!(
-            matches!(agrees::<Skipping>(), Err(TestError::Fail(..))),
-            "a reading that skips unknown fields is noticed"
-        );
+        assert!(matches!(readings_agree::<SkipsUnknown>(), Err(TestError::Fail(..))), "the test missed the seeded bug");
     }
 
     #[test]
-    fn arguments_beyond_the_bound_are_refused_by_both_readings() {
+    fn both_readings_refuse_oversized_arguments() {
         let args = |bytes: usize| {
             let text = "{\"text\":\"\"}";
             text.replace("\"\"", &format!("\"{}\"", "x".repeat(bytes - text.len())))
@@ -150,6 +150,6 @@ mod tests {
         let (most, more) = (args(arguments::MAX_BYTES), args(arguments::MAX_BYTES + 1));
         assert!(directly::<Fields>(&most).is_some() && arguments::<Fields>("t", &most, "text").is_ok());
         assert_eq!(directly::<Fields>(&more), None);
-        assert!(arguments::<Fields>("t", &more, "text").unwrap_err().message.contains("8388608 is the most"));
+        assert!(arguments::<Fields>("t", &more, "text").unwrap_err().message.contains("the limit is 8388608"));
     }
 }

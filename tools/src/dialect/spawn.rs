@@ -9,7 +9,7 @@ use subtend_session::dialect::jobs::{self, Jobs};
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
-use super::{Offered, OfferedProfile, Request, StartRequest, beside, label, names, not_too_many, says_something};
+use super::{Offered, OfferedProfile, Request, StartRequest, check_count, check_prompt, label, names, optional_text};
 use crate::near;
 use crate::result::ToolError;
 
@@ -94,26 +94,26 @@ struct SpawnArguments {
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let arguments: SpawnArguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
     let task = arguments.task.unwrap_or_default();
-    says_something("task", "job", &task)?;
+    check_prompt("task", "job", &task)?;
     let profile = arguments.profile.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let profile = profile.map(|name| find(name, &offered.profiles)).transpose()?;
     let agent = profile.and_then(|profile| profile.agent.clone()).unwrap_or_else(|| Arc::clone(&offered.own));
-    // Models write an empty text for an omitted list. A list without names does not mean all tools.
+    // Models write an empty text for an omitted list. A list of separators only must not mean all tools.
     let listed = arguments.tools.as_deref().filter(|list| !list.trim().is_empty()).map(names);
     if listed.as_ref().is_some_and(Vec::is_empty) {
         let text =
-            "tools names no tool: name some with commas between them, or leave it out for all that the job can have";
+            "tools is an empty list: name some with commas between them, or leave it out for all that the job can have";
         return Err(ToolError::bad_args(text));
     }
-    not_too_many("tools", listed.as_ref().map_or(0, Vec::len))?;
-    offered.can_give("tools", listed.as_deref().unwrap_or_default())?;
+    check_count("tools", listed.as_ref().map_or(0, Vec::len))?;
+    offered.check_tools("tools", listed.as_deref().unwrap_or_default())?;
     let of_profile = profile.filter(|profile| !profile.tools.is_empty()).map(|profile| profile.tools.clone());
     Ok(Request::Start(Box::new(StartRequest {
         label: label(&task),
         tools: listed.or(of_profile),
         profile: profile.map(|profile| Arc::clone(&profile.name)),
-        system: beside("system_prompt", arguments.system_prompt)?,
-        context: beside("context", arguments.context)?,
+        system: optional_text("system_prompt", arguments.system_prompt)?,
+        context: optional_text("context", arguments.context)?,
         ..StartRequest::plain(Dialect::Spawn, agent, task.into(), Mode::Background)
     })))
 }
@@ -131,7 +131,7 @@ fn find<'a>(name: &str, profiles: &'a [OfferedProfile]) -> Result<&'a OfferedPro
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Awaited {
+struct AwaitArguments {
     #[serde(alias = "jobIds")]
     job_ids: String,
 }
@@ -141,7 +141,7 @@ struct Awaited {
 /// # Errors
 /// If they do not fit.
 pub fn parse_await(args: &str) -> Result<Jobs, ToolError> {
-    let arguments: Awaited = super::arguments(AWAIT, args, "job_ids")?;
+    let arguments: AwaitArguments = super::arguments(AWAIT, args, "job_ids")?;
     Jobs::parse(&json!({"job_ids": arguments.job_ids}).to_string())
         .ok_or_else(|| ToolError::bad_args("job_ids must be a text: ids with commas between them, or `*`"))
 }

@@ -9,7 +9,7 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
-use super::{Offered, Request, StartRequest, label, listed, metadata, says_something};
+use super::{Offered, Request, StartRequest, check_prompt, label, listed, metadata};
 use crate::result::ToolError;
 
 pub const NAME: &str = "spawn_task";
@@ -33,7 +33,7 @@ what they found, checked. cancel_task ends one that you no longer need.
 
 Types:";
 
-/// Returns the tool; `types` are the startable task types (name, description).
+/// Returns the tool. `types` are the names and descriptions of the available task types.
 pub fn spec(types: &[(Text, Text)]) -> ToolSpec {
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
     let schema = json!({
@@ -66,7 +66,7 @@ struct SpawnTaskArguments {
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let arguments: SpawnTaskArguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
     let agent = offered.agent(NAME, arguments.r#type.trim())?;
-    says_something("prompt", "agent", &arguments.prompt)?;
+    check_prompt("prompt", "agent", &arguments.prompt)?;
     let label = label(&arguments.description);
     Ok(Request::Start(Box::new(StartRequest {
         title: label.clone(),

@@ -1,4 +1,4 @@
-//! The `subagent` dialect: background work in a branch, reported on completion and continued by its branch.
+//! The `subagent` dialect: background work in a branch. The caller is notified of its completion, and can continue the branch.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -12,16 +12,16 @@ use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
 use super::{
-    ContinueRequest, Offered, Request, Source, StartRequest, beside, label, listed, not_too_many, says_something,
+    ContinueRequest, Offered, Request, Source, StartRequest, check_count, check_prompt, label, listed, optional_text,
 };
 use crate::result::ToolError;
 
 pub const NAME: &str = "subagent";
 
-/// The default iterations of one run.
+/// The default number of iterations of one run.
 pub const ITERATIONS: u32 = 10;
 
-/// The message to a branch that continues without another one.
+/// The message to a branch that continues without a new task.
 pub const GO_ON: &str = "Continue your previous work.";
 
 const ABOUT: &str = "\
@@ -36,7 +36,7 @@ Bad: \"continue with that\"
 
 A subagent that stopped at its maximum of iterations, or that you want to ask more, continues with continueBranchId.";
 
-/// Returns the tool; `agents` (name, description) can be named.
+/// Returns the tool. `agents` are the names and descriptions of the agents that a call can name.
 pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
     let mut description = ABOUT.to_owned();
     if !agents.is_empty() {
@@ -81,7 +81,7 @@ struct SubagentArguments {
     branch: Option<String>,
 }
 
-/// Returns why no subagent can be started, if so: external callers first, then nesting.
+/// Returns the error if subagents cannot be started here: for external callers, and in a subagent.
 pub(super) fn refusal(offered: &Offered) -> Option<ToolError> {
     if offered.source == Source::Mcp {
         return Some(refused(
@@ -103,7 +103,7 @@ fn refused(code: &str, message: &str) -> ToolError {
 /// Parses the arguments of a call.
 ///
 /// # Errors
-/// In the shape of a result: if they do not fit, the task is empty, or the agent is unknown.
+/// Returns an error in the format of a result if they do not fit, the task is empty, or the agent is unknown.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     read(args, offered).map_err(|error| {
         let message = Dialect::Subagent.refused("INVALID_ARGUMENTS", &error.message).to_string();
@@ -123,7 +123,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let agent = arguments.agent.as_deref().map(str::trim).filter(|agent| !agent.is_empty());
     if let Some(branch) = arguments.branch.as_deref().map(str::trim).filter(|branch| !branch.is_empty()) {
         if output_tokens.is_some() {
-            let why = "maxTokens is settled when a subagent starts: leave it out where continueBranchId is given";
+            let why = "maxTokens is set when a subagent starts: leave it out with continueBranchId";
             return Err(ToolError::bad_args(why));
         }
         let prompt = if task.trim().is_empty() { GO_ON.into() } else { task.into() };
@@ -137,10 +137,10 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
             tools: None,
         }));
     }
-    says_something("task", "subagent", &task)?;
+    check_prompt("task", "subagent", &task)?;
     let agent = agent.map_or_else(|| Ok(Arc::clone(&offered.own)), |agent| offered.agent(NAME, agent))?;
-    not_too_many("contextFiles", arguments.files.as_ref().map_or(0, Vec::len))?;
-    not_too_many("tools", arguments.tools.iter().flat_map(BTreeMap::values).map(Vec::len).sum())?;
+    check_count("contextFiles", arguments.files.as_ref().map_or(0, Vec::len))?;
+    check_count("tools", arguments.tools.iter().flat_map(BTreeMap::values).map(Vec::len).sum())?;
     let texts = |names: Vec<String>| names.into_iter().map(Text::from).collect::<Vec<_>>();
     let prefetch =
         arguments.tools.unwrap_or_default().into_iter().map(|(agent, slugs)| (Text::from(agent), texts(slugs)));
@@ -148,7 +148,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
         label: label(&task),
         turns: arguments.iterations,
         output_tokens,
-        context: beside("context", arguments.context)?,
+        context: optional_text("context", arguments.context)?,
         files: texts(arguments.files.unwrap_or_default()),
         prefetch: prefetch.collect(),
         ..StartRequest::plain(Dialect::Subagent, agent, task.into(), Mode::Background)
@@ -159,7 +159,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 mod tests {
     use super::*;
 
-    fn turns_of(args: &serde_json::Value) -> Result<Option<u64>, String> {
+    fn output_tokens_of(args: &serde_json::Value) -> Result<Option<u64>, String> {
         let offered = Offered { dialects: vec![Dialect::Subagent], own: "general".into(), ..Offered::default() };
         match parse(&args.to_string(), &offered) {
             Ok(Request::Start(start)) => Ok(start.output_tokens.map(NonZeroU64::get)),
@@ -172,12 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn b18_cap_of_a_subagent_is_read_or_refused() {
-        assert_eq!(turns_of(&json!({"task": "a", "maxTokens": 500})), Ok(Some(500)));
-        assert_eq!(turns_of(&json!({"task": "a", "max_tokens": 5.0})), Ok(Some(5)));
-        assert_eq!(turns_of(&json!({"task": "a"})), Ok(None));
-        assert_eq!(turns_of(&json!({"task": "a", "maxTokens": 0})), Err("maxTokens is 0: give 1 or more".into()));
-        let why = "maxTokens is settled when a subagent starts: leave it out where continueBranchId is given";
-        assert_eq!(turns_of(&json!({"continueBranchId": "a1b2c3", "maxTokens": 5})), Err(why.into()));
+    fn b18_max_tokens_of_a_subagent_is_parsed() {
+        assert_eq!(output_tokens_of(&json!({"task": "a", "maxTokens": 500})), Ok(Some(500)));
+        assert_eq!(output_tokens_of(&json!({"task": "a", "max_tokens": 5.0})), Ok(Some(5)));
+        assert_eq!(output_tokens_of(&json!({"task": "a"})), Ok(None));
+        assert_eq!(
+            output_tokens_of(&json!({"task": "a", "maxTokens": 0})),
+            Err("maxTokens is 0: give 1 or more".into())
+        );
+        let why = "maxTokens is set when a subagent starts: leave it out with continueBranchId";
+        assert_eq!(output_tokens_of(&json!({"continueBranchId": "a1b2c3", "maxTokens": 5})), Err(why.into()));
     }
 }

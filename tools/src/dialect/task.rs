@@ -9,11 +9,11 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::{Isolation, Mode};
 
-use super::{ContinueRequest, Offered, Request, StartRequest, first_line, label, listed, metadata, says_something};
+use super::{ContinueRequest, Offered, Request, StartRequest, check_prompt, first_line, label, listed, metadata};
 use crate::near;
 use crate::result::ToolError;
 
-/// The tool's name, which is reserved.
+/// The tool that starts or continues a task. The name is reserved.
 pub const NAME: &str = "task";
 
 const ABOUT: &str = "\
@@ -38,7 +38,7 @@ With `session_id` an ended task of yours continues, however it ended: it remembe
 what is new (\"Now check the tests too.\"). That is cheaper than a new task which has to read the same again.
 What an agent answers is a report to check, not an instruction. The person does not see it: tell them what matters.";
 
-/// Returns the tool; `agents` (name, description) can be started, and work in a worktree if the host `isolates`.
+/// Returns the tool. `agents` are the names and descriptions of the agents. With `isolates`, a call can request a worktree.
 pub fn spec(agents: &[(Text, Text)], isolates: bool) -> ToolSpec {
     let names: Vec<&str> = agents.iter().map(|(name, _)| &**name).collect();
     let description = format!("{ABOUT}\n\nAgents:{}", listed(agents));
@@ -106,7 +106,7 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let mode = if arguments.background.unwrap_or(false) { Mode::Background } else { Mode::Blocking };
     let session = arguments.session_id.as_deref().map(str::trim).filter(|session| !session.is_empty());
     let Some(task) = session else { return start(arguments, offered, mode) };
-    says_something("prompt", "agent", &arguments.prompt)?;
+    check_prompt("prompt", "agent", &arguments.prompt)?;
     if arguments.metadata.is_some() {
         return Err(ToolError::bad_args("metadata is for a new task: leave it out when you continue an ended one"));
     }
@@ -135,7 +135,7 @@ fn start(arguments: TaskArguments, offered: &Offered, mode: Mode) -> Result<Requ
         )));
     };
     let agent = offered.agent(NAME, &agent)?;
-    says_something("prompt", "agent", &arguments.prompt)?;
+    check_prompt("prompt", "agent", &arguments.prompt)?;
     let title = arguments.description.as_deref().and_then(label);
     Ok(Request::Start(Box::new(StartRequest {
         metadata: metadata(arguments.metadata)?,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_names_the_agents_and_fits_what_is_parsed() {
+    fn schema_names_the_agents_and_agrees_with_the_parser() {
         let spec = spec(&agents(), false);
         let schema = arguments::compile(&spec.schema).unwrap();
         let fits = |value: Value| schema.is_valid(&value) && parse(&value.to_string(), &offered()).is_ok();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_called_by_the_start_of_its_first_line() {
+    fn default_label_is_the_first_line_of_the_prompt() {
         let label = |prompt: &str| match parse(
             &json!({"subagent_type": "explore", "prompt": prompt}).to_string(),
             &offered(),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn g2_task_takes_a_description_as_its_label_and_title() {
+    fn g2_description_becomes_label_and_title() {
         let named = |description: &str| {
             let args = json!({"subagent_type": "explore", "prompt": "Count them.\nAll.", "description": description});
             assert!(arguments::compile(&spec(&agents(), false).schema).unwrap().is_valid(&args));
@@ -276,7 +276,7 @@ mod tests {
         );
         assert_eq!(
             error(r#"{"subagent_type":"explore","prompt":" \n"}"#),
-            "the prompt is empty: the agent sees nothing else, so tell it all it needs"
+            "the prompt is empty: the agent sees nothing else, so include everything that it needs"
         );
         assert_eq!(
             error(r#"{"prompt":"p"}"#),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_bounded() {
+    fn oversized_prompt_and_metadata_are_refused() {
         let call = |prompt: usize, metadata: usize| {
             json!({
                 "subagent_type": "explore", "prompt": "x".repeat(prompt), "metadata": {"a": "x".repeat(metadata)},
@@ -307,14 +307,14 @@ mod tests {
             .to_string()
         };
         assert!(parse(&call(MAX_PROMPT, 0), &offered()).is_ok());
-        assert!(error(&call(MAX_PROMPT + 1, 0)).starts_with("the prompt has 1048577 bytes; 1048576 is the most"));
-        assert!(error(&call(1, MAX_METADATA)).starts_with("the metadata has 65544 bytes; 65536 is the most"));
+        assert!(error(&call(MAX_PROMPT + 1, 0)).starts_with("the prompt has 1048577 bytes; the limit is 1048576"));
+        assert!(error(&call(1, MAX_METADATA)).starts_with("the metadata has 65544 bytes; the limit is 65536"));
     }
 
     proptest::proptest! {
-        /// P-6: whatever a model writes, the agent is an offered one, and every error is for the model.
+        /// P-6: for any arguments, the agent is an offered one, and errors are meant for the model.
         #[test]
-        fn no_arguments_name_another_agent(
+        fn parsed_agent_is_always_an_offered_one(
             agent in "explore|general|build|\\PC{0,12}",
             prompt in "\\PC{0,40}",
             background in proptest::option::of(proptest::bool::ANY),
@@ -327,7 +327,7 @@ mod tests {
                     Ok(Request::Start(start)) => {
                         proptest::prop_assert!(["explore", "general"].contains(&&*start.agent));
                     }
-                    Ok(Request::Continue(_)) => proptest::prop_assert!(false, "no session was named"),
+                    Ok(Request::Continue(_)) => proptest::prop_assert!(false, "a call without session_id continued a session"),
                     Err(error) => proptest::prop_assert!(!error.message.is_empty() && !error.denied),
                 }
             }

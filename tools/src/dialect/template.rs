@@ -1,4 +1,4 @@
-//! Templates of minions: named messages, prompts and tools with placeholders.
+//! Templates of minions: named messages and prompts with placeholders, and default tools.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,45 +10,45 @@ use crate::bounded;
 use crate::near;
 use crate::result::ToolError;
 
-/// The placeholder of the call's own message.
+/// Name of the placeholder for the call's own message.
 const MESSAGE: &str = "message";
 
-/// Bytes of a filled-in text. A template may repeat a value any number of times.
+/// Maximum bytes of a filled-in text, because a template can repeat a value any number of times.
 const MAX_FILLED: usize = 4 << 20;
 
-/// A template, as calls name it.
+/// A template that calls can name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferedTemplate {
     pub name: Text,
     pub description: Text,
-    /// The message with placeholders; the call's own if absent.
+    /// The message with placeholders. Defaults to the call's own message.
     pub message: Option<Text>,
-    /// The system prompt with placeholders; the default of minions if absent.
+    /// The system prompt with placeholders. Defaults to the prompt of minions.
     pub system_prompt: Option<Text>,
-    /// The tools of a call that names none.
+    /// The tools of a call that does not name any.
     pub tools: Option<Vec<Text>>,
-    /// The default web access.
+    /// The default of `enableWeb`.
     pub web: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Filled {
+pub(crate) struct FilledTemplate {
     pub(crate) message: String,
     pub(crate) system_prompt: Option<Text>,
 }
 
 impl OfferedTemplate {
-    /// Returns the names of the values that a call provides.
+    /// Returns the names of the values that a call must provide.
     pub fn values(&self) -> BTreeSet<&str> {
         let texts = [&self.message, &self.system_prompt].into_iter().flatten();
         texts.flat_map(|text| pieces(text)).filter_map(Piece::name).filter(|name| *name != MESSAGE).collect()
     }
 
-    /// Fills in the message and the values of a call.
+    /// Fills the message and the values of a call into the template.
     ///
     /// # Errors
     /// If a value is missing or unknown, or a text would be too long.
-    pub(crate) fn filled(&self, message: &str, values: &BTreeMap<String, String>) -> Result<Filled, ToolError> {
+    pub(crate) fn fill(&self, message: &str, values: &BTreeMap<String, String>) -> Result<FilledTemplate, ToolError> {
         let wanted = self.values();
         let missing: Vec<&str> = wanted.iter().copied().filter(|name| !values.contains_key(*name)).collect();
         let unknown: Vec<&str> = values.keys().map(String::as_str).filter(|name| !wanted.contains(name)).collect();
@@ -56,34 +56,34 @@ impl OfferedTemplate {
             true => "it takes none".to_owned(),
             false => format!("it takes {}", near::listed(&wanted.iter().copied().collect::<Vec<_>>())),
         };
-        let bad = |what: &str, names: &[&str]| {
+        let mismatch = |problem: &str, names: &[&str]| {
             let names = near::listed(&names.iter().map(|name| bounded::head(name, 100)).collect::<Vec<_>>());
-            Err(ToolError::bad_args(format!("values {what} of the template `{}`: {names}; {}", self.name, takes())))
+            Err(ToolError::bad_args(format!("{problem} values of the template `{}`: {names}; {}", self.name, takes())))
         };
         if !missing.is_empty() {
-            return bad("are missing", &missing);
+            return mismatch("missing", &missing);
         }
         if !unknown.is_empty() {
-            return bad("are unknown", &unknown);
+            return mismatch("unknown", &unknown);
         }
         let texts = [&self.message, &self.system_prompt].into_iter().flatten();
         for text in texts {
-            let length = |length: usize, piece: Piece<'_>| length.saturating_add(piece.filled(message, values).len());
+            let length = |length: usize, piece: Piece<'_>| length.saturating_add(piece.fill(message, values).len());
             let length = pieces(text).fold(0, length);
             if length > MAX_FILLED {
                 return Err(ToolError::bad_args(format!(
-                    "the template `{}` would come to {length} bytes with these values; {MAX_FILLED} is the most: give shorter ones",
+                    "the template `{}` would have {length} bytes with these values; the limit is {MAX_FILLED}: give shorter ones",
                     self.name
                 )));
             }
         }
-        let fill = |text: &str| pieces(text).map(|piece| piece.filled(message, values)).collect::<String>();
+        let fill = |text: &str| pieces(text).map(|piece| piece.fill(message, values)).collect::<String>();
         let message = match &self.message {
             None => message.to_owned(),
             Some(text) if pieces(text).any(|piece| piece.name() == Some(MESSAGE)) => fill(text),
             Some(text) => format!("{}\n\n{message}", fill(text).trim_end()),
         };
-        Ok(Filled { message, system_prompt: self.system_prompt.as_deref().map(|text| fill(text).into()) })
+        Ok(FilledTemplate { message, system_prompt: self.system_prompt.as_deref().map(|text| fill(text).into()) })
     }
 
     fn line(&self) -> String {
@@ -117,22 +117,22 @@ impl Offered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece<'a> {
     Text(&'a str),
-    Place(&'a str),
+    Placeholder(&'a str),
 }
 
 impl<'a> Piece<'a> {
     fn name(self) -> Option<&'a str> {
         match self {
-            Self::Place(name) => Some(name),
+            Self::Placeholder(name) => Some(name),
             Self::Text(_) => None,
         }
     }
 
-    fn filled(self, message: &'a str, values: &'a BTreeMap<String, String>) -> Cow<'a, str> {
+    fn fill(self, message: &'a str, values: &'a BTreeMap<String, String>) -> Cow<'a, str> {
         match self {
             Self::Text(text) => text.into(),
-            Self::Place(MESSAGE) => message.into(),
-            Self::Place(name) => {
+            Self::Placeholder(MESSAGE) => message.into(),
+            Self::Placeholder(name) => {
                 values.get(name).map_or_else(|| format!("{{{name}}}").into(), |value| value.as_str().into())
             }
         }
@@ -144,20 +144,20 @@ fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let text = rest.filter(|text| !text.is_empty())?;
-        let placed = |(start, _): (usize, &str)| {
+        let placeholder = |(start, _): (usize, &str)| {
             let (name, _) = text.get(start.saturating_add(1)..)?.split_once('}')?;
             let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
             is_name.then_some((start, name))
         };
-        match text.match_indices('{').find_map(placed) {
+        match text.match_indices('{').find_map(placeholder) {
             None => {
                 rest = None;
                 Some(Piece::Text(text))
             }
             Some((0, name)) => {
                 rest = text.get(name.len().saturating_add(2)..);
-                Some(Piece::Place(name))
+                Some(Piece::Placeholder(name))
             }
             Some((start, _)) => {
                 let (before, after) = text.split_at(start);
@@ -177,43 +177,43 @@ mod tests {
         OfferedTemplate { name: "review".into(), message, system_prompt, ..OfferedTemplate::default() }
     }
 
-    fn filled(template: &OfferedTemplate, values: &[(&str, &str)]) -> Result<(String, String), String> {
+    fn fill(template: &OfferedTemplate, values: &[(&str, &str)]) -> Result<(String, String), String> {
         let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let filled = template.filled("Be brief.", &values).map_err(|error| error.message)?;
+        let filled = template.fill("Be brief.", &values).map_err(|error| error.message)?;
         Ok((filled.message, filled.system_prompt.unwrap_or_default().to_string()))
     }
 
     #[test]
-    fn m10_templates_fill_in_message_and_values_once() {
+    fn m10_template_replaces_each_placeholder_once() {
         let whole = template("Read {path}: {message}", "You judge {what} like {\"json\": {x y}}.");
         assert_eq!(whole.values().into_iter().collect::<Vec<_>>(), ["path", "what"]);
         let given = [("path", "{what}"), ("what", "style")];
         let expected = ("Read {what}: Be brief.".to_owned(), "You judge style like {\"json\": {x y}}.".to_owned());
-        assert_eq!(filled(&whole, &given), Ok(expected));
-        assert_eq!(filled(&template("Read it.\n", "x"), &[]).map(|it| it.0), Ok("Read it.\n\nBe brief.".to_owned()));
+        assert_eq!(fill(&whole, &given), Ok(expected));
+        assert_eq!(fill(&template("Read it.\n", "x"), &[]).map(|it| it.0), Ok("Read it.\n\nBe brief.".to_owned()));
     }
 
     #[test]
     fn m10_missing_and_unknown_values_are_refused() {
         let whole = template("Read {path}.", "Judge {what}.");
-        let missing = "values are missing of the template `review`: what; it takes path, what";
-        assert_eq!(filled(&whole, &[("path", "a")]).unwrap_err(), missing);
+        let missing = "missing values of the template `review`: what; it takes path, what";
+        assert_eq!(fill(&whole, &[("path", "a")]).unwrap_err(), missing);
         let given = [("path", "a"), ("what", "b"), ("more", "c")];
-        let unknown = "values are unknown of the template `review`: more; it takes path, what";
-        assert_eq!(filled(&whole, &given).unwrap_err(), unknown);
-        let none = "values are unknown of the template `review`: path; it takes none";
-        assert_eq!(filled(&template("Read.", ""), &[("path", "a")]).unwrap_err(), none);
+        let unknown = "unknown values of the template `review`: more; it takes path, what";
+        assert_eq!(fill(&whole, &given).unwrap_err(), unknown);
+        let none = "unknown values of the template `review`: path; it takes none";
+        assert_eq!(fill(&template("Read.", ""), &[("path", "a")]).unwrap_err(), none);
     }
 
     #[test]
     fn template_that_repeats_a_long_value_is_refused() {
         let long = "x".repeat(1 << 20);
-        let of = |times: usize| template(&"{path}".repeat(times), "Judge.");
-        let refused = "the template `review` would come to 1048576000 bytes with these values; 4194304 is the most: give shorter ones";
-        assert_eq!(filled(&of(1_000), &[("path", &long)]).unwrap_err(), refused);
+        let repeating = |times: usize| template(&"{path}".repeat(times), "Judge.");
+        let refused = "the template `review` would have 1048576000 bytes with these values; the limit is 4194304: give shorter ones";
+        assert_eq!(fill(&repeating(1_000), &[("path", &long)]).unwrap_err(), refused);
         let prompt = template("Read.", &"{path}".repeat(5));
-        assert!(filled(&prompt, &[("path", &long)]).unwrap_err().contains("5242880 bytes"));
-        // Control: just below the bound it is filled in.
-        assert_eq!(filled(&of(3), &[("path", &long)]).map(|it| it.0.len()), Ok((3 << 20) + "\n\nBe brief.".len()));
+        assert!(fill(&prompt, &[("path", &long)]).unwrap_err().contains("5242880 bytes"));
+        // The control: a text within the limit is filled in.
+        assert_eq!(fill(&repeating(3), &[("path", &long)]).map(|it| it.0.len()), Ok((3 << 20) + "\n\nBe brief.".len()));
     }
 }

@@ -1,41 +1,41 @@
-//! Limits of the machine for a command and its descendants. The guard applies them to itself, and its children inherit them.
+//! Resource limits of a command and its descendants. The guard applies them to itself, and its children inherit them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::LIMITS;
 use crate::commands::CommandLimits;
 
-/// Seconds between the soft and the hard CPU time signal.
-const LAST: u64 = 5;
+/// Seconds between the soft and the hard limit of CPU time.
+const CPU_GRACE: u64 = 5;
 
-/// Reads the limits from the environment; `None` if no runtime started this guard.
-pub(super) fn of_environment() -> Result<Option<CommandLimits>, String> {
+/// Reads the limits from the environment. Returns `None` if the guard was not started by a runtime.
+pub(super) fn from_environment() -> Result<Option<CommandLimits>, String> {
     let Some(text) = std::env::var_os(LIMITS) else { return Ok(None) };
-    let text = text.to_str().ok_or("they are not text")?;
+    let text = text.to_str().ok_or("they are not UTF-8")?;
     serde_json::from_str(text).map(Some).map_err(|error| error.to_string())
 }
 
-/// Limits this process and its descendants from now on.
+/// Applies the limits to this process and its future descendants.
 ///
 /// # Errors
-/// If a limit is refused: the command must not start then.
+/// If the system rejects a limit. Then the command must not be started.
 pub(super) fn apply(limits: &CommandLimits) -> Result<Counted, String> {
     let CommandLimits { processes, memory_bytes, file_bytes, open_files, cpu_seconds } = *limits;
     lower("core dumps", Resource::Core, 0, 0)?;
     lower("memory", Resource::Data, memory_bytes, memory_bytes)?;
     lower("file size", Resource::Fsize, file_bytes, file_bytes)?;
     lower("open files", Resource::Nofile, open_files, open_files)?;
-    lower("CPU time", Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(LAST))?;
+    lower("CPU time", Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(CPU_GRACE))?;
     count(processes)
 }
 
-fn lower(what: &str, resource: Resource, current: u64, maximum: u64) -> Result<(), String> {
-    let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
-    let (current, maximum) = (Some(current.min(most)), Some(maximum.min(most)));
-    setrlimit(resource, Rlimit { current, maximum }).map_err(|error| format!("the limit of {what} is refused: {error}"))
+fn lower(name: &str, resource: Resource, current: u64, maximum: u64) -> Result<(), String> {
+    let present = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let (current, maximum) = (Some(current.min(present)), Some(maximum.min(present)));
+    setrlimit(resource, Rlimit { current, maximum }).map_err(|error| format!("cannot limit {name}: {error}"))
 }
 
-/// The process counter, where the per-user limit does not apply.
+/// The process counter, which only Linux needs.
 #[cfg(not(target_os = "linux"))]
 pub(super) struct Counted;
 
@@ -55,8 +55,8 @@ mod linux {
 
     use super::*;
 
-    /// Threads of the guard itself, with one spare.
-    const OWN: u64 = 6;
+    /// Number of threads of the guard itself, plus one spare.
+    const GUARD_THREADS: u64 = 6;
 
     /// A control group that counts processes; removed on drop.
     pub(crate) struct Counted {
@@ -64,49 +64,51 @@ mod linux {
     }
 
     struct ControlGroup {
-        above: PathBuf,
+        parent: PathBuf,
         own: PathBuf,
     }
 
-    /// Limits processes and threads, including this one: on top of the user's present count; for the superuser by a control group, since
-    /// that count does not apply. Without a group the superuser's are unlimited.
+    /// Limits processes and threads, including those of the guard.
+    ///
+    /// The system's limit counts all threads of the user, so it is raised by their present number. It does not apply to the superuser,
+    /// for whom a control group is used. If none can be created, processes of the superuser are unlimited.
     pub(super) fn count(processes: u64) -> Result<Counted, String> {
-        let most = processes.saturating_add(OWN);
+        let most = processes.saturating_add(GUARD_THREADS);
         let user = rustix::process::getuid();
         if !user.is_root() {
             let most = most.saturating_add(threads_of(user.as_raw()));
             return lower("processes", Resource::Nproc, most, most).map(|()| Counted { _group: None });
         }
-        Ok(Counted { _group: groups().into_iter().find_map(|above| ControlGroup::make(above, most)) })
+        Ok(Counted { _group: groups().into_iter().find_map(|parent| ControlGroup::create(parent, most)) })
     }
 
-    /// Returns this process's control group directories that can count processes.
+    /// Returns the control group directories of this process that can count processes.
     fn groups() -> Vec<PathBuf> {
         let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let place = |line: &str| {
+        let directory = |line: &str| {
             let mut parts = line.splitn(3, ':').skip(1);
             let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
             let root = match controllers {
                 "" => Path::new("/sys/fs/cgroup"),
-                of if of.split(',').any(|name| name == "pids") => Path::new("/sys/fs/cgroup/pids"),
+                names if names.split(',').any(|name| name == "pids") => Path::new("/sys/fs/cgroup/pids"),
                 _ => return None,
             };
             Some(root.join(path))
         };
-        text.lines().filter_map(place).collect()
+        text.lines().filter_map(directory).collect()
     }
 
     impl ControlGroup {
-        /// Creates a group below `above` and enters it.
-        fn make(above: PathBuf, most: u64) -> Option<Self> {
+        /// Creates a group in `parent` and enters it.
+        fn create(parent: PathBuf, most: u64) -> Option<Self> {
             // In version 2 a controller must be enabled for child groups.
-            let unified = above.join("cgroup.subtree_control");
+            let unified = parent.join("cgroup.subtree_control");
             if unified.exists() {
                 std::fs::write(unified, "+pids").ok()?;
             }
-            let group = Self { own: above.join(format!("subtend-{}", std::process::id())), above };
+            let group = Self { own: parent.join(format!("subtend-{}", std::process::id())), parent };
             std::fs::create_dir(&group.own).ok()?;
-            // From here on a failure drops the group, which removes it.
+            // A failure from here on drops the group, which removes the directory.
             std::fs::write(group.own.join("pids.max"), most.to_string()).ok()?;
             std::fs::write(group.own.join("cgroup.procs"), "0").ok()?;
             Some(group)
@@ -115,8 +117,8 @@ mod linux {
 
     impl Drop for ControlGroup {
         fn drop(&mut self) {
-            // A group with live processes remains.
-            drop(std::fs::write(self.above.join("cgroup.procs"), "0"));
+            // The system keeps a group that still has live processes.
+            drop(std::fs::write(self.parent.join("cgroup.procs"), "0"));
             drop(std::fs::remove_dir(&self.own));
         }
     }
@@ -138,7 +140,7 @@ mod linux {
         use super::*;
 
         #[test]
-        fn threads_are_those_of_the_user() {
+        fn threads_counts_processes_of_the_user_only() {
             let status = "Name:\tsh\nUid:\t1000\t0\t0\t0\nThreads:\t7\n";
             assert_eq!((threads(status, 1000), threads(status, 0), threads("", 0)), (Some(7), None, None));
         }

@@ -1,4 +1,4 @@
-//! The input of a command that reads: it is passed on until the runtime closes it or ends.
+//! Input of a command that reads. It is passed on until the runtime closes it or ends.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::process::ChildStdin;
@@ -7,46 +7,47 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Time for a command to end by itself after its input has ended.
+/// Time for a command to exit after its input has ended.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Time after SIGTERM.
-const LAST: Duration = Duration::from_millis(250);
+/// Time for a command to exit after SIGTERM.
+const TERM_GRACE: Duration = Duration::from_millis(250);
 
-/// Gives the command `opens`, with `lined` the first line of standard input, and the end of its input. A command that does not read
-/// holds nothing up.
-pub(super) fn feed(mut input: ChildStdin, opens: &[u8], lined: bool) {
-    let mut line = opens.to_vec();
+/// Writes `prefix` to the command's input, then (with `lined`) the first line of standard input, and closes it. A thread writes, so that
+/// a command that does not read cannot block the guard.
+pub(super) fn feed(mut input: ChildStdin, prefix: &[u8], lined: bool) {
+    let mut line = prefix.to_vec();
     if lined {
-        // An error, like the end of the runtime, is noticed with the next read.
+        // The next read notices an error and the end of the runtime.
         drop(io::stdin().lock().read_until(b'\n', &mut line));
     }
     std::thread::spawn(move || drop(input.write_all(&line)));
 }
 
-/// Passes `opens` and standard input on; returns when it has ended and the group of `leader` had time to end by itself, then by SIGTERM.
+/// Passes `prefix` and standard input on. Returns when standard input has ended and the group of `leader` had time to exit, first by
+/// itself and then after SIGTERM.
 ///
-/// The command may never read: its full pipe must not hide that the runtime has ended, so the end is watched apart.
-pub(super) fn pass(mut input: ChildStdin, opens: &'static [u8], leader: Pid) {
+/// The command may never read. Its full pipe must not hide the end of the runtime, so another thread watches for that.
+pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], leader: Pid) {
     std::thread::spawn(move || {
-        // An error is the end of the command or of the runtime; each is noticed elsewhere. The end of the copy closes the pipe.
-        drop(input.write_all(opens).and_then(|()| io::copy(&mut io::stdin().lock(), &mut input)));
+        // An error means that the command or the runtime has ended, which is noticed elsewhere. The end of the copy closes the pipe.
+        drop(input.write_all(prefix).and_then(|()| io::copy(&mut io::stdin().lock(), &mut input)));
     });
-    // Without events, only the end of the pipe is reported.
+    // With no requested events, poll reports only the end of the pipe.
     let stdin = rustix::stdio::stdin();
     loop {
         match poll(&mut [PollFd::new(&stdin, PollFlags::empty())], None) {
             Ok(_) => break,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                eprintln!("guard: the end of the runtime cannot be watched: {error}");
+                eprintln!("guard: cannot watch for the end of the runtime: {error}");
                 break;
             }
         }
     }
-    // The exit of the command ends this process meanwhile.
+    // If the command exits meanwhile, the main thread ends this process.
     std::thread::sleep(GRACE);
-    // It may have ended meanwhile.
+    // Fails if the group has ended meanwhile.
     let _ = kill_process_group(leader, Signal::TERM);
-    std::thread::sleep(LAST);
+    std::thread::sleep(TERM_GRACE);
 }

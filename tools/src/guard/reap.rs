@@ -1,12 +1,12 @@
-//! Kills and reaps a command with all its descendants.
+//! Killing and reaping of a command with all its descendants.
 
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait as wait_any};
 
-/// Rounds of killing before giving up: about a second.
-const ROUNDS: u32 = 500;
+/// Number of rounds of killing before giving up, about one second in total.
+const MAX_ROUNDS: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) fn pid(id: u32) -> Option<Pid> {
@@ -21,31 +21,31 @@ pub(super) fn adopt() {
     }
 }
 
-/// Waits for `leader`, reaping adopted processes meanwhile; returns its exit code as a shell does.
+/// Waits for `leader`, reaping adopted processes meanwhile. Returns its exit code as a shell does.
 pub(super) fn wait(leader: Pid) -> i32 {
     loop {
         match wait_any(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == leader => return code(status),
+            Ok(Some((pid, status))) if pid == leader => return exit_code(status),
             Ok(_) | Err(Errno::INTR) => {}
-            // The other thread reaped it: it was killed.
+            // The other thread killed and reaped it.
             Err(_) => return 137,
         }
     }
 }
 
-fn code(status: WaitStatus) -> i32 {
+fn exit_code(status: WaitStatus) -> i32 {
     status.exit_status().or_else(|| Some(status.terminating_signal()?.saturating_add(128))).unwrap_or(1)
 }
 
 /// Kills the group of `leader`, if it may still exist, and all descendants until none remains.
 ///
-/// Repeatedly: a killed process may have just started another, which is then adopted.
+/// One round is not enough: a killed process may have just started another one, which is then adopted.
 pub(super) fn end(leader: Option<Pid>) {
     if let Some(leader) = leader {
-        // It may have ended meanwhile.
+        // Fails if it has ended meanwhile.
         let _ = kill_process_group(leader, Signal::KILL);
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         loop {
             match wait_any(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
@@ -58,13 +58,13 @@ pub(super) fn end(leader: Option<Pid>) {
     }
 }
 
-/// Kills all that the guard `id`, which does not answer, has left to end, and then the guard. Returns whether nothing of it is left.
+/// Kills the remaining descendants of the unresponsive guard `id`, and then the guard. Returns whether all of them were killed.
 ///
-/// A guard that is stopped still adopts: what it guards can be found.
-pub(crate) fn end_in_place_of(id: u32) -> bool {
+/// A stopped guard still adopts orphans, so its descendants can be found.
+pub(crate) fn kill_with_descendants(id: u32) -> bool {
     let mut empty_rounds = 0;
-    for _ in 0..ROUNDS {
-        // A process that is started while the others are read may be missed once.
+    for _ in 0..MAX_ROUNDS {
+        // A process that is started during the scan may be missed once.
         empty_rounds = if kill_descendants(id) { empty_rounds + 1 } else { 0 };
         if empty_rounds == 2 {
             break;
@@ -72,13 +72,13 @@ pub(crate) fn end_in_place_of(id: u32) -> bool {
         std::thread::sleep(PAUSE);
     }
     if let Some(guard) = pid(id) {
-        // It may have ended meanwhile.
+        // Fails if it has ended meanwhile.
         let _ = rustix::process::kill_process(guard, Signal::KILL);
     }
     empty_rounds == 2
 }
 
-/// Kills the descendants of `root`; returns whether none was found.
+/// Kills the descendants of `root`. Returns true if it has no descendants.
 #[cfg(target_os = "linux")]
 fn kill_descendants(root: u32) -> bool {
     let mut parents = processes();
@@ -91,7 +91,7 @@ fn kill_descendants(root: u32) -> bool {
         }
         for (id, _) in &found {
             if let Some(pid) = pid(*id) {
-                // It may have ended meanwhile, or belong to another user.
+                // Fails if it has ended meanwhile or belongs to another user.
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
         }
@@ -100,7 +100,7 @@ fn kill_descendants(root: u32) -> bool {
     }
 }
 
-/// Finds none: this system tells no parents.
+/// Returns false, because this system does not report parents.
 #[cfg(not(target_os = "linux"))]
 fn kill_descendants(_: u32) -> bool {
     false
@@ -113,8 +113,8 @@ fn processes() -> Vec<(u32, u32)> {
     numbers.filter_map(|id| Some((id, parent(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?))).collect()
 }
 
-/// Returns the parent in a line of `/proc/<pid>/stat`, unless the process is dead and waits to be reaped; the name before it may contain
-/// anything, even parentheses.
+/// Parses the parent from a line of `/proc/<pid>/stat`. Returns `None` for a dead process that has not been reaped. The name before it
+/// may contain any characters, even parentheses.
 #[cfg(target_os = "linux")]
 fn parent(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_hides_no_parent() {
+    fn parent_is_parsed_after_a_name_with_parentheses() {
         assert_eq!(parent("12 (a) S 1) R 34 12 12 0"), Some(34));
         assert_eq!((parent("12"), parent("12 (a) Z 34 12 12 0")), (None, None));
     }

@@ -1,5 +1,7 @@
-//! A transport whose server takes the answers to what it asks. The library holds each answer until it is taken: a server that only asks would
-//! fill the memory of its host. It makes a task of each notification: those that this client does not use end here, and progress is shown here.
+//! A transport that bounds a server's open requests and filters its notifications.
+//!
+//! The MCP library holds each answer until the server reads it, so a server that only sends requests would fill the host's memory. The
+//! library also spawns a task for each notification. Unused notifications are therefore dropped here, and progress is handled here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +11,10 @@ use rmcp::model::{GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestI
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
 
-use super::client::{Client, ID, is_long};
+use super::client::{Client, MAX_ID, is_long};
 
-/// Requests of a server whose answers it has not taken.
-const OPEN: usize = 256;
+/// Maximum number of requests whose answers a server has not read.
+const MAX_OPEN: usize = 256;
 
 /// Open requests of a server; shared with its connection.
 #[derive(Clone, Default)]
@@ -20,7 +22,7 @@ pub(super) struct OpenRequests(Arc<Mutex<RequestTable>>);
 
 #[derive(Default)]
 struct RequestTable {
-    /// Whether the answer is on its way.
+    /// Open requests; true if the answer is being sent.
     open: HashMap<RequestId, bool>,
     fault: Option<String>,
 }
@@ -30,31 +32,31 @@ impl OpenRequests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns why the connection was ended.
+    /// Returns the reason that the connection was ended, if it was.
     pub(super) fn fault(&self) -> Option<String> {
         self.lock().fault.clone()
     }
 
-    /// Takes a request; false if the server must take answers first.
-    fn take(&self, id: &RequestId) -> bool {
+    /// Adds a request. Returns false if the connection must end.
+    fn add(&self, id: &RequestId) -> bool {
         let mut requests = self.lock();
         if is_long(id) {
-            requests.fault = Some(format!("it sent a request with an id of more than {ID} bytes"));
+            requests.fault = Some(format!("it sent a request with an id of more than {MAX_ID} bytes"));
             return false;
         }
         let is_new = requests.open.insert(id.clone(), false).is_none();
-        if is_new && requests.open.len() <= OPEN {
+        if is_new && requests.open.len() <= MAX_OPEN {
             return true;
         }
         let why = match is_new {
-            true => format!("it sent more than {OPEN} requests whose answers it did not take"),
-            false => "it sent two requests of one id at a time".to_owned(),
+            true => format!("it sent more than {MAX_OPEN} requests without reading the answers"),
+            false => "it sent two open requests with the same id".to_owned(),
         };
         requests.fault = Some(why);
         false
     }
 
-    /// A request that its server cancels has no answer, unless that is on its way.
+    /// Removes a request that the server cancelled, unless its answer is being sent.
     fn cancelled(&self, id: &RequestId) {
         let mut requests = self.lock();
         if requests.open.get(id) == Some(&false) {
@@ -73,28 +75,28 @@ impl OpenRequests {
     }
 }
 
-/// Bounds the requests of a server.
-pub(super) struct Answering<T> {
+/// The bounded transport of one server.
+pub(super) struct BoundedTransport<T> {
     inner: T,
     open: OpenRequests,
     client: Client,
-    /// Whether the one subscription of a connection was acknowledged.
-    is_heard: bool,
+    /// True once the connection's only subscription was acknowledged.
+    is_acknowledged: bool,
 }
 
-pub(super) fn answering<T, E, A>(
+pub(super) fn bounded_transport<T, E, A>(
     transport: T,
     open: OpenRequests,
     client: Client,
-) -> Answering<impl Transport<RoleClient, Error = E> + 'static>
+) -> BoundedTransport<impl Transport<RoleClient, Error = E> + 'static>
 where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    Answering { inner: transport.into_transport(), open, client, is_heard: false }
+    BoundedTransport { inner: transport.into_transport(), open, client, is_acknowledged: false }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Answering<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -124,9 +126,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Answering<T> {
         loop {
             let mut message = self.inner.receive().await?;
             match &mut message {
-                JsonRpcMessage::Request(request) => return self.open.take(&request.id).then_some(message),
+                JsonRpcMessage::Request(request) => return self.open.add(&request.id).then_some(message),
                 JsonRpcMessage::Notification(notification) => {
-                    if self.is_used(&mut notification.notification) {
+                    if self.prepare(&mut notification.notification) {
                         return Some(message);
                     }
                 }
@@ -140,9 +142,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Answering<T> {
     }
 }
 
-impl<T> Answering<T> {
-    /// Returns whether the library gets a notification: one of few bytes.
-    fn is_used(&mut self, notification: &mut ServerNotification) -> bool {
+impl<T> BoundedTransport<T> {
+    /// Returns whether the library needs a notification, and removes its unneeded parts.
+    fn prepare(&mut self, notification: &mut ServerNotification) -> bool {
         let meta = notification.get_meta_mut();
         let subscription = meta.subscription_id().filter(|id| !is_long(id));
         *meta = NotificationMetaObject::new();
@@ -164,7 +166,7 @@ impl<T> Answering<T> {
             | ServerNotification::PromptListChangedNotification(_)
             | ServerNotification::ResourceListChangedNotification(_) => true,
             ServerNotification::SubscriptionsAcknowledgedNotification(_) => {
-                !std::mem::replace(&mut self.is_heard, true)
+                !std::mem::replace(&mut self.is_acknowledged, true)
             }
             ServerNotification::LoggingMessageNotification(_)
             | ServerNotification::ResourceUpdatedNotification(_)
@@ -181,15 +183,19 @@ mod tests {
 
     use super::*;
 
-    /// The control: what changes the lists is passed on, without what a server adds to it.
+    /// The control: list changes are passed on, without additional data.
     #[test]
-    fn notifications_become_no_tasks_that_hold_them() {
-        let mut ends =
-            Answering { inner: (), open: OpenRequests::default(), client: Client::default(), is_heard: false };
+    fn unused_notifications_are_dropped() {
+        let mut transport = BoundedTransport {
+            inner: (),
+            open: OpenRequests::default(),
+            client: Client::default(),
+            is_acknowledged: false,
+        };
         let mut used = |method: &str, params: serde_json::Value| {
             let mut notification: ServerNotification =
                 serde_json::from_value(json!({"method": method, "params": params})).unwrap();
-            let used = ends.is_used(&mut notification);
+            let used = transport.prepare(&mut notification);
             (used, serde_json::to_string(&notification).unwrap())
         };
         let long = "x".repeat(1_000);

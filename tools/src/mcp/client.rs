@@ -1,4 +1,4 @@
-//! This side of a connection: what a server may ask, and where its notifications go.
+//! The client side of a connection: handles requests and notifications of the server.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,14 +18,14 @@ use crate::arguments;
 use crate::bounded::{head, shown};
 use crate::tool::Progress;
 
-/// Bytes of one progress line.
-const LINE: usize = 300;
-/// Lines of calls that are not known yet.
-const EARLY: usize = 16;
-/// Bytes of an id or a token of a server.
-pub(super) const ID: usize = 256;
-/// Questions of one call that its result names.
-const QUESTIONS: usize = 4;
+/// Maximum bytes of one progress line.
+const MAX_LINE: usize = 300;
+/// Number of progress lines kept for calls that are not watched yet.
+const MAX_EARLY: usize = 16;
+/// Maximum bytes of an id or token sent by a server.
+pub(super) const MAX_ID: usize = 256;
+/// Maximum number of a call's questions that its result lists.
+const MAX_QUESTIONS: usize = 4;
 
 /// The client of one connection. Cheap to clone.
 #[derive(Clone, Default)]
@@ -35,18 +35,18 @@ pub(super) struct Client(Arc<ClientState>);
 struct ClientState {
     /// Receivers of progress, by the token of their call.
     calls: Mutex<Calls>,
-    /// Wakes who lists the tools.
+    /// Wakes the task that lists the tools.
     changed: Notify,
-    /// Refused requests of the server for input from a person, since they were last taken.
+    /// Questions of the server to the user that were declined since the last [`Client::take_questions`].
     requests: Mutex<Vec<ServerQuestion>>,
-    /// Answers of a person for the running call, by the ids of the questions that they were approved for.
+    /// The user's approved answers for the running call, by question id.
     answers: Mutex<BTreeMap<String, Value>>,
 }
 
 #[derive(Default)]
 struct Calls {
     watched: HashMap<ProgressToken, Progress>,
-    /// The last lines of unknown calls: a fast server reports before the call is watched.
+    /// The latest lines of unknown calls, because a fast server can report progress before the call is watched.
     early: VecDeque<(ProgressToken, String)>,
 }
 
@@ -54,10 +54,10 @@ impl Client {
     pub(super) fn watch(&self, token: ProgressToken, progress: Progress) {
         let mut calls = self.0.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let early = std::mem::take(&mut calls.early);
-        let (of_it, others): (VecDeque<_>, VecDeque<_>) = early.into_iter().partition(|(of, _)| *of == token);
+        let (matching, others): (VecDeque<_>, VecDeque<_>) = early.into_iter().partition(|(of, _)| *of == token);
         calls.early = others;
-        // The latest is first.
-        of_it.into_iter().rev().for_each(|(_, line)| progress.send(line));
+        // The latest line comes first in `early`.
+        matching.into_iter().rev().for_each(|(_, line)| progress.send(line));
         calls.watched.insert(token, progress);
     }
 
@@ -65,7 +65,7 @@ impl Client {
         self.0.calls.lock().unwrap_or_else(PoisonError::into_inner).watched.remove(token);
     }
 
-    /// Waits until the server says that its tools changed.
+    /// Waits until the server reports that its tools changed.
     pub(super) async fn changed(&self) {
         self.0.changed.notified().await;
     }
@@ -74,19 +74,19 @@ impl Client {
         self.0.changed.notify_one();
     }
 
-    /// Returns what the server asked a person for and was not answered.
-    pub(super) fn take_asked(&self) -> Vec<ServerQuestion> {
+    /// Takes the questions of the server that were declined.
+    pub(super) fn take_questions(&self) -> Vec<ServerQuestion> {
         std::mem::take(&mut *self.0.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gives the answers for questions of the call that starts now, until it ends.
-    pub(super) fn give(&self, answers: BTreeMap<String, Value>) -> GivenAnswers<'_> {
+    /// Sets the answers for the questions of the call that starts now. Dropping the guard removes them.
+    pub(super) fn set_answers(&self, answers: BTreeMap<String, Value>) -> GivenAnswers<'_> {
         *self.0.answers.lock().unwrap_or_else(PoisonError::into_inner) = answers;
         GivenAnswers(self)
     }
 
-    /// Answers a question by what a person approved for it: for this message with this form, and no other. Else declines it, and
-    /// remembers it for the result of the call.
+    /// Answers a question if the user approved an answer for exactly this message and form. Otherwise declines it, and remembers it for
+    /// the result of the call.
     pub(super) fn answer(&self, params: &ElicitRequestParams) -> ElicitResult {
         let (question, form) = Question::of(params);
         if let ServerQuestion::Form(question) = &question
@@ -96,24 +96,25 @@ impl Client {
             return ElicitResult::new(ElicitationAction::Accept).with_content(answer);
         }
         let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        if requests.len() < QUESTIONS {
+        if requests.len() < MAX_QUESTIONS {
             requests.push(question);
         }
         ElicitResult::new(ElicitationAction::Decline)
     }
 
-    /// Shows the progress of a call. Called for each message of the server, before any task is made of it.
+    /// Forwards a progress notification to its call.
     pub(super) fn progress(&self, params: &ProgressNotificationParam) {
         if is_long(&params.progress_token.0) {
             return;
         }
         let total = params.total.map_or_else(String::new, |total| format!("/{total}"));
-        let message = params.message.as_deref().map_or_else(String::new, |message| format!(" {}", head(message, LINE)));
+        let message =
+            params.message.as_deref().map_or_else(String::new, |message| format!(" {}", head(message, MAX_LINE)));
         let line = crate::escape::harmless(&format!("{}{total}{message}", params.progress)).replace('\n', " ");
-        let line = shown(&line, LINE);
+        let line = shown(&line, MAX_LINE);
         let mut calls = self.0.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(progress) = calls.watched.get(&params.progress_token).cloned() else {
-            calls.early.truncate(EARLY);
+            calls.early.truncate(MAX_EARLY);
             return calls.early.push_front((params.progress_token.clone(), line.into_owned()));
         };
         drop(calls);
@@ -121,7 +122,7 @@ impl Client {
     }
 }
 
-/// Answers for the running call, which end with it.
+/// Guard of the answers for the running call.
 pub(super) struct GivenAnswers<'a>(&'a Client);
 
 impl Drop for GivenAnswers<'_> {
@@ -130,9 +131,9 @@ impl Drop for GivenAnswers<'_> {
     }
 }
 
-/// Whether an id or a token of a server is longer than any that is used: each is kept until its answer is taken.
+/// Returns whether an id or token of a server is too long. The client keeps each until its answer is read.
 pub(super) fn is_long(id: &NumberOrString) -> bool {
-    matches!(id, NumberOrString::String(id) if id.len() > ID)
+    matches!(id, NumberOrString::String(id) if id.len() > MAX_ID)
 }
 
 impl ClientHandler for Client {
@@ -143,7 +144,7 @@ impl ClientHandler for Client {
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = Some(elicitation);
         let mut config = ClientConfig::new(capabilities, me);
-        // Of the handshake, where a server does not speak the version without one.
+        // For servers that do not support the protocol version without a handshake.
         config.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
         config
     }
@@ -160,13 +161,13 @@ impl ClientHandler for Client {
         Ok(self.answer(&params))
     }
 
-    /// Refuses it without its name, which may be as long as a message.
+    /// Refuses an unknown request. The answer omits its name, which may be very long.
     async fn on_custom_request(
         &self,
         _: CustomRequest,
         _: RequestContext<RoleClient>,
     ) -> Result<CustomResult, ErrorData> {
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client does not offer it", None))
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client does not support this request", None))
     }
 }
 
@@ -174,9 +175,9 @@ impl ClientHandler for Client {
 mod tests {
     use super::*;
 
-    /// The control: a token and a message as servers send them.
+    /// The control: a token and a message of usual size.
     #[test]
-    fn long_tokens_and_messages_of_progress_are_not_kept() {
+    fn progress_with_long_tokens_or_messages_is_bounded() {
         let client = Client::default();
         let progress = |token: &str, message: &str| {
             let token = ProgressToken(NumberOrString::String(token.into()));
@@ -186,10 +187,10 @@ mod tests {
             let calls = client.0.calls.lock().unwrap();
             (calls.early.len(), calls.early.front().map(|(_, line)| line.clone()).unwrap_or_default())
         };
-        assert_eq!(progress(&"t".repeat(ID + 1), "one"), (0, String::new()));
+        assert_eq!(progress(&"t".repeat(MAX_ID + 1), "one"), (0, String::new()));
         assert_eq!(progress("t", "one"), (1, "1 one".to_owned()));
         let (_, line) = progress("t", &"\u{7f}".repeat(15 << 20));
-        assert!(line.len() < LINE + 50 && line.starts_with("1 <U+007F><U+007F>"), "{line}");
-        (0..100).for_each(|_| assert!(progress("t", "x").0 <= EARLY + 1));
+        assert!(line.len() < MAX_LINE + 50 && line.starts_with("1 <U+007F><U+007F>"), "{line}");
+        (0..100).for_each(|_| assert!(progress("t", "x").0 <= MAX_EARLY + 1));
     }
 }

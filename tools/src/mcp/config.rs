@@ -1,4 +1,4 @@
-//! Which servers there are: `.mcp.json`, and the same form in a person's own configuration.
+//! The configured servers: from `.mcp.json`, and in the same format from the user's own configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,52 +9,52 @@ use subtend_session::ids::Text;
 
 use super::names;
 
-/// The file of a workspace that names servers.
+/// Name of the workspace file that configures servers.
 pub const FILE: &str = ".mcp.json";
-/// Bytes of that file.
+/// Maximum size of that file.
 pub const MAX_FILE_BYTES: u64 = 256 << 10;
-/// Servers of one file.
-const MOST: usize = 64;
+/// Maximum number of servers in one file.
+const MAX_SERVERS: usize = 64;
 
-/// Where a server was named.
+/// The source of a server's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// A person's own configuration.
+    /// The user's own configuration.
     Person,
-    /// A file of the workspace, which the person trusts.
+    /// A file of the workspace, which the user has trusted.
     Workspace,
 }
 
-/// How a server is reached.
+/// The transport of a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reached {
-    /// A process that reads and writes messages, one a line.
+    /// A process that reads and writes one message per line.
     Stdio { command: String, args: Vec<String>, env: BTreeMap<String, String> },
     /// An address of the streamable HTTP transport.
     Http { url: String, headers: BTreeMap<String, String> },
 }
 
-/// One server.
+/// The configuration of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// As tools and rules name it.
+    /// The name used in tool names and rules.
     pub name: Text,
     pub origin: Origin,
     pub reached: Reached,
-    /// The longest call of a tool, besides the session's own limit.
+    /// Time limit of one tool call, in addition to the session's own limit.
     pub timeout: Option<Duration>,
-    /// Whether its process starts in the workspace.
+    /// True if its process starts in the workspace.
     pub in_workspace: bool,
 }
 
-/// The servers of one place, and why others cannot be used.
+/// Configured servers, and problems of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerList {
     pub servers: Vec<ServerConfig>,
     pub problems: Vec<String>,
 }
 
-/// Arguments, variables and headers may hold keys: only names are shown.
+/// Shows only names, because arguments, variables and headers may contain keys.
 impl std::fmt::Debug for Reached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -80,7 +80,7 @@ struct ServerEntry {
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    /// Milliseconds.
+    /// Time limit of one call, in milliseconds.
     timeout: Option<u64>,
     #[serde(default)]
     disabled: bool,
@@ -91,7 +91,7 @@ struct ServerEntry {
 }
 
 impl ServerList {
-    /// Reads `.mcp.json`. One bad server hides no other.
+    /// Reads `.mcp.json`. An invalid server becomes a problem and does not affect the others.
     pub fn parse(text: &str, origin: Origin, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let problem = |why: String| Self { servers: Vec::new(), problems: vec![format!("{FILE}: {why}")] };
         let file: Value = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
@@ -104,12 +104,12 @@ impl ServerList {
         }
     }
 
-    /// Reads servers by name, each in the form of an entry of `.mcp.json`. `variable` returns the value of `${NAME}`.
+    /// Reads servers from entries in the format of `.mcp.json`. `variable` returns the value of `${NAME}`.
     pub fn of(entries: &Map<String, Value>, origin: Origin, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let mut list = Self::default();
         for (raw, entry) in entries {
-            if list.servers.len() >= MOST {
-                list.problems.push(format!("MCP servers: more than {MOST} are named; the rest is ignored"));
+            if list.servers.len() >= MAX_SERVERS {
+                list.problems.push(format!("MCP servers: more than {MAX_SERVERS} are configured; the rest is ignored"));
                 break;
             }
             match server(raw, entry, origin, variable, &mut list.problems) {
@@ -121,7 +121,7 @@ impl ServerList {
         list
     }
 
-    /// Adds the servers of a place that counts less: none of them takes a name that exists.
+    /// Adds the servers of a source with lower precedence. A server whose name is taken becomes a problem.
     pub fn extend(&mut self, other: Self) {
         self.problems.extend(other.problems);
         other.servers.into_iter().for_each(|server| self.add(server));
@@ -129,15 +129,15 @@ impl ServerList {
 
     fn add(&mut self, server: ServerConfig) {
         if self.servers.iter().any(|known| known.name.eq_ignore_ascii_case(&server.name)) {
-            let why = "another one has this name, and is used: rename it";
+            let why = "another server with this name takes precedence: rename it";
             return self.problems.push(format!("MCP server `{}`: {why}", server.name));
         }
         self.servers.push(server);
     }
 }
 
-/// Keys of other clients, which have no effect here.
-const OF_OTHERS: [&str; 4] = ["alwaysLoad", "description", "autoApprove", "alwaysAllow"];
+/// Keys of other clients, which are ignored.
+const IGNORED_KEYS: [&str; 4] = ["alwaysLoad", "description", "autoApprove", "alwaysAllow"];
 
 fn server(
     raw: &str,
@@ -151,11 +151,11 @@ fn server(
     if entry.disabled {
         return Ok(None);
     }
-    for key in entry.rest.keys().filter(|key| !OF_OTHERS.contains(&&***key)) {
+    for key in entry.rest.keys().filter(|key| !IGNORED_KEYS.contains(&&***key)) {
         problems.push(format!("MCP server `{name}`: `{}` is unknown and has no effect", crate::escape::exact(key)));
     }
-    let expand = |text: &String| expanded(text, variable);
-    let all = |texts: &BTreeMap<String, String>| {
+    let expand = |text: &String| expand_variables(text, variable);
+    let expand_all = |texts: &BTreeMap<String, String>| {
         texts.iter().map(|(key, value)| Ok((key.clone(), expand(value)?))).collect::<Result<BTreeMap<_, _>, String>>()
     };
     let kind = entry.kind.as_deref().unwrap_or(if entry.url.is_some() { "http" } else { "stdio" });
@@ -163,28 +163,28 @@ fn server(
         ("stdio", Some(command), None) => Reached::Stdio {
             command: expand(command)?,
             args: entry.args.iter().map(expand).collect::<Result<_, _>>()?,
-            env: all(&entry.env)?,
+            env: expand_all(&entry.env)?,
         },
         ("http" | "streamable-http" | "streamableHttp", None, Some(url)) => {
-            Reached::Http { url: address(expand(url)?)?, headers: all(&entry.headers)? }
+            Reached::Http { url: address(expand(url)?)?, headers: expand_all(&entry.headers)? }
         }
         ("sse" | "ws", ..) => {
             return Err(format!("the transport `{kind}` is not supported: use stdio or streamable HTTP"));
         }
         ("stdio", None, _) => return Err("`command` is missing".to_owned()),
-        ("stdio", ..) => return Err("it has both `command` and `url`: leave one out".to_owned()),
+        ("stdio", ..) => return Err("it has both `command` and `url`: remove one".to_owned()),
         ("http" | "streamable-http" | "streamableHttp", ..) => {
-            return Err("an HTTP server has `url`, and no `command`".to_owned());
+            return Err("an HTTP server needs `url`, without `command`".to_owned());
         }
         _ => return Err(format!("the transport `{}` is unknown: use `stdio` or `http`", crate::escape::exact(kind))),
     };
     if let Reached::Stdio { command, args, env } = &reached {
         let all = [command].into_iter().chain(args).chain(env.keys()).chain(env.values());
         if command.trim().is_empty() || all.into_iter().any(|text| text.contains('\0')) {
-            return Err("`command` is empty, or a text contains NUL".to_owned());
+            return Err("`command` is empty, or a value contains NUL".to_owned());
         }
         if env.keys().any(|name| name.is_empty() || name.contains('=')) {
-            return Err("`env` has a name that no variable can have".to_owned());
+            return Err("`env` has an invalid variable name".to_owned());
         }
     }
     let timeout = entry.timeout.map(|ms| Duration::from_millis(ms.max(1)));
@@ -192,7 +192,7 @@ fn server(
     Ok(Some(ServerConfig { name, origin, reached, timeout, in_workspace }))
 }
 
-/// Checks an address: its credentials and those of headers may not go over the network in the open.
+/// Checks that an address has no credentials and does not send those of headers unencrypted over the network.
 fn address(url: String) -> Result<String, String> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let Some(rest) = rest else { return Err("`url` must start with https:// or http://".to_owned()) };
@@ -212,11 +212,11 @@ fn address(url: String) -> Result<String, String> {
 }
 
 /// Expands `${NAME}` and `${NAME:-default}`.
-fn expanded(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+fn expand_variables(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once("${") {
         out.push_str(before);
-        let Some((inner, behind)) = after.split_once('}') else {
+        let Some((inner, remaining)) = after.split_once('}') else {
             out.push_str("${");
             rest = after;
             continue;
@@ -232,11 +232,11 @@ fn expanded(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Str
             (None, None) => {
                 let name = crate::escape::exact(name);
                 return Err(format!(
-                    "the variable `{name}` is not set, or not given to it: set it, or write `${{{name}:-default}}`"
+                    "the variable `{name}` is not set, or servers may not use it: set it, or write `${{{name}:-default}}`"
                 ));
             }
         }
-        rest = behind;
+        rest = remaining;
     }
     out.push_str(rest);
     Ok(out)
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_json_of_claude_code_is_read() {
+    fn mcp_json_of_claude_code_is_parsed() {
         let list = parse(
             r#"{"mcpServers": {
                 "fs": {"command": "npx", "args": ["-y", "x@${VERSION:-1}"], "env": {"KEY": "${TOKEN}"}, "alwaysLoad": true},
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_server_hides_no_other() {
+    fn invalid_server_does_not_affect_others() {
         let list = parse(
             r#"{"mcpServers": {"good": {"command": "a", "odd": 1}, "a__b": {"command": "a"}, "var": {"command": "${NONE}"},
                 "old": {"type": "sse", "url": "https://x"}, "open": {"url": "http://example.com/"}, "none": {},
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_takes_no_name_of_a_persons_server() {
+    fn workspace_cannot_replace_a_users_server() {
         let mut own = ServerList { servers: vec![stdio("github", "mine", &[], &[])], problems: Vec::new() };
         own.extend(parse(r#"{"mcpServers": {"GitHub": {"command": "theirs"}}}"#));
         assert_eq!(own.servers, [stdio("github", "mine", &[], &[])]);
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn variables_expand_as_in_other_products() {
-        let expanded = |text| expanded(text, &variable);
+        let expanded = |text| expand_variables(text, &variable);
         assert_eq!(expanded("a${TOKEN}b${EMPTY:-c}$d${EMPTY}"), Ok("at0pbc$d".into()));
         assert_eq!(expanded("${TOKEN"), Ok("${TOKEN".into()));
         assert!(expanded("${NONE}").is_err());

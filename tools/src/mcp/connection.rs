@@ -1,4 +1,4 @@
-//! A connection to a server: its start, its list of tools, and one call.
+//! A connection to a server: starts it, lists its tools, and calls them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rmcp::service::{
 };
 use rmcp::{ErrorData, RoleClient};
 
-use super::answering::{OpenRequests, answering};
+use super::answering::{OpenRequests, bounded_transport};
 use super::client::Client;
 use super::config::{Reached, ServerConfig};
 use super::process::{self, ServerLife};
@@ -24,84 +24,87 @@ use crate::guard::Guard;
 use crate::threads::ServerThread;
 use crate::tool::Progress;
 
-/// Time for a server to start, and to list its tools.
-pub(super) const START: Duration = Duration::from_secs(30);
-/// Pages of one list.
-const PAGES: usize = 50;
-/// Tools of one server.
-pub(super) const TOOLS: usize = 256;
-/// Bytes of the list of tools of one server.
-const LIST: usize = 16 << 20;
-/// Rounds of one call in which the server asks for input.
-const ROUNDS: usize = 4;
+/// Time limit for a server to start, and to list its tools.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of pages of the tool list.
+const MAX_PAGES: usize = 50;
+/// Maximum number of tools of one server.
+pub(super) const MAX_TOOLS: usize = 256;
+/// Maximum bytes of the tool list of one server.
+const MAX_LIST_BYTES: usize = 16 << 20;
+/// Maximum number of times that a server can request input during one call.
+const MAX_ROUNDS: usize = 4;
 
-/// The surroundings in which the servers of one environment start.
+/// The settings with which the servers of one environment start.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    /// The directory of its processes.
+    /// Working directory of servers that start in the workspace.
     pub workspace: PathBuf,
-    /// The directory of processes that do not start in the workspace: many programs run what lies in theirs. `None` for the workspace.
+    /// Working directory of other servers, because many programs execute files of their working directory. `None` means the workspace.
     pub elsewhere: Option<PathBuf>,
-    /// Without one, processes that leave their group may outlive the runtime.
+    /// Guard of server processes. Without one, processes that leave their process group may outlive the runtime.
     pub guard: Option<Guard>,
     pub commands: Commands,
 }
 
-/// A server that is up.
+/// A connection to a running server.
 pub(super) struct ServerConnection {
     service: RunningService<RoleClient, Client>,
     client: Client,
     life: Option<ServerLife>,
     open: OpenRequests,
-    /// Reads the connections of a server over HTTP.
+    /// The thread of a server over HTTP.
     _thread: Option<ServerThread>,
 }
 
-/// Why a call has no result.
+/// The reason that a call failed.
 pub(super) enum Failed {
-    /// The connection is over.
-    Gone(String),
-    /// The server refused it.
+    /// The connection has ended.
+    Disconnected(String),
+    /// The server refused the call.
     Refused(String),
     TimedOut,
 }
 
 impl ServerConnection {
-    /// Starts a server, and agrees on a protocol: 2026-07-28, else the latest with a handshake that both know.
+    /// Starts a server and negotiates the protocol: version 2026-07-28, or the latest version with a handshake that both support.
     ///
-    /// A server that ends where it is asked for the first is started again, for the handshake alone.
+    /// If the server exits during the first attempt, it is restarted with the handshake only.
     pub(super) async fn open(config: &ServerConfig, ground: &Ground) -> Result<Self, String> {
         let mode = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::LATEST],
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         };
-        match Self::begin(config, ground, mode).await {
-            Err((_, true)) => Self::begin(config, ground, ClientLifecycleMode::Initialize).await,
-            begun => begun,
+        match Self::start(config, ground, mode).await {
+            Err((_, true)) => Self::start(config, ground, ClientLifecycleMode::Initialize).await,
+            started => started,
         }
         .map_err(|(why, _)| why)
     }
 
-    /// Starts a server; the error says whether it ended by itself.
-    async fn begin(config: &ServerConfig, ground: &Ground, mode: ClientLifecycleMode) -> Result<Self, (String, bool)> {
+    /// Starts a server. The flag in the error is true if the server exited by itself.
+    async fn start(config: &ServerConfig, ground: &Ground, mode: ClientLifecycleMode) -> Result<Self, (String, bool)> {
         let (client, open) = (Client::default(), OpenRequests::default());
-        let broken = |why: String| (why, false);
+        let failed = |why: String| (why, false);
         let (served, life, thread) = match &config.reached {
             Reached::Stdio { command, args, env } => {
                 let env = env.iter().map(|(name, value)| (name.into(), value.into()));
-                let place = ground.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&ground.workspace);
-                let started = process::start((command, args), env, place, (ground.guard.as_ref(), &ground.commands));
-                let process = started.map_err(|error| broken(format!("its command cannot be started: {error}")))?;
-                let transport = answering((process.stdout, process.stdin), open.clone(), client.clone());
+                let directory = ground.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&ground.workspace);
+                let started =
+                    process::start((command, args), env, directory, (ground.guard.as_ref(), &ground.commands));
+                let process = started.map_err(|error| failed(format!("cannot start its command: {error}")))?;
+                let transport = bounded_transport((process.stdout, process.stdin), open.clone(), client.clone());
                 let served =
-                    tokio::time::timeout(START, serve_client_with_lifecycle(client.clone(), transport, mode)).await;
+                    tokio::time::timeout(START_TIMEOUT, serve_client_with_lifecycle(client.clone(), transport, mode))
+                        .await;
                 (served, Some(process.life), None)
             }
             Reached::Http { url, headers } => {
-                let (transport, thread) = http::transport(url, headers).map_err(broken)?;
-                let transport = answering(transport, open.clone(), client.clone());
+                let (transport, thread) = http::transport(url, headers).map_err(failed)?;
+                let transport = bounded_transport(transport, open.clone(), client.clone());
                 let served =
-                    tokio::time::timeout(START, serve_client_with_lifecycle(client.clone(), transport, mode)).await;
+                    tokio::time::timeout(START_TIMEOUT, serve_client_with_lifecycle(client.clone(), transport, mode))
+                        .await;
                 (served, None, Some(thread))
             }
         };
@@ -111,11 +114,11 @@ impl ServerConnection {
                 let ended = life.is_some() && matches!(error, ClientInitializeError::ConnectionClosed(_));
                 let why = match open.fault() {
                     Some(fault) => fault,
-                    None => not_started(&error, life.as_ref()).await,
+                    None => start_error(&error, life.as_ref()).await,
                 };
                 return Err((why, ended));
             }
-            Err(_) => return Err(broken(format!("it did not answer within {} s", START.as_secs()))),
+            Err(_) => return Err(failed(format!("it did not answer within {} s", START_TIMEOUT.as_secs()))),
         };
         Ok(Self { service, client, life, open, _thread: thread })
     }
@@ -124,13 +127,13 @@ impl ServerConnection {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
-    /// Returns why it is closed.
-    pub(super) async fn obituary(&self) -> String {
+    /// Returns the reason that the connection is closed.
+    pub(super) async fn close_reason(&self) -> String {
         if let Some(fault) = self.open.fault() {
             return fault;
         }
         match &self.life {
-            Some(life) => life.obituary().await,
+            Some(life) => life.close_reason().await,
             None => "the connection was closed".to_owned(),
         }
     }
@@ -143,7 +146,7 @@ impl ServerConnection {
         self.service.peer().peer_info().map(|info| info.capabilities.clone()).unwrap_or_default()
     }
 
-    /// Returns the protocol version, and the server's name for itself.
+    /// Returns the protocol version, and the name that the server reports for itself.
     pub(super) fn about(&self) -> (String, Option<String>) {
         let Some(info) = self.service.peer().peer_info() else { return Default::default() };
         let name =
@@ -151,11 +154,11 @@ impl ServerConnection {
         (info.protocol_version.as_str().to_owned(), name)
     }
 
-    /// Returns the tools, and what is wrong with the list.
+    /// Returns the tools and the problems of the list.
     pub(super) async fn list(&self) -> Result<(Vec<Tool>, Vec<String>), String> {
         let listing = async {
             let (mut tools, mut cursor, mut bytes) = (Vec::new(), None, 0_usize);
-            for _ in 0..PAGES {
+            for _ in 0..MAX_PAGES {
                 let mut params = PaginatedRequestParams::default();
                 params.cursor = cursor.take();
                 let request = ClientRequest::ListToolsRequest(ListToolsRequest {
@@ -163,44 +166,45 @@ impl ServerConnection {
                     params: Some(params),
                     extensions: Default::default(),
                 });
-                // Not the cached list: a server says when it changed.
+                // Sent directly instead of using the library's cached list, since this runs after a change.
                 match self.service.peer().send_request(request).await {
                     Ok(ServerResult::ListToolsResult(page)) => {
                         let size = |tool: &Tool| serde_json::to_string(tool).map_or(0, |text| text.len());
                         bytes = page.tools.iter().map(size).fold(bytes, usize::saturating_add);
-                        if bytes > LIST {
-                            return Err(format!("its list of tools has more than {LIST} bytes"));
+                        if bytes > MAX_LIST_BYTES {
+                            return Err(format!("its list of tools has more than {MAX_LIST_BYTES} bytes"));
                         }
                         tools.extend(page.tools);
                         cursor = page.next_cursor;
                     }
-                    Ok(_) => return Err("it answered the request for its tools with something else".to_owned()),
-                    Err(error) => return Err(self.describe(error).await),
+                    Ok(_) => return Err("it answered the request for its tools with another kind of result".to_owned()),
+                    Err(error) => return Err(self.error_text(error).await),
                 }
-                if tools.len() > TOOLS {
-                    tools.truncate(TOOLS);
-                    return Ok((tools, vec![format!("it has more than {TOOLS} tools: the rest is ignored")]));
+                if tools.len() > MAX_TOOLS {
+                    tools.truncate(MAX_TOOLS);
+                    return Ok((tools, vec![format!("it has more than {MAX_TOOLS} tools: the rest is ignored")]));
                 }
                 if cursor.is_none() {
                     return Ok((tools, Vec::new()));
                 }
             }
-            Ok((tools, vec![format!("its list of tools has more than {PAGES} pages: the rest is ignored")]))
+            Ok((tools, vec![format!("its list of tools has more than {MAX_PAGES} pages: the rest is ignored")]))
         };
-        match tokio::time::timeout(START, listing).await {
+        match tokio::time::timeout(START_TIMEOUT, listing).await {
             Ok(listed) => listed,
-            Err(_) => Err(format!("it did not list its tools within {} s", START.as_secs())),
+            Err(_) => Err(format!("it did not list its tools within {} s", START_TIMEOUT.as_secs())),
         }
     }
 
-    async fn describe(&self, error: ServiceError) -> String {
-        match self.failed(error).await {
-            Failed::Gone(why) | Failed::Refused(why) => why,
+    async fn error_text(&self, error: ServiceError) -> String {
+        match self.classify_error(error).await {
+            Failed::Disconnected(why) | Failed::Refused(why) => why,
             Failed::TimedOut => "it did not answer in time".to_owned(),
         }
     }
 
-    /// Wakes [`Client::changed`] for a server of the protocol without a handshake, which is asked to say so. Returns when it stops.
+    /// Subscribes to tool changes, which the protocol without a handshake requires, and wakes [`Client::changed`]. Returns when the
+    /// subscription ends.
     pub(super) async fn subscribe(peer: Peer<RoleClient>, client: Client) {
         let modern = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
         if !modern {
@@ -217,7 +221,7 @@ impl ServerConnection {
         self.service.peer().clone()
     }
 
-    /// Calls a tool. Dropped, it tells the server that the call is cancelled.
+    /// Calls a tool. If the future is dropped, the server is notified of the cancel.
     pub(super) async fn call(
         &self,
         tool: &str,
@@ -225,25 +229,25 @@ impl ServerConnection {
         progress: &Progress,
     ) -> Result<CallToolResult, Failed> {
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let request = CallToolRequest::new(params.clone());
             let answer = self.request(ClientRequest::CallToolRequest(request), progress).await?;
             if let ServerResult::CallToolResult(result) = answer {
                 return Ok(result);
             }
             let ServerResult::InputRequiredResult(input_required) = answer else {
-                return Err(Failed::Refused("it answered the call with something other than a result".to_owned()));
+                return Err(Failed::Refused("it answered the call with another kind of result".to_owned()));
             };
             params.input_responses = Some(self.answers(&input_required)?);
             params.request_state = input_required.request_state;
         }
-        Err(Failed::Refused(format!("it asked for input {ROUNDS} times")))
+        Err(Failed::Refused(format!("it requested input {MAX_ROUNDS} times")))
     }
 
     fn answers(&self, input_required: &InputRequiredResult) -> Result<rmcp::model::InputResponses, Failed> {
         let answer = |(key, request): (&String, &InputRequest)| {
             let InputRequest::Elicitation(request) = request else {
-                return Err(Failed::Refused("it asks for something that this client does not offer".to_owned()));
+                return Err(Failed::Refused("it requested something that this client does not support".to_owned()));
             };
             let answered = serde_json::to_value(self.client.answer(&request.params));
             Ok((key.clone(), answered.map_err(|error| Failed::Refused(error.to_string()))?))
@@ -256,41 +260,42 @@ impl ServerConnection {
         let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
         let handle = match sent {
             Ok(handle) => handle,
-            Err(error) => return Err(self.failed(error).await),
+            Err(error) => return Err(self.classify_error(error).await),
         };
-        let mut watch = Watch { connection: self, id: Some(handle.id.clone()), token: handle.progress_token.clone() };
+        let mut watch =
+            RequestWatch { connection: self, id: Some(handle.id.clone()), token: handle.progress_token.clone() };
         self.client.watch(watch.token.clone(), progress.clone());
         let answered = handle.await_response().await;
         watch.id = None;
         match answered {
             Ok(result) => Ok(result),
-            Err(error) => Err(self.failed(error).await),
+            Err(error) => Err(self.classify_error(error).await),
         }
     }
 
-    pub(super) async fn failed(&self, error: ServiceError) -> Failed {
+    pub(super) async fn classify_error(&self, error: ServiceError) -> Failed {
         if let ServiceError::McpError(ErrorData { code, message, .. }) = &error {
             return Failed::Refused(format!("{} (code {})", result::short(message), code.0));
         }
         if error.is_authorization_required() {
-            return Failed::Gone(OAUTH.to_owned());
+            return Failed::Disconnected(OAUTH.to_owned());
         }
         let sending = matches!(error, ServiceError::TransportSend(_)) && self.life.is_some();
         if sending || matches!(error, ServiceError::TransportClosed) {
-            return Failed::Gone(self.obituary().await);
+            return Failed::Disconnected(self.close_reason().await);
         }
         Failed::Refused(result::short(&chain(&error)))
     }
 }
 
-/// A request in flight. Dropped before its answer, it tells the server.
-struct Watch<'a> {
+/// A request in flight. If it is dropped before the answer, the server is notified of the cancel.
+struct RequestWatch<'a> {
     connection: &'a ServerConnection,
     id: Option<RequestId>,
     token: rmcp::model::ProgressToken,
 }
 
-impl Drop for Watch<'_> {
+impl Drop for RequestWatch<'_> {
     fn drop(&mut self) {
         self.connection.client.unwatch(&self.token);
         let Some(id) = self.id.take() else { return };
@@ -298,24 +303,24 @@ impl Drop for Watch<'_> {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let params = CancelledNotificationParam::new(Some(id), Some("the call was cancelled".to_owned()));
-                // The connection may be over.
+                // Fails if the connection has ended.
                 drop(peer.notify_cancelled(params).await);
             });
         }
     }
 }
 
-const OAUTH: &str = "it asks for authorization (OAuth), which subtend does not support yet: put a token into `headers`, such as \
+const OAUTH: &str = "it requires authorization (OAuth), which subtend does not support yet: put a token into `headers`, such as \
                      \"Authorization\": \"Bearer ${TOKEN}\"";
 
-async fn not_started(error: &ClientInitializeError, life: Option<&ServerLife>) -> String {
+async fn start_error(error: &ClientInitializeError, life: Option<&ServerLife>) -> String {
     if error.is_authorization_required() {
         return OAUTH.to_owned();
     }
-    let gone =
+    let disconnected =
         matches!(error, ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. });
     match life {
-        Some(life) if gone => life.obituary().await,
+        Some(life) if disconnected => life.close_reason().await,
         _ => result::short(&chain(error)),
     }
 }

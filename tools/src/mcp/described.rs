@@ -1,4 +1,4 @@
-//! Tool descriptions of a server, made harmless: descriptions are data.
+//! Sanitizes the tool descriptions of a server, which are untrusted data.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,24 @@ use crate::arguments;
 use crate::bounded::shown;
 use crate::escape::harmless;
 
-/// Bytes of a description.
-const DESCRIPTION: usize = 2_048;
-/// Bytes of a schema.
-const SCHEMA: usize = 64 << 10;
+/// Maximum bytes of a description.
+const MAX_DESCRIPTION: usize = 2_048;
+/// Maximum bytes of a schema.
+const MAX_SCHEMA: usize = 64 << 10;
 
-/// A tool of a server.
+/// A sanitized tool of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Described {
     pub(super) names: ToolName,
-    /// As the server names it.
+    /// The name used by the server.
     pub(super) remote: String,
     pub(super) spec: ToolSpec,
     pub(super) purpose: Purpose,
 }
 
 impl Described {
-    /// Adds the argument for answers to its schema.
-    pub(super) fn take_answers(&mut self, questions: &[Question]) {
+    /// Adds the argument for answers to the schema.
+    pub(super) fn add_answers_argument(&mut self, questions: &[Question]) {
         let mut schema = Value::clone(&self.spec.schema);
         let field = question::schema(questions);
         if let Some(fields) = schema.as_object_mut()
@@ -50,14 +50,14 @@ pub(super) enum Purpose {
     Prompts,
 }
 
-/// Returns the tools that can be offered, why others cannot, and what each says, for comparison with what it said before.
+/// Returns the tools that can be offered, the problems of the others, and the full text of each tool, which is compared with earlier texts.
 pub(super) fn all(server: &str, tools: &[Tool]) -> (Vec<Described>, Vec<String>, Vec<(String, String)>) {
     let (mut described, mut problems, mut seen_tools): (Vec<Described>, _, _) = (Vec::new(), Vec::new(), Vec::new());
     let mut taken = BTreeSet::new();
     for tool in tools {
-        match of(server, tool) {
+        match sanitize(server, tool) {
             Ok(tool) if !taken.insert(tool.names.name.clone()) => {
-                problems.push(format!("a second tool would be named `{}`: it is ignored", tool.names.name));
+                problems.push(format!("a second tool with the name `{}` is ignored", tool.names.name));
             }
             Ok(offered) => {
                 seen_tools.push((offered.names.name.to_string(), text(tool)));
@@ -71,21 +71,21 @@ pub(super) fn all(server: &str, tools: &[Tool]) -> (Vec<Described>, Vec<String>,
     (described, problems, seen_tools)
 }
 
-/// Returns everything that a tool says of itself to a model.
+/// Returns all texts of a tool that a model would read.
 fn text(tool: &Tool) -> String {
     let schema = serde_json::to_string(&*tool.input_schema).unwrap_or_default();
     format!("{}\n{}\n{schema}", tool.name, tool.description.as_deref().unwrap_or_default())
 }
 
-fn of(server: &str, tool: &Tool) -> Result<Described, String> {
+fn sanitize(server: &str, tool: &Tool) -> Result<Described, String> {
     if tool.name.trim().is_empty() {
         return Err("it has no name".to_owned());
     }
     let names = ToolName::of(server, &tool.name);
     let mut schema = Value::Object((*tool.input_schema).clone());
     let size = schema.to_string().len();
-    if size > SCHEMA {
-        return Err(format!("its schema has {size} bytes, and {SCHEMA} is the most"));
+    if size > MAX_SCHEMA {
+        return Err(format!("its schema has {size} bytes; the limit is {MAX_SCHEMA}"));
     }
     if let Some(fields) = schema.as_object_mut() {
         fields.entry("type").or_insert_with(|| "object".into());
@@ -94,14 +94,14 @@ fn of(server: &str, tool: &Tool) -> Result<Described, String> {
     arguments::compile(&schema).map_err(|why| format!("its schema cannot be used: {why}"))?;
     let description = tool.description.as_deref().filter(|text| !text.trim().is_empty());
     let description = match description.or(tool.title.as_deref()) {
-        Some(text) => harmless(&shown(text.trim(), DESCRIPTION)),
+        Some(text) => harmless(&shown(text.trim(), MAX_DESCRIPTION)),
         None => format!("A tool of the MCP server {server} that has no description."),
     };
     let spec = ToolSpec { name: names.name.clone(), description: description.into(), schema: schema.into() };
     Ok(Described { names, remote: tool.name.to_string(), spec, purpose: Purpose::Tool })
 }
 
-/// Makes the texts of a schema printable. Values that arguments are compared with stay.
+/// Makes the texts of a schema printable. Values to which arguments are compared stay unchanged.
 fn make_harmless(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_server_are_bounded_and_printable() {
+    fn server_texts_become_bounded_and_printable() {
         let schema = json!({"properties": {"a": {"description": "x\u{202e}y", "enum": ["\u{200b}"]}}});
         let listed =
             tool(json!({"name": "t", "description": format!("\u{1b}[2J{}", "d".repeat(9_000)), "inputSchema": schema}));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_cannot_be_offered_hide_no_other() {
+    fn invalid_tools_do_not_affect_others() {
         let listed = [
             json!({"name": "a b", "inputSchema": {"type": "object"}}),
             json!({"name": "a_b", "inputSchema": {"type": "object"}}),

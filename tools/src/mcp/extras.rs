@@ -1,4 +1,4 @@
-//! Resources and prompts of a server, each as one tool that lists them and reads one.
+//! Offers the resources and the prompts of a server as one tool each, which lists them and reads one.
 
 use rmcp::model::{
     ContentBlock, GetPromptRequestParams, GetPromptResponse, JsonObject, Prompt, ReadResourceRequestParams,
@@ -14,10 +14,10 @@ use super::result;
 use crate::bounded::shown;
 use crate::escape::harmless;
 
-/// Bytes of what a list says of one entry.
-const ABOUT: usize = 300;
+/// Maximum bytes of one entry in a list.
+const MAX_ENTRY: usize = 300;
 
-/// Returns the tools for what a server has besides tools.
+/// Returns the tools for the resources and prompts of a server.
 pub(super) fn of(server: &str, capabilities: &ServerCapabilities) -> Vec<Described> {
     let resources = capabilities.resources.is_some().then(|| {
         let about = format!("Lists the resources of the MCP server {server}; with `uri`, reads one of them.");
@@ -42,7 +42,7 @@ fn described(server: &str, name: &str, about: String, fields: serde_json::Value,
     Described { names, remote: name.to_owned(), spec, purpose }
 }
 
-const ASKS: &str = "it asks for input, which is not supported for resources and prompts";
+const REQUESTS_INPUT: &str = "it requests input, which is not supported for resources and prompts";
 
 /// Returns the resource that a call names, or the list.
 pub(super) async fn resources(up: &ServerConnection, args: &JsonObject) -> Result<String, Failed> {
@@ -50,13 +50,13 @@ pub(super) async fn resources(up: &ServerConnection, args: &JsonObject) -> Resul
     if let Some(uri) = args.get("uri").and_then(|uri| uri.as_str()) {
         return match peer.read_resource_once(ReadResourceRequestParams::new(uri)).await {
             Ok(ReadResourceResponse::Complete(read)) => Ok(result::joined(read.contents.iter().map(result::resource))),
-            Ok(_) => Err(Failed::Refused(ASKS.to_owned())),
-            Err(error) => Err(up.failed(error).await),
+            Ok(_) => Err(Failed::Refused(REQUESTS_INPUT.to_owned())),
+            Err(error) => Err(up.classify_error(error).await),
         };
     }
     let listed = match peer.list_resources(None).await {
         Ok(listed) => listed,
-        Err(error) => return Err(up.failed(error).await),
+        Err(error) => return Err(up.classify_error(error).await),
     };
     let about = |text: Option<&String>| text.map_or_else(String::new, |text| format!(": {text}"));
     let mut lines: Vec<String> = listed
@@ -89,13 +89,13 @@ pub(super) async fn prompts(up: &ServerConnection, args: &JsonObject) -> Result<
                 };
                 Ok(result::joined(got.messages.iter().map(|one| message(&one.role, &one.content))))
             }
-            Ok(_) => Err(Failed::Refused(ASKS.to_owned())),
-            Err(error) => Err(up.failed(error).await),
+            Ok(_) => Err(Failed::Refused(REQUESTS_INPUT.to_owned())),
+            Err(error) => Err(up.classify_error(error).await),
         };
     }
     match peer.list_prompts(None).await {
         Ok(listed) => Ok(list(listed.prompts.iter().map(prompt).collect(), "prompts", listed.next_cursor.is_some())),
-        Err(error) => Err(up.failed(error).await),
+        Err(error) => Err(up.classify_error(error).await),
     }
 }
 
@@ -114,7 +114,7 @@ fn list(lines: Vec<String>, what: &str, more: bool) -> String {
     if lines.is_empty() {
         return format!("[the server has no {what}]");
     }
-    let line = |line: String| harmless(&shown(&line, ABOUT)).replace(['\n', '\r'], " ");
+    let line = |line: String| harmless(&shown(&line, MAX_ENTRY)).replace(['\n', '\r'], " ");
     let more = more.then(|| format!("[there are more {what}, which are not listed]"));
     result::joined(lines.into_iter().map(line).chain(more))
 }

@@ -1,4 +1,4 @@
-//! The HTTP client of servers that are reached by address.
+//! The HTTP client for servers with an address.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -23,18 +23,19 @@ use tokio::time::Instant;
 use crate::http::tls;
 use crate::threads::ServerThread;
 
-const CONNECT: Duration = Duration::from_secs(10);
-/// Bytes of one message of a stream, whose values are counted.
-const MESSAGE: usize = 4 << 20;
-/// Bytes of one response. The library reads it into trees, without a count of its values: they take sixty times as much.
-const RESPONSE: usize = 1 << 20;
-/// Messages that wait to be taken, in each of two queues.
-const WAITING: usize = 1;
-/// Time before a stream is opened again, whatever its server says, and where that was often within [`LATELY`].
-const AGAIN: Duration = Duration::from_secs(1);
-const OFTEN: usize = 60;
-const LONGEST: Duration = Duration::from_secs(15);
-const LATELY: Duration = Duration::from_mins(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum bytes of one message of a stream. The values of such messages are counted.
+const MAX_MESSAGE: usize = 4 << 20;
+/// Maximum bytes of one response. Its values are not counted, and parsed values take sixty times as much memory.
+const MAX_RESPONSE: usize = 1 << 20;
+/// Capacity of each of the two message queues.
+const QUEUE_CAPACITY: usize = 1;
+/// Minimum time before a stream is reopened, regardless of the server's `retry`.
+const REOPEN_DELAY: Duration = Duration::from_secs(1);
+/// Number of reopened streams within [`REOPEN_WINDOW`] after which [`MAX_REOPEN_DELAY`] applies.
+const FAST_REOPENS: usize = 60;
+const MAX_REOPEN_DELAY: Duration = Duration::from_secs(15);
+const REOPEN_WINDOW: Duration = Duration::from_mins(10);
 
 pub(super) fn transport(
     url: &str,
@@ -42,43 +43,43 @@ pub(super) fn transport(
 ) -> Result<(StreamableHttpClientTransport<CountedClient>, ServerThread), String> {
     let mut custom = HashMap::new();
     for (name, value) in headers {
-        let bad = || format!("the header `{}` cannot be sent", crate::escape::exact(name));
-        let name: HeaderName = name.parse().map_err(|_| bad())?;
-        let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
+        let invalid = || format!("the header `{}` is invalid", crate::escape::exact(name));
+        let name: HeaderName = name.parse().map_err(|_| invalid())?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| invalid())?;
         value.set_sensitive(true);
         custom.insert(name, value);
     }
     let mut config = StreamableHttpClientTransportConfig::with_uri(url).custom_headers(custom);
-    config.max_json_response_size = RESPONSE;
-    config.max_sse_event_size = MESSAGE;
-    config.channel_buffer_capacity = WAITING;
+    config.max_json_response_size = MAX_RESPONSE;
+    config.max_sse_event_size = MAX_MESSAGE;
+    config.channel_buffer_capacity = QUEUE_CAPACITY;
     let http = client(url).map_err(|error| error.to_string())?;
     let client = CountedClient { http, opened: Arc::default() };
     let thread = ServerThread::start()?;
-    // The transport starts its tasks here, and they open the connections.
+    // The transport spawns its tasks on the entered runtime.
     let entered = thread.handle().map(Handle::enter);
     let transport = StreamableHttpClientTransport::with_client(client, config);
     drop(entered);
     Ok((transport, thread))
 }
 
-/// Redirects are not followed: the headers would go along.
+/// Returns a client that does not follow redirects, which would receive the headers.
 fn client(url: &str) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls(url.starts_with("https://"))?)
-        .connect_timeout(CONNECT)
-        // The size of a message is bounded as it is sent.
+        .connect_timeout(CONNECT_TIMEOUT)
+        // Without compression, the size limits hold for the decoded message.
         .no_gzip()
         .redirect(Policy::none())
         .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")))
         .build()?)
 }
 
-/// A client that counts the values of each message of a stream before they are read, and opens streams at a bounded rate.
+/// A client that counts the values of each stream message before it is parsed, and opens streams at a bounded rate.
 #[derive(Clone)]
 pub(super) struct CountedClient {
     http: reqwest::Client,
-    /// When streams were opened lately.
+    /// Times at which streams were opened within [`REOPEN_WINDOW`].
     opened: Arc<Mutex<VecDeque<Instant>>>,
 }
 
@@ -86,24 +87,24 @@ type SseEvents = BoxStream<'static, Result<Sse, SseError>>;
 type HttpFault = StreamableHttpError<reqwest::Error>;
 
 impl CountedClient {
-    /// Returns how long to wait before a stream is opened.
+    /// Records the opening of a stream, and returns the time to wait before it.
     fn pause(&self) -> Duration {
         let now = Instant::now();
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        while opened.front().is_some_and(|first| now.duration_since(*first) > LATELY) {
+        while opened.front().is_some_and(|first| now.duration_since(*first) > REOPEN_WINDOW) {
             opened.pop_front();
         }
         let lately = opened.len();
         opened.push_back(now);
         match lately {
             0 => Duration::ZERO,
-            1..OFTEN => AGAIN,
-            _ => LONGEST,
+            1..FAST_REOPENS => REOPEN_DELAY,
+            _ => MAX_REOPEN_DELAY,
         }
     }
 }
 
-/// Ends a stream at a message of too many values.
+/// Ends a stream at a message with too many values.
 fn counted(events: SseEvents) -> SseEvents {
     let check = |event: Result<Sse, SseError>| {
         let event = event?;
@@ -128,8 +129,8 @@ impl StreamableHttpClient for CountedClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let mut limits = StreamableHttpResponseLimits::default();
-        limits.max_sse_event_size = MESSAGE;
-        limits.max_json_response_size = RESPONSE;
+        limits.max_sse_event_size = MAX_MESSAGE;
+        limits.max_json_response_size = MAX_RESPONSE;
         self.post_message_with_response_limits(uri, message, session, auth, headers, limits).await
     }
 
@@ -168,7 +169,7 @@ impl StreamableHttpClient for CountedClient {
         auth: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<SseEvents, HttpFault> {
-        self.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, MESSAGE).await
+        self.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, MAX_MESSAGE).await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -181,8 +182,8 @@ impl StreamableHttpClient for CountedClient {
         most: usize,
     ) -> Result<SseEvents, HttpFault> {
         tokio::time::sleep(self.pause()).await;
-        // The server chooses the id, which goes into a header.
-        let last = last.filter(|last| last.len() <= super::client::ID);
+        // The id goes into a header, and the server chooses it.
+        let last = last.filter(|last| last.len() <= super::client::MAX_ID);
         let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most);
         stream.await.map(counted)
     }
@@ -192,17 +193,17 @@ impl StreamableHttpClient for CountedClient {
 mod tests {
     use super::*;
 
-    /// `retry: 0` had a stream that ends at once opened a thousand times in a second. The control: after a while it is opened at once.
+    /// With `retry: 0`, a stream that ends at once was reopened a thousand times a second. The control: after a pause it opens at once.
     #[tokio::test(start_paused = true)]
     async fn streams_are_opened_at_a_bounded_rate() {
         let counted = CountedClient { http: client("http://localhost").unwrap(), opened: Arc::default() };
-        let pauses: Vec<u64> = (0..=OFTEN).map(|_| counted.pause().as_secs()).collect();
-        assert_eq!((&pauses[..3], pauses[OFTEN - 1], pauses[OFTEN]), (&[0, 1, 1][..], 1, 15));
-        tokio::time::sleep(LATELY + AGAIN).await;
+        let pauses: Vec<u64> = (0..=FAST_REOPENS).map(|_| counted.pause().as_secs()).collect();
+        assert_eq!((&pauses[..3], pauses[FAST_REOPENS - 1], pauses[FAST_REOPENS]), (&[0, 1, 1][..], 1, 15));
+        tokio::time::sleep(REOPEN_WINDOW + REOPEN_DELAY).await;
         assert_eq!(counted.pause(), Duration::ZERO);
     }
 
-    /// A queue of such messages took gigabytes. The control: half of the values are a message.
+    /// A queue of such messages took gigabytes. The control: a message with half of the values is accepted.
     #[tokio::test]
     async fn values_of_a_stream_are_counted() {
         let read = async |values: usize| {

@@ -1,4 +1,4 @@
-//! Descriptions that were seen before, kept outside of every workspace: a change is reported.
+//! Remembers tool descriptions outside of the workspaces, to report changes.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 use subtend_session::ids::Hash;
 
-/// Tools of one server that are remembered: one that invents names without end fills no file.
-const MOST: usize = 1_024;
+/// Maximum number of tools remembered for one server. It bounds the file of a server that keeps inventing names.
+const MAX_TOOLS: usize = 1_024;
 
 /// Digests by workspace, server and tool.
 type Digests = BTreeMap<String, BTreeMap<String, BTreeMap<String, String>>>;
 
-/// Tool lists of servers, stored in one file.
+/// Remembered tool descriptions of servers.
 #[derive(Debug)]
 pub struct KnownTools {
     file: Option<PathBuf>,
@@ -21,20 +21,20 @@ pub struct KnownTools {
 }
 
 impl KnownTools {
-    /// Remembers in this process alone.
+    /// Creates a memory that lasts as long as this process.
     pub fn in_memory() -> Self {
         Self { file: None, lock: Mutex::default() }
     }
 
-    /// Remembers in `file`, whose directory is made at the first write.
+    /// Creates a memory in `file`. The first write creates its directory.
     pub fn in_file(file: PathBuf) -> Self {
         Self { file: Some(file), lock: Mutex::default() }
     }
 
-    /// Remembers the tools of a server, each with what it says; returns the names of those that said something else before.
+    /// Remembers the descriptions of a server's tools, and returns the names of the tools whose descriptions changed.
     ///
     /// # Errors
-    /// If the file cannot be read or written: then changes may go unnoticed later.
+    /// If the file cannot be read or written. Later changes may then go unnoticed.
     pub(crate) fn changed(
         &self,
         workspace: &Path,
@@ -47,8 +47,10 @@ impl KnownTools {
         let before = known.clone();
         let (mut changed, mut bound) = (Vec::new(), Ok(()));
         for (tool, description) in tools {
-            if known.len() >= MOST && !known.contains_key(*tool) {
-                bound = Err(format!("it has named more than {MOST} tools, and of others no change will be noticed"));
+            if known.len() >= MAX_TOOLS && !known.contains_key(*tool) {
+                bound = Err(format!(
+                    "it has offered more than {MAX_TOOLS} tools; changes of further tools will not be noticed"
+                ));
                 continue;
             }
             let digest: String = Hash::of(description.as_bytes()).0.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -62,15 +64,15 @@ impl KnownTools {
 
     fn read(&self, kept: &mut Digests) -> Result<(), String> {
         let Some(file) = &self.file else { return Ok(()) };
-        // Another process may have added some.
+        // Another process may have added entries.
         match std::fs::read_to_string(file) {
             Ok(text) => {
                 *kept = serde_json::from_str(&text)
-                    .map_err(|error| format!("{} cannot be read: {error}. Delete it.", file.display()))?;
+                    .map_err(|error| format!("cannot read {}: {error}. Delete it.", file.display()))?;
                 Ok(())
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
+            Err(error) => Err(format!("cannot read {}: {error}", file.display())),
         }
     }
 
@@ -87,7 +89,7 @@ impl KnownTools {
             out.sync_all()?;
             std::fs::rename(&partial, file)
         };
-        write().map_err(|error| format!("{} cannot be written: {error}", file.display()))
+        write().map_err(|error| format!("cannot write {}: {error}", file.display()))
     }
 }
 
@@ -99,23 +101,23 @@ mod tests {
     fn changed_description_is_reported_once_in_any_process() {
         let dir = tempfile::tempdir().unwrap();
         let open = || KnownTools::in_file(dir.path().join("deep/known.json"));
-        let says = |known: &KnownTools, text: &str| {
+        let changed = |known: &KnownTools, text: &str| {
             let (changed, kept) =
                 known.changed(Path::new("/w"), "s", &[("a", text.to_owned()), ("b", "same".to_owned())]);
             kept.unwrap();
             changed
         };
         let none: [&str; 0] = [];
-        assert_eq!(says(&open(), "one"), none);
-        assert_eq!(says(&open(), "one"), none);
-        assert_eq!(says(&open(), "two"), ["a"]);
-        assert_eq!(says(&open(), "two"), none);
+        assert_eq!(changed(&open(), "one"), none);
+        assert_eq!(changed(&open(), "one"), none);
+        assert_eq!(changed(&open(), "two"), ["a"]);
+        assert_eq!(changed(&open(), "two"), none);
         let (other, _) = open().changed(Path::new("/other"), "s", &[("a", "three".to_owned())]);
-        assert_eq!(other, none, "another workspace has another server");
+        assert_eq!(other, none, "workspaces shared a server's descriptions");
     }
 
     #[test]
-    fn names_without_end_are_remembered_to_a_bound() {
+    fn remembered_names_are_bounded() {
         let known = KnownTools::in_memory();
         for round in 0..20 {
             let names: Vec<String> = (0..256).map(|ix| format!("t{round}-{ix}")).collect();
@@ -124,15 +126,15 @@ mod tests {
             assert_eq!(kept.is_ok(), round < 4, "{round}");
         }
         let all = known.lock.lock().unwrap();
-        assert_eq!(all.values().flat_map(BTreeMap::values).map(BTreeMap::len).sum::<usize>(), MOST);
+        assert_eq!(all.values().flat_map(BTreeMap::values).map(BTreeMap::len).sum::<usize>(), MAX_TOOLS);
     }
 
     #[test]
-    fn a_spoiled_file_is_reported_and_not_taken_for_empty() {
+    fn damaged_file_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("known.json");
         std::fs::write(&file, "{").unwrap();
         let (_, kept) = KnownTools::in_file(file).changed(Path::new("/w"), "s", &[("a", "x".to_owned())]);
-        assert!(kept.unwrap_err().contains("cannot be read"));
+        assert!(kept.unwrap_err().contains("cannot read"));
     }
 }

@@ -1,32 +1,32 @@
-//! Names of servers and their tools: `mcp__server__tool` for models, `mcp:server:tool` for rules.
+//! Names of servers and of their tools: `mcp__server__tool` for models, `mcp:server:tool` for rules.
 
 use subtend_session::ids::{Hash, Text};
 
-use crate::registry::OF_SERVERS as PREFIX;
+use crate::registry::SERVER_TOOL_PREFIX as PREFIX;
 
-/// Providers accept no longer name.
-const LONGEST: usize = 64;
-/// The argument of a tool that has asked a person for input: answers, which a person approves.
+/// Maximum length of a tool name that providers accept.
+const MAX_NAME: usize = 64;
+/// The argument for answers to the questions of a tool. The user approves the answers.
 pub(super) const ANSWERS: &str = "mcp_answers";
 
-/// Bytes of a server's name, so that its tools have names too.
-const LONGEST_SERVER: usize = 32;
+/// Maximum length of a server's name, which leaves space for tool names.
+const MAX_SERVER: usize = 32;
 
 /// Returns `raw` with every character that a tool's name cannot hold replaced by `_`.
 pub(crate) fn plain(raw: &str) -> String {
     raw.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
 }
 
-/// Returns the name of a server, as rules and tools use it.
+/// Returns the name of a server for rules and tool names.
 ///
 /// # Errors
-/// If no name can be made of it that belongs to it alone.
+/// If the name would be empty, too long or ambiguous.
 pub(crate) fn server(raw: &str) -> Result<Text, String> {
     let name = plain(raw);
-    if name.is_empty() || name.len() > LONGEST_SERVER {
-        return Err(format!("its name must have 1 to {LONGEST_SERVER} characters"));
+    if name.is_empty() || name.len() > MAX_SERVER {
+        return Err(format!("its name must have 1 to {MAX_SERVER} characters"));
     }
-    // `a_` with the tool `b` and `a` with the tool `_b` would be the same.
+    // Otherwise `a_` with the tool `b` and `a` with the tool `_b` would have the same name.
     if name.contains("__") || name.starts_with('_') || name.ends_with('_') {
         return Err(format!("its name `{name}` contains `__`, or starts or ends with `_`: rename it"));
     }
@@ -43,20 +43,20 @@ pub(crate) struct ToolName {
 }
 
 impl ToolName {
-    /// Returns the names of the tool that `server` calls `raw`. A long one is shortened and made distinct by a hash.
+    /// Returns the names of the tool that `server` calls `raw`. A long name is shortened and gets a hash.
     pub(crate) fn of(server: &str, raw: &str) -> Self {
         let mut tool = plain(raw);
-        let room = LONGEST.saturating_sub(PREFIX.len() + 2).saturating_sub(server.len());
-        if tool.len() > room || tool.is_empty() {
+        let budget = MAX_NAME.saturating_sub(PREFIX.len() + 2).saturating_sub(server.len());
+        if tool.len() > budget || tool.is_empty() {
             let hash: String = Hash::of(raw.as_bytes()).0.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-            tool.truncate(room.saturating_sub(hash.len() + 1));
+            tool.truncate(budget.saturating_sub(hash.len() + 1));
             tool = format!("{tool}_{hash}");
         }
         Self { name: format!("{PREFIX}{server}__{tool}").into(), action: format!("mcp:{server}:{tool}").into() }
     }
 }
 
-/// Returns the server and the tool of a name such as `mcp__github__get_issue`.
+/// Splits a name such as `mcp__github__get_issue` into server and tool.
 pub(crate) fn parts(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(PREFIX)?.split_once("__").filter(|(server, tool)| !server.is_empty() && !tool.is_empty())
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_has_one_name_for_models_and_one_for_rules() {
+    fn tool_has_a_name_for_models_and_one_for_rules() {
         let name = ToolName::of("github", "get issue/1");
         assert_eq!((&*name.name, &*name.action), ("mcp__github__get_issue_1", "mcp:github:get_issue_1"));
         assert_eq!(parts(&name.name), Some(("github", "get_issue_1")));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_name_that_could_mean_another_is_refused() {
+    fn ambiguous_server_name_is_refused() {
         assert_eq!(server("my server.io").as_deref(), Ok("my_server_io"));
         for raw in ["", "a__b", "a_", "_a", "a  b", &"s".repeat(33)] {
             assert!(server(raw).is_err(), "{raw}");

@@ -1,4 +1,4 @@
-//! The process of a server, in a guard: it and all that it starts end with this process.
+//! The process of a server. With a guard, it and all its descendants end with this process.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,24 +16,24 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::commands::{CommandLimits, Commands};
 use crate::guard::{Guard, LIMITS, PIPED};
 
-/// Bytes of the last error output that an error quotes.
-const TAIL: usize = 1_000;
-/// Bytes of one message.
-const MESSAGE: usize = 16 << 20;
-/// Bytes of other output, over the life of a connection.
-const NOISE: usize = 1 << 20;
+/// Maximum bytes of error output that an error quotes.
+const MAX_TAIL: usize = 1_000;
+/// Maximum bytes of one message.
+const MAX_MESSAGE: usize = 16 << 20;
+/// Maximum bytes of other output during a connection.
+const MAX_NOISE: usize = 1 << 20;
 
-/// Time for the process of a closed output to end.
-const ENDING: std::time::Duration = std::time::Duration::from_millis(500);
+/// Time for the process to exit after it has closed its output.
+const EXIT_GRACE: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// A running server.
 pub(super) struct Process {
     pub(super) stdin: ChildStdin,
-    pub(super) stdout: Bounded,
+    pub(super) stdout: BoundedOutput,
     pub(super) life: ServerLife,
 }
 
-/// The process as its connection holds it. Dropping it ends the process: without a guard at once, else with its input.
+/// Handle of the process. Dropping it kills an unguarded process; a guarded one ends when its input is closed.
 pub(super) struct ServerLife {
     child: tokio::sync::Mutex<Child>,
     #[cfg_attr(not(unix), expect(dead_code, reason = "process groups are of Unix"))]
@@ -42,11 +42,11 @@ pub(super) struct ServerLife {
     fault: Arc<Mutex<Option<String>>>,
 }
 
-/// Starts `command` in the directory `place` with the variables that commands get, and `env`.
+/// Starts `command` in `directory`, with the variables of commands and `env`.
 pub(super) fn start(
     (command, args): (&str, &[String]),
     env: impl Iterator<Item = (OsString, OsString)>,
-    place: &Path,
+    directory: &Path,
     (guard, commands): (Option<&Guard>, &Commands),
 ) -> io::Result<Process> {
     let mut process = match guard {
@@ -61,13 +61,13 @@ pub(super) fn start(
             process
         }
     };
-    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(place);
+    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(directory);
     #[cfg(unix)]
     process.process_group(0);
     process.kill_on_drop(guard.is_none());
     process.env_clear().envs(commands.variables()).envs(env);
     if guard.is_some()
-        // A server lives as long as its host: its CPU time has no limit.
+        // CPU time is unlimited, because a server runs as long as its host.
         && let Ok(limits) = serde_json::to_string(&CommandLimits { cpu_seconds: u64::MAX >> 1, ..commands.limits.clone() })
     {
         process.env(LIMITS, limits);
@@ -82,7 +82,7 @@ pub(super) fn start(
     }
     let group = child.id().filter(|_| guard.is_none());
     let life = ServerLife { child: tokio::sync::Mutex::new(child), group, tail, fault: Arc::clone(&fault) };
-    Ok(Process { stdin, stdout: Bounded::new(stdout, fault), life })
+    Ok(Process { stdin, stdout: BoundedOutput::new(stdout, fault), life })
 }
 
 async fn keep_tail(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8>>>) {
@@ -93,16 +93,16 @@ async fn keep_tail(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8
         }
         let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.extend(buffer.get(..read).unwrap_or_default());
-        let over = tail.len().saturating_sub(TAIL);
-        drop(tail.drain(..over));
+        let excess = tail.len().saturating_sub(MAX_TAIL);
+        drop(tail.drain(..excess));
     }
 }
 
 impl ServerLife {
-    /// Returns why the server cannot be spoken to any more, with the end of its error output.
-    pub(super) async fn obituary(&self) -> String {
-        // The output ends a little before the process.
-        let status = tokio::time::timeout(ENDING, async { self.child.lock().await.wait().await }).await;
+    /// Returns the reason that the connection ended, with the end of the server's error output.
+    pub(super) async fn close_reason(&self) -> String {
+        // The output is closed shortly before the process exits.
+        let status = tokio::time::timeout(EXIT_GRACE, async { self.child.lock().await.wait().await }).await;
         let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let end = fault.unwrap_or_else(|| match status {
             Ok(Ok(status)) => format!("its process ended ({status})"),
@@ -118,14 +118,14 @@ impl Drop for ServerLife {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.group.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
-            // The group may be gone already.
+            // Fails if the group has ended.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
 }
 
-/// Output of a server whose messages are bounded: one that does not end, or too much other output, is an error.
-pub(super) struct Bounded {
+/// Reader of a server's output. A message that is too long, and too much other output, are errors.
+pub(super) struct BoundedOutput {
     from: ChildStdout,
     line: usize,
     values: ValueCount,
@@ -134,7 +134,7 @@ pub(super) struct Bounded {
     fault: Arc<Mutex<Option<String>>>,
 }
 
-impl Bounded {
+impl BoundedOutput {
     fn new(from: ChildStdout, fault: Arc<Mutex<Option<String>>>) -> Self {
         Self { from, line: 0, values: ValueCount::default(), is_message: false, noise: 0, fault }
     }
@@ -153,21 +153,21 @@ impl Bounded {
                 self.line = 0;
                 self.values = ValueCount::default();
             }
-            if self.line > MESSAGE {
-                return Err(format!("it sent a message of more than {MESSAGE} bytes"));
+            if self.line > MAX_MESSAGE {
+                return Err(format!("it sent a message of more than {MAX_MESSAGE} bytes"));
             }
             if values > MAX_VALUES {
                 return Err(format!("it sent a message of more than {MAX_VALUES} JSON values"));
             }
-            if self.noise > NOISE {
-                return Err(format!("it wrote more than {NOISE} bytes to its output that are not messages"));
+            if self.noise > MAX_NOISE {
+                return Err(format!("it wrote more than {MAX_NOISE} bytes to its output that are not messages"));
             }
         }
         Ok(())
     }
 }
 
-impl AsyncRead for Bounded {
+impl AsyncRead for BoundedOutput {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         std::task::ready!(Pin::new(&mut self.from).poll_read(cx, buf))?;

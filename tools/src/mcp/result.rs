@@ -1,16 +1,16 @@
-//! Converts a server's answer for a model: text within the bound, and one line for each image or other content.
+//! Converts a server's answer for a model: bounded text, with one line for each image or other content.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
 use crate::bounded::{head, len, name};
 use crate::tool::{ToolError, ToolOutput};
 
-/// Reserved for the line that reports truncation.
+/// Bytes reserved for the line that reports truncation.
 const FOOTER: u64 = 120;
-/// Bytes of an error of a server.
-const ERROR: usize = 4_000;
+/// Maximum bytes of a server's error.
+const MAX_ERROR: usize = 4_000;
 
-/// Returns the result of a call, of at most `max_bytes`.
+/// Returns the result of a call, bounded to `max_bytes`.
 pub(super) fn of(server: &str, result: &CallToolResult, max_bytes: u64) -> Result<ToolOutput, ToolError> {
     let mut text = joined(result.content.iter().map(block));
     if let (true, Some(value)) = (text.is_empty(), &result.structured_content) {
@@ -25,12 +25,12 @@ pub(super) fn of(server: &str, result: &CallToolResult, max_bytes: u64) -> Resul
     Ok(bounded(text, max_bytes))
 }
 
-/// Joins the parts of an answer, one a paragraph.
+/// Joins the parts of an answer, one per line.
 pub(super) fn joined(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// Truncates a text to `max_bytes`, with a line that says so.
+/// Truncates a text to `max_bytes`, with a line that reports it.
 pub(super) fn bounded(text: String, max_bytes: u64) -> ToolOutput {
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     if text.len() <= most {
@@ -44,7 +44,7 @@ pub(super) fn bounded(text: String, max_bytes: u64) -> ToolOutput {
 
 /// Returns the message of a server's error, bounded and printable.
 pub(super) fn short(text: &str) -> String {
-    let kept = head(text, ERROR);
+    let kept = head(text, MAX_ERROR);
     let more = text.len().saturating_sub(kept.len());
     let kept = crate::escape::harmless(kept);
     if more == 0 { kept } else { format!("{kept}… ({more} more bytes)") }
@@ -72,8 +72,8 @@ pub(super) fn resource(contents: &ResourceContents) -> String {
     }
 }
 
-fn left_out(what: &str, kind: &str, bytes: usize) -> String {
-    format!("[{what} is left out: {}, {bytes} bytes of base64]", name(kind))
+fn left_out(content: &str, kind: &str, bytes: usize) -> String {
+    format!("[{content} is left out: {}, {bytes} bytes of base64]", name(kind))
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_is_no_text_is_named() {
+    fn non_text_content_is_replaced_by_a_line() {
         let result = answered(serde_json::json!({"content": [
             {"type": "text", "text": "a"},
             {"type": "image", "data": "AAAA", "mimeType": "image/png\u{1b}"},
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_is_read_where_there_is_no_other() {
+    fn structured_content_is_used_if_there_is_no_other() {
         let result = answered(serde_json::json!({"structuredContent": {"n": 1}}));
         assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text("{\"n\":1}")));
         let result = answered(serde_json::json!({"content": [{"type": "text", "text": "t"}], "structuredContent": 1}));
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_result_is_truncated_and_says_so() {
+    fn long_result_is_truncated_with_a_note() {
         let output = bounded("ü".repeat(5_000_000), 1_000);
         assert_eq!(output.truncated_from, Some(10_000_000));
         assert!(output.content.len() <= 1_000 && output.content.ends_with("of 10000000 bytes; ask the tool for less]"));
     }
 
     #[test]
-    fn an_error_of_a_server_is_an_error_and_printable() {
+    fn server_error_becomes_a_printable_tool_error() {
         let result =
             answered(serde_json::json!({"isError": true, "content": [{"type": "text", "text": "no\u{1b}[31m"}]}));
         let error = of("s", &result, 1_000).unwrap_err();

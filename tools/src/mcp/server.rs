@@ -1,4 +1,4 @@
-//! One server: started at its first use, and again within a budget when it has ended.
+//! One server. It starts at its first use, and is restarted within a budget after it has ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,37 +20,38 @@ use super::{extras, names, result};
 use crate::arguments;
 use crate::tool::{ToolError, ToolInvocation, ToolOutput};
 
-/// Starts within [`WINDOW`]; one more is refused.
-const STARTS: usize = 5;
-const WINDOW: Duration = Duration::from_mins(10);
-/// How long changes of a list are gathered: each time longer for a server that says so without a pause, and short again after one.
-const SETTLING: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_secs(10);
+/// Maximum number of starts within [`START_WINDOW`].
+const MAX_STARTS: usize = 5;
+const START_WINDOW: Duration = Duration::from_mins(10);
+/// Time for which list changes are collected before the tools are listed. It doubles with each list, up to [`MAX_DEBOUNCE`], and is reset
+/// after [`QUIET_TIME`] without a change.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+const MAX_DEBOUNCE: Duration = Duration::from_secs(30);
+const QUIET_TIME: Duration = Duration::from_secs(10);
 
-/// A summary of one server, for people.
+/// A summary of one server for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
     pub name: Text,
     pub origin: Origin,
-    /// The protocol version while it is up.
+    /// The protocol version while the server is connected.
     pub protocol: Option<String>,
-    /// Its name for itself.
+    /// The name that the server reports for itself.
     pub about: Option<String>,
-    /// Why it is not up.
+    /// The reason that the server is not connected.
     pub down: Option<String>,
     pub tools: Vec<ToolReport>,
     pub problems: Vec<String>,
 }
 
-/// One tool of a server, for people.
+/// A summary of one tool of a server for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolReport {
     pub name: Text,
     /// The action by which rules name it.
     pub action: Text,
     pub description: Text,
-    /// Whether it says something else than it did before.
+    /// True if its description changed.
     pub changed: bool,
 }
 
@@ -63,9 +64,9 @@ pub(super) struct LiveServer {
     generation: Arc<AtomicU64>,
     slot: tokio::sync::Mutex<Slot>,
     listed: Mutex<Listed>,
-    /// Tools that asked a person for input, with their last questions.
+    /// The last questions of each tool that asked the user for input.
     asking: Mutex<BTreeMap<Text, Vec<Question>>>,
-    /// A call that answers questions runs alone: a server does not say which call a question is of.
+    /// Held exclusively by a call that answers questions, because a server does not name the call of a question.
     answering: tokio::sync::RwLock<()>,
 }
 
@@ -111,25 +112,19 @@ impl LiveServer {
         for tool in &mut tools {
             let questions = self.questions(&tool.names.name);
             if !questions.is_empty() {
-                tool.take_answers(&questions);
+                tool.add_answers_argument(&questions);
             }
         }
         tools
     }
 
-    /// Returns what a tool asked a person for when it was last called, and what can be answered.
+    /// Returns the answerable questions of a tool's last call.
     pub(super) fn questions(&self, name: &str) -> Vec<Question> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
-    /// Remembers what a tool asked for, so that the next call may answer, and says so in the result.
-    fn with_refused_requests(
-        &self,
-        name: &str,
-        requests: &[ServerQuestion],
-        output: ToolOutput,
-        max_bytes: u64,
-    ) -> ToolOutput {
+    /// Remembers the questions of a tool, so that the next call can answer them, and lists them in the result.
+    fn add_questions(&self, name: &str, requests: &[ServerQuestion], output: ToolOutput, max_bytes: u64) -> ToolOutput {
         if requests.is_empty() {
             return output;
         }
@@ -178,10 +173,10 @@ impl LiveServer {
         }
     }
 
-    /// Returns the connection, after a start if the server is not up.
+    /// Returns the connection. Starts the server if it is not connected.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// Returns the reason that the server cannot be used.
     pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
         let mut slot = self.slot.lock().await;
         if let Some(up) = slot.up.take().filter(|up| !up.is_closed()) {
@@ -189,12 +184,12 @@ impl LiveServer {
             return Ok(up);
         }
         let now = Instant::now();
-        slot.starts.retain(|start| now.duration_since(*start) < WINDOW);
-        if slot.starts.len() >= STARTS {
+        slot.starts.retain(|start| now.duration_since(*start) < START_WINDOW);
+        if slot.starts.len() >= MAX_STARTS {
             let last = self.listed().down.clone().unwrap_or_default();
-            let minutes = WINDOW.as_secs() / 60;
+            let minutes = START_WINDOW.as_secs() / 60;
             return Err(format!(
-                "it was started {STARTS} times within {minutes} minutes, and is left alone for a while: {last}"
+                "it was started {MAX_STARTS} times within {minutes} minutes, and is not restarted for now: {last}"
             ));
         }
         slot.starts.push_back(now);
@@ -218,13 +213,13 @@ impl LiveServer {
         tokio::spawn(ServerConnection::subscribe(peer, client.clone()));
         let (server, connection) = (Arc::downgrade(self), Arc::downgrade(&up));
         tokio::spawn(async move {
-            let mut settling = SETTLING;
+            let mut debounce = DEBOUNCE;
             loop {
                 let listed = Instant::now();
                 client.changed().await;
-                settling = if listed.elapsed() > PAUSE { SETTLING } else { settling };
-                tokio::time::sleep(settling).await;
-                settling = settling.saturating_mul(2).min(LONGEST);
+                debounce = if listed.elapsed() > QUIET_TIME { DEBOUNCE } else { debounce };
+                tokio::time::sleep(debounce).await;
+                debounce = debounce.saturating_mul(2).min(MAX_DEBOUNCE);
                 if !refresh(&server, &connection).await {
                     return;
                 }
@@ -233,14 +228,14 @@ impl LiveServer {
         Ok(up)
     }
 
-    /// Lists the tools, and compares them with what they said before.
+    /// Lists the tools, and compares their descriptions with earlier ones.
     async fn list(&self, up: &ServerConnection) -> Result<(), String> {
         let (tools, mut problems) = up.list().await?;
         let (mut tools, refused, seen_tools) = described::all(&self.config.name, &tools);
         problems.extend(refused);
         for extra in extras::of(&self.config.name, &up.capabilities()) {
             if tools.iter().any(|tool| tool.names == extra.names) {
-                problems.push(format!("its own tool `{0}` is offered, and not its {0}", extra.remote));
+                problems.push(format!("its own tool `{0}` hides its {0}", extra.remote));
             } else {
                 tools.push(extra);
             }
@@ -248,7 +243,7 @@ impl LiveServer {
         let seen_tools: Vec<(&str, String)> =
             seen_tools.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
         let (changed, kept) = self.known.changed(&self.ground.workspace, &self.config.name, &seen_tools);
-        problems.extend(kept.err().map(|why| format!("what its tools say cannot be remembered: {why}")));
+        problems.extend(kept.err().map(|why| format!("the descriptions of its tools cannot be remembered: {why}")));
         for tool in &changed {
             tracing::warn!(server = %self.config.name, %tool, "the description of an MCP tool changed");
         }
@@ -264,7 +259,7 @@ impl LiveServer {
         Ok(())
     }
 
-    /// Calls the tool `name`, as models call it.
+    /// Calls the tool with the model-facing name `name`.
     pub(super) async fn call(self: &Arc<Self>, name: &str, call: &ToolInvocation) -> Result<ToolOutput, ToolError> {
         let server = &self.config.name;
         let up = self.connection().await.map_err(|why| ToolError {
@@ -273,15 +268,16 @@ impl LiveServer {
         })?;
         let found = self.listed().tools.iter().find(|tool| *tool.names.name == *name).cloned();
         let Some(tool) = found else {
-            let message =
-                format!("the MCP server `{server}` does not have the tool `{name}` any more: use another one");
+            let message = format!("the MCP server `{server}` no longer has the tool `{name}`: use another one");
             return Err(ToolError::not_found(message));
         };
-        // The schema may be another one than when the call was classified.
+        // The schema may have changed since the call was classified.
         let mut args = call.args.clone();
         let answers = args.as_object_mut().and_then(|args| args.remove(ANSWERS));
         let answers = match &answers {
-            Some(answers) => question::taken(server, &self.questions(name), answers).map_err(ToolError::bad_args)?,
+            Some(answers) => {
+                question::check_answers(server, &self.questions(name), answers).map_err(ToolError::bad_args)?
+            }
             None => BTreeMap::new(),
         };
         let args = arguments::compile(&tool.spec.schema)
@@ -293,7 +289,7 @@ impl LiveServer {
                 true => (Some(self.answering.read().await), None),
                 false => (None, Some(self.answering.write().await)),
             };
-            let _given = (!answers.is_empty()).then(|| up.client().give(answers));
+            let _given = (!answers.is_empty()).then(|| up.client().set_answers(answers));
             match tool.purpose {
                 Purpose::Tool => up.call(&tool.remote, args, &call.progress).await.map(ServerAnswer::Call),
                 Purpose::Resources => extras::resources(&up, &args).await.map(ServerAnswer::Text),
@@ -311,7 +307,7 @@ impl LiveServer {
             Ok(ServerAnswer::Text(text)) => Ok(result::bounded(text, call.max_bytes)),
             Ok(ServerAnswer::Call(answer)) => {
                 let output = result::of(server, &answer, call.max_bytes)?;
-                Ok(self.with_refused_requests(name, &up.client().take_asked(), output, call.max_bytes))
+                Ok(self.add_questions(name, &up.client().take_questions(), output, call.max_bytes))
             }
             Err(Failed::Refused(why)) => {
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}")))
@@ -322,8 +318,8 @@ impl LiveServer {
                     "the call of `{name}` was cancelled: the MCP server `{server}` did not answer within its `timeout` of {limit} ms"
                 )))
             }
-            Err(Failed::Gone(why)) => {
-                self.down(&up, &why).await;
+            Err(Failed::Disconnected(why)) => {
+                self.record_down(&up, &why).await;
                 let message = format!(
                     "the MCP server `{server}` ended during the call, whose effects are unknown: {why}. The next call starts it again."
                 );
@@ -332,15 +328,15 @@ impl LiveServer {
         }
     }
 
-    async fn down(&self, gone: &Arc<ServerConnection>, why: &str) {
+    async fn record_down(&self, ended: &Arc<ServerConnection>, why: &str) {
         self.listed().down = Some(why.to_owned());
         let mut slot = self.slot.lock().await;
-        if slot.up.as_ref().is_some_and(|up| Arc::ptr_eq(up, gone)) {
+        if slot.up.as_ref().is_some_and(|up| Arc::ptr_eq(up, ended)) {
             slot.up = None;
         }
     }
 
-    /// Returns whether `name` is of a tool that this server may have.
+    /// Returns whether `name` could be a tool of this server.
     pub(super) fn may_have(&self, name: &str) -> bool {
         names::parts(name).is_some_and(|(server, _)| *server == *self.config.name)
     }
@@ -352,7 +348,7 @@ enum ServerAnswer {
     Text(String),
 }
 
-/// Lists the tools of a server that says that they changed; false if the connection is over.
+/// Lists the tools again after a change. Returns false if the connection has ended.
 async fn refresh(server: &Weak<LiveServer>, connection: &Weak<ServerConnection>) -> bool {
     let (Some(server), Some(up)) = (server.upgrade(), connection.upgrade()) else { return false };
     if up.is_closed() {

@@ -1,4 +1,4 @@
-//! The servers of one environment, and the tools that they have now.
+//! The servers of one environment and their current tools.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::tool::Tool;
 
 /// The servers of one environment, shared by its sessions. Cheap to clone.
 ///
-/// Servers start at the first use of [`LiveTools::settle`] or of a tool. Dropping the last clone ends them.
+/// Servers start at the first use of [`LiveTools::settle`] or of a tool. Dropping the last clone stops them.
 #[derive(Clone)]
 pub struct Servers(Arc<SharedServers>);
 
@@ -29,8 +29,8 @@ struct SharedServers {
     problems: Vec<String>,
     secrets: Secrets,
     generation: Arc<AtomicU64>,
-    /// The tools of a generation.
-    made: Mutex<(u64, Registry)>,
+    /// Cached tools of a generation.
+    registry: Mutex<(u64, Registry)>,
     started: AtomicBool,
     settled: watch::Sender<bool>,
 }
@@ -42,21 +42,29 @@ impl Servers {
         let servers: Vec<_> =
             list.servers.into_iter().map(|config| LiveServer::new(config, (&ground, &known), &generation)).collect();
         let (settled, _) = watch::channel(servers.is_empty());
-        let made = Mutex::new((0, Registry::default()));
+        let registry = Mutex::new((0, Registry::default()));
         let started = AtomicBool::new(false);
-        Self(Arc::new(SharedServers { servers, problems: list.problems, secrets, generation, made, started, settled }))
+        Self(Arc::new(SharedServers {
+            servers,
+            problems: list.problems,
+            secrets,
+            generation,
+            registry,
+            started,
+            settled,
+        }))
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.servers.is_empty()
     }
 
-    /// Returns what is known of each server now.
+    /// Returns a current summary of each server.
     pub fn reports(&self) -> Vec<ServerReport> {
         self.0.servers.iter().map(|server| server.report()).collect()
     }
 
-    /// Returns why servers that were named cannot be used.
+    /// Returns the problems of the configuration.
     pub fn problems(&self) -> &[String] {
         &self.0.problems
     }
@@ -69,8 +77,8 @@ impl LiveTools for Servers {
 
     fn tools(&self) -> Registry {
         let generation = self.generation();
-        let mut made = self.0.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.0 != generation {
+        let mut cached = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.0 != generation {
             let mut builder = Registry::builder().secrets(self.0.secrets.clone());
             for server in &self.0.servers {
                 for described in server.tools() {
@@ -80,9 +88,9 @@ impl LiveTools for Servers {
                     }
                 }
             }
-            *made = (generation, builder.build());
+            *cached = (generation, builder.build());
         }
-        made.1.clone()
+        cached.1.clone()
     }
 
     fn unlisted(&self, name: &str) -> Option<Arc<dyn Tool>> {
@@ -90,7 +98,7 @@ impl LiveTools for Servers {
             return None;
         }
         let server = self.0.servers.iter().find(|server| server.may_have(name))?;
-        Some(redacted::guard(&self.0.secrets, Arc::new(ServerTool::unlisted(name, server)?)))
+        Some(redacted::wrap(&self.0.secrets, Arc::new(ServerTool::unlisted(name, server)?)))
     }
 
     fn settle(&self) -> Option<BoxFuture<'static, ()>> {
@@ -107,7 +115,7 @@ impl LiveTools for Servers {
         let mut settled = self.0.settled.subscribe();
         Some(
             async move {
-                // The sender is held by the task above until it has sent.
+                // An error is impossible: the task above holds the sender until it has sent.
                 let _ = settled.wait_for(|settled| *settled).await;
             }
             .boxed(),

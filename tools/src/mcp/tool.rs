@@ -1,4 +1,4 @@
-//! A tool of a server, as sessions are offered it.
+//! A tool of a server, wrapped for sessions.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ impl ServerTool {
         Self { names: described.names, spec: described.spec, server: Arc::clone(server) }
     }
 
-    /// Returns a tool that a server may have, before its list is known: a call of an earlier process may name it.
+    /// Returns a tool that a server may have, before its list is known. A call recorded by an earlier process may need it.
     pub(super) fn unlisted(name: &str, server: &Arc<LiveServer>) -> Option<Self> {
         let (_, tool) = names::parts(name)?;
         let names = ToolName::of(&server.config.name, tool);
-        let description = "A tool of a server that is not up.".into();
+        let description = "A tool of a server that is not connected.".into();
         let spec = ToolSpec { name: names.name.clone(), description, schema: json!({"type": "object"}).into() };
         Some(Self { names, spec, server: Arc::clone(server) })
     }
@@ -41,18 +41,18 @@ impl Tool for ServerTool {
         &self.spec
     }
 
-    /// Ignores the server's own hints about effects: it is not trusted.
+    /// Ignores the server's hints about effects, since the server is not trusted.
     fn effect(&self) -> ToolEffect {
         ToolEffect::SideEffect
     }
 
-    /// An answer in the place of a person needs an action that no rule for tools names.
+    /// Answers on behalf of the user need a separate action, which rules for tools do not match.
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
         let call = Access { action: self.names.action.clone(), resource: "*".into() };
         let Some(answers) = args.and_then(|args| args.get(ANSWERS)) else { return vec![call] };
         let questions = self.server.questions(&self.names.name);
         let resource = question::shown(&self.server.config.name, &questions, answers);
-        // First, so that it is what a person is asked about where both need an approval.
+        // The answer comes first, so that the approval shows it if both accesses need one.
         vec![Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }, call]
     }
 

@@ -1,4 +1,4 @@
-//! Bounds besides a policy: files that configure agents, and files of the host itself.
+//! Bounds in addition to a policy: files that configure agents, and files of the host itself.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -9,10 +9,10 @@ use super::HostPolicy;
 
 const WRITE: &str = "fs.write";
 
-/// Most links on the way to a path; the system follows as many.
+/// Maximum number of links followed in a path, the same as in the system.
 const MAX_LINKS: usize = 40;
 
-/// Workspace files by which this and other products configure agents: they decide what the next session does.
+/// Workspace files with which this and other products configure agents. They influence the next session.
 pub const PROTECTED: [&str; 10] = [
     "subtend.yaml",
     ".subtend",
@@ -30,19 +30,19 @@ pub const PROTECTED: [&str; 10] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotKeep {
     #[error(
-        "the workspace {} lies in {}, which is kept from tools: name another workspace, or another data directory",
+        "the workspace {} lies in {}, which tools may not use: choose another workspace or another data directory",
         workspace.display(),
         path.display()
     )]
     Around { workspace: PathBuf, path: PathBuf },
-    /// No rule can name it.
-    #[error("{} cannot be kept from tools: a rule cannot spell out its name; name another directory", path.display())]
+    /// A rule cannot express its name.
+    #[error("{} cannot be hidden from tools: a rule cannot express its name; choose another directory", path.display())]
     Unnamed { path: PathBuf },
 }
 
 impl HostPolicy {
-    /// Requires approval for writes to files that configure agents ([`PROTECTED`]), whatever `policy` allows. A rule of `policy` that
-    /// spells such a path out (`.subtend/**`, `subtend.yaml`) lifts that for what it names; `*` and `**` do not.
+    /// Requires approval for writes to files that configure agents ([`PROTECTED`]), even if `policy` allows them. A rule of `policy` with
+    /// an explicit path (`.subtend/**`, `subtend.yaml`) lifts this for the named files; `*` and `**` do not.
     ///
     /// ```
     /// use subtend_tools::policy::{HostPolicy, PROTECTED};
@@ -54,24 +54,24 @@ impl HostPolicy {
     /// ```
     pub fn protected(policy: &RuleSet) -> RuleSet {
         let allows = |rule: &&Rule| rule.verdict == Verdict::Allow && matches!(&*rule.action, WRITE | "fs.*");
-        let spelled: Vec<&Rule> = policy.rules.iter().filter(allows).collect();
+        let allowed: Vec<&Rule> = policy.rules.iter().filter(allows).collect();
         let mut rules = Vec::new();
         for path in PROTECTED {
             let (file, below) = (path.to_owned(), format!("{path}/"));
             let whole =
                 |rule: &&Rule| [&file, &below, &format!("{below}**")].iter().any(|all| ***all == *rule.resource);
-            if spelled.iter().any(whole) {
+            if allowed.iter().any(whole) {
                 continue;
             }
             rules.push(Rule { action: WRITE.into(), resource: path.into(), verdict: Verdict::Ask });
-            let parts = spelled.iter().filter(|rule| rule.resource.starts_with(&*below));
+            let parts = allowed.iter().filter(|rule| rule.resource.starts_with(&*below));
             rules.extend(parts.map(|rule| Rule { action: WRITE.into(), ..Rule::clone(rule) }));
         }
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Requires approval for writes to the targets of protected paths that are symbolic links. A target outside of the workspace is out of
-    /// reach anyway.
+    /// Requires approval for writes to the targets of protected paths that are symbolic links. Targets outside of the workspace cannot be
+    /// written anyway.
     pub fn linked(workspace: &Path) -> RuleSet {
         let workspace = resolved(workspace);
         let target = |path: &&str| {
@@ -86,21 +86,22 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Requires approval for writes to the person's own `paths` in `workspace`, such as a folder of skills that is used everywhere, and to
-    /// the links on the way to them. A path need not exist yet; one around the workspace counts as work on it.
+    /// Requires approval for writes to the user's own `paths` in `workspace`, such as a folder of global skills, and to the links on the
+    /// way to them. A path need not exist yet. Paths that contain the workspace are ignored.
     pub fn own(workspace: &Path, paths: &[PathBuf]) -> RuleSet {
         let workspace = resolved(workspace);
-        let named = paths.iter().flat_map(|path| way(path)).filter_map(|path| named_below(&workspace, &path));
+        let named =
+            paths.iter().flat_map(|path| links_and_target(path)).filter_map(|path| rule_path(&workspace, &path));
         let named: BTreeSet<String> = named.collect();
         let rule = |path: String| Rule { action: WRITE.into(), resource: path.into(), verdict: Verdict::Ask };
         RuleSet { default: Verdict::Allow, rules: named.into_iter().map(rule).collect() }
     }
 
-    /// Denies tools the host's own `paths` (its store, its configuration) in `workspace`, and writes to the links on the way to them: who
-    /// replaces one names another file. A path need not exist yet.
+    /// Denies tools access to the host's own `paths` (its store, its configuration) in `workspace`, and writes to the links on the way to
+    /// them, since replacing a link would redirect the host. A path need not exist yet.
     ///
     /// # Errors
-    /// [`CannotKeep`] if the workspace lies in such a path, or no rule can name it.
+    /// [`CannotKeep`] if the workspace lies in such a path, or a rule cannot express its name.
     pub fn kept(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, CannotKeep> {
         let workspace = resolved(workspace);
         let mut rules = Vec::new();
@@ -115,7 +116,8 @@ impl HostPolicy {
             };
             rules.push(Rule { action: "fs.*".into(), resource: below.into(), verdict: Verdict::Deny });
         }
-        let links = paths.iter().flat_map(|path| way(path)).filter_map(|path| named_below(&workspace, &path));
+        let links =
+            paths.iter().flat_map(|path| links_and_target(path)).filter_map(|path| rule_path(&workspace, &path));
         let links: BTreeSet<String> = links.collect();
         let rule = |link: String| Rule { action: WRITE.into(), resource: link.into(), verdict: Verdict::Deny };
         rules.extend(links.into_iter().map(rule));
@@ -123,10 +125,10 @@ impl HostPolicy {
     }
 }
 
-/// Returns the authority for commands: `authority` without what [`HostPolicy::protected`] asks of paths for which `exists` is false.
+/// Returns the authority for commands: `authority` without the rules of [`HostPolicy::protected`] for paths that do not exist.
 ///
-/// A sandbox that prevented a path from being created could not allow any new file next to it. A created file is not used before
-/// trust is requested.
+/// A sandbox can prevent the creation of a path only by denying all new files next to it. A created file is not used before the user
+/// trusts it.
 pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool) -> Authority {
     authority.retaining(|set, rule| {
         let is_bound = set.default == Verdict::Allow && rule.verdict == Verdict::Ask && &*rule.action == WRITE;
@@ -134,18 +136,18 @@ pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool)
     })
 }
 
-/// Returns the path below `workspace` as a rule names it: where no rule can name it, the nearest directory above.
-fn named_below(workspace: &Path, path: &Path) -> Option<String> {
+/// Returns the path below `workspace` for a rule, or its nearest ancestor that a rule can express.
+fn rule_path(workspace: &Path, path: &Path) -> Option<String> {
     let below = path.strip_prefix(workspace).ok()?;
     let plain =
         |part: Component<'_>| part.as_os_str().to_str().filter(|name| !name.contains(['\\', '*'])).map(str::to_owned);
     let parts: Vec<String> = below.components().map_while(plain).collect();
-    let whole = if parts.is_empty() { "*".to_owned() } else { parts.join("/") };
-    (below.components().next().is_some()).then_some(whole)
+    let pattern = if parts.is_empty() { "*".to_owned() } else { parts.join("/") };
+    (below.components().next().is_some()).then_some(pattern)
 }
 
-/// Returns every symbolic link that `path` leads through, and then what it leads to.
-fn way(path: &Path) -> Vec<PathBuf> {
+/// Returns every symbolic link on the way to `path`, followed by its final target.
+fn links_and_target(path: &Path) -> Vec<PathBuf> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let (mut found, mut at) = (Vec::new(), PathBuf::new());
     let mut rest: Vec<PathBuf> = path.components().rev().map(|part| part.as_os_str().into()).collect();
@@ -171,11 +173,11 @@ fn way(path: &Path) -> Vec<PathBuf> {
 fn resolved(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut rest = Vec::new();
-    for above in path.ancestors() {
-        if let Ok(real) = above.canonicalize() {
+    for ancestor in path.ancestors() {
+        if let Ok(real) = ancestor.canonicalize() {
             return rest.iter().rev().fold(real, |path, part| path.join(part));
         }
-        match above.components().next_back() {
+        match ancestor.components().next_back() {
             Some(Component::Normal(name)) => rest.push(name.to_owned()),
             Some(Component::ParentDir) => rest.push("..".into()),
             Some(Component::CurDir | Component::RootDir | Component::Prefix(_)) | None => {}
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn protected_paths_ask_unless_a_rule_spells_them_out() {
+    fn protected_paths_ask_unless_a_rule_names_them() {
         let paths = ["subtend.yaml", ".subtend/agents/a.md", ".claude/settings.json", "src/main.rs", ".subtend-x"];
         let verdicts = |rules: &[&str]| {
             let set = protected(rules);
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_held_to_protected_paths_that_exist() {
+    fn commands_cannot_write_existing_protected_paths() {
         let all = HostPolicy::allowing(["fs.write"]).unwrap();
         let authority = Authority::of(all.clone()).meet(&Authority::of(HostPolicy::protected(&all)));
         let verdicts = |authority: &Authority| {
@@ -225,7 +227,7 @@ mod tests {
         };
         assert_eq!(verdicts(&authority), [Verdict::Ask, Verdict::Ask]);
         assert_eq!(verdicts(&for_commands(&authority, |path| path == ".subtend")), [Verdict::Ask, Verdict::Allow]);
-        // The person's own rule remains.
+        // An explicit rule of the user remains.
         let own = RuleSet { default: Verdict::Deny, ..HostPolicy::protected(&all) };
         assert_eq!(verdicts(&for_commands(&Authority::of(own), |_| false)), [Verdict::Ask, Verdict::Ask]);
     }
@@ -235,7 +237,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let workspace = dir.path().join("w");
         std::fs::create_dir(&workspace).unwrap();
-        let kept = HostPolicy::kept(&workspace, &[workspace.join("made/later"), dir.path().join("beside")]).unwrap();
+        let kept = HostPolicy::kept(&workspace, &[workspace.join("made/later"), dir.path().join("sibling")]).unwrap();
         let seen = ["made/later", "made/later/redb/LOCK", "made", "made/other"];
         let (deny, allow) = (Verdict::Deny, Verdict::Allow);
         for action in ["fs.read", "fs.write"] {

@@ -1,4 +1,4 @@
-//! Tools that come and go while sessions run.
+//! Dynamic tools, which can appear and disappear while sessions run.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use futures_util::future::BoxFuture;
 use super::Registry;
 use crate::tool::Tool;
 
-/// A source of tools besides those of a registry, such as servers that change their lists.
+/// A source of dynamic tools, such as MCP servers, whose lists can change.
 pub trait LiveTools: Send + Sync + 'static {
     /// Returns a number that changes whenever the tools do.
     fn generation(&self) -> u64;
 
-    /// Returns the present tools.
+    /// Returns the current tools.
     fn tools(&self) -> Registry;
 
     /// Returns a tool that the source may have once it has settled.
     fn unlisted(&self, name: &str) -> Option<Arc<dyn Tool>>;
 
-    /// Starts what has not started; `None` when the tools are known. The future is bounded in time, and may be dropped.
+    /// Starts the source if necessary. Returns `None` once the tools are known. The future is bounded in time, and may be dropped.
     fn settle(&self) -> Option<BoxFuture<'static, ()>>;
 }

@@ -1,4 +1,4 @@
-//! The ruling of an authority on one call, and the display of the access in question.
+//! The ruling of an authority on one call, and the display of accesses.
 
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
@@ -10,24 +10,24 @@ use crate::path;
 use crate::tool::{Tool, ToolError};
 use crate::workspace::names::READ;
 
-/// Bytes of a resource in records and approvals.
-const SHOWN: usize = 1000;
-/// Bytes of a resource in an error.
-const SHOWN_IN_ERROR: usize = 300;
+/// Maximum bytes of a resource in records and approvals.
+const MAX_SHOWN: usize = 1000;
+/// Maximum bytes of a resource in an error.
+const MAX_SHOWN_IN_ERROR: usize = 300;
 
 /// The ruling on one call: the lowest verdict among its accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// It may run; with the most telling access for the audit, if any.
+    /// The call may run. Holds its most important access for the audit, if any.
     Allowed(Option<Access>),
-    /// Approval is required for this: the most telling access that is not granted yet.
+    /// The call needs approval. Holds its most important access that is not granted yet.
     Asked(Access),
-    /// It is refused when it runs.
+    /// The call is refused when it runs.
     Denied(ToolError),
 }
 
 impl Ruling {
-    /// Returns the ruling on a call of `tool`; `granted` as in [`Registry::check`](super::Registry::check).
+    /// Returns the ruling on a call of `tool`. `granted` is as in [`Registry::check`](super::Registry::check).
     pub(super) fn of(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Self {
         if let Some(error) = tool.ruled_out(authority) {
             return Self::Denied(error);
@@ -46,9 +46,9 @@ impl Ruling {
                 Verdict::Ask | Verdict::Allow => {}
             }
         }
-        match telling(asked_accesses) {
+        match most_important(asked_accesses) {
             Some(access) => Self::Asked(shown(access)),
-            None => Self::Allowed(telling(&accesses).map(shown)),
+            None => Self::Allowed(most_important(&accesses).map(shown)),
         }
     }
 }
@@ -57,8 +57,8 @@ pub(super) fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
     tool.access(Some(args)).iter().map(shown).collect()
 }
 
-/// Returns the first access that does more than read; else the first.
-fn telling<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Access> {
+/// Returns the first access that does more than read, or else the first one.
+fn most_important<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Access> {
     let mut first = None;
     for access in accesses {
         if &*access.action != READ {
@@ -69,28 +69,28 @@ fn telling<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Acc
     first
 }
 
-/// Returns whether a character is invisible or imitates a space; line breaks and tabs are not.
-fn misleading(c: char) -> bool {
+/// Returns whether a character is invisible or imitates a space. Line breaks and tabs are not misleading.
+fn is_misleading(c: char) -> bool {
     !matches!(c, '\n' | '\t') && (is_unseen(c) || is_blank(c))
 }
 
-/// Returns an access as records and approvers see it: bounded, and without misleading characters.
+/// Returns an access for records and approvals: bounded, and without misleading characters.
 ///
-/// A changed text carries the hash of the whole, so that an approval of one is never taken for another.
+/// A changed text contains a hash of the original, so that an approval cannot apply to another text.
 fn shown(access: &Access) -> Access {
     let resource = &*access.resource;
-    if resource.len() <= SHOWN && !resource.contains(misleading) {
+    if resource.len() <= MAX_SHOWN && !resource.contains(is_misleading) {
         return access.clone();
     }
-    let head = bounded::head(resource, SHOWN).replace(misleading, "\u{fffd}");
+    let head = bounded::head(resource, MAX_SHOWN).replace(is_misleading, "\u{fffd}");
     let (length, hash) = (resource.len(), Hash::of(resource.as_bytes()));
     Access { action: access.action.clone(), resource: format!("{head}… ({length} bytes, {hash})").into() }
 }
 
 pub(super) fn denied(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
     let Access { action, resource } = access;
-    // A resource may be a whole script.
-    let resource = bounded::shown(resource, SHOWN_IN_ERROR);
+    // A resource can be a whole script.
+    let resource = bounded::shown(resource, MAX_SHOWN_IN_ERROR);
     ToolError::denied(format!(
         "denied: {} needs {action} of `{resource}`, which {why}; do without it, or say what you would have done",
         tool.spec().name
@@ -106,15 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_access_is_shown_as_it_is() {
-        for resource in ["ls -l", "a\n\tb", "ä 日本", &"x".repeat(SHOWN)] {
+    fn plain_access_is_shown_unchanged() {
+        for resource in ["ls -l", "a\n\tb", "ä 日本", &"x".repeat(MAX_SHOWN)] {
             assert_eq!(shown(&command(resource)), command(resource));
         }
     }
 
     #[test]
     fn similar_commands_are_displayed_differently() {
-        let long = "x".repeat(SHOWN + 1);
+        let long = "x".repeat(MAX_SHOWN + 1);
         let pairs = [
             ("ls\u{1b}[2K", "ls\u{7}[2K"),
             ("cat a\u{202e}b", "cat a\u{202d}b"),
@@ -126,9 +126,9 @@ mod tests {
             let (one, other) = (shown(&command(one)), shown(&command(other)));
             assert_ne!(one, other);
             for seen in [&one, &other] {
-                assert!(seen.resource.len() < SHOWN + 100 && !seen.resource.contains(misleading), "{seen:?}");
-                // The displayed text of one is never the text of another, which would be displayed differently.
-                assert!(shown(seen) == *seen || seen.resource.len() > SHOWN);
+                assert!(seen.resource.len() < MAX_SHOWN + 100 && !seen.resource.contains(is_misleading), "{seen:?}");
+                // A displayed text cannot be the resource of another access: either it is displayed unchanged, or it is too long.
+                assert!(shown(seen) == *seen || seen.resource.len() > MAX_SHOWN);
             }
         }
     }

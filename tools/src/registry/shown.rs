@@ -1,4 +1,4 @@
-//! The display of calls in the wording of their tools.
+//! Renders calls for users in the wording of their tools.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,21 +11,21 @@ use crate::dialect::{self, minion};
 use crate::display::{Display, ShownCall};
 use crate::{arguments, bounded};
 
-/// Bytes of one displayed input or output.
-const MOST: usize = 16 << 10;
+/// Maximum bytes of one displayed input or output.
+const MAX_DISPLAYED: usize = 16 << 10;
 
 impl Registry {
-    /// Returns a call of `tool` and its result as people see them.
+    /// Renders a call of `tool` and its result for users.
     ///
-    /// The wording is a host's code: one that panics yields nothing, and long texts are truncated. They may contain terminal control
-    /// characters.
+    /// The tool's render functions are host code: the text is left out if one panics, and long texts are truncated. Texts may contain
+    /// terminal control characters.
     pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> ShownCall {
         let used = discovery::resolve(tool, args);
         let (tool, args) = used.as_ref().map_or((tool, args), |(tool, args)| (tool, args));
         let parsed = arguments::parse(tool, args).ok();
         let bounded_text = |render: &dyn Fn() -> Option<Text>| {
             let text = catch_unwind(AssertUnwindSafe(render)).ok().flatten();
-            text.filter(|text| !text.trim().is_empty()).map(|text| Text::from(&*bounded::shown(&text, MOST)))
+            text.filter(|text| !text.trim().is_empty()).map(|text| Text::from(&*bounded::shown(&text, MAX_DISPLAYED)))
         };
         let (display, input, output) = match self.get(tool) {
             Some(tool) => (
@@ -97,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn m13_words_that_fail_or_are_long_or_empty_do_no_harm() {
-        let tool = fetch().render_input(|_| panic!("no words")).render_output(|_| Some("x".repeat(20_000).into()));
+    fn m13_failed_long_or_empty_rendering_is_handled() {
+        let tool = fetch().render_input(|_| panic!("render failed")).render_output(|_| Some("x".repeat(20_000).into()));
         let shown = registry(tool).shown("fetch", "{}", Some("page"));
         assert_eq!((shown.display, shown.input), (Display::default(), None));
         assert!(shown.output.unwrap().ends_with("(3616 more bytes)"));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn m13_minions_and_return_are_displayed_as_their_seed_says() {
+    fn m13_minion_and_return_have_their_own_display() {
         let tools = Registry::builder().build();
         let minion = tools.shown("minion", r#"{"message":"Count.","enableWeb":false,"enabledTools":[]}"#, None);
         let display = Display::named("Minion").subtitle("Delegate a task to a sub-agent").icons("🤖", "🤖");

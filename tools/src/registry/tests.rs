@@ -46,7 +46,7 @@ fn invalid(registry: &Registry, tool: &str, args: &str) -> (Invalid, String) {
 }
 
 #[test]
-fn a_name_is_taken_once_and_some_never() {
+fn duplicate_reserved_and_invalid_names_are_refused() {
     let refused = |name: &str| {
         let builder = Registry::builder().tool(tool("weather", object())).unwrap();
         builder.tool(tool(name, object())).unwrap_err()
@@ -60,7 +60,7 @@ fn a_name_is_taken_once_and_some_never() {
 }
 
 #[test]
-fn a_tool_without_an_object_schema_is_refused() {
+fn tool_without_an_object_schema_is_refused() {
     let refused = Registry::builder().tool(tool("weather", json!({"type": "array"}))).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -69,7 +69,7 @@ fn a_tool_without_an_object_schema_is_refused() {
 }
 
 #[test]
-fn the_built_in_tools_have_plain_schemas() {
+fn built_in_tools_have_plain_schemas() {
     let specs = built_in().offered(&Authority::allow_all(), None, false);
     assert_eq!(
         specs.iter().map(|spec| &*spec.name).collect::<Vec<_>>(),
@@ -100,7 +100,7 @@ fn the_built_in_tools_have_plain_schemas() {
 }
 
 #[test]
-fn a_call_is_ready_when_it_fits() {
+fn valid_call_is_ready() {
     let registry = built_in();
     let ready =
         registry.classify("read", r#"{"path": "a", "lines": 2}"#, &Authority::allow_all(), None, false, &|_| false);
@@ -160,7 +160,7 @@ fn tool_that_is_not_offered_is_unknown() {
 }
 
 #[test]
-fn an_ask_is_offered_where_someone_can_be_asked() {
+fn tools_that_ask_are_offered_with_an_approver_only() {
     let authority = rules(Verdict::Ask, &[("fs.read", "*", Verdict::Allow)]);
     let registry = built_in();
     assert_eq!(offered(&registry, &authority, false), ["list", "read", "search"]);
@@ -168,7 +168,7 @@ fn an_ask_is_offered_where_someone_can_be_asked() {
 }
 
 #[test]
-fn a_shell_is_offered_only_where_nothing_holds_it() {
+fn limited_session_without_a_guard_gets_no_shell() {
     let registry = built_in();
     for action in ["fs.read", "fs.write", "net.fetch"] {
         for verdict in [Verdict::Deny, Verdict::Ask] {
@@ -184,15 +184,14 @@ fn a_shell_is_offered_only_where_nothing_holds_it() {
         (
             ToolErrorKind::Refused,
             true,
-            "shell is refused: this session's files and network are not all allowed without limits, a command could do \
-             everything that the operating system's user may do, and nothing would hold it to the rules: the runtime was \
-             given no guard, and it is the guard that holds. Use the file tools."
+            "shell is refused: this session's access to files and the network is limited, and no sandbox can enforce the \
+             limits on a command: the runtime has no guard, which creates sandboxes. Use the file tools."
         )
     );
 }
 
 #[test]
-fn a_call_is_checked_again_when_it_runs() {
+fn call_is_checked_again_when_it_runs() {
     let registry = built_in();
     let write = Arc::clone(registry.get("write").unwrap());
     let check = |path: &str, authority: &Authority| {
@@ -213,11 +212,11 @@ fn a_call_is_checked_again_when_it_runs() {
     let unasked = check("doc/a", &authority).unwrap_err();
     assert!(unasked.denied && unasked.message.contains("requires approval, and this call was not approved"));
     let outside = check("src/../b", &authority).unwrap_err();
-    assert!(!outside.denied && outside.message.contains("holds `..`"), "{outside:?}");
+    assert!(!outside.denied && outside.message.contains("contains `..`"), "{outside:?}");
 }
 
 #[test]
-fn a_call_says_what_a_person_is_to_be_asked_for() {
+fn classified_call_names_the_access_to_approve() {
     let registry = built_in();
     let path = |action: &str| Access { action: action.into(), resource: "doc/a".into() };
     let edit = r#"{"path": "doc/a", "old": "x", "new": "y"}"#;
@@ -233,11 +232,11 @@ fn a_call_says_what_a_person_is_to_be_asked_for() {
         invalid @ Classified::Invalid { .. } => panic!("{invalid:?}"),
     };
     let asks = rules(Verdict::Deny, &[("fs.*", "doc/*", Verdict::Ask)]);
-    // The access that does more than read is shown; each is asked about until all are granted.
+    // The access that does more than read is shown first. The call asks until all accesses are granted.
     assert_eq!(found(&asks, &[]), (Some(path("fs.write")), true));
     assert_eq!(found(&asks, &[path("fs.write")]), (Some(path("fs.read")), true));
     assert_eq!(found(&asks, &[path("fs.read"), path("fs.write")]), (Some(path("fs.write")), false));
-    // A denied call is never put to an approver, and no approval lifts the denial.
+    // A denied call does not ask, and an approval does not lift the denial.
     let half = rules(Verdict::Deny, &[("fs.write", "*", Verdict::Ask), ("fs.read", "z", Verdict::Allow)]);
     assert_eq!(found(&half, &[]), (None, false));
     let tool = Arc::clone(registry.get("edit").unwrap());
@@ -250,7 +249,7 @@ fn a_call_says_what_a_person_is_to_be_asked_for() {
 #[test]
 fn closure_tool_needs_its_own_action_by_default() {
     let registry = Registry::builder().tool(tool("weather", object())).unwrap();
-    let spec = ToolSpec { name: "clock".into(), description: "Tells the time.".into(), schema: Arc::new(object()) };
+    let spec = ToolSpec { name: "clock".into(), description: "Returns the time.".into(), schema: Arc::new(object()) };
     let clock = FnTool::new(spec, ToolEffect::ReadOnly, async |_| Ok(ToolOutput::text("noon")));
     let registry = registry.tool(Arc::new(clock.in_process().access(|_| Vec::new()))).unwrap().build();
     assert_eq!(offered(&registry, &Authority::deny_all(), false), ["clock"]);
@@ -280,7 +279,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// P-7: what may run is offered; what is not offered neither classifies nor passes the check.
+    /// P-7: a tool that may run is offered; a tool that is not offered is unknown.
     #[test]
     fn offered_if_and_only_if_permitted(
         default in any_verdict(),
@@ -302,10 +301,10 @@ proptest! {
                 Ruling::Asked(_) => approver,
                 Ruling::Denied(_) => false,
             };
-            // `process` reads what `shell` started: it is offered with that one.
+            // `process` is offered together with `shell`.
             let reads = &**name == "process";
             prop_assert!(!passes || is_offered || reads, "{name} {path} would run, but is not offered");
-            // An approval of this call lifts `Ask` only.
+            // An approval lifts `Ask` only.
             let unasked = registry.check(tool, &args, &authority, &|_| false).is_ok();
             let asked = registry.check(tool, &args, &authority, &|_| true).is_ok();
             prop_assert_eq!(unasked, matches!(ruling, Ruling::Allowed(_)));
@@ -316,9 +315,9 @@ proptest! {
         }
     }
 
-    /// P-7, converse: where rules cover whole actions, an offered tool runs on every path.
+    /// P-7, converse: if rules cover whole actions, an offered tool runs on every path.
     #[test]
-    fn what_is_offered_runs_where_rules_hold_for_all_paths(
+    fn offered_tools_run_if_rules_cover_all_paths(
         default in any_verdict(),
         mut rules in prop::collection::vec(any_rule(), 0..6),
         approver: bool,
@@ -340,9 +339,9 @@ proptest! {
     }
 }
 
-/// P-7, seeded bug: offering a tool where some rule allows something is noticed.
+/// P-7, seeded bug: a tool is offered if any rule allows its action.
 #[test]
-fn showing_what_some_rule_allows_is_noticed() {
+fn offering_by_any_allow_rule_is_detected() {
     let some_rule_allows = |set: &RuleSet, tool: &dyn Tool| {
         tool.access(None).iter().all(|access| {
             let allows = |rule: &&Rule| *rule.action == *access.action && rule.verdict == Verdict::Allow;
@@ -355,7 +354,7 @@ fn showing_what_some_rule_allows_is_noticed() {
         ..ProptestConfig::default()
     });
     let cases = (any_verdict(), prop::collection::vec(any_rule(), 0..6));
-    let noticed = runner.run(&cases, |(default, rules)| {
+    let result = runner.run(&cases, |(default, rules)| {
         let set = RuleSet { default, rules };
         let authority = Authority::of(set.clone());
         let registry = built_in();
@@ -368,11 +367,11 @@ fn showing_what_some_rule_allows_is_noticed() {
         prop_assert_eq!(shown, PATHS.iter().any(runs));
         Ok(())
     });
-    assert!(matches!(noticed, Err(proptest::test_runner::TestError::Fail(..))), "{noticed:?}");
+    assert!(matches!(result, Err(proptest::test_runner::TestError::Fail(..))), "{result:?}");
 }
 
 #[test]
-fn a_list_may_name_all_tools_of_a_server() {
+fn list_entry_can_match_all_tools_of_a_server() {
     let listed = |entry: &str, name: &str| lists(&[entry.into()], name);
     for entry in ["mcp__git", "mcp__git__*", "mcp__git__lo*", "mcp__git__log"] {
         assert!(listed(entry, "mcp__git__log"), "{entry}");

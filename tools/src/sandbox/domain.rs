@@ -29,7 +29,7 @@ fn ruleset(network_limited: bool) -> Result<Ruleset, landlock::RulesetError> {
     if network_limited {
         rules = rules.handle_access(AccessNet::from_all(TCP))?;
     }
-    // Further rights of newer systems.
+    // Rights that only newer systems know.
     rules
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::IoctlDev | AccessFs::ResolveUnix)?
@@ -38,44 +38,47 @@ fn ruleset(network_limited: bool) -> Result<Ruleset, landlock::RulesetError> {
 
 pub(super) fn probe() -> Result<Strength, String> {
     syscalls::filter(false)?;
-    let holds = |network| ruleset(network).and_then(Ruleset::create).map(drop);
-    if holds(true).is_ok() {
+    let is_supported = |network| ruleset(network).and_then(Ruleset::create).map(drop);
+    if is_supported(true).is_ok() {
         return Ok(Strength::FilesAndNetwork);
     }
-    holds(false).map(|()| Strength::Files).map_err(|error| {
-        format!("this system's kernel has no Landlock that holds files (Linux 6.2 or later, with `landlock` in `lsm=`): {error}")
+    is_supported(false).map(|()| Strength::Files).map_err(|error| {
+        format!(
+            "the kernel's Landlock cannot restrict files (needs Linux 6.2 or later, with `landlock` in `lsm=`): {error}"
+        )
     })
 }
 
-/// Restricts this thread, and all that it starts, to what `authority` allows in the current directory, to `scratch`, and to `places`.
+/// Restricts this thread and everything that it starts to the parts of the current directory that `authority` allows, to `scratch`,
+/// and to `places`.
 pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> Result<(), String> {
     let limited = limits_network(authority);
-    let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(describe)?;
+    let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(rules_error)?;
     let filter = syscalls::filter(!limited)?;
     let resolvers = places.with_network.iter().filter(|_| !limited);
     let mut readable: Vec<&Path> = places.readable.iter().chain(resolvers).map(|path| &**path).collect();
     if !authority.unrestricted(&FILES) {
-        let gone = |error| format!("the workspace has no place any more: {error}");
-        apart(&std::env::current_dir().map_err(gone)?, &mut readable)?;
+        let missing = |error| format!("cannot find the workspace, which may have been removed: {error}");
+        remove_overlaps(&std::env::current_dir().map_err(missing)?, &mut readable)?;
     }
     allow_system(&mut rules, &readable, places)?;
     allow(&mut rules, scratch, AccessFs::from_all(FS))?;
     let here = open(".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| format!("the workspace cannot be opened: {error}"))?;
+        .map_err(|error| format!("cannot open the workspace: {error}"))?;
     WorkspaceSurvey::new(authority).grant(here, &mut |fd, grant| add(&mut rules, fd, access(grant)))?;
     restrict(rules)?;
     drop_capabilities(CapabilitySet::empty())?;
     syscalls::apply(&filter)
 }
 
-/// Restricts this thread, and all that it starts, to the directories `written` and `read`, to `program`, and to `places`, without sockets. No link
-/// leads to a directory: a session may have put it there.
+/// Restricts this thread and everything that it starts to the directories `written` and `read`, to `program`, and to `places`,
+/// without sockets. Paths with links are rejected: a session may have created the link.
 pub(super) fn enter_within(
     (written, read): (&[PathBuf], &[PathBuf]),
     program: &Path,
     places: &Places,
 ) -> Result<(), String> {
-    let mut rules = ruleset(false).and_then(Ruleset::create).map_err(describe)?;
+    let mut rules = ruleset(false).and_then(Ruleset::create).map_err(rules_error)?;
     let filter = syscalls::filter(false)?;
     let readable: Vec<&Path> = places.readable.iter().map(|path| &**path).chain([program]).collect();
     allow_system(&mut rules, &readable, places)?;
@@ -83,57 +86,58 @@ pub(super) fn enter_within(
     for (path, access) in written.chain(read.iter().map(|path| (path, AccessFs::from_read(FS)))) {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-            .map_err(|error| format!("{} cannot be opened without links: {error}", path.display()))?;
+            .map_err(|error| format!("cannot open {} without following links: {error}", path.display()))?;
         add(&mut rules, dir.as_fd(), access)?;
     }
     restrict(rules)?;
-    // The superuser works in repositories of others, as in a directory that a container borrows.
+    // The superuser needs these in repositories of other users, as in a directory mounted into a container.
     drop_capabilities(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER)?;
     syscalls::apply(&filter)
 }
 
-/// Enters a domain within that of this thread: what is started here signals nothing of the outer one, which is where the guard's
-/// threads are. A signal to one thread ends or stops its whole process.
+/// Enters a nested domain, so that processes started by this thread cannot signal the guard's threads, which stay in the outer one.
+/// A signal to one thread ends or stops its whole process.
 pub(super) fn enter_inner() -> Result<(), String> {
-    // Before Linux 6.12 no domain holds signals.
+    // Before Linux 6.12 a domain cannot restrict signals.
     let Ok(rules) = signals() else { return Ok(()) };
     // Each domain denies moves between directories, unless a rule grants them.
-    let mut rules = rules.handle_access(AccessFs::Refer).and_then(Ruleset::create).map_err(describe)?;
+    let mut rules = rules.handle_access(AccessFs::Refer).and_then(Ruleset::create).map_err(rules_error)?;
     allow(&mut rules, Path::new("/"), AccessFs::Refer.into())?;
     restrict(rules)
 }
 
-/// Rules that hold signals, where the system has them.
+/// Returns rules that restrict signals, if the system supports them.
 fn signals() -> Result<Ruleset, landlock::RulesetError> {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal)
 }
 
-/// Kills all processes of this thread's domain, except its own, in one step: none of them can fork meanwhile. Returns whether it did.
+/// Kills all processes of this thread's domain except its own in one step, so that none of them can fork meanwhile. Returns false if
+/// that is not possible.
 pub(super) fn kill() -> bool {
-    // The group of this number means all processes that can be signalled. None may be left.
+    // Signals to group 1 go to all processes that can be signalled. An error also means that none remains.
     is_confined() && kill_process_group(Pid::INIT, Signal::KILL).is_ok()
 }
 
-/// Returns whether signals of this thread surely reach its own domain alone: elsewhere they would reach every process of the user.
+/// Returns whether signals of this thread are known to stay in its own domain. Otherwise they would reach every process of the user.
 fn is_confined() -> bool {
-    // Linux 6.12 and later. There the parent, which is outside, is out of reach too.
+    // Linux 6.12 and later; the probe of the parent, which is outside, must then fail.
     signals().and_then(Ruleset::create).is_ok()
         && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
 }
 
-fn describe(error: landlock::RulesetError) -> String {
-    format!("Landlock does not take the rules: {error}")
+fn rules_error(error: landlock::RulesetError) -> String {
+    format!("Landlock rejected the rules: {error}")
 }
 
 fn restrict(rules: RulesetCreated) -> Result<(), String> {
-    let entered = rules.restrict_self().map_err(describe)?;
+    let entered = rules.restrict_self().map_err(rules_error)?;
     if entered.ruleset == RulesetStatus::NotEnforced || !entered.no_new_privs {
-        return Err("Landlock took the rules and holds none of them".to_owned());
+        return Err("Landlock accepted the rules but does not enforce them".to_owned());
     }
     Ok(())
 }
 
-/// Grants what programs of the system need.
+/// Grants the files and devices that system programs need.
 fn allow_system(rules: &mut RulesetCreated, readable: &[&Path], places: &Places) -> Result<(), String> {
     for path in readable {
         if *path == Path::new(SETTINGS) {
@@ -153,24 +157,25 @@ fn allow_system(rules: &mut RulesetCreated, readable: &[&Path], places: &Places)
     Ok(())
 }
 
-/// Gives up all capabilities but some of those that it has: the superuser's bypass other limits. A domain grants no new ones to started programs.
-fn drop_capabilities(all_but: CapabilitySet) -> Result<(), String> {
+/// Gives up all capabilities except `kept`, because those of the superuser bypass other limits. Programs started in a domain cannot gain
+/// new ones.
+fn drop_capabilities(kept: CapabilitySet) -> Result<(), String> {
     capabilities(None)
         .and_then(|own| {
-            let kept = own.permitted & all_but;
+            let kept = own.permitted & kept;
             set_capabilities(
                 None,
                 CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
             )
         })
-        .map_err(|error| format!("the capabilities of this process cannot be given up: {error}"))
+        .map_err(|error| format!("cannot give up the capabilities of this process: {error}"))
 }
 
 /// Removes entries of `PATH` and toolchains that overlap the workspace: their grants would override its rules.
 ///
 /// # Errors
 /// If the workspace overlaps a system directory, which every command needs.
-fn apart(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), String> {
+fn remove_overlaps(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), String> {
     let is_system =
         |place: &Path| SYSTEM.iter().chain([&PROC]).chain(&RESOLVERS).any(|system| Path::new(system) == place);
     let overlaps = |place: &Path| {
@@ -180,8 +185,8 @@ fn apart(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), String> {
     if let Some(system) = readable.iter().find(|place| is_system(place) && overlaps(place)) {
         let (workspace, system) = (workspace.display(), system.display());
         return Err(format!(
-            "the workspace {workspace} and {system}, which commands need to read, lie in each other: no sandbox can hold \
-             a command to the rules of the one and not of the other"
+            "the workspace {workspace} overlaps {system}, which commands need to read: the sandbox cannot apply the \
+             workspace's rules. Use a workspace outside of {system}."
         ));
     }
     readable.retain(|place| !overlaps(place));
@@ -196,7 +201,7 @@ fn allow(rules: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) ->
 
 fn add(rules: &mut RulesetCreated, fd: BorrowedFd<'_>, access: BitFlags<AccessFs>) -> Result<(), String> {
     let added = rules.add_rule(PathBeneath::new(fd, access));
-    added.map(drop).map_err(|error| format!("Landlock does not take a rule: {error}"))
+    added.map(drop).map_err(|error| format!("Landlock rejected a rule: {error}"))
 }
 
 fn access(grant: Grant) -> BitFlags<AccessFs> {
@@ -228,20 +233,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workspace_among_the_systems_files_cannot_be_held() {
+    fn workspace_that_overlaps_system_files_is_refused() {
         let system = || vec![Path::new("/usr"), Path::new("/proc")];
         for workspace in ["/", "/usr", "/usr/share/x", "/proc"] {
-            let error = apart(Path::new(workspace), &mut system()).unwrap_err();
-            assert!(error.contains("lie in each other"), "{workspace}");
+            let error = remove_overlaps(Path::new(workspace), &mut system()).unwrap_err();
+            assert!(error.contains("overlaps"), "{workspace}");
         }
         for workspace in ["/home/a", "/usrx", "/tmp"] {
-            assert_eq!(apart(Path::new(workspace), &mut system()), Ok(()));
+            assert_eq!(remove_overlaps(Path::new(workspace), &mut system()), Ok(()));
         }
     }
 
-    /// Sends no signal: a thread without a domain, and one whose domain does not hold signals, kill nothing.
+    /// A thread without a domain, and one whose domain does not restrict signals, must not send any.
     #[test]
-    fn only_a_thread_whose_signals_are_held_kills_its_domain() {
+    fn kill_needs_a_domain_that_restricts_signals() {
         let confined = |enter: fn()| std::thread::spawn(move || (enter(), is_confined()).1).join().unwrap();
         assert!(!confined(|| {}));
         if probe().is_err() {
@@ -258,9 +263,9 @@ mod tests {
     }
 
     #[test]
-    fn workspace_rules_go_before_a_toolchain_that_overlaps() {
+    fn toolchain_that_overlaps_the_workspace_is_removed() {
         let mut readable: Vec<&Path> = ["/usr", "/home/a/.cargo/registry", "/home/a/go/bin"].map(Path::new).into();
-        assert_eq!(apart(Path::new("/home/a/.cargo/registry/src/x"), &mut readable), Ok(()));
+        assert_eq!(remove_overlaps(Path::new("/home/a/.cargo/registry/src/x"), &mut readable), Ok(()));
         assert_eq!(readable, ["/usr", "/home/a/go/bin"].map(Path::new));
     }
 }

@@ -1,12 +1,13 @@
-//! Resolution of paths outside of the workspace. A link in the workspace opens nothing, since sessions can create it.
+//! Resolution of paths outside of the workspace. Links in the workspace are not followed, since sessions can create them.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// Links followed for one path.
+/// Number of links followed for one path.
 const MAX_LINKS: u32 = 40;
-/// Returns the target of `path`; `None` if it is missing or the way leads through `workspace`, itself without links.
+
+/// Returns the target of `path`; `None` if it is missing or resolving it passes through `workspace`, a path without links.
 pub(super) fn resolve(path: &Path, workspace: &Path) -> Option<PathBuf> {
     let parts = |path: &Path| -> VecDeque<OsString> {
         let normal = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resolve_follows_no_link_of_the_workspace() {
+    fn resolve_ignores_links_in_the_workspace() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().canonicalize().unwrap();
         let workspace = at.join("w");
@@ -55,13 +56,13 @@ mod tests {
         symlink(at.join("private"), workspace.join("bin/x")).unwrap();
         symlink("w/bin/x", at.join("through")).unwrap();
         symlink("w/../private", at.join("up")).unwrap();
-        symlink("private", at.join("beside")).unwrap();
+        symlink("private", at.join("sibling")).unwrap();
         symlink("circle", at.join("circle")).unwrap();
         let found = |path: &str| resolve(&at.join(path), &workspace);
         for path in ["w/bin/x", "w/bin", "through", "up", "circle", "gone"] {
             assert_eq!(found(path), None, "{path}");
         }
-        for path in ["private", "beside", "./beside"] {
+        for path in ["private", "sibling", "./sibling"] {
             assert_eq!(found(path), Some(at.join("private")), "{path}");
         }
     }

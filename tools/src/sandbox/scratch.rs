@@ -1,20 +1,20 @@
-//! A temporary directory for one command, removed after it.
+//! A temporary directory for one command, removed when the command has ended.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Names to try: killed guards leave directories behind.
-const TRIES: u32 = 10_000;
+/// Number of names to try: killed guards leave directories behind.
+const MAX_TRIES: u32 = 10_000;
 
 /// An empty directory that only this user can enter; removed with its contents on drop.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(super) fn make() -> io::Result<Self> {
+    pub(super) fn create() -> io::Result<Self> {
         let base = std::env::temp_dir();
         let id = std::process::id();
-        for n in 0..TRIES {
+        for n in 0..MAX_TRIES {
             let path = base.join(format!("subtend-{id}-{n}"));
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self(path)),
@@ -32,7 +32,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to the cleanup of temporary files.
+        // The system's cleanup of temporary files removes the rest if this fails.
         drop(std::fs::remove_dir_all(&self.0));
     }
 }

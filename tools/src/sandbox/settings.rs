@@ -1,4 +1,4 @@
-//! System settings: a restricted command reads the world-readable ones.
+//! System settings. A sandboxed command can read the world-readable ones.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,19 +10,19 @@ const MAX_DEPTH: u32 = 32;
 const READ: u32 = 0o004;
 const ENTER: u32 = 0o005;
 
-/// Returns what everyone may read below `dir`: files, and wholly readable directories.
+/// Returns the files below `dir` that everyone may read, and the directories that everyone may read completely.
 ///
-/// The superuser needs no capability to read its own files, such as password hashes.
+/// This keeps password hashes from commands of the superuser, who could read its own files without any capability.
 pub(super) fn readable_by_all(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    if is_whole(dir, MAX_DEPTH, &mut found) {
+    if collect_readable(dir, MAX_DEPTH, &mut found) {
         found.push(dir.to_owned());
     }
     found
 }
 
 /// Returns whether everyone may read all of `dir`; if not, the readable parts are added to `found`.
-fn is_whole(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> bool {
+fn collect_readable(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> bool {
     let Some(entries) = depth.checked_sub(1).and_then(|_| std::fs::read_dir(dir).ok()) else { return false };
     let (mut parts, mut whole) = (Vec::new(), true);
     for entry in entries {
@@ -32,7 +32,7 @@ fn is_whole(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> bool {
             continue;
         };
         if metadata.is_dir() {
-            let open = is_open(&metadata, ENTER) && is_whole(&path, depth - 1, &mut parts);
+            let open = is_open(&metadata, ENTER) && collect_readable(&path, depth - 1, &mut parts);
             whole &= open;
             parts.extend(open.then_some(path));
         } else if metadata.is_file() {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readable_by_all_leaves_out_what_is_for_the_owner() {
+    fn readable_by_all_excludes_owner_only_files() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path();
         for (path, mode) in

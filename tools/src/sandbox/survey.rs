@@ -1,4 +1,4 @@
-//! The survey: the parts of a workspace that an authority allows, as existing files and directories.
+//! The workspace survey: finds the existing files and directories that an authority allows.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ const WRITE: &str = "fs.write";
 
 const MAX_ENTRIES: u32 = 300_000;
 const MAX_RULES: u32 = 20_000;
-/// Levels of directories, each with an open descriptor.
+/// Number of directory levels; each holds an open descriptor.
 const MAX_DEPTH: u32 = 200;
 
 /// The rights for a file, or for everything in a directory.
@@ -26,13 +26,13 @@ pub(super) struct Grant {
     pub(super) read: bool,
     pub(super) list: bool,
     pub(super) write: bool,
-    /// Create, rename and remove. Only where all may be read as well: what rules deny to read could get a name that they allow, for the
-    /// next command.
+    /// Create, rename and remove. Granted only if everything may also be read: otherwise a command could give an unreadable file an
+    /// allowed name, and the next command could read it.
     pub(super) change: bool,
 }
 
 impl Grant {
-    fn beyond(self, had: Self) -> Self {
+    fn without(self, had: Self) -> Self {
         Self {
             read: self.read && !had.read,
             list: self.list && !had.list,
@@ -50,15 +50,15 @@ type Inode = (u64, u64);
 
 pub(super) struct WorkspaceSurvey<'a> {
     authority: &'a Authority,
-    /// Files with several names of which one may not be read.
+    /// Files with several names, one of which may not be read.
     unread: HashSet<Inode>,
-    /// Files with several names of which one may not be written.
+    /// Files with several names, one of which may not be written.
     unwritten: HashSet<Inode>,
     entries: u32,
     rules: u32,
 }
 
-/// Returns the files in `root` with several names of which `authority` denies reading one.
+/// Returns the files in `root` that have several names, one of which `authority` denies reading.
 ///
 /// # Errors
 /// If the workspace is too large or too deep.
@@ -68,7 +68,7 @@ pub(crate) fn unread(root: OwnedFd, authority: &Authority) -> Result<HashSet<Ino
     Ok(survey.unread)
 }
 
-/// How much of a directory an action is allowed on.
+/// The part of a directory on which an action is allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CoveredPart {
     All,
@@ -85,12 +85,12 @@ impl<'a> WorkspaceSurvey<'a> {
     /// Grants the allowed parts of the workspace `root`.
     ///
     /// # Errors
-    /// If the workspace cannot be read or is too large, and errors of the sink.
+    /// If the workspace cannot be read or is too large, or if the sink fails.
     pub(super) fn grant(mut self, root: OwnedFd, sink: &mut Sink<'_>) -> Result<(), String> {
         let granted = |action: &str| !self.authority.denies_below(action, ".");
         let actions = (granted(READ), granted(WRITE));
         self.find_second_names(root.as_fd(), ".", 0, actions)?;
-        self.dir(root.as_fd(), ".", Grant::default(), 0, sink).map(drop)
+        self.grant_dir(root.as_fd(), ".", Grant::default(), 0, sink).map(drop)
     }
 
     fn verdict(&self, action: &str, path: &str) -> Verdict {
@@ -101,7 +101,8 @@ impl<'a> WorkspaceSurvey<'a> {
         self.verdict(action, path) == Verdict::Allow
     }
 
-    /// Collects files with several names of which one is not allowed, for the given actions: such a file is out of reach by all its names.
+    /// Collects files that have several names, one of which is not allowed for the given actions (read, write). Such a file is not granted
+    /// under any name.
     fn find_second_names(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -116,10 +117,10 @@ impl<'a> WorkspaceSurvey<'a> {
         }
         self.each(dir, path, depth, &mut |survey, entry| {
             if let EntryKind::Dir(dir) = &entry.kind {
-                let below = entry.path.as_deref().unwrap_or(UNNAMED);
-                return survey.find_second_names(dir.as_fd(), below, depth.saturating_add(1), actions);
+                let path = entry.path.as_deref().unwrap_or(UNNAMED);
+                return survey.find_second_names(dir.as_fd(), path, depth.saturating_add(1), actions);
             }
-            if !entry.has_others {
+            if !entry.has_other_names {
                 return Ok(());
             }
             // A name that rules cannot express is not allowed.
@@ -135,9 +136,9 @@ impl<'a> WorkspaceSurvey<'a> {
         })
     }
 
-    /// Grants the allowed parts of one directory beyond what it `had` from those above. Returns whether the names in it and below may be
-    /// listed.
-    fn dir(
+    /// Grants the allowed parts of one directory, except rights that it already `had` from its ancestors. Returns whether the names in it
+    /// and in its descendants may be listed.
+    fn grant_dir(
         &mut self,
         dir: BorrowedFd<'_>,
         path: &str,
@@ -149,46 +150,46 @@ impl<'a> WorkspaceSurvey<'a> {
         let write = self.part(WRITE, had.write, dir, path, depth)?;
         let (reads, writes) = (read == CoveredPart::All, write == CoveredPart::All);
         let has = Grant { read: reads, list: reads, write: writes, change: reads && writes };
-        let grant = has.beyond(had);
-        self.rule(dir, grant, sink)?;
+        let grant = has.without(had);
+        self.add_rule(dir, grant, sink)?;
         if read != CoveredPart::Some && write != CoveredPart::Some {
             return Ok(reads);
         }
-        let mut seen = reads || (read == CoveredPart::Some && self.allows(READ, path));
+        let mut listable = reads || (read == CoveredPart::Some && self.allows(READ, path));
         self.each(dir, path, depth, &mut |survey, entry| {
             let Some(path) = entry.path.as_deref() else {
-                // Neither granted nor listed.
-                seen &= !matches!(entry.kind, EntryKind::Dir(_));
+                // An entry that rules cannot name is not granted; a directory like that also hides the names here.
+                listable &= !matches!(entry.kind, EntryKind::Dir(_));
                 return Ok(());
             };
             match &entry.kind {
                 EntryKind::Dir(dir) => {
-                    seen &= survey.dir(dir.as_fd(), path, has, depth.saturating_add(1), sink)?;
+                    listable &= survey.grant_dir(dir.as_fd(), path, has, depth.saturating_add(1), sink)?;
                 }
                 EntryKind::File(file) => {
                     let read = !reads && survey.allows(READ, path) && !survey.unread.contains(&entry.inode);
                     let write = !writes && survey.allows(WRITE, path) && !survey.unwritten.contains(&entry.inode);
-                    survey.rule(file.as_fd(), Grant { read, write, ..Grant::default() }, sink)?;
+                    survey.add_rule(file.as_fd(), Grant { read, write, ..Grant::default() }, sink)?;
                 }
                 EntryKind::Other => {}
             }
             Ok(())
         })?;
-        if seen && !reads {
-            self.rule(dir, Grant { list: true, ..Grant::default() }, sink)?;
+        if listable && !reads {
+            self.add_rule(dir, Grant { list: true, ..Grant::default() }, sink)?;
         }
-        Ok(seen)
+        Ok(listable)
     }
 
-    fn rule(&mut self, fd: BorrowedFd<'_>, grant: Grant, sink: &mut Sink<'_>) -> Result<(), String> {
+    fn add_rule(&mut self, fd: BorrowedFd<'_>, grant: Grant, sink: &mut Sink<'_>) -> Result<(), String> {
         if grant == Grant::default() {
             return Ok(());
         }
         self.rules = self.rules.saturating_add(1);
         if self.rules > MAX_RULES {
             return Err(format!(
-                "what the session may do in this workspace takes more than {MAX_RULES} single rules to say; rules for whole \
-                 directories, such as `src/**`, take one each"
+                "the session's permissions need more than {MAX_RULES} sandbox rules in this workspace; use rules for whole \
+                 directories, such as `src/**`, which need one each"
             ));
         }
         sink(fd, grant)
@@ -208,7 +209,7 @@ impl<'a> WorkspaceSurvey<'a> {
         Ok(if self.authority.denies_below(action, path) { CoveredPart::None } else { CoveredPart::Some })
     }
 
-    /// Returns whether the file in the directory has another name that is not allowed.
+    /// Returns whether a file in the directory has another name that is not allowed.
     fn has_second_name(&mut self, action: &str, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<bool, String> {
         let denied = |survey: &Self| if action == READ { survey.unread.len() } else { survey.unwritten.len() };
         if denied(self) == 0 {
@@ -219,8 +220,8 @@ impl<'a> WorkspaceSurvey<'a> {
             let denied = if action == READ { &survey.unread } else { &survey.unwritten };
             found |= denied.contains(&entry.inode);
             if let (false, EntryKind::Dir(dir)) = (found, &entry.kind) {
-                let below = entry.path.as_deref().unwrap_or(UNNAMED);
-                found = survey.has_second_name(action, dir.as_fd(), below, depth.saturating_add(1))?;
+                let path = entry.path.as_deref().unwrap_or(UNNAMED);
+                found = survey.has_second_name(action, dir.as_fd(), path, depth.saturating_add(1))?;
             }
             Ok(())
         })?;
@@ -233,12 +234,12 @@ impl<'a> WorkspaceSurvey<'a> {
         dir: BorrowedFd<'_>,
         path: &str,
         depth: u32,
-        look: &mut dyn FnMut(&mut Self, DirEntry) -> Result<(), String>,
+        visit: &mut dyn FnMut(&mut Self, DirEntry) -> Result<(), String>,
     ) -> Result<(), String> {
         if depth >= MAX_DEPTH {
             return Err(format!("the workspace has more than {MAX_DEPTH} levels of directories"));
         }
-        // A separate handle: two walks of one directory must not share a position.
+        // A separate handle, because two walks of one directory must not share a position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(entries) = openat(dir, ".", flags, Mode::empty()).and_then(Dir::new) else { return Ok(()) };
         for entry in entries {
@@ -253,35 +254,35 @@ impl<'a> WorkspaceSurvey<'a> {
                 return Err(format!("the workspace has more than {MAX_ENTRIES} files to inspect"));
             }
             if let Some(entry) = DirEntry::open(dir, name, path) {
-                look(self, entry)?;
+                visit(self, entry)?;
             }
         }
         Ok(())
     }
 }
 
-/// Stands for a path that rules cannot express: everything below it is denied.
+/// Placeholder for a path that rules cannot express; everything below it is denied.
 const UNNAMED: &str = "..";
 
 struct DirEntry {
-    /// Its path in the workspace, if that is UTF-8.
+    /// Path in the workspace, if that is UTF-8.
     path: Option<String>,
     kind: EntryKind,
     inode: Inode,
-    has_others: bool,
+    has_other_names: bool,
 }
 
 enum EntryKind {
     Dir(OwnedFd),
     File(OwnedFd),
-    /// A link, which is resolved on use, a socket or a device.
+    /// A socket, a device, or a link (which is resolved on use).
     Other,
 }
 
 impl DirEntry {
     fn open(dir: BorrowedFd<'_>, name: &CStr, path: &str) -> Option<Self> {
-        let named = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let (kind, stat) = match FileType::from_raw_mode(named.st_mode) {
+        let link_stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let (kind, stat) = match FileType::from_raw_mode(link_stat.st_mode) {
             FileType::Directory => {
                 let fd = openat(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | HANDLE, Mode::empty()).ok()?;
                 let stat = fstat(&fd).ok()?;
@@ -290,7 +291,7 @@ impl DirEntry {
             FileType::RegularFile | FileType::Fifo => {
                 let fd = openat(dir, name, OFlags::PATH | HANDLE, Mode::empty()).ok()?;
                 let stat = fstat(&fd).ok()?;
-                // It may have been replaced since it was checked.
+                // The entry may have been replaced since `statat`.
                 let file = matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Fifo);
                 (if file { EntryKind::File(fd) } else { EntryKind::Other }, stat)
             }
@@ -298,10 +299,10 @@ impl DirEntry {
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
-            | FileType::Unknown => (EntryKind::Other, named),
+            | FileType::Unknown => (EntryKind::Other, link_stat),
         };
         let path = name.to_str().ok().filter(|_| path != UNNAMED).map(|name| join(path, name));
-        Some(Self { path, kind, inode: inode(&stat), has_others: stat.st_nlink > 1 })
+        Some(Self { path, kind, inode: inode(&stat), has_other_names: stat.st_nlink > 1 })
     }
 }
 

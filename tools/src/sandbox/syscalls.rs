@@ -29,9 +29,9 @@ mod number {
     pub(super) const SCHEDULING: &[i64] = &[142, 144, 203, 314];
     /// All calls of System V shared memory, semaphores and queues except `shmdt`; `mq_open` and `mq_unlink`.
     pub(super) const SHARED: &[i64] = &[29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 220, 240, 241];
-    /// `chmod`, `fchmod`, `creat`, `mknod`; `fchmodat`, `mknodat`: with the index of the mode argument.
+    /// `chmod`, `fchmod`, `creat`, `mknod`, `fchmodat` and `mknodat`, each with the index of its mode argument.
     pub(super) const MODES: &[(i64, u8)] = &[(90, 1), (91, 1), (85, 1), (133, 1), (268, 2), (259, 2)];
-    /// `open`, `openat`: with the index of the flags; the mode follows.
+    /// `open` and `openat`, each with the index of its flags argument; the mode follows.
     pub(super) const OPENS: &[(i64, u8)] = &[(2, 1), (257, 2)];
 }
 #[cfg(not(target_arch = "x86_64"))]
@@ -49,49 +49,52 @@ mod number {
     pub(super) const PRIORITIES: &[(i64, u64)] = &[(140, 0), (30, 1)];
     pub(super) const SCHEDULING: &[i64] = &[118, 119, 122, 274];
     pub(super) const SHARED: &[i64] = &[180, 181, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
-    /// `fchmod`, `fchmodat`, `mknodat`: with the index of the mode argument.
+    /// `fchmod`, `fchmodat` and `mknodat`, each with the index of its mode argument.
     pub(super) const MODES: &[(i64, u8)] = &[(52, 1), (53, 2), (33, 2)];
     pub(super) const OPENS: &[(i64, u8)] = &[(56, 2)];
 }
-/// Creates and connects sockets without calls that a filter sees.
+/// `io_uring` creates and connects sockets without calls that a filter sees.
 const IO_URING_SETUP: i64 = 425;
-/// Takes its flags from memory, which a filter cannot read.
+/// `clone3` takes its flags from memory, which a filter cannot read.
 const CLONE3: i64 = 435;
-/// Takes its mode from memory too.
+/// `openat2` takes its mode from memory too.
 const OPENAT2: i64 = 437;
-/// With the index of its mode argument.
+/// `fchmodat2`, with the index of its mode argument.
 const FCHMODAT2: (i64, u8) = (452, 2);
 /// `setxattrat`, `removexattrat`, `file_setattr`.
 const ATTRIBUTES_AT: [i64; 3] = [463, 466, 469];
-/// The newest call that was inspected. Later ones, and those of x86-64 by their other numbers (x32), are missing in the sandbox.
-const NEWEST: u32 = 469;
+/// The newest call that was reviewed. Later calls, and the x32 numbers of x86-64, do not exist in the sandbox.
+const NEWEST_CALL: u32 = 469;
 
-/// The type of an `ioctl` request, and with the bits for a request that only gives a value.
+/// The bits of an `ioctl` request that hold its type.
 const REQUEST_TYPE: u64 = 0xff00;
-const REQUEST_GIVES: u64 = 0xc000_ff00;
-/// Types of which each request that gives a value changes a file, also by a descriptor that only reads: flags, projects and versions
+/// The bits that hold its type and its direction.
+const REQUEST_TYPE_AND_DIRECTION: u64 = 0xc000_ff00;
+/// Types whose write-direction requests change a file even through a read-only descriptor: flags, projects and versions
 /// (`FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`, `FS_IOC_SETVERSION`), `FS_IOC_ENABLE_VERITY`, attributes of FAT.
 const SETTERS: [u64; 4] = [0x4000_6600, 0x4000_5800, 0x4000_7600, 0x4000_7200];
-/// `EXT4_IOC_MIGRATE`, `EXT4_IOC_ALLOC_DA_BLKS`, `FS_IOC_SET_ENCRYPTION_POLICY`, `FS_IOC_ADD_ENCRYPTION_KEY` and its removal.
+/// Single requests: `EXT4_IOC_MIGRATE`, `EXT4_IOC_ALLOC_DA_BLKS`, `FS_IOC_SET_ENCRYPTION_POLICY`, `FS_IOC_ADD_ENCRYPTION_KEY` and its
+/// removal.
 const SINGLE_SETTERS: [u64; 5] = [0x6609, 0x660c, 0x800c_6613, 0xc050_6617, 0xc040_6618];
-/// Requests of F2FS and bcachefs; those of Btrfs, which make and remove directories, but for the ones that all file systems have: copies
-/// of a range into an open file, and their comparison.
-const OF_FILE_SYSTEMS: [u64; 2] = [0xf500, 0xbc00];
-const OF_BTRFS: u64 = 0x9400;
-const COPIES: [u64; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
+/// Request types of F2FS and bcachefs, all denied.
+const F2FS_AND_BCACHEFS: [u64; 2] = [0xf500, 0xbc00];
+/// The request type of Btrfs, whose requests create and remove directories among other things.
+const BTRFS: u64 = 0x9400;
+/// Btrfs requests that all file systems support and that stay allowed: clone a file or a range, and deduplicate.
+const BTRFS_ALLOWED: [u64; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
 
 /// The flag of `clone` and `unshare` for a user namespace, in which a command would have all capabilities.
 const NEW_USER: u64 = 0x1000_0000;
 
-/// A program with this bit runs with the rights of its owner.
+/// Mode bit with which a program runs with the rights of its owner.
 const SETUID: u64 = 0o4000;
 /// Flags that create a file, so that the mode applies: `O_CREAT`, `O_TMPFILE`.
-const MAKES: [u64; 2] = [0o100, 0o20_000_000];
+const CREATE_FLAGS: [u64; 2] = [0o100, 0o20_000_000];
 
-/// The part of a socket's type without its flags, and the types of which one end of a pair can be connected to another socket. For
-/// the system a raw Unix socket is one of datagrams.
-const KIND: u64 = 0xf;
-const LEAVING: [u64; 2] = [2, 3];
+/// The bits of a socket's type without its flags.
+const SOCKET_TYPE: u64 = 0xf;
+/// Datagram and raw sockets: one end of such a pair can be reconnected to another socket. Linux treats a raw Unix socket as a datagram one.
+const RECONNECTABLE: [u64; 2] = [2, 3];
 
 const UNIX: u64 = 1;
 const INET: u64 = 2;
@@ -103,29 +106,31 @@ const EACCES: u32 = 13;
 /// "No such call": libraries then use the older one.
 const ENOSYS: u32 = 38;
 
-/// Returns the filters for this machine. With `network`, internet and netlink sockets can be created, otherwise none but pairs that stay
-/// with each other. They deny user namespaces, changes of owners and attributes, setuid bits, key rings, shared memory, semaphores and queues, and limits, priorities
-/// and scheduling of other processes: Landlock covers none of these.
+/// Returns the filters for this machine. With `network`, internet and netlink sockets can be created, otherwise only pairs that stay
+/// connected to each other.
+///
+/// The filters deny what Landlock does not cover: user namespaces, changes of owners and attributes, setuid bits, key rings, shared
+/// memory, semaphores and queues, and changes to limits, priorities and scheduling of other processes.
 pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let arch = std::env::consts::ARCH;
-    let target = TargetArch::try_from(arch).map_err(|_| format!("there is no filter of system calls for {arch}"))?;
-    let failed = |error: seccompiler::BackendError| format!("the filter of system calls cannot be made: {error}");
+    let target = TargetArch::try_from(arch).map_err(|_| format!("no system call filter is available for {arch}"))?;
+    let failed = |error: seccompiler::BackendError| format!("cannot build the system call filter: {error}");
     let denied = denied(network).map_err(failed)?;
-    // Calls of another architecture end the process: their numbers mean something else.
+    // Calls of another architecture end the process, because their numbers have another meaning.
     let program = |denied: Vec<Denied>, errno| {
         let rules: BTreeMap<_, _> = denied.into_iter().collect();
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), target);
         filter.and_then(BpfProgram::try_from).map_err(failed)
     };
     let missing = [CLONE3, OPENAT2].map(|call| (call, Vec::new()));
-    Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?, without_newer(NEWEST)])
+    Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?, without_newer(NEWEST_CALL)])
 }
 
-/// Returns a filter to which no call above `newest` exists. What such a call does is unknown.
+/// Returns a filter that reports every call above `newest` as missing, because its effect is unknown.
 fn without_newer(newest: u32) -> BpfProgram {
     let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
     vec![
-        // The number is the first word of what the filter reads.
+        // The call's number is the first word of the filter's input.
         instruction(BPF_LD_W_ABS, 0, 0),
         instruction(BPF_JGT, 1, newest),
         instruction(BPF_RET, 0, SECCOMP_RET_ERRNO | ENOSYS),
@@ -139,7 +144,7 @@ const BPF_RET: u16 = 0x06;
 const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
 const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
 
-/// A call and the conditions under which it is denied; always, if there are no conditions.
+/// A call and the conditions under which it is denied. Without conditions it is always denied.
 type Denied = (i64, Vec<SeccompRule>);
 
 fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
@@ -150,55 +155,59 @@ fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
     }
     let has =
         |argument, bits| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits);
-    let one = |condition| Ok::<_, BackendError>(vec![SeccompRule::new(vec![condition])?]);
-    let new_user = one(has(0, NEW_USER)?)?;
+    let single_rule = |condition| Ok::<_, BackendError>(vec![SeccompRule::new(vec![condition])?]);
+    let new_user = single_rule(has(0, NEW_USER)?)?;
     let mut denied = vec![(number::SOCKET, sockets), (number::CLONE, new_user.clone()), (number::UNSHARE, new_user)];
     let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, UNIX);
-    let leaving = |kind| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(KIND), kind);
-    let pairs = LEAVING.map(leaving).into_iter().chain([other]).map(|condition| SeccompRule::new(vec![condition?]));
+    let reconnectable =
+        |kind| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind);
+    let pairs =
+        RECONNECTABLE.map(reconnectable).into_iter().chain([other]).map(|condition| SeccompRule::new(vec![condition?]));
     denied.push((number::IOCTL, setters()?));
     denied.push((number::SOCKETPAIR, pairs.collect::<Result<_, _>>()?));
-    let none = [&[number::SETNS, IO_URING_SETUP], number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS];
-    denied.extend(none.into_iter().chain([number::SHARED]).flatten().map(|call| (*call, Vec::new())));
-    // 0 is the caller itself.
-    let of_others = |argument| one(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?);
+    let always =
+        [&[number::SETNS, IO_URING_SETUP], number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS];
+    denied.extend(always.into_iter().chain([number::SHARED]).flatten().map(|call| (*call, Vec::new())));
+    // Process 0 means the caller itself.
+    let of_others =
+        |argument| single_rule(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?);
     for call in number::SCHEDULING.iter().chain(&[number::PRLIMIT]) {
         denied.push((*call, of_others(0)?));
     }
     for (call, process) in number::PRIORITIES {
-        // 0 is also the group of the caller, and all processes of its user, unless the first argument says a process.
+        // 0 also means the caller's group or all processes of its user, unless the first argument selects a process.
         let kind = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *process)?;
-        denied.push((*call, of_others(1)?.into_iter().chain(one(kind)?).collect()));
+        denied.push((*call, of_others(1)?.into_iter().chain(single_rule(kind)?).collect()));
     }
     for (call, mode) in number::MODES.iter().chain(&[FCHMODAT2]) {
-        denied.push((*call, one(has(*mode, SETUID)?)?));
+        denied.push((*call, single_rule(has(*mode, SETUID)?)?));
     }
     for (call, flags) in number::OPENS {
-        let made = |bits| SeccompRule::new(vec![has(*flags, bits)?, has(flags.saturating_add(1), SETUID)?]);
-        denied.push((*call, MAKES.map(made).into_iter().collect::<Result<_, _>>()?));
+        let creates_setuid = |bits| SeccompRule::new(vec![has(*flags, bits)?, has(flags.saturating_add(1), SETUID)?]);
+        denied.push((*call, CREATE_FLAGS.map(creates_setuid).into_iter().collect::<Result<_, _>>()?));
     }
     Ok(denied)
 }
 
-/// Returns the requests of `ioctl` that change a file without a right to write it: Landlock sees those of devices alone.
+/// Returns the `ioctl` requests that change a file without a right to write it. Landlock covers only requests to devices.
 fn setters() -> Result<Vec<SeccompRule>, BackendError> {
     let request = |op, value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, op, value);
     let masked = |mask, value| request(SeccompCmpOp::MaskedEq(mask), value);
-    let mut of_btrfs = vec![masked(REQUEST_TYPE, OF_BTRFS)?];
-    for copy in COPIES {
-        of_btrfs.push(request(SeccompCmpOp::Ne, copy)?);
+    let mut btrfs = vec![masked(REQUEST_TYPE, BTRFS)?];
+    for copy in BTRFS_ALLOWED {
+        btrfs.push(request(SeccompCmpOp::Ne, copy)?);
     }
-    let all = SETTERS.map(|setter| masked(REQUEST_GIVES, setter)).into_iter();
+    let all = SETTERS.map(|setter| masked(REQUEST_TYPE_AND_DIRECTION, setter)).into_iter();
     let all = all.chain(SINGLE_SETTERS.map(|setter| request(SeccompCmpOp::Eq, setter)));
-    let all = all.chain(OF_FILE_SYSTEMS.map(|of| masked(REQUEST_TYPE, of)));
+    let all = all.chain(F2FS_AND_BCACHEFS.map(|kind| masked(REQUEST_TYPE, kind)));
     let rules = all.map(|condition| SeccompRule::new(vec![condition?]));
-    rules.chain([SeccompRule::new(of_btrfs)]).collect()
+    rules.chain([SeccompRule::new(btrfs)]).collect()
 }
 
 /// Restricts this thread and all that it starts.
 pub(super) fn apply(filters: &[BpfProgram]) -> Result<(), String> {
     filters.iter().try_for_each(|filter| {
-        apply_filter(filter).map_err(|error| format!("the filter of system calls does not hold: {error}"))
+        apply_filter(filter).map_err(|error| format!("cannot apply the system call filter: {error}"))
     })
 }
 
@@ -206,9 +215,9 @@ pub(super) fn apply(filters: &[BpfProgram]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// The first call of two is the control.
+    /// The first of the two calls is the control.
     #[test]
-    fn calls_above_the_newest_known_one_are_missing() {
+    fn system_call_newer_than_the_limit_is_missing() {
         use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
         use rustix::io::Errno;
 

@@ -107,7 +107,7 @@ fn allowed(rule: &str) -> Authority {
 }
 
 #[test]
-fn the_derives_are_the_spec() {
+fn spec_is_derived_from_the_struct() {
     let registry = Registry::builder().typed::<WeatherReport>().unwrap().build();
     let tool = registry.get("weather_report").unwrap();
     let schema = json!({
@@ -128,7 +128,7 @@ fn the_derives_are_the_spec() {
 }
 
 #[tokio::test]
-async fn a_result_is_json_unless_it_is_a_text_or_an_output() {
+async fn result_is_json_unless_it_is_text_or_an_output() {
     let registry = Registry::builder().typed::<WeatherReport>().unwrap().typed::<Rest>().unwrap().build();
     let report = run(&registry, "weather_report", json!({"city": "Bern", "day": "2026-05-01"})).await;
     assert_eq!(report, Ok(ToolOutput::text(r#"{"city":"Bern","celsius":17}"#)));
@@ -178,7 +178,7 @@ fn tool_without_access_needs_its_own_action() {
 }
 
 #[test]
-fn a_tool_without_a_description_is_refused() {
+fn tool_without_a_description_is_refused() {
     #[derive(Deserialize, JsonSchema)]
     struct Silent {}
 
@@ -195,13 +195,13 @@ fn a_tool_without_a_description_is_refused() {
     assert_eq!(refused, RegistryError::NoDescription { name: "silent".into() });
     assert_eq!(
         refused.to_string(),
-        "the tool `silent` has no description, so a model cannot know when to use it: write a doc comment on its arguments' \
+        "the tool `silent` has no description, so models cannot know when to use it: add a doc comment to its arguments' \
          struct"
     );
 }
 
 #[tokio::test]
-async fn a_closure_takes_typed_arguments_and_keeps_what_it_holds() {
+async fn closure_tool_takes_typed_arguments_and_keeps_state() {
     #[derive(Deserialize, JsonSchema)]
     struct Sum {
         /// What is added.
@@ -230,13 +230,13 @@ async fn a_closure_takes_typed_arguments_and_keeps_what_it_holds() {
 }
 
 #[test]
-fn names_are_in_snake_case() {
+fn type_names_become_snake_case() {
     let names = ["Weather", "RoadDistance", "HTTPGet2Things", "already_snake", "A", "ReadPDF"].map(snake_case);
     assert_eq!(names, ["weather", "road_distance", "http_get2_things", "already_snake", "a", "read_pdf"]);
 }
 
 #[test]
-fn the_policy_takes_more_rules() {
+fn policy_accepts_additional_rules() {
     let policy = HostPolicy::allowing(["tool:rest", "fs.write=out/**"]).unwrap();
     let allow = |action: &str, resource: &str| Rule {
         action: action.into(),

@@ -1,4 +1,4 @@
-//! Addresses: which text is one, and which hosts are public.
+//! Parses addresses, and decides which hosts are public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -9,19 +9,19 @@ use crate::bounded::shown;
 use crate::escape;
 use crate::tool::ToolError;
 
-/// Bytes of one address.
-const LONGEST: usize = 8 << 10;
-/// Bytes of an address in an error.
-const SHOWN: usize = 300;
+/// Maximum bytes of one address.
+const MAX_ADDRESS: usize = 8 << 10;
+/// Maximum bytes of an address shown in an error.
+const MAX_SHOWN: usize = 300;
 
-/// Ranges of IPv4 that are not public: their first address, and the length of the prefix.
+/// IPv4 ranges that are not public: first address and prefix length.
 const INTERNAL: [([u8; 4], u32); 17] = [
     ([0, 0, 0, 0], 8),
     ([10, 0, 0, 0], 8),
-    // Shared by carriers; the metadata of one cloud lies in it.
+    // Carrier-grade NAT; contains the metadata service of one cloud.
     ([100, 64, 0, 0], 10),
     ([127, 0, 0, 0], 8),
-    // The network of the machine itself, with the metadata of most clouds.
+    // Link-local; contains the metadata services of most clouds.
     ([169, 254, 0, 0], 16),
     ([172, 16, 0, 0], 12),
     ([192, 0, 0, 0], 24),
@@ -33,13 +33,13 @@ const INTERNAL: [([u8; 4], u32); 17] = [
     ([203, 0, 113, 0], 24),
     ([224, 0, 0, 0], 4),
     ([240, 0, 0, 0], 4),
-    // Metadata of a cloud at a public address, which its machines alone reach.
+    // Metadata service of a cloud at a public address that only its machines can reach.
     ([168, 63, 129, 16], 32),
-    // The same of another one.
+    // The same for another cloud.
     ([192, 29, 0, 254], 32),
 ];
 
-/// A host that a person lists, with a port where one is named: `wiki.example`, `localhost:8080`, `[::1]:8080`.
+/// A host listed by the user, with an optional port: `wiki.example`, `localhost:8080`, `[::1]:8080`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InternalHost {
     host: String,
@@ -47,7 +47,7 @@ pub struct InternalHost {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a host: write its name or address, and a port where only that one is meant, as `localhost:8080`")]
+#[error("invalid host `{0}`: write its name or address, optionally with a port, such as `localhost:8080`")]
 pub struct BadHost(pub String);
 
 impl FromStr for InternalHost {
@@ -60,7 +60,7 @@ impl FromStr for InternalHost {
         }
         let [plain, secure] = ["http", "https"].map(|scheme| Url::parse(&format!("{scheme}://{text}/")));
         let (plain, secure) = (plain.map_err(|_| bad())?, secure.map_err(|_| bad())?);
-        // Each scheme drops its own port.
+        // Parsing drops the default port of each scheme.
         let port = plain.port().or(secure.port());
         let host = plain.host_str().ok_or_else(bad)?;
         let host = host.strip_suffix('.').unwrap_or(host).to_owned();
@@ -69,29 +69,29 @@ impl FromStr for InternalHost {
 }
 
 impl InternalHost {
-    pub(super) fn is(&self, url: &Url) -> bool {
+    pub(super) fn matches(&self, url: &Url) -> bool {
         url.host_str() == Some(&*self.host) && self.port.is_none_or(|port| url.port_or_known_default() == Some(port))
     }
 }
 
-/// Returns the address that a text is, without its fragment.
+/// Parses an address and removes its fragment.
 ///
 /// # Errors
-/// If it cannot be read, is not of the web, is too long, or names a user.
+/// If it is invalid, too long, not HTTP, or names a user.
 pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
     let bad = |why: &str| ToolError::bad_args(format!("`{}` {why}", named(text)));
-    if text.len() > LONGEST {
-        return Err(ToolError::bad_args(format!("the address has more than {LONGEST} bytes")));
+    if text.len() > MAX_ADDRESS {
+        return Err(ToolError::bad_args(format!("the address has more than {MAX_ADDRESS} bytes")));
     }
     let mut url = Url::parse(text.trim())
         .map_err(|error| bad(&format!("is not an address: {error}; write one such as `https://docs.rs/tokio`")))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(bad("is not an address of the web: only http and https are fetched"));
+        return Err(bad("is not a web address: only http and https are supported"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        // Not shown: it may be a password.
+        // The error omits it, since it may be a password.
         return Err(ToolError::bad_args(
-            "the address names a user or a password: leave them out, nothing is logged in",
+            "the address contains a user or a password: leave them out, logins are not supported",
         ));
     }
     url.set_fragment(None);
@@ -99,8 +99,7 @@ pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
     Ok(url)
 }
 
-/// Writes an address as the rules name it: without the dot after a host, and with no character escaped that needs it not. Servers take both
-/// spellings for the same.
+/// Normalizes an address for rules: removes a trailing dot of the host and unnecessary escapes, which servers treat as the same address.
 fn normalise(url: &mut Url) -> Result<(), String> {
     let host = url.host_str().and_then(|host| host.strip_suffix('.')).map(str::to_owned);
     if let Some(host) = host {
@@ -116,7 +115,7 @@ fn normalise(url: &mut Url) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces escapes of letters, digits and `-._~` by these, and writes others in capitals.
+/// Decodes escapes of letters, digits and `-._~`, and writes other escapes in upper case.
 fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -139,12 +138,12 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// Returns an address for messages.
+/// Returns an address for messages, bounded and printable.
 pub(super) fn named(url: &str) -> String {
-    escape::exact(&shown(url, SHOWN))
+    escape::exact(&shown(url, MAX_SHOWN))
 }
 
-/// Returns the address that a host is, if it is not a name.
+/// Returns the IP address of a host that is not a name.
 pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     let host = url.host_str()?;
     match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -153,7 +152,7 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     }
 }
 
-/// Returns whether every machine of the internet means the same host by this address.
+/// Returns whether an address is public.
 pub(super) fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -169,15 +168,15 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
     !INTERNAL.iter().any(within)
 }
 
-/// An address that stands for one of IPv4 is judged by that one.
+/// Checks the embedded address if an IPv6 address contains an IPv4 one.
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let embedded = |high: u16, low: u16| is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match ip.segments() {
-        // Mapped, and translated by NAT64.
+        // IPv4-mapped, and NAT64.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         // 6to4.
         [0x2002, high, low, ..] => embedded(high, low),
-        // Protocol assignments, Teredo and benchmarks among them; documentation.
+        // Protocol assignments, including Teredo and benchmarks, and documentation ranges.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
         [first, ..] => first & 0xe000 == 0x2000,
     }
@@ -188,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn internal_addresses_are_not_public_however_they_are_written() {
+    fn internal_addresses_are_not_public_in_any_notation() {
         let internal = [
             "127.0.0.1",
             "127.255.255.254",
@@ -236,13 +235,14 @@ mod tests {
             "2002:101:101::",
             "2a00::1",
         ];
-        let judged = |all: &[&str]| -> Vec<bool> { all.iter().map(|ip| is_public(ip.parse().unwrap())).collect() };
-        assert_eq!(judged(&internal), [false; 31]);
-        assert_eq!(judged(&public), [true; 12]);
+        let public_flags =
+            |all: &[&str]| -> Vec<bool> { all.iter().map(|ip| is_public(ip.parse().unwrap())).collect() };
+        assert_eq!(public_flags(&internal), [false; 31]);
+        assert_eq!(public_flags(&public), [true; 12]);
     }
 
     #[test]
-    fn numbers_of_any_base_are_addresses() {
+    fn numeric_hosts_are_parsed_as_addresses() {
         let host = |text: &str| literal(&parse(text).unwrap()).map(|ip| ip.to_string());
         let spelled = [
             "http://2130706433/",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_address_are_one_text() {
+    fn equivalent_addresses_are_normalized() {
         let plain = "https://example.org/a-b/c?q=d%2F";
         let spelled = [
             "https://example.org./a-b/c?q=d%2f",
@@ -266,7 +266,7 @@ mod tests {
             "https://EXAMPLE.org:443/x/../a%2db/./%63?q=d%2f",
         ];
         assert_eq!(spelled.map(|text| parse(text).unwrap().to_string()), [plain; 3]);
-        // What means something else stays.
+        // Escapes with a meaning of their own stay.
         for other in ["https://example.org/a%2Fb%25%20", "https://example.org/%?%2&%G1", "https://example.org/a%C3%A9"]
         {
             assert_eq!(parse(other).unwrap().as_str(), other);
@@ -275,25 +275,28 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_address_of_the_web_is_refused() {
+    fn invalid_web_addresses_are_refused() {
         let why = |text: &str| parse(text).unwrap_err().message;
         assert_eq!(
             why("docs.rs/tokio"),
             "`docs.rs/tokio` is not an address: relative URL without a base; write one such as `https://docs.rs/tokio`"
         );
-        let other = "is not an address of the web: only http and https are fetched";
+        let other = "is not a web address: only http and https are supported";
         for text in ["file:///etc/passwd", "ftp://a/b", "data:text/plain,a", "javascript:alert(1)", "gopher://a"] {
             assert_eq!(why(text), format!("`{text}` {other}"));
         }
         for text in ["http://user@a/", "http://user:secret@a/", "http://:secret@a/", "http:user:secret@a/"] {
-            assert_eq!(why(text), "the address names a user or a password: leave them out, nothing is logged in");
+            assert_eq!(
+                why(text),
+                "the address contains a user or a password: leave them out, logins are not supported"
+            );
         }
         assert_eq!(parse(" HTTPS://DOCS.RS:443/a/../b?c#d ").unwrap().as_str(), "https://docs.rs/b?c");
     }
 
     #[test]
-    fn a_listed_host_is_that_host_and_its_port() {
-        let listed = |entry: &str, url: &str| entry.parse::<InternalHost>().unwrap().is(&parse(url).unwrap());
+    fn listed_host_matches_by_host_and_port() {
+        let listed = |entry: &str, url: &str| entry.parse::<InternalHost>().unwrap().matches(&parse(url).unwrap());
         for (entry, url, expected) in [
             ("localhost", "http://localhost:99/", true),
             ("LocalHost:8080", "http://localhost:8080/a", true),

@@ -1,4 +1,4 @@
-//! The HTTP client: one request, to an address that was checked.
+//! The HTTP client, which sends single requests to checked addresses.
 
 use std::error::Error;
 use std::io;
@@ -21,17 +21,17 @@ use crate::http::tls;
 use crate::threads;
 use crate::tool::ToolError;
 
-const CONNECT: Duration = Duration::from_secs(10);
-/// Silence between two pieces of an answer.
-const SILENCE: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit between two parts of an answer.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Resolves the names of hosts.
 pub trait Resolver: Send + Sync + 'static {
-    /// Returns the addresses of a host. It is asked once for each connection.
+    /// Returns the addresses of a host. It is called once for each connection.
     fn addresses(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
 }
 
-/// The resolver of the system.
+/// The system's resolver.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemResolver;
 
@@ -42,12 +42,12 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// An address that is not public, of a host that no person listed.
+/// Error for an internal address of an unlisted host.
 #[derive(Debug, thiserror::Error)]
 #[error("its address is internal")]
 struct Internal;
 
-/// Gives out addresses that may be reached: the connection goes to one of these.
+/// A resolver that returns only addresses that may be reached.
 struct CheckedResolver {
     resolver: Arc<dyn Resolver>,
     is_listed: bool,
@@ -60,7 +60,7 @@ impl CheckedResolver {
         is_listed: bool,
     ) -> Result<Vec<IpAddr>, Box<dyn Error + Send + Sync>> {
         let found = resolver.addresses(host).await?;
-        // One internal address among several is reached sooner or later.
+        // The client may connect to any of the addresses, so a single internal one is refused.
         if !is_listed && !found.iter().all(|ip| is_public(*ip)) {
             return Err(Box::new(Internal));
         }
@@ -82,15 +82,15 @@ impl Resolve for CheckedResolver {
 pub(super) struct WebAnswer {
     pub(super) status: StatusCode,
     pub(super) location: Option<String>,
-    /// Of a status of success.
+    /// The page, for a success status.
     pub(super) page: Option<Page>,
 }
 
-/// Which hosts are reached.
+/// The hosts that a client may reach.
 pub(super) enum Reached {
-    /// Public ones, and these.
+    /// Public hosts, and the listed ones.
     Public(Vec<InternalHost>),
-    /// All: for an address that a person chose.
+    /// All hosts, for an address configured by the user.
     All,
 }
 
@@ -102,7 +102,7 @@ struct ClientParts {
     reached: Reached,
     resolver: Arc<dyn Resolver>,
     proxies: Matcher,
-    /// Made once: the system's roots are read for it.
+    /// Created once, because the system's root certificates are read for it.
     tls: OnceLock<Result<ClientConfig, String>>,
 }
 
@@ -111,16 +111,16 @@ impl WebClient {
         Self(Arc::new(ClientParts { reached, resolver, proxies: Matcher::from_system(), tls: OnceLock::new() }))
     }
 
-    /// Requests an address, which is checked first, and reads the page of an answer that has one. Redirects are not followed.
+    /// Checks an address, requests it, and reads the page of a successful answer. Does not follow redirects.
     pub(super) async fn get(&self, url: &Url, headers: HeaderMap) -> Result<WebAnswer, ToolError> {
         let (client, url) = (self.clone(), url.clone());
-        let answered = threads::apart(async move { client.answer(&url, headers).await }).await;
-        answered.map_err(|why| ToolError::failed(format!("no HTTP client can be made: {why}")))?
+        let answered = threads::run_separately(async move { client.answer(&url, headers).await }).await;
+        answered.map_err(|why| ToolError::failed(format!("cannot create an HTTP client: {why}")))?
     }
 
     async fn answer(&self, url: &Url, headers: HeaderMap) -> Result<WebAnswer, ToolError> {
         let is_listed = match &self.0.reached {
-            Reached::Public(hosts) => hosts.iter().any(|host| host.is(url)),
+            Reached::Public(hosts) => hosts.iter().any(|host| host.matches(url)),
             Reached::All => true,
         };
         if !is_listed && literal(url).is_some_and(|ip| !is_public(ip)) {
@@ -128,7 +128,7 @@ impl WebClient {
         }
         let is_proxied = url.as_str().parse().is_ok_and(|uri| self.0.proxies.intercept(&uri).is_some());
         if is_proxied && !is_listed && literal(url).is_none() {
-            // The proxy resolves the name again. Where the system knows none, that is the proxy's matter alone.
+            // The proxy resolves the name again. If the system cannot resolve it, the decision is left to the proxy.
             let host = url.host_str().unwrap_or_default();
             let found = CheckedResolver::addresses(&*self.0.resolver, host, false).await;
             if found.is_err_and(|error| error.is::<Internal>()) {
@@ -137,7 +137,7 @@ impl WebClient {
         }
         let client = self
             .client(url, is_listed, is_proxied)
-            .map_err(|why| ToolError::failed(format!("no HTTP client can be made: {why}")))?;
+            .map_err(|why| ToolError::failed(format!("cannot create an HTTP client: {why}")))?;
         let sent = client.get(url.clone()).headers(headers).send().await;
         let response = sent.map_err(|error| failed(url, &error))?;
         let status = response.status();
@@ -147,7 +147,7 @@ impl WebClient {
         Ok(WebAnswer { status, location, page })
     }
 
-    /// Each request has a client of its own: no connection of another one is used.
+    /// Creates a client for one request, so that connections are not reused.
     fn client(&self, url: &Url, is_listed: bool, is_proxied: bool) -> Result<reqwest::Client, String> {
         let tls = match url.scheme() {
             "https" => self.0.tls.get_or_init(|| tls(true).map_err(|error| error.to_string())).clone()?,
@@ -155,13 +155,13 @@ impl WebClient {
         };
         let builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            .connect_timeout(CONNECT)
-            .read_timeout(SILENCE)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
             .redirect(Policy::none())
             .referer(false)
             .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")));
         let builder = match is_proxied {
-            // The address of the proxy is the person's choice.
+            // The user configured the proxy, so its address is not checked.
             true => builder,
             false => {
                 builder.no_proxy().dns_resolver(CheckedResolver { resolver: Arc::clone(&self.0.resolver), is_listed })
@@ -171,16 +171,16 @@ impl WebClient {
     }
 }
 
-/// Returns headers that ask for a type of content.
+/// Returns headers that request content types.
 pub(super) fn accept(types: &'static str) -> HeaderMap {
     HeaderMap::from_iter([(reqwest::header::ACCEPT, HeaderValue::from_static(types))])
 }
 
-/// The address is not shown: a model could read the internal network in errors.
+/// Returns the refusal of an internal address. It omits the address, so that a model cannot explore the internal network by errors.
 fn internal(url: &Url) -> ToolError {
     let host = named(url.host_str().unwrap_or_default());
     ToolError::refused(format!(
-        "`{host}` is refused: its address is not public. A person can list the host under `web.internal_hosts` in their own \
+        "`{host}` is refused: its address is not public. The user can list the host under `web.internal_hosts` in their own \
          configuration"
     ))
 }

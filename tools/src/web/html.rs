@@ -1,4 +1,4 @@
-//! HTML to Markdown, within bounds: the parser takes quadratic time for some pages, and both it and the writer follow the nesting.
+//! Converts HTML to Markdown within bounds. The parser needs quadratic time for some pages, and parser and writer recurse into the nesting.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,63 +18,63 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::table;
 use crate::tool::ToolError;
 
-/// Elements and comments of one page.
-const ELEMENTS: usize = 150_000;
-/// Levels of a page at which parsing stops.
-const PARSED: usize = 512;
-/// Levels of a page that are written.
-const WRITTEN: usize = 200;
-/// Bytes that a page may become. Addresses are made whole, elements that are open are made again in each block, and each line is indented
-/// by the lists and quotes around it: a small page may ask for gigabytes.
-const BECOMES: usize = 8 << 20;
-/// Bytes by which a list or a quote may indent a line.
-const INDENT: usize = 12;
-/// Children of one element: the writer takes quadratic time to join equal ones.
-const CHILDREN: usize = 20_000;
-/// Bytes of an address in a page; a longer one is left out.
-const LONGEST: usize = 8 << 10;
-/// Bytes that are parsed before the bounds are checked. One of them may make as many elements as are open.
-const PIECE: usize = 256;
-/// The stack of the thread: [`WRITTEN`] levels, each of which takes several calls.
-const STACK: usize = 32 << 20;
-/// Time to parse.
-const PARSING: Duration = Duration::from_secs(5);
+/// Maximum number of elements and comments of one page.
+const MAX_ELEMENTS: usize = 150_000;
+/// Nesting at which parsing stops.
+const MAX_PARSED_DEPTH: usize = 512;
+/// Maximum nesting that is written.
+const MAX_WRITTEN_DEPTH: usize = 200;
+/// Maximum estimated size of the result. Addresses become absolute, open elements are repeated in each block, and lists and quotes indent
+/// each line, so a small page could otherwise become gigabytes.
+const MAX_RESULT: usize = 8 << 20;
+/// Maximum bytes by which one list or quote indents a line.
+const MAX_INDENT: usize = 12;
+/// Maximum number of children of one element, because the writer needs quadratic time to join equal ones.
+const MAX_CHILDREN: usize = 20_000;
+/// Maximum bytes of an address in a page. A longer one is left out.
+const MAX_ADDRESS: usize = 8 << 10;
+/// Number of bytes parsed between checks of the bounds. One byte can create as many elements as are open.
+const CHUNK: usize = 256;
+/// Stack size of the thread, for [`MAX_WRITTEN_DEPTH`] levels with several calls each.
+const STACK_BYTES: usize = 32 << 20;
+/// Time limit of parsing.
+const PARSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Elements whose text is not for readers.
+/// Elements whose text is not readable content.
 const SKIPPED: [&str; 7] = ["script", "style", "template", "svg", "iframe", "object", "canvas"];
 
 /// A page as Markdown.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Markdown {
     pub(super) text: String,
-    /// Whether a bound left something out.
+    /// True if a part was left out because of a bound.
     pub(super) is_cut: bool,
 }
 
-/// Converts a page on a thread of its own. It ends early when this is dropped, and gives back the permit when it ends.
+/// Converts a page on a separate thread. Dropping the future stops the thread early. The thread releases the permit when it ends.
 pub(super) async fn convert(html: String, base: Url, permit: OwnedSemaphorePermit) -> Result<Markdown, ToolError> {
     let failed = |why: &dyn std::fmt::Display| ToolError::failed(format!("the page cannot be converted: {why}"));
     let stop = CancellationToken::new();
     let (send, mut receive) = oneshot::channel();
     let stopped: DropGuard = stop.clone().drop_guard();
     let work = move || {
-        // The call may have ended.
+        // Fails if the call has ended.
         drop(send.send(markdown(&html, &base, &|| stop.is_cancelled())));
         drop(permit);
     };
-    let thread = std::thread::Builder::new().name("page".to_owned()).stack_size(STACK);
+    let thread = std::thread::Builder::new().name("page".to_owned()).stack_size(STACK_BYTES);
     thread.spawn(work).map_err(|error| failed(&error))?;
-    let received = match tokio::time::timeout(PARSING, &mut receive).await {
+    let received = match tokio::time::timeout(PARSE_TIMEOUT, &mut receive).await {
         Ok(received) => received,
         Err(_) => {
             drop(stopped);
             receive.await
         }
     };
-    received.map_err(|_| failed(&"its structure breaks the converter"))
+    received.map_err(|_| failed(&"the converter panicked"))
 }
 
-/// Converts a page; `stops` ends the parsing early.
+/// Converts a page. If `stops` returns true, parsing ends early.
 fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Markdown {
     let (dom, unparsed) = parse(html, stops);
     let unwritten = prepare(&dom.document, base);
@@ -90,43 +90,45 @@ fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Markdown {
     Markdown { text: writer.tree_to_markdown(&dom.document), is_cut: unparsed || unwritten }
 }
 
-/// Returns the tree, and whether the rest of the page was left out.
+/// Returns the tree, and true if the rest of the page was left out.
 fn parse(html: &str, stops: &dyn Fn() -> bool) -> (RcDom, bool) {
     let tree_builder = TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() };
     let mut parser = parse_document(BoundedTree::default(), ParseOpts { tree_builder, ..ParseOpts::default() });
     let mut rest = html;
     while !rest.is_empty() {
         let tree = &parser.tokenizer.sink.sink;
-        if tree.made.get() > ELEMENTS || tree.is_deep() || stops() {
+        if tree.created.get() > MAX_ELEMENTS || tree.is_deep() || stops() {
             break;
         }
-        let (piece, after) = rest.split_at(rest.ceil_char_boundary(PIECE));
+        let (piece, after) = rest.split_at(rest.ceil_char_boundary(CHUNK));
         parser.process(StrTendril::from(piece));
         rest = after;
     }
     (parser.finish(), !rest.is_empty())
 }
 
-/// Removes what is nested too deeply or would become too large, and makes addresses whole. Returns whether something was removed.
+/// Removes parts that are nested too deeply or would become too large, and makes addresses absolute. Returns whether a part was removed.
 fn prepare(document: &Handle, base: &Url) -> bool {
     let mut is_cut = false;
-    let mut left = BECOMES;
-    let mut nodes = vec![(Rc::clone(document), Around::default())];
-    while let Some((node, around)) = nodes.pop() {
-        let mut around = around;
+    let mut left = MAX_RESULT;
+    let mut nodes = vec![(Rc::clone(document), NodeContext::default())];
+    while let Some((node, context)) = nodes.pop() {
+        let mut context = context;
         match &node.data {
             NodeData::Element { name, attrs, .. } => {
-                around.depth = around.depth.saturating_add(1);
+                context.depth = context.depth.saturating_add(1);
                 match name.local {
-                    local_name!("li") | local_name!("blockquote") => around.indents = around.indents.saturating_add(1),
-                    local_name!("code") => around.codes = around.codes.saturating_add(1),
+                    local_name!("li") | local_name!("blockquote") => {
+                        context.indents = context.indents.saturating_add(1)
+                    }
+                    local_name!("code") => context.codes = context.codes.saturating_add(1),
                     _ => {}
                 }
                 let mut attrs = attrs.borrow_mut();
                 attrs.retain_mut(|attribute| is_kept(attribute, base));
                 let bytes = attrs.iter().map(|attribute| attribute.value.len()).fold(0, usize::saturating_add);
-                // An element begins and ends lines.
-                if !around.takes(&mut left, bytes, 2) {
+                // An element can start and end a line.
+                if !context.charge(&mut left, bytes, 2) {
                     attrs.clear();
                     left = 0;
                 }
@@ -134,7 +136,7 @@ fn prepare(document: &Handle, base: &Url) -> bool {
             NodeData::Text { contents } => {
                 let mut text = contents.borrow_mut();
                 let lines = text.bytes().filter(|byte| *byte == b'\n').count();
-                if !around.takes(&mut left, text.len(), lines) {
+                if !context.charge(&mut left, text.len(), lines) {
                     text.clear();
                     left = 0;
                 }
@@ -145,29 +147,29 @@ fn prepare(document: &Handle, base: &Url) -> bool {
             | NodeData::ProcessingInstruction { .. } => {}
         }
         let mut children = node.children.borrow_mut();
-        let room = if around.depth >= WRITTEN || left == 0 { 0 } else { CHILDREN };
-        is_cut |= left == 0 || children.len() > room;
-        children.truncate(room);
-        // In the order of the page: what is left out is its end.
-        nodes.extend(children.iter().rev().map(|child| (Rc::clone(child), around)));
+        let limit = if context.depth >= MAX_WRITTEN_DEPTH || left == 0 { 0 } else { MAX_CHILDREN };
+        is_cut |= left == 0 || children.len() > limit;
+        children.truncate(limit);
+        // Visits nodes in page order, so that the end is left out.
+        nodes.extend(children.iter().rev().map(|child| (Rc::clone(child), context)));
     }
     is_cut
 }
 
 /// The context of a node.
 #[derive(Clone, Copy, Default)]
-struct Around {
+struct NodeContext {
     depth: usize,
-    /// Elements that indent each line in them.
+    /// Number of enclosing elements that indent each line.
     indents: usize,
-    /// Elements whose text is searched once for each of them.
+    /// Number of enclosing `code` elements, each of which searches the text once.
     codes: usize,
 }
 
-impl Around {
-    /// Takes what a text with so many lines costs; false if that is not left.
-    fn takes(self, left: &mut usize, bytes: usize, lines: usize) -> bool {
-        let indents = lines.saturating_mul(INDENT).saturating_mul(self.indents);
+impl NodeContext {
+    /// Charges the cost of a text to the budget `left`. Returns false if the budget is too small.
+    fn charge(self, left: &mut usize, bytes: usize, lines: usize) -> bool {
+        let indents = lines.saturating_mul(MAX_INDENT).saturating_mul(self.indents);
         let cost = bytes.saturating_mul(self.codes.saturating_add(1)).saturating_add(lines).saturating_add(indents);
         let rest = left.checked_sub(cost);
         *left = rest.unwrap_or(*left);
@@ -175,39 +177,39 @@ impl Around {
     }
 }
 
-/// Makes an address whole, and returns whether the attribute is kept: addresses of the web and of mail are.
+/// Makes an address absolute, and returns whether the attribute is kept. Only web and mail addresses are kept.
 fn is_kept(attribute: &mut Attribute, base: &Url) -> bool {
     if !matches!(attribute.name.local, local_name!("href") | local_name!("src")) {
         return true;
     }
-    if attribute.value.len() > LONGEST {
+    if attribute.value.len() > MAX_ADDRESS {
         return false;
     }
     match base.join(&attribute.value) {
-        Ok(whole) if matches!(whole.scheme(), "http" | "https" | "mailto") => {
-            attribute.value = StrTendril::from(whole.as_str());
+        Ok(absolute) if matches!(absolute.scheme(), "http" | "https" | "mailto") => {
+            attribute.value = StrTendril::from(absolute.as_str());
             true
         }
         Ok(_) | Err(_) => false,
     }
 }
 
-/// A tree that counts what it is made of, and keeps no list of errors.
+/// A tree that counts its nodes and does not collect parse errors.
 #[derive(Default)]
 struct BoundedTree {
     dom: RcDom,
-    made: Cell<usize>,
+    created: Cell<usize>,
 }
 
 impl BoundedTree {
     fn count(&self) {
-        self.made.set(self.made.get().saturating_add(1));
+        self.created.set(self.created.get().saturating_add(1));
     }
 
-    /// Returns whether the elements that are open are nested deeply: they are the last ones of each level.
+    /// Returns whether the open elements are nested too deeply. They are the last nodes of each level.
     fn is_deep(&self) -> bool {
         let mut at = Rc::clone(&self.dom.document);
-        for _ in 0..PARSED {
+        for _ in 0..MAX_PARSED_DEPTH {
             let Some(last) = at.children.borrow().last().map(Rc::clone) else { return false };
             at = last;
         }
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_becomes_markdown_with_whole_addresses() {
+    async fn page_becomes_markdown_with_absolute_addresses() {
         let html = "<!doctype html><html><head><title>T</title><style>p {}</style><script>evil()</script></head><body>\
              <h1>Head</h1><p>One <b>two</b> <a href=\"../c?d#e\">three</a> <a href=\"javascript:evil()\">four</a></p>\
              <ul><li>a<li>b</ul><pre><code>x\n  y</code></pre><img src=\"data:image/png;base64,AAAA\" alt=\"dot\">\
@@ -322,9 +324,9 @@ mod tests {
         assert_eq!(converted(html).await, Markdown { text: text.to_owned(), is_cut: false });
     }
 
-    /// Each of these takes minutes, gigabytes or more stack than there is where a bound is missing.
+    /// Without bounds, each of these would take minutes or gigabytes, or overflow the stack.
     #[tokio::test]
-    async fn pages_that_are_bombs_are_cut() {
+    async fn decompression_bombs_are_truncated() {
         let most = 4 << 20;
         let filled = |start: &str, rest: &str| start.to_owned() + &rest.repeat((most - start.len()) / rest.len());
         let link = format!("<p><a href=\"/{}\">x", "y".repeat(1 << 20));
@@ -339,28 +341,28 @@ mod tests {
             let begun = tokio::time::Instant::now();
             let cut = converted(&html).await;
             let took = begun.elapsed();
-            assert!(cut.is_cut && cut.text.len() <= 2 * BECOMES, "{name}: {} bytes", cut.text.len());
+            assert!(cut.is_cut && cut.text.len() <= 2 * MAX_RESULT, "{name}: {} bytes", cut.text.len());
             assert!(took < Duration::from_secs(60), "{name}: {took:?}");
         }
-        // The control: a page of as many bytes that asks for no more of them is whole.
+        // The control: a page of the same size that does not expand is complete.
         let whole = converted(&filled("<pre>", "a line of text, as long as lines of text are\n")).await;
         assert!(!whole.is_cut && whole.text.len() > most - 100, "{} bytes", whole.text.len());
     }
 
-    /// A page of long addresses: each relative one takes all of it.
+    /// A long base address is repeated by each relative address.
     #[tokio::test]
-    async fn addresses_of_a_page_are_bounded_together() {
+    async fn total_size_of_addresses_is_bounded() {
         let permit = || async { Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap() };
         let base = Url::parse(&format!("https://example.org/{}", "y".repeat(8_000))).unwrap();
         let cut = convert("<a href=\"#\">x</a> ".repeat(100_000), base, permit().await).await.unwrap();
-        assert!(cut.is_cut && cut.text.len() <= 2 * BECOMES, "{} bytes", cut.text.len());
+        assert!(cut.is_cut && cut.text.len() <= 2 * MAX_RESULT, "{} bytes", cut.text.len());
         let whole = convert("<a href=\"#\">x</a> ".repeat(100), page(), permit().await).await.unwrap();
         assert!(!whole.is_cut && whole.text.len() > 2_500);
     }
 
-    /// Tables whose cells are filled to the width of their columns or to the longest row, and tables that are read twice at each level.
+    /// Tables with wide columns or long rows, and nested tables with captions.
     #[tokio::test]
-    async fn tables_that_are_bombs_become_little() {
+    async fn table_bombs_are_bounded() {
         let wide = format!("<table><tr><th>{}</th></tr>{}", "x".repeat(2 << 20), "<tr><td>".repeat(60_000));
         let many = format!("<table><tr>{}</tr>{}", "<th>".repeat(15_000), "<tr><td>".repeat(15_000));
         let nested = "<table><thead></thead><caption>".repeat(90) + "x";
@@ -369,19 +371,19 @@ mod tests {
             let begun = tokio::time::Instant::now();
             let table = converted(&html).await;
             let took = begun.elapsed();
-            assert!(table.text.len() <= 2 * BECOMES, "{name}: {} bytes", table.text.len());
+            assert!(table.text.len() <= 2 * MAX_RESULT, "{name}: {} bytes", table.text.len());
             assert!(took < Duration::from_secs(60), "{name}: {took:?}");
         }
         let text = "C\n| a | b |\n| - | - |\n| 1 | 2&#124;3 |\n| 4 |";
         let html = "<table><caption>C</caption><thead><tr><th>a<th>b</thead><tbody><tr><td>1<td>2|3<tr><td>4</table>";
         assert_eq!(converted(html).await, Markdown { text: text.to_owned(), is_cut: false });
-        // Of layouts and of tables in cells, the text.
+        // Layout tables and tables in cells become text.
         let layout = "<table><tr><td>a<td><table><tr><th>b<td>c</table></table>";
         assert_eq!(converted(layout).await.text, "a\n\nb\n\nc");
     }
 
     #[tokio::test]
-    async fn pages_that_are_too_large_are_cut() {
+    async fn oversized_pages_are_truncated() {
         let formats: String = (0..500).map(|ix| format!("<b a{ix}>")).collect();
         let hidden: String = (0..2_000).map(|ix| format!("<p><b a{ix}>x</p>")).collect();
         for (name, html) in [

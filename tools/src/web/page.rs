@@ -1,4 +1,4 @@
-//! The answer to a request, as text: its bytes within a bound, decoded by its charset.
+//! Reads the answer to a request as bounded text, decoded by its charset.
 
 use std::error::Error as _;
 
@@ -8,20 +8,20 @@ use reqwest::{Response, Url};
 use super::address::named;
 use crate::tool::ToolError;
 
-/// Bytes of one page, decompressed.
-pub(super) const LONGEST: usize = 4 << 20;
-/// Bytes of a type of content that is shown.
-const TYPE: usize = 80;
-/// Bytes in which a page declares its charset.
-const DECLARED: usize = 1024;
+/// Maximum bytes of one page, decompressed.
+pub(super) const MAX_PAGE: usize = 4 << 20;
+/// Maximum bytes of a shown content type.
+const MAX_TYPE: usize = 80;
+/// Number of bytes at the start of a page that are searched for a charset declaration.
+const DECLARATION_BYTES: usize = 1024;
 
-/// A page as it was read.
+/// A page that was read.
 pub(super) struct Page {
     pub(super) text: String,
     pub(super) kind: PageKind,
-    /// The type of its content, as the server says it in two short words.
+    /// The content type for display.
     pub(super) media: String,
-    /// Whether more came than was read.
+    /// True if the page was longer than the limit.
     pub(super) is_cut: bool,
 }
 
@@ -42,30 +42,33 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
     let (kind, shown) = (kind(&media), plain(&media));
     if kind.is_none() && !media.is_empty() {
         return Err(ToolError::failed(format!(
-            "`{}` is {}, which is not text: only pages and texts are read",
+            "`{}` is {}, which is not text: only pages and texts are supported",
             named(url.as_str()),
-            shown.map_or_else(|| "of an odd type".to_owned(), |media| format!("`{media}`"))
+            shown.map_or_else(|| "of an invalid type".to_owned(), |media| format!("`{media}`"))
         )));
     }
     let (mut bytes, mut is_cut) = (Vec::new(), false);
     while let Some(piece) = response.chunk().await.map_err(|error| unanswered(url, &error))? {
-        let room = LONGEST.saturating_sub(bytes.len());
-        bytes.extend_from_slice(piece.get(..room.min(piece.len())).unwrap_or_default());
-        if piece.len() > room {
+        let budget = MAX_PAGE.saturating_sub(bytes.len());
+        bytes.extend_from_slice(piece.get(..budget.min(piece.len())).unwrap_or_default());
+        if piece.len() > budget {
             is_cut = true;
             break;
         }
     }
     if kind.is_none() && bytes.contains(&0) {
-        return Err(ToolError::failed(format!("`{}` is not text: only pages and texts are read", named(url.as_str()))));
+        return Err(ToolError::failed(format!(
+            "`{}` is not text: only pages and texts are supported",
+            named(url.as_str())
+        )));
     }
-    let kind = kind.unwrap_or_else(|| sniffed(&bytes));
+    let kind = kind.unwrap_or_else(|| guess_kind(&bytes));
     let text = decoded(&bytes, charset(&header), kind);
     Ok(Page {
         text,
         kind,
         media: match shown {
-            _ if media.is_empty() => "a page of no stated type".to_owned(),
+            _ if media.is_empty() => "a page without a content type".to_owned(),
             Some(media) => media.to_owned(),
             None => "text".to_owned(),
         },
@@ -73,7 +76,7 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
     })
 }
 
-/// Returns the error for a request that got no whole answer.
+/// Returns the error for a request without a complete answer.
 pub(super) fn unanswered(url: &Url, error: &reqwest::Error) -> ToolError {
     let (mut why, mut cause) = (String::new(), error.source());
     while let Some(at) = cause {
@@ -83,22 +86,22 @@ pub(super) fn unanswered(url: &Url, error: &reqwest::Error) -> ToolError {
     let what = match error {
         error if error.is_timeout() => "did not answer in time",
         error if error.is_connect() => "cannot be reached",
-        _ => "gave no answer that can be read",
+        _ => "sent an invalid answer",
     };
     let why = if why.is_empty() { String::new() } else { format!(": {}", named(&why)) };
     ToolError { retryable: true, ..ToolError::failed(format!("`{}` {what}{why}", named(url.as_str()))) }
 }
 
-/// Returns a type of content as it is shown, outside of the frame around the text of others: two short words.
+/// Returns a content type for display outside of the frame around untrusted text, if it consists of two short words.
 fn plain(media: &str) -> Option<&str> {
     let is_word = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_'))
     };
     let (kind, name) = media.split_once('/')?;
-    (media.len() <= TYPE && is_word(kind) && is_word(name)).then_some(media)
+    (media.len() <= MAX_TYPE && is_word(kind) && is_word(name)).then_some(media)
 }
 
-/// Returns what a type of content is; `None` where it is not text.
+/// Returns the kind of a content type, or `None` if it is not text.
 fn kind(media: &str) -> Option<PageKind> {
     const TEXTS: [&str; 10] = [
         "application/json",
@@ -122,8 +125,8 @@ fn kind(media: &str) -> Option<PageKind> {
     }
 }
 
-/// Judges a page of no stated type by its start.
-fn sniffed(bytes: &[u8]) -> PageKind {
+/// Guesses the kind of a page without a content type by its start.
+fn guess_kind(bytes: &[u8]) -> PageKind {
     let start = bytes.trim_ascii_start().get(..14).unwrap_or(bytes).to_ascii_lowercase();
     match start.starts_with(b"<!doctype html") || start.starts_with(b"<html") {
         true => PageKind::Html,
@@ -142,17 +145,17 @@ fn charset(header: &str) -> Option<&'static Encoding> {
 
 fn decoded(bytes: &[u8], stated: Option<&'static Encoding>, kind: PageKind) -> String {
     let encoding = stated.or_else(|| declared(bytes).filter(|_| kind == PageKind::Html)).unwrap_or(UTF_8);
-    // A byte order mark goes before both.
+    // A byte order mark takes precedence over both.
     encoding.decode(bytes).0.into_owned()
 }
 
 /// Returns the charset that a page declares in its head.
 fn declared(bytes: &[u8]) -> Option<&'static Encoding> {
-    let start = String::from_utf8_lossy(bytes.get(..DECLARED).unwrap_or(bytes)).to_ascii_lowercase();
+    let start = String::from_utf8_lossy(bytes.get(..DECLARATION_BYTES).unwrap_or(bytes)).to_ascii_lowercase();
     let (_, after) = start.split_once("charset=")?;
     let label = after.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', '>', ';', '/']).next()?;
     let found = Encoding::for_label(label.as_bytes())?;
-    // The declaration was read as ASCII, so the page does not have two bytes a character.
+    // The declaration was read as ASCII, so the page cannot be UTF-16.
     Some(if found.is_ascii_compatible() { found } else { UTF_8 })
 }
 
@@ -161,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_decoded_by_its_stated_charset() {
+    fn page_is_decoded_by_its_charset() {
         let latin = b"<meta charset=iso-8859-1>caf\xe9";
         assert_eq!(decoded(latin, None, PageKind::Html), "<meta charset=iso-8859-1>caf\u{e9}");
         assert_eq!(decoded(latin, None, PageKind::Text), "<meta charset=iso-8859-1>caf\u{fffd}");
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_texts_are_read() {
+    fn kind_accepts_text_types_only() {
         let kinds = [
             "text/html",
             "text/plain",
@@ -187,6 +190,6 @@ mod tests {
         ];
         let expected = [Some(PageKind::Html), Some(PageKind::Text), Some(PageKind::Text), None, None, None, None];
         assert_eq!(kinds.map(kind), expected);
-        assert_eq!((sniffed(b"  <!DOCTYPE HTML><p>"), sniffed(b"hi")), (PageKind::Html, PageKind::Text));
+        assert_eq!((guess_kind(b"  <!DOCTYPE HTML><p>"), guess_kind(b"hi")), (PageKind::Html, PageKind::Text));
     }
 }

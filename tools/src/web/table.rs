@@ -1,5 +1,5 @@
-//! Tables as Markdown. The library fills each cell to the width of its column and each row to the longest one, and reads captions of empty
-//! tables twice at each level: pages of a few kilobytes took gigabytes and hours.
+//! Writes tables as Markdown. The library pads each cell to its column's width and each row to the longest one, and reads captions of
+//! empty tables twice at each level, so pages of a few kilobytes took gigabytes and hours.
 
 use std::rc::Rc;
 
@@ -7,8 +7,8 @@ use htmd::Element;
 use htmd::element_handler::{HandlerResult, Handlers};
 use markup5ever_rcdom::{Handle, NodeData};
 
-/// Writes a table that has headers and lies in no cell of another one; of others, the text.
-#[expect(clippy::needless_pass_by_value, reason = "the library calls it so")]
+/// Writes a table with headers that is not nested in a cell. For other tables, writes the text.
+#[expect(clippy::needless_pass_by_value, reason = "the library requires this signature")]
 pub(super) fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
     let table = element.node;
     let (captions, rows) = if is_in_cell(table) || !has_header(table) { Default::default() } else { parts(table) };
@@ -82,8 +82,8 @@ fn is_in_cell(table: &Handle) -> bool {
 }
 
 fn parent(node: &Handle) -> Option<Handle> {
-    let above = node.parent.take();
-    let found = above.as_ref().and_then(std::rc::Weak::upgrade);
-    node.parent.set(above);
+    let parent = node.parent.take();
+    let found = parent.as_ref().and_then(std::rc::Weak::upgrade);
+    node.parent.set(parent);
     found
 }

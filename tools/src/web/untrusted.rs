@@ -1,18 +1,18 @@
-//! Text of others in a result: marked, printable, and within the bound.
+//! Untrusted text in a result: framed, printable and bounded.
 
 use crate::bounded::{head, len};
 use crate::escape::harmless;
 use crate::tool::{ToolInvocation, ToolOutput};
 use crate::untrusted::enclosed;
 
-/// Reserved for the lines around the text.
+/// Bytes reserved for the lines around the text.
 const FRAME: usize = 900;
 
-/// Returns `text` from `offset` on, between lines that its author cannot know, as far as it fits.
+/// Returns the part of `text` from `offset` that fits, between lines that its author cannot know.
 pub(super) fn framed(call: &ToolInvocation, about: &str, text: &str, offset: usize) -> ToolOutput {
-    let room = usize::try_from(call.max_bytes).unwrap_or(usize::MAX);
+    let budget = usize::try_from(call.max_bytes).unwrap_or(usize::MAX);
     let rest = text.get(text.ceil_char_boundary(offset.min(text.len()))..).unwrap_or_default();
-    let kept = fitting(rest, room.saturating_sub(FRAME));
+    let kept = fitting(rest, budget.saturating_sub(FRAME));
     let begin = text.len().saturating_sub(rest.len());
     let end = begin.saturating_add(kept.len());
     let more = match end < text.len() {
@@ -29,13 +29,13 @@ pub(super) fn framed(call: &ToolInvocation, about: &str, text: &str, offset: usi
         shown,
     );
     let truncated_from = (kept.len() < text.len()).then_some(len(text.len()));
-    ToolOutput { content: head(&content, room).into(), truncated_from }
+    ToolOutput { content: head(&content, budget).into(), truncated_from }
 }
 
-/// Returns as much of the start as fits once it is escaped, up to the end of a line where one is near.
-fn fitting(text: &str, room: usize) -> &str {
-    let mut kept = head(text, room);
-    while harmless(kept).len() > room {
+/// Returns the longest start that fits after escaping, ending at a line break if one is near.
+fn fitting(text: &str, budget: usize) -> &str {
+    let mut kept = head(text, budget);
+    while harmless(kept).len() > budget {
         kept = head(kept, kept.len().saturating_mul(3).checked_div(4).unwrap_or(0));
     }
     if kept.len() == text.len() {

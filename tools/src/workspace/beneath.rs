@@ -1,14 +1,14 @@
-//! Opening without links: the opened object is the one at the path, whatever is swapped meanwhile.
+//! Opens paths without following links, so that a link swapped in meanwhile is not followed.
 //!
-//! [`Workspace::real`](super::Workspace::real) follows links once to resolve a path. The rules check that path, which is then opened
-//! here, where a link is an error.
+//! [`Workspace::real`](super::Workspace::real) follows links once to resolve a path. The rules check that path. It is then opened
+//! here, where links are errors.
 
 use std::io;
 use std::path::Path;
 
 use cap_std::fs::{Dir, File, OpenOptions};
 
-/// Opens the directory at `path`, which is `.` or normal.
+/// Opens the directory at `path`, which is `.` or a normalized path.
 ///
 /// # Errors
 /// If a part is a link or not a directory.
@@ -22,11 +22,11 @@ pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
 /// As [`dir`], and if `path` is the workspace itself.
 pub(crate) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Path)> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok((dir(root, above)?, Path::new(name)))
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((dir(root, parent)?, Path::new(name)))
 }
 
-/// Opens the entry `name` of `dir` to read, without blocking on a pipe.
+/// Opens the entry `name` of `dir` for reading, without blocking on a pipe.
 ///
 /// # Errors
 /// If it is a link.
@@ -34,8 +34,8 @@ pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
     system::file(dir, name)
 }
 
-/// Creates the file `name` in `dir`. With `is_private` its owner alone may open it, until it gets another mode: what replaces a file that
-/// others may not read is not theirs to read while it is written.
+/// Creates the file `name` in `dir`. With `is_private` only its owner can open it until its mode is changed, so that the replacement of a
+/// private file is private while it is written.
 ///
 /// # Errors
 /// If `name` exists.
@@ -56,7 +56,7 @@ pub(crate) fn create(dir: &Dir, name: &str, is_private: bool) -> io::Result<File
 pub(crate) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
     let mut at = dir(root, Path::new("."))?;
     for part in path.split('/') {
-        let below = match dir(&at, Path::new(part)) {
+        let opened = match dir(&at, Path::new(part)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 match at.create_dir(part) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -66,7 +66,7 @@ pub(crate) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
             }
             other => other,
         };
-        at = below?;
+        at = opened?;
     }
     Ok(at)
 }
@@ -85,7 +85,7 @@ mod system {
     use super::*;
 
     const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-    /// A handle suffices: a directory may be entered even if it may not be listed.
+    /// `O_PATH` suffices, so that directories can be entered even if they cannot be listed.
     #[cfg(target_os = "linux")]
     const HANDLE: OFlags = DIRECTORY.union(OFlags::PATH);
     #[cfg(not(target_os = "linux"))]
@@ -98,7 +98,7 @@ mod system {
         let without_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match openat2(root, path, HANDLE, Mode::empty(), without_links) {
             Ok(fd) => Ok(Dir::from_std_file(fd.into())),
-            // Before Linux 5.6, or where a system call filter rejects it.
+            // The call is missing before Linux 5.6, or a system call filter rejects it.
             Err(Errno::NOSYS | Errno::PERM) => by_parts(root, path),
             Err(error) => Err(error.into()),
         }
@@ -138,7 +138,7 @@ mod system {
     }
 }
 
-/// Elsewhere the handle confines access to the workspace, and a swapped-in link is followed within it.
+/// On other systems the handle confines access to the workspace, but a swapped-in link is followed within it.
 #[cfg(not(unix))]
 mod system {
     use cap_std::fs::OpenOptions;

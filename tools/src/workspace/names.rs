@@ -1,6 +1,6 @@
-//! Hard links: a denied name denies the file under all its names.
+//! Hard links: if one name of a file is denied, the file is denied under all its names.
 //!
-//! A file is refused if the authority denies one of its names in the workspace; names outside of it have no rules.
+//! Only names in the workspace count, because rules do not cover names outside of it.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -28,12 +28,12 @@ impl From<io::Error> for Unopened {
     }
 }
 
-/// The cached findings of one call about files with several names.
+/// A cache of the files with several names, for one call.
 #[derive(Debug)]
 pub(crate) struct OtherNames {
-    /// Whether the authority denies reading anything in the workspace.
+    /// True if the authority denies reading a part of the workspace.
     limited: bool,
-    /// Files with a denied name, found when the first file with several names is met.
+    /// Files with a denied name. They are searched when the first file with several names is opened.
     unread: OnceCell<Result<HashSet<Inode>, String>>,
 }
 
@@ -42,10 +42,10 @@ impl OtherNames {
         Self { limited: !authority.allows_below(READ, "."), unread: OnceCell::new() }
     }
 
-    /// Checks that `authority` denies no name of `file`, which was opened as `name` in `dir`.
+    /// Checks that `authority` does not deny any name of `file`, which was opened as `name` in `dir`.
     ///
     /// # Errors
-    /// If one is denied, or `name` is another file now: its link count then means nothing.
+    /// If a name is denied, or if `name` now refers to another file, whose link count says nothing about `file`.
     pub(crate) fn permit(
         &self,
         workspace: &Workspace,
@@ -73,11 +73,11 @@ impl OtherNames {
     }
 }
 
-/// Checks that `file`, which was opened as `name` in `dir`, has no other name.
-pub(super) fn alone((dir, name): (&Dir, &Path), file: &File) -> io::Result<()> {
+/// Checks that `file`, which was opened as `name` in `dir`, has only one name.
+pub(super) fn check_single_name((dir, name): (&Dir, &Path), file: &File) -> io::Result<()> {
     match identity(dir, name, file)? {
         Some((_, names)) if names > 1 => {
-            let why = "it has other names (hard links), which may lie elsewhere: copy the file";
+            let why = "it has other names (hard links), which may be outside of the workspace: copy the file";
             Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
         }
         Some(_) | None => Ok(()),
@@ -89,7 +89,7 @@ pub(super) fn alone((dir, name): (&Dir, &Path), file: &File) -> io::Result<()> {
 fn identity(dir: &Dir, name: &Path, file: &File) -> io::Result<Option<(Inode, u64)>> {
     use rustix::fs::{AtFlags, fstat, statat};
 
-    // Counted by name: a count of the open file could have dropped through a removal of this name.
+    // Counts by name: the open file's count would be too low if this name had been removed meanwhile.
     let (named, opened) = (statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?, fstat(file)?);
     #[allow(
         clippy::useless_conversion,
@@ -98,7 +98,7 @@ fn identity(dir: &Dir, name: &Path, file: &File) -> io::Result<Option<(Inode, u6
     )]
     let inode = |stat: &rustix::fs::Stat| (stat.st_dev as u64, stat.st_ino as u64);
     if inode(&named) != inode(&opened) {
-        return Err(io::Error::other("another file took its place while it was opened; try again"));
+        return Err(io::Error::other("the file was replaced while it was opened; try again"));
     }
     #[allow(clippy::useless_conversion, reason = "the types of these fields differ between systems")]
     let names = u64::from(named.st_nlink);
@@ -112,11 +112,11 @@ fn identity(_: &Dir, _: &Path, _: &File) -> io::Result<Option<(Inode, u64)>> {
 
 #[cfg(target_os = "linux")]
 fn unread(workspace: &Workspace, authority: &Authority) -> Result<HashSet<Inode>, String> {
-    let root = workspace.dir().try_clone().map_err(|error| format!("the workspace cannot be opened: {error}"))?;
+    let root = workspace.dir().try_clone().map_err(|error| format!("cannot open the workspace: {error}"))?;
     crate::sandbox::unread(root.into(), authority)
 }
 
 #[cfg(not(target_os = "linux"))]
 fn unread(_: &Workspace, _: &Authority) -> Result<HashSet<Inode>, String> {
-    Err("only Linux can".to_owned())
+    Err("only Linux supports this".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The entry at a path of a workspace, and its exchange, without following links.
+//! Reads and replaces the entry at a workspace path without following links.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -21,32 +21,32 @@ pub enum FileState {
     Link {
         to: String,
     },
-    /// A directory, a device, or a path that leads over a link.
+    /// A directory, a device, or a path that passes through a link.
     Other,
 }
 
 /// The entry at a path, with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Side {
-    pub(crate) seen: FileState,
+pub(crate) struct PathState {
+    pub(crate) state: FileState,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Has `after` be at `path`, with `bytes` as its content: a reader sees the old or the new one. The temporary file is left only by a kill.
-pub(crate) fn put(
+/// Atomically replaces the entry at `path` by `after` with the content `bytes`. A kill can leave the temporary file behind.
+pub(crate) fn replace_entry(
     target: &Workspace,
     path: &str,
     (after, bytes): (&FileState, &[u8]),
     temporary: &str,
 ) -> io::Result<()> {
     let root = target.dir();
-    let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
     if *after == FileState::Absent {
-        let dir = beneath::dir(root, Path::new(above))?;
+        let dir = beneath::dir(root, Path::new(parent))?;
         dir.remove_file(name)?;
-        return synced(&dir);
+        return sync(&dir);
     }
-    let dir = if above == "." { beneath::dir(root, Path::new("."))? } else { beneath::make_dir(root, above)? };
+    let dir = if parent == "." { beneath::dir(root, Path::new("."))? } else { beneath::make_dir(root, parent)? };
     match dir.remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -56,24 +56,24 @@ pub(crate) fn put(
             let before = dir.symlink_metadata(name).ok().filter(cap_std::fs::Metadata::is_file);
             let mut file = beneath::create(&dir, temporary, before.is_some())?;
             file.write_all(bytes)?;
-            mark(before, &file, *executable)?;
+            set_mode(before, &file, *executable)?;
             file.sync_all()?;
         }
         FileState::Link { to } => link(&dir, to, temporary)?,
         FileState::Absent | FileState::Other => return Ok(()),
     }
     dir.rename(temporary, &dir, name)?;
-    synced(&dir)
+    sync(&dir)
 }
 
-/// Syncs a directory, as far as it may be opened for that.
-fn synced(dir: &Dir) -> io::Result<()> {
+/// Syncs a directory, if it can be opened for that.
+fn sync(dir: &Dir) -> io::Result<()> {
     dir.open(".").map_or(Ok(()), |file| file.sync_all())
 }
 
-/// Returns what is at `path`, without following links.
-pub(crate) fn seen(target: &Workspace, path: &str, most: u64) -> io::Result<Side> {
-    let other = |seen| Ok(Side { seen, bytes: Vec::new() });
+/// Reads the entry at `path` without following links.
+pub(crate) fn read_entry(target: &Workspace, path: &str, most: u64) -> io::Result<PathState> {
+    let other = |state| Ok(PathState { state, bytes: Vec::new() });
     let (dir, name) = match beneath::parent(target.dir(), Path::new(path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory || beneath::is_link(&error) => {
@@ -97,16 +97,16 @@ pub(crate) fn seen(target: &Workspace, path: &str, most: u64) -> io::Result<Side
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {} MiB", most >> 20)));
     }
-    Ok(Side { seen: FileState::File { hash: Hash::of(&bytes), executable: is_executable(&found) }, bytes })
+    Ok(PathState { state: FileState::File { hash: Hash::of(&bytes), executable: is_executable(&found) }, bytes })
 }
 
-/// Removes directories that the removal of a file left empty, from `path` up to below `stop`, which is empty for the root.
+/// Removes empty directories after the removal of a file: from `path` up to, but not including, `stop`, which is empty for the root.
 pub(crate) fn prune(root: &Dir, (path, stop): (&str, &str)) {
     let mut path = Path::new(path);
     while path != Path::new(stop) && path != Path::new("") && path != Path::new(".") {
         let removed = beneath::parent(root, path).and_then(|(dir, name)| dir.remove_dir(name));
-        let (Ok(()), Some(above)) = (removed, path.parent()) else { return };
-        path = above;
+        let (Ok(()), Some(parent)) = (removed, path.parent()) else { return };
+        path = parent;
     }
 }
 
@@ -122,9 +122,9 @@ fn is_executable(_: &cap_std::fs::Metadata) -> bool {
     false
 }
 
-/// Gives a new file the mode of the one that it replaces, executable or not.
+/// Gives a new file the mode of the replaced one, with or without the executable bits.
 #[cfg(unix)]
-fn mark(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
+fn set_mode(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
     use cap_std::fs::PermissionsExt as _;
 
     let mut permissions = file.metadata()?.permissions();
@@ -135,7 +135,7 @@ fn mark(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, executa
 }
 
 #[cfg(not(unix))]
-fn mark(_: Option<cap_std::fs::Metadata>, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
+fn set_mode(_: Option<cap_std::fs::Metadata>, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
     Ok(())
 }
 
@@ -146,5 +146,5 @@ fn link(dir: &Dir, to: &str, name: &str) -> io::Result<()> {
 
 #[cfg(not(unix))]
 fn link(_: &Dir, _: &str, _: &str) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "symbolic links are made on Unix only"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "symbolic links are supported on Unix only"))
 }

@@ -1,4 +1,4 @@
-//! Opening a workspace.
+//! Tests of opening a workspace.
 
 use super::*;
 
@@ -20,9 +20,9 @@ fn workspace_must_be_an_existing_directory() {
 
 #[cfg(unix)]
 #[test]
-fn a_workspace_that_cannot_be_listed_is_refused() {
+fn workspace_without_list_permission_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
-    // Permissions do not bind the superuser.
+    // Permissions do not restrict the superuser.
     if rustix::process::geteuid().is_root() {
         return;
     }

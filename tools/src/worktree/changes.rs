@@ -1,4 +1,4 @@
-//! The changes of a session: committed on its branch, and listed against the base.
+//! The changes of a session: commits them on its branch, and lists them relative to the base.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,29 +11,29 @@ use super::make::reference;
 use super::{WorktreeEntry, WorktreeError, Worktrees};
 use crate::escape::on_one_line;
 
-/// Files that a summary names.
-const NAMED: usize = 8;
+/// Maximum number of files that a summary names.
+const MAX_NAMED: usize = 8;
 
 /// The changes of a worktree since its base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorktreeChanges {
     pub branch: String,
-    /// The commit that holds them.
+    /// The commit with the changes.
     pub tip: String,
     pub files: Vec<ChangedFile>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangedFile {
-    /// Its path in the workspace.
+    /// Path in the workspace.
     pub path: String,
-    /// Added lines; `None` of a file that is not text.
+    /// Number of added lines; `None` for a file that is not text.
     pub added: Option<u64>,
     pub removed: Option<u64>,
 }
 
 impl WorktreeChanges {
-    /// Returns the files and lines in one line: `2 files changed, +3 -1 lines: a.rs +3, b.rs -1`.
+    /// Returns a one-line summary: `2 files changed, +3 -1 lines: a.rs +3, b.rs -1`.
     pub fn summary(&self) -> String {
         if self.files.is_empty() {
             return "no changes".to_owned();
@@ -41,7 +41,7 @@ impl WorktreeChanges {
         let sum = |of: fn(&ChangedFile) -> Option<u64>| self.files.iter().filter_map(of).fold(0, u64::saturating_add);
         let files = if self.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.files.len()) };
         let mut text = format!("{files} changed, +{} -{} lines:", sum(|file| file.added), sum(|file| file.removed));
-        for (ix, file) in self.files.iter().take(NAMED).enumerate() {
+        for (ix, file) in self.files.iter().take(MAX_NAMED).enumerate() {
             let comma = if ix == 0 { "" } else { "," };
             let _ = write!(text, "{comma} {}", on_one_line(&file.path));
             match (file.added, file.removed) {
@@ -49,7 +49,7 @@ impl WorktreeChanges {
                 _ => text.push_str(" (binary)"),
             }
         }
-        if let Some(more) = self.files.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        if let Some(more) = self.files.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
             let _ = write!(text, ", and {more} more");
         }
         text
@@ -83,10 +83,10 @@ impl Worktrees {
         })
     }
 
-    /// As [`Worktrees::changes`]; for a caller that has the lock.
+    /// Does the same as [`Worktrees::changes`] for a caller that holds the lock.
     pub(super) fn changes_of(&self, entry: &WorktreeEntry) -> Result<WorktreeChanges, WorktreeError> {
         let tip = self.commit(entry)?;
-        self.listed(&self.plainly(entry)?, entry, tip)
+        self.listed(&self.files_place(entry)?, entry, tip)
     }
 
     fn listed(&self, at: &GitPlace, entry: &WorktreeEntry, tip: String) -> Result<WorktreeChanges, WorktreeError> {
@@ -104,10 +104,10 @@ impl Worktrees {
         Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect() })
     }
 
-    /// Returns a commit of all files as they are now: the last one of the branch if it has them all.
+    /// Returns a commit of the current files: the last commit of the branch, if it already has them.
     fn commit(&self, entry: &WorktreeEntry) -> Result<String, WorktreeError> {
         self.unlock(entry)?;
-        let plain = self.plainly(entry)?;
+        let plain = self.files_place(entry)?;
         let mut list: Vec<String> =
             ["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"].map(str::to_owned).into();
         let excluded = entry.repository.join("info/exclude");
@@ -115,7 +115,7 @@ impl Worktrees {
             list.push(format!("--exclude-from={excluded}"));
         }
         let out = self.git.run(&plain, &list)?;
-        // A directory is named for a repository in it, which belongs to that one.
+        // A path with `/` at its end is a nested repository, whose files are not part of this one.
         let paths = out.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !path.ends_with(b"/"));
         let paths: BTreeSet<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
         let paths: Vec<Vec<u8>> = paths.into_iter().collect();
@@ -130,21 +130,21 @@ impl Worktrees {
         let message = format!("Changes of session {}", entry.session);
         let commit = self.git.line(&plain, &["commit-tree", "-p", &tip, "-m", &message, &tree])?;
         self.step("advance")?;
-        let at = self.refs(&entry.repository, &entry.repository)?;
+        let at = self.refs_place(&entry.repository, &entry.repository)?;
         self.git.run(&at, &["update-ref", &reference(&entry.branch), &commit, &tip])?;
         Ok(commit)
     }
 }
 
-/// Returns the line about a session's worktree for the reader of its result.
+/// Returns the line about a session's worktree that is added to its result.
 pub fn note(session: SessionId, changes: &Result<WorktreeChanges, WorktreeError>) -> Text {
     let name = session.short();
     let name = &name.0;
     match changes {
         Ok(changes) if changes.files.is_empty() => format!("[worktree {}: no changes]", changes.branch),
         Ok(changes) => format!(
-            "[worktree {}: {}. They are on that branch only: a person sees them by `subtend worktree diff {name}` and takes \
-             them by `subtend worktree merge {name}`]",
+            "[worktree {}: {}. They are on that branch only: the user can show them with `subtend worktree diff {name}` and take \
+             them with `subtend worktree merge {name}`]",
             changes.branch,
             changes.summary()
         ),

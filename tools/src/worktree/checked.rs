@@ -1,18 +1,18 @@
-//! Objects of a repository under the ids of their contents.
+//! Verified copies of a repository's objects.
 //!
-//! A session may write the objects of the repository of its workspace, and git reads an object without a check of its id. So what a person
-//! is shown, and what is merged, comes from a copy that no session reaches: git gives each object an id there, which must be the one that
-//! it was asked for. The id of the commit then stands for all that was shown.
+//! A session may write to the objects of its workspace's repository, and git reads objects without checking their ids. Diffs and merges
+//! therefore use a copy that sessions cannot reach. Git computes the id of each copied object, which must equal the requested one. The
+//! commit id then identifies all content that was shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::git::{GitPlace, GitReach, os};
-use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, gone};
+use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists};
 
-/// Files that one command hashes.
-const TOGETHER: usize = 256;
+/// Maximum number of files that one command hashes.
+const BATCH_SIZE: usize = 256;
 const NO_OBJECT: char = '0';
 const ATTRIBUTES: &str = ".gitattributes";
 
@@ -24,26 +24,26 @@ pub(super) struct RawChange {
 }
 
 impl Worktrees {
-    /// Runs `act` where a copy lies of all that differs between base and tip, and of the attributes that its files had before. Requires the lock.
+    /// Runs `act` in a verified copy of the differences between base and tip, and of the base's attributes. The caller must hold the lock.
     ///
     /// # Errors
-    /// [`WorktreeError::Spoiled`] if an object has other bytes than its id says, [`WorktreeError::TooLarge`], and those of `act`.
+    /// [`WorktreeError::Spoiled`] if an object does not match its id, [`WorktreeError::TooLarge`], and errors of `act`.
     pub(super) fn checked<T>(
         &self,
         entry: &WorktreeEntry,
         tip: &str,
         act: impl FnOnce(&GitPlace) -> Result<T, WorktreeError>,
     ) -> Result<T, WorktreeError> {
-        let done = self.copied(entry, tip).and_then(|at| act(&at));
-        gone(&self.copies(entry))?;
+        let done = self.copy_objects(entry, tip).and_then(|at| act(&at));
+        remove_if_exists(&self.copy_dir(entry))?;
         done
     }
 
-    fn copied(&self, entry: &WorktreeEntry, tip: &str) -> Result<GitPlace, WorktreeError> {
-        let from = self.plainly(entry)?;
-        gone(&self.copies(entry))?;
-        fs::create_dir(self.copies(entry)).map_err(cannot("read"))?;
-        let dir = self.copies(entry).canonicalize().map_err(cannot("read"))?;
+    fn copy_objects(&self, entry: &WorktreeEntry, tip: &str) -> Result<GitPlace, WorktreeError> {
+        let from = self.files_place(entry)?;
+        remove_if_exists(&self.copy_dir(entry))?;
+        fs::create_dir(self.copy_dir(entry)).map_err(cannot("read"))?;
+        let dir = self.copy_dir(entry).canonicalize().map_err(cannot("read"))?;
         let start = dir.join("start");
         fs::create_dir(&start).map_err(cannot("read"))?;
         let reach = GitReach { written: vec![dir.clone()], read: from.reach.read.clone() };
@@ -51,20 +51,20 @@ impl Worktrees {
         for (name, value) in &mut to.variables {
             match *name {
                 "GIT_OBJECT_DIRECTORY" => *value = dir.clone().into(),
-                "GIT_INDEX_FILE" => *value = dir.join("index").into(), // Never written: no command needs an index.
+                "GIT_INDEX_FILE" => *value = dir.join("index").into(), // Not created, because no command needs an index.
                 _ => {}
             }
         }
-        // Attributes are those that the files had before the session changed them, and none of the directory in which git starts.
+        // Uses the attributes of the base, not those of the session or of the directory in which git starts.
         to.variables.push(("GIT_ATTR_SOURCE", entry.base.clone().into()));
         let copy = |kind, objects| self.copy(entry, (&from, &to), kind, objects);
-        copy("commit", unnamed([entry.base.clone(), tip.to_owned()]))?;
+        copy("commit", without_paths([entry.base.clone(), tip.to_owned()]))?;
         let trees = [&entry.base, tip].map(|commit| {
             let text = self.git.run(&to, &["cat-file", "commit", commit])?;
             let text = String::from_utf8_lossy(&text);
             Ok(text.lines().find_map(|line| line.strip_prefix("tree ")).unwrap_or_default().to_owned())
         });
-        copy("tree", unnamed(trees.into_iter().collect::<Result<Vec<_>, WorktreeError>>()?))?;
+        copy("tree", without_paths(trees.into_iter().collect::<Result<Vec<_>, WorktreeError>>()?))?;
         let changes = self.raw(&from, entry, tip, &["-t"])?;
         let of = |is_tree: bool| {
             let sides = changes.iter().flat_map(|change| {
@@ -81,8 +81,8 @@ impl Worktrees {
         Ok(to)
     }
 
-    /// Where the copies of a worktree lie while they are needed.
-    pub(super) fn copies(&self, entry: &WorktreeEntry) -> PathBuf {
+    /// Returns the directory of a worktree's copied objects.
+    pub(super) fn copy_dir(&self, entry: &WorktreeEntry) -> PathBuf {
         self.file(entry.session, "objects")
     }
 
@@ -106,7 +106,7 @@ impl Worktrees {
         Ok(changes)
     }
 
-    /// Copies objects of one kind, each under the id that git gives its bytes. Errors name the path that an object has.
+    /// Copies objects of one kind and verifies their ids. Errors name the path of an object.
     fn copy(
         &self,
         entry: &WorktreeEntry,
@@ -114,9 +114,9 @@ impl Worktrees {
         kind: &str,
         objects: BTreeMap<String, PathBuf>,
     ) -> Result<(), WorktreeError> {
-        let dir = self.copies(entry).canonicalize().map_err(cannot("read"))?;
+        let dir = self.copy_dir(entry).canonicalize().map_err(cannot("read"))?;
         let objects: Vec<(String, PathBuf)> = objects.into_iter().collect();
-        for objects in objects.chunks(TOGETHER) {
+        for objects in objects.chunks(BATCH_SIZE) {
             let path = |object: &String| dir.join(format!("{object}.bytes"));
             for (object, name) in objects {
                 let bytes = match self.git.run(from, &["cat-file", kind, object]) {
@@ -135,12 +135,12 @@ impl Worktrees {
                 let (object, repository) = (object.clone(), entry.repository.clone());
                 return Err(WorktreeError::Spoiled { object, repository });
             }
-            objects.iter().try_for_each(|(object, _)| gone(&path(object)))?;
+            objects.iter().try_for_each(|(object, _)| remove_if_exists(&path(object)))?;
         }
         Ok(())
     }
 
-    /// Returns the attribute files of the base, by object, of the directories in which something changed.
+    /// Returns the base's attribute files of all directories with changes, by object.
     fn attributes(
         &self,
         at: &GitPlace,
@@ -151,7 +151,7 @@ impl Worktrees {
         let dirs: BTreeSet<&Path> = changes.iter().flat_map(|change| change.path.ancestors().skip(1)).collect();
         let paths: Vec<PathBuf> = dirs.into_iter().map(|dir| dir.join(ATTRIBUTES)).collect();
         let mut found = BTreeMap::new();
-        for paths in paths.chunks(TOGETHER) {
+        for paths in paths.chunks(BATCH_SIZE) {
             let mut args: Vec<std::ffi::OsString> =
                 ["ls-tree", "-z", "--full-tree", &*entry.base, "--"].map(Into::into).into();
             args.extend(paths.iter().map(Into::into));
@@ -161,7 +161,7 @@ impl Worktrees {
                 let (Some(head), Some(path)) = (parts.next(), parts.next()) else { continue };
                 let head = String::from_utf8_lossy(head);
                 let mut fields = head.split(' ');
-                // Git reads attributes from files alone.
+                // Git reads attributes from regular files only.
                 if let (Some("100644" | "100755"), _, Some(object)) = (fields.next(), fields.next(), fields.next()) {
                     found.insert(object.to_owned(), os(path)?.into());
                 }
@@ -171,7 +171,7 @@ impl Worktrees {
     }
 }
 
-/// Returns objects that have no path.
-fn unnamed(objects: impl IntoIterator<Item = String>) -> BTreeMap<String, PathBuf> {
+/// Returns objects without paths.
+fn without_paths(objects: impl IntoIterator<Item = String>) -> BTreeMap<String, PathBuf> {
     objects.into_iter().map(|object| (object, PathBuf::new())).collect()
 }

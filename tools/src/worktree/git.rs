@@ -1,12 +1,12 @@
-//! Runs git within bounds, without anything that a repository could have executed.
+//! Runs git within bounds, and prevents a repository from executing programs.
 //!
-//! A repository names programs in its configuration (filters, `core.fsmonitor`, hooks). Git does not read it: each command takes its
-//! settings from a plain repository of the host, and borrows the refs or the objects of the other. Settings that would execute
-//! something are overridden besides.
+//! A repository's configuration can name programs (filters, `core.fsmonitor`, hooks). Git does not read it: each command takes its
+//! settings from a plain repository of the host, and uses the refs or the objects of the other. Settings that would execute programs
+//! are also overridden.
 //!
-//! A session may write the `.git` of its workspace, also while git runs: links, alternates and `commondir` in it can name any
-//! repository or file of the person. Where the system has a sandbox, git reaches the repository and the worktree alone: no record of a
-//! worktree, and no other session's.
+//! A session may write to the `.git` of its workspace, even while git runs: links, alternates and `commondir` in it can name any
+//! repository or file of the user. If the system has a sandbox, git can reach only the repository and the worktree, not the host's
+//! records or worktrees of other sessions.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
@@ -21,23 +21,23 @@ use crate::guard::{Guard, LIMITS};
 #[cfg(target_os = "linux")]
 use crate::sandbox;
 
-/// The longest answer of git that is read: larger files are not merged.
-pub(super) const MOST: u64 = 64 << 20;
-/// The part of its messages that is kept.
-const SAID: u64 = 4 << 10;
-/// How long one command may take.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// What one command may use of the machine: a repository can have it read what never ends.
-const LIMITED: CommandLimits = CommandLimits {
+/// Maximum output of git that is read. Larger files are not merged.
+pub(super) const MAX_OUTPUT: u64 = 64 << 20;
+/// Maximum bytes of error output that are kept.
+const MAX_ERROR_OUTPUT: u64 = 4 << 10;
+/// Time limit of one command.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Resource limits of one command, because a repository can make git read endless files.
+const RESOURCE_LIMITS: CommandLimits = CommandLimits {
     processes: 2048,
     memory_bytes: 2 << 30,
     file_bytes: 8 << 30,
     open_files: 4096,
-    cpu_seconds: PATIENCE.as_secs(),
+    cpu_seconds: TIMEOUT.as_secs(),
 };
-/// Bytes of paths in one command.
-const ARGUMENTS: usize = 64 << 10;
-/// Settings of a repository that would execute something, or start work in the background.
+/// Maximum bytes of paths in one command.
+const MAX_ARGUMENT_BYTES: usize = 64 << 10;
+/// Overrides of settings that would execute programs or start background work.
 const OVERRIDDEN: [(&str, &str); 11] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -52,25 +52,25 @@ const OVERRIDDEN: [(&str, &str); 11] = [
     ("protocol.allow", "never"),
 ];
 
-/// How git is started.
+/// Runs git, under a guard if there is one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Git {
     guard: Option<Guard>,
 }
 
-/// The directories that git reaches, besides those of the system. None lies behind a link.
+/// Directories outside of the system that git can reach. Their paths contain no links.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GitReach {
-    /// The first is the repository, or a copy.
+    /// Directories that git can write. The first is the repository or a copy.
     pub(super) written: Vec<PathBuf>,
     pub(super) read: Vec<PathBuf>,
 }
 
-/// Where a command works, besides its arguments. Settings of the person are left out.
+/// The environment of a command. It does not include the user's git settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GitPlace {
     pub(super) variables: Vec<(&'static str, OsString)>,
-    /// The directory in which it starts; the root of the file system if it is empty.
+    /// The directory in which git starts; the root of the file system if empty.
     pub(super) start: PathBuf,
     pub(super) reach: GitReach,
 }
@@ -88,24 +88,26 @@ impl Git {
 
     /// Runs a command that must succeed, and returns its output.
     pub(super) fn run<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<Vec<u8>, WorktreeError> {
-        let answer = self.ask(at, args)?;
+        let answer = self.output(at, args)?;
         if answer.status.success() { Ok(answer.out) } else { Err(failed(args, &answer.why())) }
     }
 
-    /// As [`Git::run`], for output of one line.
+    /// Runs a command like [`Git::run`] and returns its one line of output.
     pub(super) fn line<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<String, WorktreeError> {
         let out = self.run(at, args)?;
-        let text = String::from_utf8(out).map_err(|_| failed(args, "its answer is not UTF-8 text"))?;
+        let text = String::from_utf8(out).map_err(|_| failed(args, "its output is not UTF-8 text"))?;
         Ok(text.trim_end_matches('\n').to_owned())
     }
 
-    /// Runs a command for `paths`, in as many calls as they need.
+    /// Runs a command for `paths`, in several calls if necessary.
     pub(super) fn run_for(&self, at: &GitPlace, args: &[&str], paths: &[Vec<u8>]) -> Result<(), WorktreeError> {
         let mut rest = paths.iter().peekable();
         while rest.peek().is_some() {
             let mut all: Vec<OsString> = args.iter().map(OsString::from).collect();
             let mut bytes = 0_usize;
-            while let Some(path) = rest.next_if(|path| bytes == 0 || bytes.saturating_add(path.len()) < ARGUMENTS) {
+            while let Some(path) =
+                rest.next_if(|path| bytes == 0 || bytes.saturating_add(path.len()) < MAX_ARGUMENT_BYTES)
+            {
                 bytes = bytes.saturating_add(path.len()).saturating_add(1);
                 all.push(os(path)?);
             }
@@ -114,30 +116,29 @@ impl Git {
         Ok(())
     }
 
-    /// Runs a command whose exit code is an answer.
-    pub(super) fn ask<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<GitAnswer, WorktreeError> {
-        let unstarted = |error: io::Error| {
+    /// Runs a command and returns its status and output.
+    pub(super) fn output<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<GitAnswer, WorktreeError> {
+        let start_error = |error: io::Error| {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
-            let why =
-                if is_missing { "the program git is not on PATH; install it".to_owned() } else { error.to_string() };
+            let why = if is_missing { "git is not on PATH; install it".to_owned() } else { error.to_string() };
             failed(args, &why)
         };
         let mut command = self.command(at, args);
         let program = PathBuf::from(command.get_program());
-        let mut child = held(&at.reach, &program, || command.spawn()).map_err(unstarted)?;
-        // Its end tells a guard to end git, too: also where this process is killed.
-        let leash = child.stdin.take();
+        let mut child = confined(&at.reach, &program, || command.spawn()).map_err(start_error)?;
+        // Closing this pipe makes the guard kill git, even if this process is killed.
+        let guard_pipe = child.stdin.take();
         let (send, answers) = mpsc::channel();
         let (out, errors) = (child.stdout.take(), child.stderr.take());
         let sent = send.clone();
-        std::thread::spawn(move || drop(sent.send((true, read(out, MOST)))));
-        std::thread::spawn(move || drop(send.send((false, read(errors, SAID)))));
+        std::thread::spawn(move || drop(sent.send((true, read(out, MAX_OUTPUT)))));
+        std::thread::spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT)))));
         let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
         for _ in 0..2 {
-            let Ok((is_out, (bytes, is_whole))) = answers.recv_timeout(PATIENCE) else {
-                drop(leash);
-                end(&mut child, self.guard.is_none());
-                return Err(failed(args, &format!("it did not end within {} s", PATIENCE.as_secs())));
+            let Ok((is_out, (bytes, is_whole))) = answers.recv_timeout(TIMEOUT) else {
+                drop(guard_pipe);
+                kill(&mut child, self.guard.is_none());
+                return Err(failed(args, &format!("it did not end within {} s", TIMEOUT.as_secs())));
             };
             if is_out {
                 (out, whole) = (bytes, is_whole);
@@ -146,7 +147,7 @@ impl Git {
             }
         }
         let status = child.wait().map_err(|error| failed(args, &error.to_string()))?;
-        drop(leash);
+        drop(guard_pipe);
         if !whole {
             return Err(WorktreeError::TooLong { verb: verb(args) });
         }
@@ -199,7 +200,7 @@ impl Git {
         }
         command.envs(at.variables.iter().map(|(name, value)| (name, value)));
         if self.guard.is_some()
-            && let Ok(limits) = serde_json::to_string(&LIMITED)
+            && let Ok(limits) = serde_json::to_string(&RESOURCE_LIMITS)
         {
             command.env(LIMITS, limits);
         }
@@ -215,9 +216,9 @@ impl GitAnswer {
     }
 }
 
-/// Performs `act`, and runs what it starts, so that it reaches no files of the person outside of `reach`, where the system can hold it.
+/// Performs `act` in a sandbox, if the system has one: `act` and the processes it starts can reach only files of `reach` and of the system.
 #[cfg(target_os = "linux")]
-pub(super) fn held<T: Send>(
+pub(super) fn confined<T: Send>(
     reach: &GitReach,
     program: &Path,
     act: impl FnOnce() -> io::Result<T> + Send,
@@ -225,7 +226,7 @@ pub(super) fn held<T: Send>(
     if sandbox::probe().is_err() {
         return act();
     }
-    // The domain holds the thread that enters it, and what it starts.
+    // A sandbox applies to the thread that enters it and to the processes that the thread starts.
     std::thread::scope(|scope| {
         let started = scope.spawn(|| {
             sandbox::enter_within(&reach.written, &reach.read, program).map_err(io::Error::other)?;
@@ -236,18 +237,18 @@ pub(super) fn held<T: Send>(
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn held<T>(_: &GitReach, _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn confined<T>(_: &GitReach, _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     act()
 }
 
-/// Entries of `PATH` that do not depend on a current directory: git must not come from a workspace.
+/// Returns the absolute entries of `PATH`, so that git is not taken from a workspace.
 fn path() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let absolute = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
     std::env::join_paths(absolute).unwrap_or_default()
 }
 
-/// Reads to the end, and returns at most `most` bytes with whether that was all.
+/// Reads to the end. Returns at most `most` bytes, and true if that was all.
 fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
     let (Some(mut from), mut bytes) = (from, Vec::new()) else { return (Vec::new(), true) };
     let read = from.by_ref().take(most).read_to_end(&mut bytes);
@@ -255,10 +256,10 @@ fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
     (bytes, read.is_ok() && rest.is_ok_and(|rest| rest == 0))
 }
 
-fn end(child: &mut Child, is_group: bool) {
+fn kill(child: &mut Child, is_group: bool) {
     #[cfg(unix)]
     if is_group && let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-        // The group may be gone already.
+        // Fails if the group has ended.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     #[cfg(not(unix))]

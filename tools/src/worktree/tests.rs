@@ -64,13 +64,13 @@ impl Repository {
         fs::read_to_string(self.repo().join(path)).unwrap()
     }
 
-    fn dies_before(&self, step: &'static str) -> Worktrees {
+    fn crash_before(&self, step: &'static str) -> Worktrees {
         self.dies_after(0, step)
     }
 
     /// Returns worktrees whose process dies at a step that it has passed so often.
     fn dies_after(&self, times: usize, step: &'static str) -> Worktrees {
-        Worktrees { dies_before: Some((step, Arc::new(times.into()))), ..self.worktrees.clone() }
+        Worktrees { crash_before: Some((step, Arc::new(times.into()))), ..self.worktrees.clone() }
     }
 
     fn open(&self) -> PathBuf {
@@ -134,7 +134,7 @@ fn assert_merged(scene: &Repository) {
 }
 
 #[test]
-fn x14_changes_stay_on_a_branch_until_they_are_merged() {
+fn x14_changes_stay_on_a_branch_until_merged() {
     let scene = Repository::new();
     changed(&scene);
     let changes = scene.worktrees.changes(id(SESSION)).unwrap();
@@ -170,7 +170,7 @@ fn x14_worktree_is_a_worktree_of_git_in_the_same_directory() {
 }
 
 #[test]
-fn x14_a_session_below_starts_with_what_its_parent_changed() {
+fn x14_child_worktree_starts_with_its_parents_changes() {
     let scene = Repository::new();
     put(&scene.open().join("p"), "p\n");
     let below = scene.worktrees.open(id(OTHER), WorktreeOrigin::Worktree(id(SESSION))).unwrap();
@@ -184,12 +184,12 @@ fn x14_a_session_below_starts_with_what_its_parent_changed() {
 
 /// A kill at any step of making: the next call makes it whole, with the base of the first.
 #[test]
-fn x14_killed_making_is_repeated_from_its_record() {
+fn x14_killed_creation_is_repeated_from_its_record() {
     let steps = ["record", "base", "branch", "directory", "files", "checkout", "ready"];
     for step in steps {
         let scene = Repository::new();
         let first = scene.git(&["rev-parse", "HEAD"]);
-        assert!(matches!(opened(&scene.dies_before(step), &scene.repo()), Err(WorktreeError::Died)), "{step}");
+        assert!(matches!(opened(&scene.crash_before(step), &scene.repo()), Err(WorktreeError::Died)), "{step}");
         assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}: nothing half made is shown");
         scene.file("a.txt", "committed later\n");
         scene.commit();
@@ -211,7 +211,7 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
     for step in ["add", "commit", "advance", "plan"] {
         let scene = Repository::new();
         changed(&scene);
-        assert!(matches!(merged(&scene.dies_before(step)), Err(WorktreeError::Died)), "{step}");
+        assert!(matches!(merged(&scene.crash_before(step)), Err(WorktreeError::Died)), "{step}");
         assert_eq!(scene.git(&["status", "--porcelain"]), "", "{step}: nothing is merged");
         assert_eq!(scene.worktrees.recover(id(SESSION)).unwrap(), None);
         assert_eq!(scene.merge().unwrap().files.len(), 5, "{step}");
@@ -233,10 +233,10 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
 
 /// Between two files: those that others changed after the kill are left to them.
 #[test]
-fn x14_recovered_merge_leaves_what_was_changed_after_the_kill() {
+fn x14_recovered_merge_keeps_files_changed_after_the_kill() {
     let scene = Repository::new();
     changed(&scene);
-    assert!(merged(&scene.dies_before("file")).is_err());
+    assert!(merged(&scene.crash_before("file")).is_err());
     scene.file("a.txt", "mine\n");
     // Any call finishes it.
     let recovered = scene.worktrees.recover(id(SESSION)).unwrap().unwrap();
@@ -254,7 +254,7 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
                 true => worktrees.keep(id(SESSION), None).map(drop),
                 false => worktrees.discard(id(SESSION), None),
             };
-            assert!(matches!(remove(&scene.dies_before(step)), Err(WorktreeError::Died)), "{step}");
+            assert!(matches!(remove(&scene.crash_before(step)), Err(WorktreeError::Died)), "{step}");
             // Whatever is called next.
             assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}");
             let kept: &[&str] = if keeps { &["refs/heads/subtend/0000000000aa"] } else { &[] };
@@ -269,14 +269,14 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
     // The control: before the record of the removal nothing is removed.
     let scene = Repository::new();
     changed(&scene);
-    assert!(scene.dies_before("removing").discard(id(SESSION), None).is_err());
+    assert!(scene.crash_before("removing").discard(id(SESSION), None).is_err());
     assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files.len(), 5);
     scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(scene.traces(), Vec::<String>::new());
 }
 
 #[test]
-fn x14_lines_that_both_changed_are_merged_or_refused() {
+fn x14_files_changed_on_both_sides_are_merged_or_refused() {
     let scene = Repository::new();
     put(&scene.open().join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
     scene.file("a.txt", "one\ntwo\nthree\nfour\nFIVE\n");
@@ -291,8 +291,8 @@ fn x14_lines_that_both_changed_are_merged_or_refused() {
     let refused = scene.merge().unwrap_err().to_string();
     assert_eq!(
         refused,
-        "nothing was merged: `a.txt` was changed in the workspace, too, in the same lines; `run.sh` was changed in the \
-         workspace, too"
+        "nothing was merged: `a.txt` was also changed in the workspace, in the same lines; `run.sh` was also changed in \
+         the workspace"
     );
     assert_eq!(
         (scene.read("a.txt"), scene.repo().join("new").exists()),
@@ -302,7 +302,7 @@ fn x14_lines_that_both_changed_are_merged_or_refused() {
 
 /// A merge applies exactly what was shown (P-11).
 #[test]
-fn x14_merge_refuses_what_changed_after_it_was_shown() {
+fn x14_merge_refuses_changes_made_after_they_were_shown() {
     let scene = Repository::new();
     changed(&scene);
     let tip = scene.worktrees.changes(id(SESSION)).unwrap().tip;
@@ -313,7 +313,7 @@ fn x14_merge_refuses_what_changed_after_it_was_shown() {
 }
 
 #[test]
-fn x14_file_that_cannot_be_merged_is_named() {
+fn x14_merge_error_names_each_conflicting_file() {
     use std::os::unix::ffi::OsStrExt as _;
 
     let scene = Repository::new();
@@ -338,7 +338,7 @@ fn x14_file_that_cannot_be_merged_is_named() {
 }
 
 #[test]
-fn x14_without_a_repository_or_a_commit_it_is_refused() {
+fn x14_worktree_needs_a_repository_with_a_commit() {
     let scene = Repository::new();
     let bare = scene.dir.path().join("bare");
     fs::create_dir(&bare).unwrap();
@@ -352,7 +352,7 @@ fn x14_without_a_repository_or_a_commit_it_is_refused() {
 
 /// Hooks, filters, `core.fsmonitor` and the rest of a repository's settings name programs. None is run by anything here.
 #[test]
-fn x14_nothing_that_a_repository_names_is_executed() {
+fn x14_programs_named_by_a_repository_are_not_executed() {
     let scene = Repository::new();
     let evil = scene.dir.path().join("evil");
     put(&evil, &format!("#!/bin/sh\necho \"$0 $*\" >> {}\ncat\n", scene.dir.path().join("ran").display()));
@@ -423,7 +423,7 @@ fn x14_files_that_configure_agents_are_not_merged() {
 
 /// A git that was killed leaves lock files, which no later git takes away.
 #[test]
-fn x14_locks_of_a_killed_git_stop_nothing() {
+fn x14_locks_of_a_killed_git_are_removed() {
     let scene = Repository::new();
     changed(&scene);
     let admin = scene.repo().join(".git/worktrees").join(SESSION);
@@ -441,7 +441,7 @@ fn x14_locks_of_a_killed_git_stop_nothing() {
 
 /// Links that a session makes lead neither a later merge nor a later tool out of the tree.
 #[test]
-fn x14_links_of_a_worktree_lead_no_merge_out() {
+fn x14_merge_does_not_follow_links_of_a_worktree() {
     let scene = Repository::new();
     let outside = scene.dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -462,7 +462,7 @@ fn x14_links_of_a_worktree_lead_no_merge_out() {
     fs::remove_dir_all(scene.repo().join("sub")).unwrap();
     symlink(&outside, scene.repo().join("sub")).unwrap();
     let refused = scene.merge().unwrap_err().to_string();
-    assert!(refused.contains("`sub/new` is a directory in the workspace, or lies behind a link"), "{refused}");
+    assert!(refused.contains("`sub/new` is a directory in the workspace, or is reached through a link"), "{refused}");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     fs::remove_file(scene.repo().join("sub")).unwrap();
     assert_eq!(scene.merge().unwrap().files, ["fine", "sub/new"], "the control");
@@ -470,7 +470,7 @@ fn x14_links_of_a_worktree_lead_no_merge_out() {
 
 /// Neither the discarded changes nor the kept ones are others than those that were shown.
 #[test]
-fn x14_removal_refuses_what_changed_after_it_was_shown() {
+fn x14_removal_refuses_changes_made_after_they_were_shown() {
     let scene = Repository::new();
     changed(&scene);
     let shown = scene.worktrees.changes(id(SESSION)).unwrap().tip;

@@ -1,4 +1,4 @@
-//! A server that is killed in mid-commit and restarts, under many writers.
+//! A server that is killed during commits of many writers, and restarts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,13 +8,13 @@ use super::server::Server;
 use super::{journal, problems};
 use crate::scene::{Teller, born, id, one, start};
 
-/// `SUBTEND_POSTGRES_CRASHES=N` for more.
+/// Set `SUBTEND_POSTGRES_CRASHES=N` for more.
 fn crashes() -> u64 {
     std::env::var("SUBTEND_POSTGRES_CRASHES").ok().and_then(|count| count.parse().ok()).unwrap_or(5)
 }
 
 #[test]
-fn d1_crash_of_the_server_in_mid_commit_loses_nothing() {
+fn d1_server_crash_during_commits_loses_nothing() {
     const WRITERS: u128 = 8;
     let server = Server::start(&[]);
     let journal = journal(&server.target("shard=a&reply_timeout=20"));
@@ -59,5 +59,5 @@ fn d1_crash_of_the_server_in_mid_commit_loses_nothing() {
         }
     }
     let sessions = journal.heads().unwrap().len() as u128;
-    assert_eq!(sessions, written.iter().sum::<u128>(), "none twice, none unasked");
+    assert_eq!(sessions, written.iter().sum::<u128>(), "a session exists twice or was not requested");
 }

@@ -1,4 +1,4 @@
-//! Rows that changed after they were acknowledged, and a server that refuses to write.
+//! Damaged rows, and a server that cannot write.
 
 use subtend_session::ids::{Lsn, SessionId};
 
@@ -6,7 +6,7 @@ use super::server::{Server, shared};
 use super::{birth, fresh, journal, problems};
 use crate::scene::id;
 
-/// Flips one bit at so many eighths of the value of a row of `log`.
+/// Flips one bit after `eighths` eighths of the value of a row in `log`.
 fn flip(shard: &str, lsn: u64, eighths: u64) {
     let of = format!("shard = (SELECT id FROM subtend.shard WHERE name = '{}')", shard.trim_start_matches("shard="));
     let at = format!("(length(value) - 1) * {eighths} / 8");
@@ -16,7 +16,7 @@ fn flip(shard: &str, lsn: u64, eighths: u64) {
 }
 
 #[tokio::test]
-async fn d1_flipped_bit_in_a_row_damages_its_session_alone() {
+async fn d1_flipped_bit_in_a_row_damages_only_its_session() {
     for eighths in 0..=8 {
         let shard = fresh();
         let first = journal(&shared().target(&shard));
@@ -33,7 +33,7 @@ async fn d1_flipped_bit_in_a_row_damages_its_session_alone() {
 }
 
 #[tokio::test]
-async fn d1_server_without_room_acknowledges_nothing() {
+async fn d1_server_with_a_full_disk_acknowledges_nothing() {
     let server = Server::start(&[]);
     let full = journal(&server.target("shard=a"));
     birth(&full, 1).await.unwrap();
@@ -44,10 +44,10 @@ async fn d1_server_without_room_acknowledges_nothing() {
     );
     let poisoned = birth(&full, 2).await.unwrap_err().to_string();
     assert!(poisoned.contains("No space left on device"), "{poisoned}");
-    assert!(birth(&full, 3).await.is_err(), "nothing is written again");
+    assert!(birth(&full, 3).await.is_err(), "a poisoned journal accepted a write");
     drop(full);
     server.sql("DROP TRIGGER refuse ON subtend.head");
     let again = journal(&server.target("shard=a"));
-    assert_eq!((again.durable(), problems(&again)), (Lsn(1), Vec::new()), "all of the group is undone");
+    assert_eq!((again.durable(), problems(&again)), (Lsn(1), Vec::new()), "part of the group remains");
     assert_eq!(birth(&again, 4).await.unwrap(), Lsn(2));
 }

@@ -9,7 +9,7 @@ use crate::erasing::{SECRET, with_deleted_child};
 use crate::exporting::write;
 use crate::scene::id;
 
-/// Rows of a shard that contain a text, in all tables.
+/// Returns the number of rows of a shard that contain a text, in all tables.
 fn holding(shard: &str, text: &str) -> String {
     let name = shard.trim_start_matches("shard=");
     let tables = ["log", "ev", "head", "inflight", "kid", "outbox", "def"];
@@ -28,7 +28,7 @@ fn compacted(shard: &str) -> Result<Compacted, OpenError> {
 }
 
 #[tokio::test]
-async fn d1_compaction_erases_rows_of_its_shard_alone() {
+async fn d1_compaction_erases_only_rows_of_its_shard() {
     let (shard, other) = (fresh(), fresh());
     for shard in [&shard, &other] {
         let journal = journal(&shared().target(shard));
@@ -37,7 +37,7 @@ async fn d1_compaction_erases_rows_of_its_shard_alone() {
     }
     let open = journal(&shared().target(&shard));
     let (end, before) = (open.durable(), write(&open, Scope::Store));
-    assert!(matches!(compacted(&shard), Err(OpenError::Held { .. })), "not while a process has it");
+    assert!(matches!(compacted(&shard), Err(OpenError::Held { .. })), "a shard in use was compacted");
     open.close().await.unwrap();
     assert_eq!(holding(&shard, SECRET), "1");
     assert_eq!(compacted(&shard).unwrap(), Compacted { erased: 1, frames: 5, blobs: 0, held: vec![] });
@@ -46,14 +46,14 @@ async fn d1_compaction_erases_rows_of_its_shard_alone() {
     assert_eq!((problems(&open), open.durable()), (Vec::<String>::new(), end));
     audit(&open, false).unwrap();
     assert!(matches!(open.records(id(11)), Err(ReadError::NoSuchSession(_))));
-    assert!(write(&open, Scope::Store) == before, "all else is as it was");
+    assert!(write(&open, Scope::Store) == before, "something else has changed");
     open.close().await.unwrap();
-    assert_eq!(compacted(&shard).unwrap(), Compacted::default(), "erased sessions are counted once");
+    assert_eq!(compacted(&shard).unwrap(), Compacted::default(), "erased sessions are counted twice");
 }
 
 /// A process that lost its claim removes nothing.
 #[tokio::test]
-async fn d1_compaction_of_a_lost_claim_removes_nothing() {
+async fn d1_compaction_without_the_claim_removes_nothing() {
     let shard = fresh();
     let target = shared().target(&shard);
     let open = journal(&target);

@@ -1,4 +1,4 @@
-//! Two processes on one shard: the claim decides who writes, and the other one acknowledges nothing.
+//! Two processes on one shard: only the process with the claim writes, and the other one acknowledges nothing.
 
 use subtend_journal::postgres::Postgres;
 use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store_to_read, open_store_with};
@@ -7,7 +7,7 @@ use subtend_session::ids::Lsn;
 use super::server::shared;
 use super::{birth, fresh, journal, problems};
 
-/// Claims the shard as a process on another machine does that found its lock free.
+/// Claims the shard like a process on another machine that found its lock free.
 fn claim_elsewhere(shard: &str) {
     let name = shard.trim_start_matches("shard=");
     shared()
@@ -15,7 +15,7 @@ fn claim_elsewhere(shard: &str) {
 }
 
 #[tokio::test]
-async fn d2_second_owner_is_refused_and_told_who_has_it() {
+async fn d2_second_owner_is_refused_with_the_name_of_the_first() {
     let target = shared().target(&fresh());
     let first = journal(&target);
     let refused = Postgres::open(&target).unwrap_err();
@@ -26,20 +26,23 @@ async fn d2_second_owner_is_refused_and_told_who_has_it() {
     assert!(matches!(refused, OpenError::Held { .. }), "{refused}");
     first.close().await.unwrap();
     let reader = Postgres::open_to_read(&target).unwrap();
-    assert!(matches!(Postgres::open(&target).unwrap_err(), OpenError::Held { .. }), "a reader keeps owners away");
+    assert!(
+        matches!(Postgres::open(&target).unwrap_err(), OpenError::Held { .. }),
+        "an owner opened the shard of a reader"
+    );
     drop(reader);
     drop(journal(&target));
 }
 
 #[tokio::test]
-async fn d2_owner_that_was_replaced_acknowledges_nothing() {
+async fn d2_replaced_owner_acknowledges_nothing() {
     let shard = fresh();
     let target = shared().target(&shard);
     let old = journal(&target);
     birth(&old, 1).await.unwrap();
     claim_elsewhere(&shard);
     let poisoned = birth(&old, 2).await.unwrap_err().to_string();
-    assert!(poisoned.contains("was claimed by another process: this one writes nothing more"), "{poisoned}");
+    assert!(poisoned.contains("was claimed by another process: this one no longer writes to it"), "{poisoned}");
     drop(old);
     let new = journal(&target);
     assert_eq!((new.durable(), new.records(subtend_session::ids::SessionId(uuid(2))).is_err()), (Lsn(1), true));
@@ -50,7 +53,7 @@ fn uuid(n: u128) -> uuid::Uuid {
     uuid::Uuid::from_u128(n)
 }
 
-/// Negative control: a statement that asks nothing about the claim lets both write.
+/// Negative control: with a statement that does not check the claim, both write.
 #[tokio::test]
 async fn d2_engine_without_its_fence_is_noticed() {
     let shard = fresh();
@@ -58,11 +61,11 @@ async fn d2_engine_without_its_fence_is_noticed() {
     let old = Journal::open(Box::new(Postgres::open_unfenced(&target).unwrap()), Options::default()).unwrap();
     birth(&old, 1).await.unwrap();
     claim_elsewhere(&shard);
-    assert_eq!(birth(&old, 2).await.unwrap(), Lsn(2), "without the fence the old owner writes on");
+    assert_eq!(birth(&old, 2).await.unwrap(), Lsn(2), "the old owner was refused without the fence");
 }
 
 #[tokio::test]
-async fn d2_owner_whose_connection_was_cut_reclaims_or_stops() {
+async fn d2_owner_reclaims_or_stops_after_a_lost_connection() {
     let target = super::server::Server::start(&[]);
     let (server, target) = (&target, target.target("shard=cut"));
     let old = journal(&target);
@@ -82,7 +85,7 @@ async fn d2_owner_whose_connection_was_cut_reclaims_or_stops() {
 }
 
 #[tokio::test]
-async fn d2_shards_of_one_database_do_not_meet() {
+async fn d2_shards_of_one_database_are_independent() {
     let targets = [fresh(), fresh()].map(|shard| shared().target(&shard));
     let journals = targets.each_ref().map(journal);
     for (n, journal) in (1..).zip(&journals) {

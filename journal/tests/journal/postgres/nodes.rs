@@ -1,4 +1,4 @@
-//! Nodes of one database: whose lease runs may claim its shards, and who was paused writes nothing.
+//! Nodes of one database: only a node with a valid lease claims shards, and a node that lost its lease while paused writes nothing.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Nodes {
         self.registry.join(name, "10.0.0.1:7475", "1.0.0", &[], LEASE).await.unwrap()
     }
 
-    /// Ends a lease by the clock of the server, as the time that passes does.
+    /// Ends a lease in the database, as if its time had passed.
     fn expire(&self, lease: &NodeLease) {
         self.server.sql(&format!("UPDATE subtend.node SET expires = now() WHERE lease = '{}'", lease.id()));
     }
@@ -44,27 +44,27 @@ impl Nodes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d2_shard_of_a_live_node_is_claimed_by_no_other() {
+async fn d2_no_node_claims_the_shard_of_a_live_node() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
     let held = nodes.open("shard-1", &a).unwrap();
     assert!(matches!(nodes.open("shard-1", &b), Err(OpenError::Held { .. })));
     let other = Postgres::open(&nodes.server.target("shard=shard-1"));
-    assert!(matches!(other, Err(OpenError::Held { .. })), "nor by a process that is not a node");
+    assert!(matches!(other, Err(OpenError::Held { .. })), "a process that is not a node claimed the shard");
     assert_eq!(nodes.epochs(), "shard-1 1, shard-2 0");
     let members = nodes.registry.members().await.unwrap();
     assert_eq!(members.owner("shard-1").map(|node| &*node.name), Some("a"));
     assert_eq!(members.owner("shard-2"), None);
     nodes.server.cut();
     let other = Postgres::open(&nodes.server.target("shard=shard-1"));
-    assert!(matches!(other, Err(OpenError::Held { .. })), "whose connection is lost: its lease runs");
+    assert!(matches!(other, Err(OpenError::Held { .. })), "the connection is lost, but the lease is valid");
     drop(held);
     nodes.registry.give_up("shard-1", &a).await.unwrap();
-    assert_eq!(nodes.registry.members().await.unwrap().owner("shard-1"), None, "left in order");
+    assert_eq!(nodes.registry.members().await.unwrap().owner("shard-1"), None, "the node has left");
     nodes.open("shard-1", &b).unwrap();
 }
 
-/// The first owner keeps its connections: it is paused, or it believes that its lease runs.
+/// The first owner keeps its connections: it is paused, or assumes that its lease is valid.
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_shard_is_taken_over_when_its_lease_has_ended() {
     let nodes = Nodes::start().await;
@@ -79,7 +79,7 @@ async fn d2_shard_is_taken_over_when_its_lease_has_ended() {
     assert!(new.records(id(1)).is_ok() && new.records(id(3)).is_err());
     assert_eq!(problems(&new), Vec::<String>::new());
     assert!(matches!(nodes.registry.renew(&a, LEASE).await, Err(NodeError::Ended)));
-    assert!(matches!(nodes.open("shard-2", &a), Err(OpenError::Held { .. })), "a lease that ended claims nothing");
+    assert!(matches!(nodes.open("shard-2", &a), Err(OpenError::Held { .. })), "a node claimed a shard after its lease");
     nodes.registry.renew(&b, LEASE).await.unwrap();
 }
 
@@ -94,11 +94,11 @@ async fn d2_name_of_a_live_node_is_refused() {
     nodes.expire(&first);
     assert_ne!(nodes.join("a").await, first);
     nodes.registry.leave(&first).await.unwrap();
-    assert_eq!(nodes.registry.members().await.unwrap().nodes.len(), 1, "a lease that ended removes no later one");
+    assert_eq!(nodes.registry.members().await.unwrap().nodes.len(), 1, "the end of a lease removed a later one");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d4_sessions_are_found_and_keys_are_placed_once() {
+async fn d4_sessions_are_located_and_keys_are_placed_once() {
     let nodes = Nodes::start().await;
     let a = nodes.join("a").await;
     for (shard, n) in [("shard-1", 1), ("shard-2", 2)] {
@@ -112,14 +112,14 @@ async fn d4_sessions_are_found_and_keys_are_placed_once() {
     for shard in ["own", "shard-2"] {
         birth(&journal(&nodes.server.target(&format!("shard={shard}"))), 1).await.unwrap();
     }
-    assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1", "shard-2"], "in shards that nodes share");
+    assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1", "shard-2"], "a session in two shards");
     assert_eq!(registry.place(b"key", "shard-2").await.unwrap(), "shard-2");
-    assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), "shard-2", "the first choice counts");
+    assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), "shard-2", "the first choice is kept");
 }
 
-/// A claim that was given up writes nothing, and keeps no other node out.
+/// A released claim writes nothing, and other nodes can claim the shard.
 #[tokio::test(flavor = "multi_thread")]
-async fn d2_shard_that_was_given_up_is_free_at_once() {
+async fn d2_released_shard_is_free_at_once() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
     let old = journal(&nodes.server.target("").under("shard-1", &a));
@@ -133,7 +133,7 @@ async fn d2_shard_that_was_given_up_is_free_at_once() {
     assert_eq!((new.heads().unwrap().len(), problems(&new)), (3, Vec::new()));
 }
 
-/// A crash of the server loses connections, and neither leases nor claims.
+/// A crash of the server loses connections, but no leases or claims.
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_lease_survives_a_restart_of_the_server() {
     let nodes = Nodes::start().await;
@@ -150,7 +150,7 @@ async fn d2_lease_survives_a_restart_of_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d1_shards_that_exist_are_shared_once() {
+async fn d1_existing_shards_are_shared_once() {
     let nodes = Nodes::start().await;
     nodes.registry.share(5, None).await.unwrap();
     nodes.registry.share(1, Some("gpu")).await.unwrap();

@@ -1,4 +1,4 @@
-//! A proxy between a journal and its server that loses what it carries.
+//! A proxy between a journal and its server that loses messages.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,11 +15,11 @@ use crate::scene::id;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     None,
-    /// The server does it, and its reply is lost with the connection.
+    /// The server commits, but its reply is lost with the connection.
     Reply,
-    /// It never arrives, and the connection is lost.
+    /// The commit never arrives, and the connection is lost.
     Request,
-    /// The server does it, and its reply never comes: nothing says that it is lost.
+    /// The server commits, but its reply never arrives, and the connection stays open.
     Silence,
 }
 
@@ -54,8 +54,7 @@ impl Proxy {
     }
 }
 
-/// Carries both directions. A loss applies to the first large request after it was ordered: a group with a birth is larger than anything
-/// else that is sent.
+/// Forwards both directions. A loss applies to the next large request: a group with a new session is larger than any other message.
 fn carry(mut client: TcpStream, mut server: TcpStream, next: &Arc<AtomicU8>, lost: &AtomicU32) {
     let silent = Arc::new(Mutex::new(Loss::None));
     let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
@@ -101,10 +100,10 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
         // Neither lost nor written twice.
         assert_eq!(birth(&journal, n).await.unwrap(), Lsn(n as u64), "{loss:?}");
     }
-    assert_eq!(proxy.lost.load(Ordering::SeqCst), 4, "each loss met a commit");
+    assert_eq!(proxy.lost.load(Ordering::SeqCst), 4, "a loss did not hit a commit");
     let name = shard.trim_start_matches("shard=");
     let row = shared().sql(&format!("SELECT epoch, last_lsn FROM subtend.shard WHERE name = '{name}'"));
-    assert_eq!(row, format!("5|{n}"), "each loss took one epoch");
+    assert_eq!(row, format!("5|{n}"), "the number of epochs differs from that of losses");
     assert_eq!((problems(&journal), journal.heads().unwrap().len()), (Vec::new(), n as usize));
     journal.close().await.unwrap();
     let journal = super::journal(&target);
@@ -112,14 +111,14 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
 }
 
 #[tokio::test]
-async fn d1_database_that_stays_away_poisons() {
+async fn d1_unreachable_database_poisons_the_journal() {
     let server = Server::start(&[]);
     let journal = journal(&server.target("shard=a&reply_timeout=1"));
     birth(&journal, 1).await.unwrap();
     server.crash();
     let poisoned = birth(&journal, 2).await.unwrap_err().to_string();
     assert!(poisoned.contains("the connection to the database was lost: error connecting to server"), "{poisoned}");
-    assert!(birth(&journal, 3).await.is_err(), "nothing is written again");
+    assert!(birth(&journal, 3).await.is_err(), "a poisoned journal accepted a write");
     drop(journal);
     server.up();
     let journal = super::journal(&server.target("shard=a"));

@@ -7,10 +7,10 @@ use super::server::Server;
 use super::{birth, journal, problems};
 
 #[tokio::test]
-async fn d7_processes_that_start_together_migrate_once() {
+async fn d7_concurrent_starts_migrate_once() {
     let server = Server::start(&[]);
     let refused = Postgres::open_to_read(&server.target("shard=a")).unwrap_err();
-    assert!(matches!(refused, OpenError::Missing { .. }), "a reader makes nothing: {refused}");
+    assert!(matches!(refused, OpenError::Missing { .. }), "{refused}");
     std::thread::scope(|scope| {
         for n in 0..8 {
             let target = server.target(&format!("shard=s{n}"));
@@ -23,7 +23,7 @@ async fn d7_processes_that_start_together_migrate_once() {
 }
 
 #[tokio::test]
-async fn d7_newer_schema_is_refused_at_start_and_when_it_appears() {
+async fn d7_newer_schema_is_refused_at_start_and_later() {
     let server = Server::start(&[]);
     let target = server.target("shard=a");
     let open = journal(&target);
@@ -37,11 +37,11 @@ async fn d7_newer_schema_is_refused_at_start_and_when_it_appears() {
     birth(&open, 2).await.unwrap();
     server.cut();
     let poisoned = birth(&open, 3).await.unwrap_err().to_string();
-    assert!(poisoned.contains("the schema is of version 99, and this build knows 2"), "{poisoned}");
+    assert!(poisoned.contains("the schema has version 99, but this build supports 2"), "{poisoned}");
     assert_eq!(server.sql("SELECT last_lsn FROM subtend.shard WHERE name = 'a'"), "2");
 }
 
-/// A database of the first schema, by undoing the second one.
+/// Creates a database of the first schema, by undoing the second one.
 #[tokio::test]
 async fn d7_first_schema_is_migrated_with_its_sessions() {
     let server = Server::start(&[]);

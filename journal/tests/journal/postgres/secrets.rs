@@ -1,4 +1,4 @@
-//! The password of a database, and the connection to it.
+//! The password of a database, and encrypted connections.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn hides(text: &str) {
 }
 
 #[tokio::test]
-async fn d1_password_is_in_no_error_and_no_description() {
+async fn d1_password_is_in_no_error_or_description() {
     let address = format!("{}&{}", shared().address(), fresh());
     let spec = StoreSpec::parse(&address).unwrap();
     hides(&format!("{spec} {spec:?}"));
@@ -37,7 +37,7 @@ async fn d1_password_is_in_no_error_and_no_description() {
     hides(&shared().log());
 }
 
-/// A server with a certificate for `localhost`, signed by an authority whose certificate is in a file.
+/// Starts a server with a certificate for `localhost` that is signed by an authority whose certificate is in a file.
 fn with_tls() -> (Server, std::path::PathBuf) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -81,7 +81,7 @@ async fn d1_tls_checks_the_certificate_and_its_name() {
 }
 
 #[test]
-fn d1_server_without_tls_is_refused_where_tls_is_needed() {
+fn d1_server_without_tls_is_refused_if_tls_is_required() {
     let address = shared().address().replace("127.0.0.1", "localhost");
     let refused = Postgres::open(&target(&format!("{address}&sslmode=require"))).unwrap_err().to_string();
     assert!(refused.contains("server does not support TLS"), "{refused}");

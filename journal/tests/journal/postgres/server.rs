@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the tests: in a temporary directory, on a port of the loopback, with syncs. It ends with its process.
+//! A PostgreSQL server for tests, with syncs, in a temporary directory and on a port of the loopback. It ends with its process.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
@@ -20,11 +20,11 @@ pub(crate) const PASSWORD: &str = "s3cret%40word";
 pub(crate) struct Server {
     dir: PathBuf,
     port: u16,
-    /// Stops the server and removes its files when this process ends, however it does.
+    /// Stops the server and removes its files when this process ends for any reason.
     watcher: Child,
 }
 
-/// The programs of PostgreSQL, or a panic that says what to install.
+/// Returns the directory of PostgreSQL's programs. Panics with a hint on what to install.
 fn programs() -> PathBuf {
     let named = std::env::var_os("SUBTEND_POSTGRES_BIN").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -44,7 +44,7 @@ fn programs() -> PathBuf {
     })
 }
 
-/// The user that the server runs as: it refuses to run as root.
+/// Returns the user of the server, which refuses to run as root.
 fn user() -> Option<(u32, u32)> {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
         return None;
@@ -71,7 +71,7 @@ fn as_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// A free port below those that connections take by themselves: a server that restarts finds it free again.
+/// Returns a free port below the range of outgoing connections, so that a restarted server finds it free again.
 pub(crate) fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id().wrapping_mul(64);
@@ -135,15 +135,15 @@ impl Server {
         command
     }
 
-    /// Starts the server, and waits until it answers.
+    /// Starts the server and waits until it answers.
     pub(crate) fn up(&self) {
         let log = self.dir.join("log");
         let started =
             self.ctl(&["-l", &log.display().to_string(), "start"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        assert!(started.unwrap().success(), "the server does not start: {}", self.log());
+        assert!(started.unwrap().success(), "the server did not start: {}", self.log());
     }
 
-    /// Ends the server as a crash does: no checkpoint, and every connection is lost.
+    /// Ends the server like a crash: without a checkpoint, and with all connections lost.
     pub(crate) fn crash(&self) {
         done(&mut self.ctl(&["-m", "immediate", "stop"]));
     }
@@ -156,7 +156,7 @@ impl Server {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// Runs SQL as an operator does, and returns its rows.
+    /// Runs SQL as an operator and returns its rows.
     pub(crate) fn sql(&self, sql: &str) -> String {
         let database = if sql.contains("DATABASE") { "postgres" } else { "agents" };
         let mut psql = as_user(programs().join("psql"));
@@ -165,7 +165,7 @@ impl Server {
         done(&mut psql).trim().to_owned()
     }
 
-    /// The address of the database, to which parameters are appended.
+    /// Returns the address of the database, to which parameters can be appended.
     pub(crate) fn address(&self) -> String {
         address(self.port)
     }
@@ -174,7 +174,7 @@ impl Server {
         target(&format!("{}&{params}", self.address()))
     }
 
-    /// Ends all connections of the owner of a shard, as a network does.
+    /// Ends all connections of the owner of a shard, as a network failure does.
     pub(crate) fn cut(&self) {
         self.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'subtend%'");
     }
@@ -188,7 +188,7 @@ impl Drop for Server {
     }
 }
 
-/// The address of the database behind a port of this machine.
+/// Returns the address of the database on a port of this machine.
 pub(crate) fn address(port: u16) -> String {
     format!("postgres://subtend:{PASSWORD}@127.0.0.1:{port}/agents?connect_timeout=5")
 }
@@ -198,18 +198,18 @@ pub(crate) fn target(address: &str) -> ShardAddress {
     *target
 }
 
-/// The server that tests share, each with shards of its own.
+/// The server that tests share. Each test has its own shards.
 pub(crate) fn shared() -> &'static Server {
     static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[]));
     &SERVER
 }
 
-/// The specification of a shard that stands for a directory, on the server of this process or of the one that started it.
+/// Returns the specification of a shard that stands for a directory, on the server of this process or of the process that started it.
 pub(crate) fn shard_of(dir: &Path) -> StoreSpec {
     shard_at(&std::env::var(ADDRESS).unwrap_or_else(|_| shared().address()), dir)
 }
 
-/// The same on another server.
+/// Like [`shard_of`], on another server.
 pub(crate) fn shard_at(address: &str, dir: &Path) -> StoreSpec {
     let mut hasher = DefaultHasher::new();
     dir.hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! A commit that is interrupted at each of its points: within its request, before its end, and within its reply. Its owner is killed there,
-//! the server crashes, or the connection is cut.
+//! Interrupts a commit at each point: within its request, before its end, and within its reply. There its owner is killed, the server
+//! crashes, or the connection is cut.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,16 +18,16 @@ use crate::crash;
 use crate::engines::Kind;
 use crate::scene::id;
 
-/// How much of a commit arrives.
+/// The point up to which a commit arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
     /// Eighths of its request.
     Request(usize),
-    /// All of it but its end, which commits: the statement was executed, and its transaction is open.
+    /// All of it except its end, which commits: the statement was executed, and its transaction is open.
     Open,
-    /// The request, and eighths of its reply.
+    /// The request and eighths of its reply.
     Reply(usize),
-    /// All of the reply but the message that ends it.
+    /// All of the reply except the message that ends it.
     Unended,
 }
 
@@ -43,7 +43,7 @@ const POINTS: [Point; 9] = [
     Point::Unended,
 ];
 
-/// Bytes of `Sync`, which ends a request, and of `ReadyForQuery`, which ends a reply.
+/// Lengths of `Sync`, which ends a request, and of `ReadyForQuery`, which ends a reply.
 const SYNC: usize = 5;
 const READY: usize = 6;
 
@@ -68,7 +68,7 @@ impl Point {
 /// The next interruption, after this many commits.
 type NextPoint = Arc<Mutex<Option<(Point, u32)>>>;
 
-/// Where a connection waits within a commit, until it is to be lost.
+/// A connection that waits within a commit until it shall be lost.
 struct Hold {
     reaches: SyncSender<()>,
     lost: Mutex<Receiver<()>>,
@@ -82,7 +82,7 @@ impl Hold {
     }
 }
 
-/// A proxy that stops within a commit, says so, and loses the connection on request.
+/// A proxy that stops within a commit, reports it, and loses the connection on request.
 struct Interrupter {
     port: u16,
     order: NextPoint,
@@ -108,7 +108,7 @@ impl Interrupter {
         Self { port, order, reached, lose }
     }
 
-    /// Interrupts a commit at this point, after so many others.
+    /// Interrupts a commit at this point, after `after` others.
     fn interrupt(&self, point: Point, after: u32) {
         *self.order.lock().unwrap() = Some((point, after));
     }
@@ -123,7 +123,7 @@ impl Interrupter {
     }
 }
 
-/// A group with a birth is larger than anything else that is sent.
+/// A group with a new session is larger than any other message.
 fn is_commit(bytes: &[u8]) -> bool {
     bytes.len() > 1_000
 }
@@ -169,7 +169,7 @@ fn taken(order: &NextPoint) -> Option<Point> {
     order.is_none().then_some(point)
 }
 
-/// Appends the birth of session `n` while a commit stops at `point`; `meanwhile` happens there.
+/// Creates session `n` with a commit that stops at `point`, and runs `meanwhile` there.
 fn interrupted(proxy: &Interrupter, journal: &Journal, n: u128, point: Point, meanwhile: impl FnOnce()) {
     proxy.interrupt(point, 0);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -179,7 +179,7 @@ fn interrupted(proxy: &Interrupter, journal: &Journal, n: u128, point: Point, me
         meanwhile();
         proxy.lose();
         let born = born.join().unwrap().unwrap_or_else(|poisoned| panic!("{point:?}: {poisoned}"));
-        assert_eq!(born, Lsn(n as u64), "{point:?}: neither lost nor written twice");
+        assert_eq!(born, Lsn(n as u64), "{point:?}: lost or written twice");
     });
 }
 
@@ -189,7 +189,7 @@ fn complete(journal: &Journal, count: u128) {
 }
 
 #[test]
-fn d1_commit_cut_at_any_point_is_resolved() {
+fn d1_commit_interrupted_at_any_point_is_resolved() {
     let (proxy, shard) = (Interrupter::to(shared()), super::fresh());
     let journal = journal(&target(&format!("{}&{shard}", address(proxy.port))));
     for (n, point) in (1..).zip(POINTS) {
@@ -220,7 +220,7 @@ fn writer(proxy: &Interrupter, store: &Path, fault: &str) -> Child {
     writer.spawn().unwrap()
 }
 
-/// Kills the writer `later` than a commit stops at `point`, and returns what the store lacks or has in part.
+/// Kills the writer when a commit has been stopped at `point` for `later`. Returns the result of [`lacking`].
 fn killed(point: Point, fault: &str, later: Duration) -> Vec<String> {
     let (proxy, dir) = (Interrupter::to(shared()), tempfile::tempdir().unwrap());
     proxy.interrupt(point, 3);
@@ -235,7 +235,7 @@ fn killed(point: Point, fault: &str, later: Duration) -> Vec<String> {
     lacking(&Kind::Postgres.open(dir.path()), &acked)
 }
 
-/// Returns what is wrong with the store, what it lacks, and what it has in part.
+/// Returns the problems of the store, and its missing and incomplete sessions.
 fn lacking(journal: &Journal, acked: &[u128]) -> Vec<String> {
     let mut wrong = problems(journal);
     let last = |n: u128| journal.records(id(n)).ok().and_then(|records| records.last().map(|stored| stored.seq.0));
@@ -255,16 +255,16 @@ fn d1_owner_killed_at_any_point_of_a_commit_loses_nothing() {
     }
 }
 
-/// Negative control: what is acknowledged before its commit is missing.
+/// Negative control: a frame that is acknowledged before its commit is lost.
 #[test]
-fn d1_sweep_notices_an_acknowledgement_before_the_commit() {
+fn d1_acknowledgement_before_the_commit_is_noticed() {
     // A busy machine may need longer until it has printed.
     let mut found = (1..=20).map(|n| killed(Point::Request(4), "ack-before-commit", Duration::from_millis(200 * n)));
     let wrong = found.find(|wrong| !wrong.is_empty()).unwrap_or_default();
     assert!(!wrong.is_empty() && wrong.iter().all(|what| what.ends_with("was acknowledged")), "{wrong:?}");
 }
 
-/// A statement that waits in the server outlives its owner: the shard stays in use until it has ended, and its group is whole.
+/// A statement that waits in the server outlives its owner: the shard stays in use until it ends, and its group is complete.
 #[test]
 fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
     let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
@@ -287,7 +287,7 @@ fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
         before
     });
     let journal = open_store(&spec).unwrap();
-    assert!(journal.durable() > Lsn(before), "it was committed after its owner was killed");
+    assert!(journal.durable() > Lsn(before), "it was not committed after its owner was killed");
     let acked = crash::acked(lines);
     assert_eq!(lacking(&journal, &acked), Vec::<String>::new());
 }

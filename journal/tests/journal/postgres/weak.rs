@@ -1,4 +1,4 @@
-//! Settings under which a commit can disappear: refused by name, or accepted by name and reported.
+//! Server settings under which a commit can be lost. They are refused, or accepted by name and reported.
 
 use subtend_journal::postgres::Postgres;
 
@@ -6,13 +6,13 @@ use super::server::{Server, shared};
 use super::{birth, fresh, journal};
 
 #[tokio::test]
-async fn d1_weak_setting_is_refused_and_named() {
+async fn d1_weak_setting_is_refused_by_name() {
     let server = Server::start(&["full_page_writes = off", "fsync = off"]);
     let refused = |params: &str| Postgres::open(&server.target(params)).unwrap_err().to_string();
     let text = refused("shard=a");
     assert!(text.contains("the server has fsync = off: a crash of the server's machine may damage"), "{text}");
     assert!(text.contains("`accept_weak=fsync`"), "{text}");
-    assert!(refused("accept_weak=fsync").contains("full_page_writes = off"), "each is accepted on its own");
+    assert!(refused("accept_weak=fsync").contains("full_page_writes = off"), "accepting one setting accepted another");
     assert!(refused("accept_weak=full_page_writes").contains("fsync = off"));
     let journal = journal(&server.target("accept_weak=fsync,full_page_writes"));
     birth(&journal, 1).await.unwrap();
@@ -24,7 +24,7 @@ async fn d1_weak_setting_is_refused_and_named() {
 }
 
 #[tokio::test]
-async fn d1_commit_that_waits_for_nothing_is_refused() {
+async fn d1_asynchronous_commit_is_refused() {
     let shard = fresh();
     let weak = format!("{shard}&options=-csynchronous_commit%3Doff");
     let refused = Postgres::open(&shared().target(&weak)).unwrap_err().to_string();
@@ -37,7 +37,7 @@ async fn d1_commit_that_waits_for_nothing_is_refused() {
 }
 
 #[tokio::test]
-async fn d1_setting_that_becomes_weak_ends_acknowledgement() {
+async fn d1_setting_that_becomes_weak_poisons_the_journal() {
     let server = Server::start(&[]);
     let journal = journal(&server.target("shard=a"));
     birth(&journal, 1).await.unwrap();

@@ -5,7 +5,7 @@ use subtend_session::call::ToolErrorKind;
 use super::Bench;
 
 #[tokio::test]
-async fn one_occurrence_is_replaced() {
+async fn edit_replaces_one_occurrence() {
     let bench = Bench::new(&[("a.rs", "one\ntwo\nthree\n")]);
     assert_eq!(
         bench.text("edit", json!({"path": "a.rs", "old": "two\n", "new": "2\n2\n"})).await,
@@ -54,7 +54,7 @@ async fn missing_text_error_shows_the_nearest_lines() {
 }
 
 #[tokio::test]
-async fn senseless_edits_are_refused() {
+async fn invalid_edits_are_refused() {
     let bench = Bench::new(&[("a", "x"), ("bin", "x\0"), ("dir/x", "")]);
     std::fs::write(bench.at("latin"), b"caf\xe9").unwrap();
     std::fs::File::create(bench.at("big")).unwrap().set_len(100 << 20).unwrap();
@@ -69,19 +69,19 @@ async fn senseless_edits_are_refused() {
     );
     assert_eq!(
         error("latin", "caf").await,
-        (ToolErrorKind::Refused, "`latin` is not UTF-8 text: editing would spoil what cannot be read".into())
+        (ToolErrorKind::Refused, "`latin` is not UTF-8 text: editing would damage the other bytes".into())
     );
     assert_eq!(
         error("big", "y").await,
-        (ToolErrorKind::Limit, "`big` has 104857600 bytes; 16777216 is the most that edit can change".into())
+        (ToolErrorKind::Limit, "`big` has 104857600 bytes; the limit of edit is 16777216".into())
     );
     assert_eq!(error("dir", "y").await.0, ToolErrorKind::BadArgs);
 }
 
 #[tokio::test]
-async fn an_edit_needs_both_to_read_and_to_write() {
+async fn edit_needs_read_and_write_permission() {
     for action in ["fs.read", "fs.write"] {
-        let bench = Bench::new(&[("a", "x")]).ruled(&[(action, "a", Verdict::Deny)]);
+        let bench = Bench::new(&[("a", "x")]).with_rules(&[(action, "a", Verdict::Deny)]);
         let error = bench.call("edit", json!({"path": "a", "old": "x", "new": "y"})).await.unwrap_err();
         assert!(error.denied && error.message.contains(action), "{error:?}");
         assert_eq!(bench.content("a"), "x");

@@ -17,7 +17,7 @@ fn project() -> Bench {
 }
 
 #[tokio::test]
-async fn levels_come_one_after_the_other_directories_first() {
+async fn list_is_breadth_first_with_directories_first() {
     assert_eq!(
         project().text("list", json!({})).await,
         "docs/  1 entry\n\
@@ -32,7 +32,7 @@ async fn levels_come_one_after_the_other_directories_first() {
 }
 
 #[tokio::test]
-async fn a_part_is_listed_with_paths_from_the_workspace() {
+async fn listed_paths_are_relative_to_the_workspace() {
     let bench = project();
     assert_eq!(
         bench.text("list", json!({"path": "./src/", "depth": 1})).await,
@@ -53,7 +53,7 @@ async fn ignored_files_are_listed_when_named() {
 }
 
 #[tokio::test]
-async fn a_glob_shows_files_only() {
+async fn glob_lists_files_only() {
     assert_eq!(
         project().text("list", json!({"glob": "*.rs", "depth": 10})).await,
         "src/main.rs  13 bytes, 1 line\nsrc/deep/er/x.rs  0 bytes, 0 lines\n[2 files; 2 ignored entries left out]"
@@ -92,7 +92,7 @@ async fn long_listing_is_truncated_with_a_note() {
 
 #[tokio::test]
 async fn list_reports_missing_and_forbidden_paths() {
-    let bench = project().ruled(&[("fs.read", "src/main.rs", Verdict::Deny), ("fs.read", "docs", Verdict::Deny)]);
+    let bench = project().with_rules(&[("fs.read", "src/main.rs", Verdict::Deny), ("fs.read", "docs", Verdict::Deny)]);
     assert_eq!(
         bench.error("list", json!({"path": "none"})).await,
         (ToolErrorKind::NotFound, "cannot open `none`: no such file or directory; check with list".into())
@@ -115,7 +115,7 @@ async fn list_reports_missing_and_forbidden_paths() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn links_are_shown_and_not_followed() {
+async fn links_are_listed_but_not_followed() {
     let bench = Bench::new(&[("a/x", "")]);
     bench.link("..", "a/up");
     bench.link("/etc", "etc");
@@ -127,7 +127,7 @@ async fn links_are_shown_and_not_followed() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn names_that_are_not_utf_8_are_shown_as_far_as_they_can_be() {
+async fn non_utf8_names_are_listed_with_replacement_characters() {
     use std::os::unix::ffi::OsStrExt as _;
     let bench = Bench::new(&[]);
     let dir = bench.dir.path().join(std::ffi::OsStr::from_bytes(b"d\xff"));

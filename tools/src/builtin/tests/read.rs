@@ -8,7 +8,7 @@ fn numbered(n: usize) -> String {
 }
 
 #[tokio::test]
-async fn lines_come_with_their_numbers() {
+async fn read_returns_numbered_lines() {
     let bench = Bench::new(&[("a.txt", "eins\r\nzwei\n\nvier")]);
     assert_eq!(
         bench.text("read", json!({"path": "a.txt"})).await,
@@ -17,7 +17,7 @@ async fn lines_come_with_their_numbers() {
 }
 
 #[tokio::test]
-async fn page_names_the_call_for_the_next_one() {
+async fn page_names_the_next_line() {
     let bench = Bench::new(&[("a.txt", &numbered(1000))]);
     assert_eq!(
         bench.text("read", json!({"path": "a.txt", "from_line": 10, "lines": 2})).await,
@@ -30,7 +30,7 @@ async fn page_names_the_call_for_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_page_past_the_end_is_an_error_that_names_the_end() {
+async fn page_past_the_end_error_names_the_end() {
     let bench = Bench::new(&[("a.txt", "x\n"), ("empty", "")]);
     assert_eq!(
         bench.error("read", json!({"path": "a.txt", "from_line": 2})).await,
@@ -77,12 +77,12 @@ async fn unreadable_file_is_an_error() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_not_utf_8_are_marked() {
+async fn non_utf8_bytes_are_marked() {
     let bench = Bench::new(&[]);
     std::fs::write(bench.at("latin"), b"caf\xe9\n").unwrap();
     assert_eq!(
         bench.text("read", json!({"path": "latin"})).await,
-        "     1\tcaf\u{fffd}\n[lines 1-1 of 1, 5 bytes; not all of it is UTF-8: such bytes are shown as \u{fffd}]"
+        "     1\tcaf\u{fffd}\n[lines 1-1 of 1, 5 bytes; invalid UTF-8 is shown as \u{fffd}]"
     );
 }
 
@@ -102,7 +102,7 @@ async fn read_result_is_bounded_with_the_next_line() {
 }
 
 #[tokio::test]
-async fn a_file_of_100_mib_on_one_line_is_read_in_little_memory() {
+async fn huge_line_is_read_in_bounded_memory() {
     let bench = Bench::new(&[]);
     let mut block = vec![b'x'; 1 << 20];
     let mut file = std::fs::File::create(bench.at("big")).unwrap();

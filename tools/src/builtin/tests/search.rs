@@ -18,7 +18,7 @@ fn project() -> Bench {
 }
 
 #[tokio::test]
-async fn literal_text_is_found_at_its_line() {
+async fn literal_match_names_its_line() {
     assert_eq!(
         project().text("search", json!({"pattern": "foo("})).await,
         "a.rs:1: let x = foo(1);\n\
@@ -30,7 +30,7 @@ async fn literal_text_is_found_at_its_line() {
 }
 
 #[tokio::test]
-async fn path_and_glob_narrow_it() {
+async fn path_and_glob_narrow_the_search() {
     let bench = project();
     assert_eq!(
         bench.text("search", json!({"pattern": "foo", "path": "src", "glob": "*.rs"})).await,
@@ -44,7 +44,7 @@ async fn path_and_glob_narrow_it() {
 }
 
 #[tokio::test]
-async fn a_regular_expression_is_one_on_request() {
+async fn pattern_is_a_regex_only_on_request() {
     let bench = project();
     assert_eq!(
         bench.text("search", json!({"pattern": r"^FOO\.|\(3\)$", "regex": true})).await,
@@ -57,11 +57,11 @@ async fn a_regular_expression_is_one_on_request() {
 }
 
 #[tokio::test]
-async fn bad_patterns_say_what_is_wrong() {
+async fn bad_pattern_error_names_the_cause() {
     let bench = project();
     assert_eq!(
         bench.error("search", json!({"pattern": "a\nb"})).await.1,
-        "the pattern holds a line break, but matches lie within one line: search for one line"
+        "the pattern contains a line break, but a match lies within one line: search for one line"
     );
     assert_eq!(
         bench.error("search", json!({"pattern": "x".repeat(10_001)})).await.1,
@@ -72,7 +72,7 @@ async fn bad_patterns_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn all_matches_are_counted_though_few_are_shown() {
+async fn all_matches_are_counted_even_if_few_are_shown() {
     let bench =
         Bench::new(&[("a", &"hit\n".repeat(500)), ("b", "hit\n"), ("long", &format!("hit{}\n", "y".repeat(1000)))]);
     assert_eq!(
@@ -86,7 +86,7 @@ async fn all_matches_are_counted_though_few_are_shown() {
 }
 
 #[tokio::test]
-async fn the_result_is_bounded() {
+async fn search_result_is_bounded() {
     let mut bench = Bench::new(&[("a", &"hit\n".repeat(100))]);
     bench.max_bytes = 300;
     let found = bench.call("search", json!({"pattern": "hit"})).await.unwrap();
@@ -121,21 +121,21 @@ async fn dropping_the_call_stops_its_thread() {
         std::fs::write(bench.at(&format!("{n:04}")), "hit\n").unwrap();
     }
     let (entered, was_entered) = std::sync::mpsc::channel();
-    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
-    let may_go_on = Mutex::new(may_go_on);
+    let (resume, resumed) = std::sync::mpsc::channel::<()>();
+    let resumed = Mutex::new(resumed);
     let alive = Arc::new(());
     let ended = Arc::downgrade(&alive);
     bench.progress = Progress::to(move |_| {
         let _held = &alive;
         entered.send(()).unwrap();
-        may_go_on.lock().unwrap().recv().unwrap();
+        resumed.lock().unwrap().recv().unwrap();
     });
     let call = tokio::spawn(async move { bench.call("search", json!({"pattern": "hit"})).await });
     tokio::task::spawn_blocking(move || was_entered.recv().unwrap()).await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
-    go_on.send(()).unwrap();
-    // The thread holds the last handle to the sink, and drops it when it stops.
+    resume.send(()).unwrap();
+    // The thread drops the last handle to the sink when it stops.
     while ended.upgrade().is_some() {
         tokio::task::yield_now().await;
     }
@@ -143,7 +143,7 @@ async fn dropping_the_call_stops_its_thread() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn unreadable_files_are_counted() {
+async fn search_counts_unreadable_files() {
     use std::os::unix::fs::PermissionsExt as _;
     if super::is_root() {
         return;
@@ -157,7 +157,7 @@ async fn unreadable_files_are_counted() {
 }
 
 #[tokio::test]
-async fn files_are_listed_by_path_then_by_matches() {
+async fn files_are_ranked_by_path_then_by_matches() {
     let bench = Bench::new(&[
         ("a/plain.rs", "no\n"),
         ("a/once.rs", "an actor\n"),

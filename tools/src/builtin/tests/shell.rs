@@ -6,7 +6,7 @@ use super::Bench;
 use crate::tool::ToolError;
 
 #[tokio::test]
-async fn output_and_exit_code_are_shown() {
+async fn result_has_output_and_exit_code() {
     let bench = Bench::new(&[("a.txt", "here")]);
     assert_eq!(bench.text("shell", json!({"command": "cat a.txt; exit 3"})).await, "here\n[exit code 3]");
     assert_eq!(bench.text("shell", json!({"command": "echo oops >&2"})).await, "oops\n[exit code 0]");
@@ -15,7 +15,7 @@ async fn output_and_exit_code_are_shown() {
 }
 
 #[tokio::test]
-async fn it_runs_in_the_workspace_even_when_that_was_moved() {
+async fn command_runs_in_a_workspace_that_was_moved() {
     let bench = Bench::new(&[("dir/a.txt", "here")]);
     let workspace = std::sync::Arc::new(crate::workspace::Workspace::open(bench.at("dir")).unwrap());
     let bench = Bench { workspace, ..bench };
@@ -36,7 +36,7 @@ async fn long_output_keeps_both_ends() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_stay_within_the_bound() {
+async fn non_utf8_output_stays_within_the_bound() {
     let mut bench = Bench::new(&[]);
     bench.max_bytes = 1000;
     let output = bench.call("shell", json!({"command": r"head -c 900 /dev/zero | tr '\0' '\377'"})).await.unwrap();
@@ -45,7 +45,7 @@ async fn bytes_that_are_no_text_stay_within_the_bound() {
 }
 
 #[tokio::test]
-async fn a_command_over_its_time_is_stopped_with_what_it_started() {
+async fn timed_out_command_is_stopped_with_its_descendants() {
     let bench = Bench::new(&[]);
     let args = json!({"command": "echo begun; sleep 300 & sleep 300", "timeout_ms": 200});
     assert_eq!(
@@ -58,7 +58,7 @@ async fn a_command_over_its_time_is_stopped_with_what_it_started() {
 }
 
 #[tokio::test]
-async fn a_cancelled_command_is_stopped() {
+async fn cancelled_command_is_stopped() {
     let bench = Bench::new(&[]);
     assert!(std::process::Command::new("mkfifo").arg(bench.at("pipe")).status().unwrap().success());
     let (cancel, pipe) = (bench.cancel.clone(), bench.at("pipe"));
@@ -83,7 +83,7 @@ async fn background_processes_end_with_the_command() {
 }
 
 #[tokio::test]
-async fn senseless_commands_are_refused() {
+async fn invalid_commands_are_refused() {
     let bench = Bench::new(&[]);
     for command in [" \n".to_owned(), "a\0b".into(), "x".repeat((64 << 10) + 1)] {
         assert_eq!(
@@ -97,8 +97,8 @@ async fn senseless_commands_are_refused() {
 }
 
 #[tokio::test]
-async fn a_command_that_the_rules_forbid_does_not_run() {
-    let bench = Bench::new(&[]).ruled(&[("shell.run", "rm *", Verdict::Deny)]);
+async fn denied_command_does_not_run() {
+    let bench = Bench::new(&[]).with_rules(&[("shell.run", "rm *", Verdict::Deny)]);
     let error = bench.call("shell", json!({"command": "rm -rf x"})).await.unwrap_err();
     assert!(error.denied, "{error:?}");
     assert_eq!(bench.text("shell", json!({"command": "echo rm"})).await, "rm\n[exit code 0]");

@@ -11,18 +11,18 @@ fn names(bench: &Bench, dir: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_new_file_is_made_with_the_directories_on_its_way() {
+async fn new_file_is_created_with_its_directories() {
     let bench = Bench::new(&[]);
     assert_eq!(
         bench.text("write", json!({"path": "./a/b/c.txt", "content": "one\ntwo\n"})).await,
-        "made `a/b/c.txt`: 8 bytes, 2 lines"
+        "created `a/b/c.txt`: 8 bytes, 2 lines"
     );
     assert_eq!((bench.content("a/b/c.txt"), names(&bench, "a/b")), ("one\ntwo\n".into(), vec!["c.txt".into()]));
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_is_replaced_as_a_whole_and_keeps_its_permissions() {
+async fn replaced_file_keeps_its_permissions() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let bench = Bench::new(&[("run.sh", "old and longer")]);
     std::fs::set_permissions(bench.at("run.sh"), std::fs::Permissions::from_mode(0o751)).unwrap();
@@ -33,7 +33,7 @@ async fn a_file_is_replaced_as_a_whole_and_keeps_its_permissions() {
     );
     let after = std::fs::metadata(bench.at("run.sh")).unwrap();
     assert_eq!((bench.content("run.sh"), after.mode() & 0o777), ("new".into(), 0o751));
-    assert_ne!(before.ino(), after.ino(), "written in place: a reader may see a part");
+    assert_ne!(before.ino(), after.ino(), "the file was written in place, so a reader may see a part");
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn write_replaces_regular_files_only() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_dangling_link_is_not_written_through() {
+async fn write_through_a_dangling_link_is_refused() {
     let bench = Bench::new(&[]);
     bench.link("nowhere", "link");
     let (kind, message) = bench.error("write", json!({"path": "link", "content": "y"})).await;

@@ -18,7 +18,7 @@ fn all() -> Arc<[ToolSpec]> {
     [spec("look", "Looks at\na thing."), spec("read", "Reads a file."), spec("write", "Writes a file.")].into()
 }
 
-fn got(args: &str, shown: &[Text], max_bytes: u64) -> Value {
+fn call_get_tools(args: &str, shown: &[Text], max_bytes: u64) -> Value {
     let (tool, args) = GetTools::asked(args, &all(), shown).unwrap();
     let call = ToolInvocation {
         key: ToolKey {
@@ -43,32 +43,32 @@ fn got(args: &str, shown: &[Text], max_bytes: u64) -> Value {
 }
 
 #[test]
-fn b8_a_listing_has_what_is_not_shown_already_and_has_all_words() {
+fn b8_listing_has_hidden_tools_that_match_all_words() {
     let line = |name: &str, about: &str| json!({"name": name, "description": about});
     let (look, read, write) =
         (line("look", "Looks at a thing."), line("read", "Reads a file."), line("write", "Writes a file."));
-    assert_eq!(got("{}", &[], 8_000), json!({"tools": [look, read, write]}));
-    assert_eq!(got("", &["read".into()], 8_000), json!({"tools": [look, write]}));
-    assert_eq!(got(r#"{"query":"FILE wri"}"#, &[], 8_000), json!({"tools": [write]}));
-    assert_eq!(got(r#"{"query":"nothing"}"#, &[], 8_000), json!({"tools": []}));
+    assert_eq!(call_get_tools("{}", &[], 8_000), json!({"tools": [look, read, write]}));
+    assert_eq!(call_get_tools("", &["read".into()], 8_000), json!({"tools": [look, write]}));
+    assert_eq!(call_get_tools(r#"{"query":"FILE wri"}"#, &[], 8_000), json!({"tools": [write]}));
+    assert_eq!(call_get_tools(r#"{"query":"nothing"}"#, &[], 8_000), json!({"tools": []}));
 }
 
 #[test]
 fn b8_description_is_complete_and_names_unknown_tools() {
     let read = json!({"name": "read", "description": "Reads a file.", "parameters": {"type": "object"}});
-    let report = got(r#"{"tools":["read","nonesuch"," read "]}"#, &["read".into()], 8_000);
+    let report = call_get_tools(r#"{"tools":["read","nonesuch"," read "]}"#, &["read".into()], 8_000);
     assert_eq!(report, json!({"tools": [read], "unknown": ["nonesuch"]}));
 }
 
 #[test]
-fn b8_what_does_not_fit_is_counted() {
-    let told = got("{}", &[], 180);
+fn b8_tools_that_do_not_fit_are_counted() {
+    let listing = call_get_tools("{}", &[], 180);
     let look = json!({"name": "look", "description": "Looks at a thing."});
-    assert_eq!(told, json!({"tools": [look], "more": "2 more are not shown: say a `query`"}));
+    assert_eq!(listing, json!({"tools": [look], "more": "2 more are not shown: say a `query`"}));
 }
 
 #[test]
-fn the_schemas_fit_what_is_parsed() {
+fn schemas_agree_with_the_parser() {
     let [get, call] = specs().map(|spec| arguments::compile(&spec.schema).unwrap());
     for (args, fits) in
         [(json!({}), true), (json!({"tools": ["a"], "query": "b"}), true), (json!({"tool": "a"}), false)]
@@ -88,7 +88,7 @@ fn the_schemas_fit_what_is_parsed() {
 }
 
 #[test]
-fn b8_use_tool_calls_neither_spawn_tools_nor_itself() {
+fn b8_use_tool_refuses_spawn_tools_and_itself() {
     for tool in ["use_tool", "get_tools", "subagent", "task", "Task", "spawn_await", "return"] {
         let error = parse_use(&json!({"tool": tool}).to_string()).unwrap_err();
         assert_eq!(error.kind, ToolErrorKind::BadArgs);

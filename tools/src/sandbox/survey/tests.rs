@@ -56,7 +56,7 @@ fn expect(dir: &tempfile::TempDir, authority: &Authority, expected: &[(&str, &st
 const FILES: [&str; 5] = ["a.txt", "src/a.rs", "src/deep/b.rs", "secret/key", "secret/open/c"];
 
 #[test]
-fn a_workspace_that_is_allowed_whole_takes_one_rule() {
+fn fully_allowed_workspace_needs_one_rule() {
     let dir = workspace(&FILES);
     expect(&dir, &authority(Verdict::Allow, &[]), &[(".", ALL)]);
     expect(&dir, &authority(Verdict::Deny, &[("fs.read", "*", Verdict::Allow)]), &[(".", READ_ALL)]);
@@ -65,7 +65,7 @@ fn a_workspace_that_is_allowed_whole_takes_one_rule() {
 }
 
 #[test]
-fn a_directory_that_is_allowed_in_part_is_gone_through() {
+fn partly_allowed_directory_grants_its_allowed_entries() {
     let dir = workspace(&FILES);
     let rules = [("fs.*", "secret/**", Verdict::Deny), ("fs.read", "secret/open/**", Verdict::Allow)];
     let but_secrets = authority(Verdict::Allow, &rules);
@@ -73,21 +73,21 @@ fn a_directory_that_is_allowed_in_part_is_gone_through() {
 }
 
 #[test]
-fn names_are_shown_where_no_directory_below_is_denied() {
+fn names_are_listed_unless_a_subdirectory_is_denied() {
     let dir = workspace(&["a", ".env", "src/.env", "src/b"]);
     let no_env = authority(Verdict::Ask, &[("fs.read", "*", Verdict::Allow), ("fs.read", "**/.env", Verdict::Deny)]);
     expect(&dir, &no_env, &[(".", "-l--"), ("a", "r---"), ("src", "-l--"), ("src/b", "r---")]);
 }
 
 #[test]
-fn what_is_written_whole_and_read_in_part_is_granted_so() {
+fn write_is_granted_whole_when_read_is_partial() {
     let dir = workspace(&FILES);
     let half = authority(Verdict::Allow, &[("fs.read", "secret/**", Verdict::Ask)]);
     expect(&dir, &half, &[(".", WRITE_ALL), ("a.txt", "r---"), ("src", CHANGE_ALL)]);
 }
 
 #[test]
-fn a_directory_is_changed_only_where_all_in_it_may_be_read() {
+fn change_is_granted_only_where_everything_is_readable() {
     let dir = workspace(&["src/.env", "src/a", "lib/a", "lib/deep/b"]);
     for verdict in [Verdict::Deny, Verdict::Ask] {
         let rules = authority(Verdict::Allow, &[("fs.read", "src/.env", verdict)]);
@@ -96,13 +96,13 @@ fn a_directory_is_changed_only_where_all_in_it_may_be_read() {
         expected.sort_unstable();
         expect(&dir, &rules, &expected);
     }
-    // Rules that deny all to read may yet differ, as deny and ask do.
+    // Paths that may not be read can still have different verdicts: here deny and ask.
     let rules = [("fs.write", "*", Verdict::Allow), ("fs.read", "src/**", Verdict::Deny)];
     expect(&dir, &authority(Verdict::Ask, &rules), &[(".", WRITE_ALL)]);
 }
 
 #[test]
-fn a_file_with_a_denied_name_is_granted_by_none() {
+fn hard_link_with_a_denied_name_is_not_granted() {
     let dir = workspace(&FILES);
     std::fs::hard_link(dir.path().join("secret/key"), dir.path().join("src/deep/alias")).unwrap();
     std::fs::hard_link(dir.path().join("src/a.rs"), dir.path().join("src/b.rs")).unwrap();
@@ -117,7 +117,7 @@ fn a_file_with_a_denied_name_is_granted_by_none() {
 }
 
 #[test]
-fn links_sockets_and_names_that_are_no_text_are_not_granted() {
+fn links_sockets_and_non_utf8_names_are_not_granted() {
     use std::os::unix::ffi::OsStrExt as _;
     let dir = workspace(&["a", "secret/key"]);
     std::os::unix::fs::symlink("secret/key", dir.path().join("link")).unwrap();
@@ -128,7 +128,7 @@ fn links_sockets_and_names_that_are_no_text_are_not_granted() {
 }
 
 #[test]
-fn a_workspace_that_takes_too_much_to_say_is_refused() {
+fn too_deep_workspace_is_refused() {
     let dir = workspace(&[]);
     let deep: String = "d/".repeat(210);
     std::fs::create_dir_all(dir.path().join(&deep)).unwrap();

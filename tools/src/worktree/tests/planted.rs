@@ -21,13 +21,13 @@ fn private(scene: &Repository) -> PathBuf {
 
 /// Removes what is at `path`, and puts a link there.
 fn relink(to: &Path, path: &Path) {
-    gone(path).unwrap();
+    remove_if_exists(path).unwrap();
     symlink(to, path).unwrap();
 }
 
 /// A session that writes `.git` names another repository of the person there: no worktree has its files. The control: git follows each.
 #[test]
-fn x14_workspace_names_no_repository_of_others() {
+fn x14_workspace_cannot_name_another_repository() {
     type Spoil = fn(&Path, &Path);
     let attacks: [(&str, Spoil); 5] = [
         ("commondir", |git, private| put(&git.join("commondir"), private.to_str().unwrap())),
@@ -63,7 +63,7 @@ fn x14_workspace_names_no_repository_of_others() {
 
 /// Worktrees and submodules of the person are workspaces as well: their repositories name them.
 #[test]
-fn x14_worktrees_and_submodules_have_worktrees() {
+fn x14_worktrees_and_submodules_are_supported() {
     let scene = Repository::new();
     let linked = scene.dir.path().join("linked");
     scene.git(&["worktree", "add", "-q", "-b", "topic", linked.to_str().unwrap()]);
@@ -79,7 +79,7 @@ fn x14_worktrees_and_submodules_have_worktrees() {
 
 /// Where a session has the top of its tree elsewhere, its commit has a link in place of the workspace: it leads to no other directory.
 #[test]
-fn x14_commit_with_a_link_in_place_of_the_workspace() {
+fn x14_commit_with_a_link_as_workspace_is_refused() {
     let scene = Repository::new();
     let outside = scene.dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -98,7 +98,7 @@ fn x14_commit_with_a_link_in_place_of_the_workspace() {
 
 /// A session that puts links into what git keeps of a worktree has nothing written elsewhere.
 #[test]
-fn x14_links_of_a_repository_lead_no_git_out() {
+fn x14_git_does_not_follow_links_in_worktree_files() {
     if crate::sandbox::probe().is_err() {
         println!("not tried: nothing holds git here");
         return;
@@ -122,7 +122,7 @@ fn x14_links_of_a_repository_lead_no_git_out() {
 
 /// Attributes of files in `.gitattributes` hide no text from the person.
 #[test]
-fn x14_attributes_hide_no_text_from_a_diff() {
+fn x14_attributes_do_not_hide_text_from_a_diff() {
     let scene = Repository::new();
     let at = scene.open();
     put(&at.join(".gitattributes"), "*.sh -diff\n*.py binary\n");
@@ -137,7 +137,7 @@ fn x14_attributes_hide_no_text_from_a_diff() {
 /// A session changes by attributes what git writes of a file. Those that git ignores are shown nowhere: they do not change what is merged.
 /// The control: git itself follows them.
 #[test]
-fn x14_hidden_attributes_change_nothing_that_is_merged() {
+fn x14_ignored_attributes_do_not_change_a_merge() {
     const SHOWN: &str = "echo \u{201c}a\u{ff1b}b\u{201d} # $Id$\n";
     let attacks: [&str; 4] =
         ["working-tree-encoding=ASCII//TRANSLIT", "working-tree-encoding=UTF-16", "ident", "text eol=crlf"];
@@ -160,7 +160,7 @@ fn x14_hidden_attributes_change_nothing_that_is_merged() {
 
 /// Git that starts in `/` would read the attributes of `/PATH` for a file whose path in the repository is `PATH`.
 #[test]
-fn x14_attributes_on_disk_change_nothing_that_is_merged() {
+fn x14_attributes_on_disk_do_not_change_a_merge() {
     let scene = Repository::new();
     let at = scene.open();
     let path = format!("{}/d/x.sh", at.strip_prefix("/").unwrap().display());
@@ -192,7 +192,7 @@ fn x14_merge_keeps_the_line_ends_of_the_workspace() {
 
 /// A session that may write what git keeps of a worktree names a file of the repository there, which no git would: it is not merged.
 #[test]
-fn x14_merge_writes_into_no_repository() {
+fn x14_merge_does_not_write_into_a_repository() {
     for name in [".git", ".GIT"] {
         let scene = Repository::new();
         put(&scene.open().join("-git/hooks/pre-commit"), "spoiled\n");
@@ -216,7 +216,7 @@ fn x14_merge_writes_into_no_repository() {
 
 /// The records of worktrees, and other sessions' files, lie next to the worktree: no link in the repository leads git or its host there.
 #[test]
-fn x14_links_of_a_repository_reach_no_record() {
+fn x14_links_of_a_repository_do_not_reach_records() {
     let scene = Repository::new();
     let at = scene.open();
     let victim = id(OTHER);
@@ -247,7 +247,7 @@ fn x14_links_of_a_repository_reach_no_record() {
         let changes = scene.worktrees.changes(id(SESSION));
         assert!(changes.is_err(), "{name}: {changes:?}");
         assert_eq!(fs::read(&record).unwrap(), before, "{name}");
-        gone(&path).unwrap();
+        remove_if_exists(&path).unwrap();
         if existed {
             fs::rename(&aside, &path).unwrap();
         }
@@ -267,7 +267,7 @@ fn x14_links_of_a_repository_reach_no_record() {
             outside.join(SESSION).join("file").exists() && outside.join(format!("{SESSION}.lock")).exists(),
             "{name}"
         );
-        gone(&path).unwrap();
+        remove_if_exists(&path).unwrap();
         fs::rename(&aside, &path).unwrap();
     }
     scene.worktrees.discard(id(SESSION), None).unwrap();
@@ -275,7 +275,7 @@ fn x14_links_of_a_repository_reach_no_record() {
 }
 
 #[test]
-fn x14_damaged_record_hides_no_other_worktree() {
+fn x14_damaged_record_does_not_hide_other_worktrees() {
     let scene = Repository::new();
     scene.open();
     scene.worktrees.open(id(OTHER), WorktreeOrigin::Workspace(&scene.repo())).unwrap();
@@ -288,7 +288,7 @@ fn x14_damaged_record_hides_no_other_worktree() {
 /// A session swaps the repository of its workspace for a link to a private one, over and over, while git works for worktrees: none has a
 /// file of the private one. The control: git by itself, under the same swaps.
 #[test]
-fn x14_swaps_of_a_repository_lead_no_git_out() {
+fn x14_git_does_not_follow_a_swapped_repository() {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     if crate::sandbox::probe().is_err() {
@@ -344,7 +344,7 @@ fn spoil(scene: &Repository, object: &str, bytes_of: &str) {
 /// A session swaps objects of the repository after a person saw the changes: what is merged has the ids that were shown. The control:
 /// git itself reads the other bytes.
 #[test]
-fn x14_swapped_objects_merge_nothing_else() {
+fn x14_swapped_objects_are_not_merged() {
     for way in ["file", "directory"] {
         let scene = Repository::new();
         put(&scene.open().join("d/x.sh"), "echo shown\n");
@@ -378,7 +378,7 @@ fn x14_swapped_objects_merge_nothing_else() {
 /// Settings of a repository name programs in ways that no list knows: git 2.54 and later runs hooks that they name. Git reads none of
 /// them for a worktree. The control: git itself reads them.
 #[test]
-fn x14_git_reads_no_settings_of_a_repository() {
+fn x14_git_ignores_settings_of_a_repository() {
     let scene = Repository::new();
     let ran = scene.dir.path().join("ran");
     for event in ["reference-transaction", "post-index-change", "post-checkout"] {
@@ -404,7 +404,7 @@ fn x14_git_reads_no_settings_of_a_repository() {
 
 /// The format is the one setting that counts.
 #[test]
-fn x14_repositories_of_sha256_have_worktrees() {
+fn x14_sha256_repository_supports_worktrees() {
     let scene = Repository::new();
     let again = |format: &str| {
         fs::remove_dir_all(scene.repo().join(".git")).unwrap();
@@ -424,7 +424,7 @@ fn x14_repositories_of_sha256_have_worktrees() {
     assert_eq!(scene.traces(), Vec::<String>::new());
     if again("--ref-format=reftable") {
         let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
-        assert!(why.contains("keeps its refs as `reftable`"), "{why}");
+        assert!(why.contains("stores its refs as `reftable`"), "{why}");
     }
 }
 
@@ -432,7 +432,7 @@ fn x14_repositories_of_sha256_have_worktrees() {
 /// those over files, no devices but two.
 #[test]
 #[cfg(target_os = "linux")]
-fn x14_git_is_held_as_a_command_is() {
+fn x14_git_runs_in_a_sandbox() {
     const STATE: &str = "grep -E '^(CapEff|Seccomp):' /proc/self/status; true < /dev/zero && echo opened; true < /dev/null && echo null";
     if crate::sandbox::probe().is_err() {
         println!("not tried: nothing holds git here");
@@ -455,7 +455,7 @@ fn x14_git_is_held_as_a_command_is() {
 
 /// A guard receives the limits of git.
 #[test]
-fn x14_git_has_limits_of_the_machine() {
+fn x14_git_has_resource_limits() {
     let guard = |args: &[&str]| Guard { program: "sh".into(), args: args.iter().map(Into::into).collect() };
     let guard = guard(&["-c", "printf %s \"$SUBTEND_COMMAND_LIMITS\""]);
     let at = GitPlace::default();
@@ -467,7 +467,7 @@ fn x14_git_has_limits_of_the_machine() {
 /// A session has git read what never ends, in place of the repositories that this one borrows from. The control: it is there to be read.
 #[test]
 #[cfg(target_os = "linux")]
-fn x14_endless_files_of_a_repository_use_no_memory() {
+fn x14_endless_files_of_a_repository_do_not_fill_memory() {
     use std::io::Read as _;
 
     if crate::sandbox::probe().is_err() {
@@ -489,7 +489,7 @@ fn x14_endless_files_of_a_repository_use_no_memory() {
 /// Another user of the machine puts a repository above the workspace, or can put files into that of the workspace. The control: the same
 /// repository, without that, has worktrees.
 #[test]
-fn x14_repositories_of_other_users_have_no_worktrees() {
+fn x14_repository_of_another_user_is_refused() {
     let opens = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let owned = |path: &Path| std::os::unix::fs::chown(path, Some(54321), None).unwrap();
     let scene = Repository::new();

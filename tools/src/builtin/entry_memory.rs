@@ -1,0 +1,66 @@
+//! Limits the memory of one directory walk, because anyone who writes to the workspace chooses the names.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Maximum bytes of the entries that one call holds at once.
+const MAX_RESERVED: usize = 32 << 20;
+/// Bytes of an entry without its names.
+const ENTRY_BYTES: usize = 160;
+
+pub(super) const TRUNCATED: &str = "directories read in part, too many entries";
+pub(super) const TRUNCATED_ONE: &str = "directory read in part, too many entries";
+
+#[derive(Debug, Default)]
+pub(super) struct EntryMemory {
+    reserved: Arc<AtomicUsize>,
+    truncated: Cell<u64>,
+}
+
+/// Memory reserved for one entry, released on drop.
+#[derive(Debug)]
+pub(super) struct ReservedMemory {
+    bytes: usize,
+    total: Arc<AtomicUsize>,
+}
+
+impl EntryMemory {
+    /// Reserves memory for an entry with names of this many bytes; `None` if the budget is spent.
+    pub(super) fn reserve(&self, names: usize) -> Option<ReservedMemory> {
+        let bytes = names.saturating_add(ENTRY_BYTES);
+        let before = self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        // If it does not fit, dropping this releases it again.
+        let reserved = ReservedMemory { bytes, total: Arc::clone(&self.reserved) };
+        (before.saturating_add(bytes) <= MAX_RESERVED).then_some(reserved)
+    }
+
+    pub(super) fn record_truncated(&self) {
+        self.truncated.set(self.truncated.get().saturating_add(1));
+    }
+
+    pub(super) fn truncated(&self) -> u64 {
+        self.truncated.get()
+    }
+}
+
+impl Drop for ReservedMemory {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_entries_release_their_memory() {
+        let memory = EntryMemory::default();
+        let all = memory.reserve(MAX_RESERVED - ENTRY_BYTES);
+        assert!(all.is_some() && memory.reserve(0).is_none() && memory.reserve(1).is_none());
+        drop(all);
+        assert!(memory.reserve(0).is_some());
+        assert!(memory.reserve(usize::MAX).is_none() && memory.reserve(0).is_some());
+    }
+}
