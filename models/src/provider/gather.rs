@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use self::tally::TokenTally;
 use super::fault::{self, Fault};
 use super::key::Key;
-use super::mask::{MaskedStream, mask};
+use super::mask::{MaskedStream, mask, mask_json};
 use super::protocol::Protocol;
 use super::reasoning::StoredReasoning;
 use crate::model::{Answer, Delta, Deltas};
@@ -382,7 +382,7 @@ impl PartialCall {
 
     /// Returns the call as the model wrote it, even with invalid arguments. Missing arguments become an empty object.
     fn into_tool_call(self, key: Option<&Key>) -> ToolCall {
-        let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(mask(&self.args, key)) };
+        let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(mask_json(&self.args, key)) };
         ToolCall { provider_id: mask(&self.id, key).into(), tool: mask(&self.tool, key).into(), args }
     }
 }

@@ -17,6 +17,49 @@ pub(super) fn mask(text: &str, key: Option<&Key>) -> String {
     secret(key).map_or_else(|| text.to_owned(), |key| text.replace(key, MASK))
 }
 
+/// Returns JSON, such as arguments, without the key, also where it is written with escapes.
+///
+/// The text is not parsed: it may be no JSON, and stays as the model wrote it.
+pub(super) fn mask_json(text: &str, key: Option<&Key>) -> String {
+    let mut masked = mask(text, key);
+    let Some(key) = secret(key).filter(|_| masked.contains('\\')) else { return masked };
+    let (plain, starts) = unescaped(&masked);
+    let found: Vec<usize> = plain.match_indices(key).map(|(at, _)| at).collect();
+    for at in found.into_iter().rev() {
+        let end = at.saturating_add(key.len());
+        if let (Some(start), Some(end)) = (starts.get(at), starts.get(end)) {
+            masked.replace_range(*start..*end, MASK);
+        }
+    }
+    masked
+}
+
+/// Returns a text without its escapes, and where in `text` each byte of it starts, with the end. Characters that no key has are one byte.
+fn unescaped(text: &str) -> (String, Vec<usize>) {
+    let (mut plain, mut starts) = (String::with_capacity(text.len()), Vec::with_capacity(text.len()));
+    let mut at = 0;
+    while let Some(sign) = text.get(at..).and_then(|rest| rest.chars().next()) {
+        starts.push(at);
+        let rest = text.get(at.saturating_add(sign.len_utf8())..).unwrap_or_default();
+        let (means, more) = if sign == '\\' { escape(rest) } else { (sign, 0) };
+        plain.push(if means.is_ascii() { means } else { '\0' });
+        at = at.saturating_add(sign.len_utf8()).saturating_add(more);
+    }
+    starts.push(text.len());
+    (plain, starts)
+}
+
+/// Returns what an escape means, and its bytes after the backslash.
+fn escape(rest: &str) -> (char, usize) {
+    let hex = rest.strip_prefix('u').and_then(|rest| u32::from_str_radix(rest.get(..4)?, 16).ok());
+    match (hex, rest.chars().next()) {
+        (Some(code), _) => (char::from_u32(code).unwrap_or('\0'), 5),
+        (None, Some(sign @ ('"' | '\\' | '/'))) => (sign, 1),
+        // Other escapes are of characters that no key has, or none.
+        (None, _) => ('\0', 0),
+    }
+}
+
 /// A text that comes in pieces. What may be the start of the key is held back until the next piece.
 #[derive(Default)]
 pub(super) struct MaskedStream(String);
@@ -78,6 +121,23 @@ mod tests {
         let key = Key::new("ollama");
         assert_eq!(mask("ollama", Some(&key)), "ollama");
         assert_eq!(MaskedStream::default().push("ollama", Some(&key)), "ollama");
+    }
+
+    #[test]
+    fn a_key_with_escapes_is_hidden_in_json() {
+        let key = Key::new("sk-\"a/b\\c-0");
+        let hidden = |text: &str| mask_json(text, Some(&key));
+        for written in [r#"sk-\"a/b\\c-0"#, r#"\u0073k-\u0022a\/b\u005cc-0"#, r#"sk\u002D\"a/b\\c-\u0030"#] {
+            let around = format!(r#"{{"ä\n{written}": ["\ud83d\ude00{written}", "{written}{written}\""]}}"#);
+            let expected = r#"{"ä\n[key]": ["\ud83d\ude00[key]", "[key][key]\""]}"#;
+            assert_eq!(hidden(&around), expected);
+            let broken = format!(r#"{{"a": "\q\u00{written}\"#);
+            assert_eq!(hidden(&broken), r#"{"a": "\q\u00[key]\"#, "no JSON");
+        }
+        // The control: other text, and its escapes, stay as they are.
+        for text in [r#"{"a": "\u0073k-\"a/b", "b": 1e400}"#, r#"{"a": "\\u0073k-"}"#, r"\", r"\u12"] {
+            assert_eq!(hidden(text), text);
+        }
     }
 
     proptest! {

@@ -123,6 +123,21 @@ fn debug_and_display_hide_the_key() {
     assert!(!shown.contains(KEY), "{shown}");
 }
 
+/// Arguments are parsed later: an escape in them hides the key from a search of their text. The control: another text stays as it is.
+#[tokio::test]
+async fn key_with_escapes_in_arguments_is_masked() {
+    let escape = |word: &str| format!("\\u{:04x}{}", word.as_bytes()[0], &word[1..]);
+    for (word, masked) in [(KEY.to_owned(), "[key]".to_owned()), ("another".to_owned(), escape("another"))] {
+        let word = escape(&word);
+        let args = format!(r#"{{"{word}": ["{word}", 1.50]}}"#);
+        let call = json!({"index": 0, "id": "a", "function": {"name": "read", "arguments": args}});
+        let frame = json!({"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]});
+        let server = Server::start([Reply::stream(format!("data: {frame}\n\ndata: [DONE]\n\n"))]).await;
+        let answer = server.model("openai/m").call(request(), Deltas::none()).await.unwrap();
+        assert_eq!(&*answer.calls[0].args, format!(r#"{{"{masked}": ["{masked}", 1.50]}}"#));
+    }
+}
+
 /// Negative control: text that is not a key is shown.
 #[tokio::test]
 async fn unmasked_text_of_a_server_is_shown() {
