@@ -354,7 +354,7 @@ async fn command_without_a_complete_sandbox_is_not_run() {
     assert!(!bench.at("run").exists());
     if sandbox::probe() == Ok(Strength::FilesAndNetwork) {
         assert_eq!(error.kind, ToolErrorKind::Refused);
-        assert!(error.message.contains("takes more than 20000 single rules"), "{error:?}");
+        assert!(error.message.contains("need more than 20000 sandbox rules"), "{error:?}");
     }
 }
 
