@@ -7,6 +7,8 @@ pub enum Flaw {
     NoResume,
     /// Idempotency keys are ignored.
     NoKey,
+    /// A stream of a session begins with what is recorded after it was opened, whatever its client has.
+    LateJoin,
     /// A completion with an expired lease is accepted.
     OldLease,
 }
@@ -25,12 +27,13 @@ impl Flawed {
         Self { flaw: Some(flaw) }
     }
 
-    /// Injects the bug named in a comma-separated list: `no-resume`, `no-key` or `old-lease`. Other words are ignored.
+    /// Injects the bug named in a comma-separated list: `no-resume`, `no-key`, `late-join` or `old-lease`. Other words are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {
         let flaw = text.split(',').find_map(|word| match word.trim() {
             "no-resume" => Some(Flaw::NoResume),
             "no-key" => Some(Flaw::NoKey),
+            "late-join" => Some(Flaw::LateJoin),
             "old-lease" => Some(Flaw::OldLease),
             _ => None,
         });

@@ -1,7 +1,8 @@
 //! Clients of a host in virtual time: the real host over a store in memory, which loses what was not written when it dies.
 //!
-//! A run is a series of hosts. Each dies at any await of any request, so also between a request and its reply. Readers follow all events
-//! over all hosts, and senders repeat keyed commands until they are answered. At the end the predicates judge the store with what the
+//! A run is a series of hosts. Each dies at any await of its start and of any request, so also between a request and its reply. Readers
+//! follow all events over all hosts, senders repeat keyed commands until they are answered, and joiners join runs, also those that a host
+//! recovers. Until a host has started, it refuses connections, and clients retry. At the end the predicates judge the store with what the
 //! clients saw.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,9 @@ use subtend_journal::memory::Memory;
 use subtend_journal::stepped::{Stepped, Stepper};
 use subtend_journal::{Auditor, Journal};
 use subtend_session::ids::SessionId;
+use tokio::sync::watch;
 
+mod joiner;
 mod model;
 mod reader;
 mod request;
@@ -48,6 +51,10 @@ pub struct ClientRun {
     pub received: u64,
     /// Streams that continued after an event.
     pub continued: u64,
+    /// Connections that were refused while a host started.
+    pub refused: u64,
+    /// Times that a client joined a run in flight that an earlier host had begun.
+    pub recovered: u64,
     pub violations: Vec<String>,
 }
 
@@ -78,8 +85,35 @@ pub(crate) struct ClientsState {
     pub(crate) closing: bool,
     /// The session that was opened last: a reader that has it has everything.
     pub(crate) last: Option<SessionId>,
+    /// Sessions that senders opened.
+    pub(crate) opened: Vec<KnownSession>,
     pub(crate) cancels: Vec<AnswerSeen>,
     pub(crate) run: ClientRun,
+}
+
+/// A session, and the first host of which a client knew it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownSession {
+    pub(crate) session: SessionId,
+    pub(crate) life: u32,
+}
+
+/// The socket of a host: it refuses connections until the host has started.
+#[derive(Clone, Debug)]
+pub(crate) struct Door(watch::Receiver<Option<Router>>);
+
+impl Door {
+    /// Returns the router of the host once it has started.
+    pub(crate) async fn opened(&self, shared: &SimClients) -> Router {
+        loop {
+            let router = self.0.borrow().clone();
+            if let Some(router) = router {
+                return router;
+            }
+            shared.state().run.refused += 1;
+            shared.dice.nap(20).await;
+        }
+    }
 }
 
 impl SimClients {
@@ -102,6 +136,7 @@ pub fn simulate(plan: ClientPlan) -> ClientRun {
             .map(sender::CommandClient::new)
             .map(|sender| Arc::new(Mutex::new(sender)))
             .collect(),
+        joiners: (0..2).map(|_| Arc::default()).collect(),
     };
     let memory = Memory::new();
     for life in 0..=DEATHS {
@@ -143,6 +178,7 @@ fn judge(memory: &Memory, observed: &Observed) -> Result<(), String> {
 struct Clients {
     readers: Vec<Arc<Mutex<reader::EventFollower>>>,
     senders: Vec<Arc<Mutex<sender::CommandClient>>>,
+    joiners: Vec<Arc<Mutex<joiner::RunJoiner>>>,
 }
 
 /// One host, from its start on the existing store until it dies, or until everything is at rest.
@@ -157,24 +193,32 @@ fn live(
     let tokio = tokio.map_err(|error| format!("tokio: {error}"))?;
     let done = tokio.block_on(async {
         let life = async {
-            let host = start(memory, shared, plan, life).await?;
-            let router = host.router();
+            let (opens, door) = watch::channel(None);
+            let door = Door(door);
             let readers = clients
                 .readers
                 .iter()
-                .map(|reader| tokio::spawn(reader::read(Arc::clone(reader), router.clone(), shared.clone())));
+                .map(|reader| tokio::spawn(reader::read(Arc::clone(reader), door.clone(), shared.clone())));
             let readers: Vec<_> = readers.collect();
+            let joiners = clients
+                .joiners
+                .iter()
+                .map(|joiner| tokio::spawn(joiner::join(Arc::clone(joiner), door.clone(), shared.clone(), life)));
+            let joiners: Vec<_> = joiners.collect();
             let senders = clients
                 .senders
                 .iter()
-                .map(|sender| tokio::spawn(sender::send(Arc::clone(sender), router.clone(), shared.clone())));
+                .map(|sender| tokio::spawn(sender::send(Arc::clone(sender), door.clone(), shared.clone(), life)));
             let senders: Vec<_> = senders.collect();
+            let host = start(memory, shared, plan, life).await?;
+            let router = host.router();
+            opens.send_replace(Some(router.clone()));
             for sender in senders {
                 sender.await.map_err(|error| format!("a sender: {error}"))?;
             }
             rest(&router, &host, shared).await?;
-            for reader in readers {
-                reader.await.map_err(|error| format!("a reader: {error}"))?;
+            for client in readers.into_iter().chain(joiners) {
+                client.await.map_err(|error| format!("a client: {error}"))?;
             }
             Ok::<_, String>(())
         };

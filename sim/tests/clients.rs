@@ -7,12 +7,15 @@ use subtend_sim::clients::{ClientPlan, simulate};
 #[test]
 fn clients_see_each_event_and_effect_once() {
     let (mut resent, mut continued, mut cancels) = (0, 0, 0);
+    let (mut refused, mut recovered) = (0, 0);
     for seed in 0..5 {
         let run = simulate(ClientPlan { seed, flaw: None });
         assert_eq!(run.violations, Vec::<String>::new(), "seed {seed}");
         (resent, continued, cancels) = (resent + run.resent, continued + run.continued, cancels + run.cancels);
+        (refused, recovered) = (refused + run.refused, recovered + run.recovered);
     }
     assert!(resent > 0 && continued > 0 && cancels > 0, "{resent} {continued} {cancels}: too little shows nothing");
+    assert!(refused > 0 && recovered > 0, "{refused} {recovered}: no client joined a host that recovers");
 }
 
 #[test]
@@ -33,4 +36,12 @@ fn ignored_keys_are_noticed() {
     let noticed = (0..20).find_map(|seed| simulate(ClientPlan { seed, flaw: Some(Flaw::NoKey) }).violations.pop());
     let noticed = noticed.expect("a command takes effect twice");
     assert!(noticed.contains("H-2"), "{noticed}");
+}
+
+/// A client reads the records of a run that its host recovers, and its stream begins with later ones than the next.
+#[test]
+fn records_between_a_snapshot_and_its_stream_are_missed() {
+    let found = |seed| simulate(ClientPlan { seed, flaw: Some(Flaw::LateJoin) }).violations;
+    let noticed = (0..20).find_map(|seed| found(seed).into_iter().find(|what| what.contains("a client joined")));
+    assert!(noticed.is_some(), "a joiner misses records");
 }

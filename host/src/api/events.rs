@@ -68,6 +68,10 @@ pub(super) async fn session(
         })?),
     };
     let handle = host.session(&id).await?;
+    let last = match host.options().flawed.has(Flaw::LateJoin) {
+        true => host.runtime().journal().head(handle.id())?.map_or(last, |head| head.last_seq),
+        false => last,
+    };
     Ok(stream_of(&host, handle.events(last.next())))
 }
 

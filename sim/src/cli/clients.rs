@@ -24,9 +24,9 @@ pub(crate) fn clients(args: &ClientsArgs) -> ExitCode {
     let seeds = args.base..args.base.saturating_add(args.seeds);
     if args.controls {
         let mut unnoticed = 0_u32;
-        for flaw in [Flaw::NoResume, Flaw::NoKey] {
+        for flaw in [Flaw::NoResume, Flaw::NoKey, Flaw::LateJoin] {
             let run = |seed| simulate(ClientPlan { seed, flaw: Some(flaw) });
-            let noticed = seeds.clone().find_map(|seed| run(seed).violations.first().map(|what| (seed, what.clone())));
+            let noticed = seeds.clone().find_map(|seed| run(seed).violations.last().map(|what| (seed, what.clone())));
             if let Some((seed, what)) = noticed {
                 println!("{flaw:?}: noticed with seed {seed}: {what}");
             } else {
@@ -47,18 +47,23 @@ pub(crate) fn clients(args: &ClientsArgs) -> ExitCode {
             (&mut all.cancels, run.cancels),
             (&mut all.received, run.received),
             (&mut all.continued, run.continued),
+            (&mut all.refused, run.refused),
+            (&mut all.recovered, run.recovered),
         ] {
             *sum = sum.saturating_add(more);
         }
     }
     println!(
-        "{} seeds: {} commands, {} sent again to another host, {} cancels in pairs; {} events received, {} streams continued; {} violations",
+        "{} seeds: {} commands, {} sent again to another host, {} cancels in pairs; {} events received, {} streams continued; {} connections \
+         refused by a host that starts, {} recovered runs joined; {} violations",
         args.seeds,
         all.commands,
         all.resent,
         all.cancels,
         all.received,
         all.continued,
+        all.refused,
+        all.recovered,
         all.violations.len()
     );
     if all.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

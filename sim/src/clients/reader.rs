@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt as _;
@@ -10,7 +9,7 @@ use serde_json::Value;
 use subtend_invariants::observed::{ClientLog, EventPlace};
 use subtend_session::ids::{Seq, SessionId};
 
-use super::{SimClients, lock, request};
+use super::{Door, SimClients, lock, request};
 
 /// The events that a reader has received, over all hosts.
 #[derive(Debug, Default)]
@@ -36,7 +35,8 @@ impl EventFollower {
 }
 
 /// Follows one host, until it dies or everything was received. It leaves and returns as it likes.
-pub(super) async fn read(reader: Arc<Mutex<EventFollower>>, router: Router, shared: SimClients) {
+pub(super) async fn read(reader: Arc<Mutex<EventFollower>>, door: Door, shared: SimClients) {
+    let router = door.opened(&shared).await;
     loop {
         shared.dice.nap(20).await;
         let mut get = Request::get("/v1/events");

@@ -14,7 +14,16 @@ pub(super) async fn post(router: &Router, path: &str, key: Option<&str>, body: &
         request = request.header("idempotency-key", key);
     }
     let Ok(request) = request.body(Body::from(body.to_string())) else { return (StatusCode::BAD_REQUEST, Value::Null) };
-    let response = sent(router, request).await;
+    read(sent(router, request).await).await
+}
+
+/// Reads a resource.
+pub(super) async fn get(router: &Router, path: &str) -> (StatusCode, Value) {
+    let Ok(request) = Request::get(path).body(Body::empty()) else { return (StatusCode::BAD_REQUEST, Value::Null) };
+    read(sent(router, request).await).await
+}
+
+async fn read(response: Response<Body>) -> (StatusCode, Value) {
     let status = response.status();
     let bytes = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     (status, serde_json::from_slice(&bytes).unwrap_or_default())

@@ -10,7 +10,7 @@ use subtend_invariants::observed::{AnswerSeen, ControlAnswer, Given, KeyedComman
 use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
 use subtend_session::outcome::By;
 
-use super::{SimClients, lock, request};
+use super::{Door, KnownSession, SimClients, lock, request};
 
 /// The requests of a sender and their answers, over all hosts.
 #[derive(Debug)]
@@ -31,6 +31,13 @@ struct Pending {
     sent: bool,
 }
 
+impl Pending {
+    /// Returns whether the command opens a session.
+    fn opens(&self) -> bool {
+        !self.path.ends_with("/inputs")
+    }
+}
+
 impl CommandClient {
     pub(super) fn new(number: u64) -> Self {
         Self { number, sessions: Vec::new(), commands: Vec::new(), pending: None }
@@ -47,7 +54,12 @@ impl CommandClient {
             let of = usize::try_from(shared.dice.below(self.sessions.len() as u64)).ok()?;
             let (path, body) = match self.sessions.get(of).filter(|_| what == "input") {
                 Some(session) => (format!("/v1/sessions/{session}/inputs"), json!({"text": text})),
-                None => ("/v1/sessions".to_owned(), json!({"title": text, "input": {"text": text}})),
+                None => {
+                    // Half of the runs are resumed by the next host.
+                    let on_restart = if shared.dice.below(2) == 0 { "resume" } else { "fail" };
+                    let body = json!({"title": text, "on_restart": on_restart, "input": {"text": text}});
+                    ("/v1/sessions".to_owned(), body)
+                }
             };
             self.commands.push(KeyedCommand { text: text.into(), replies: Vec::new() });
             self.pending = Some(Pending { path, body, hangs: what == "hang", sent: false });
@@ -62,7 +74,7 @@ impl CommandClient {
 
     /// The command is done: the next one may be sent, also to its session.
     fn done(&mut self, session: SessionId, pending: &Pending) {
-        if !pending.path.ends_with("/inputs") && !pending.hangs {
+        if pending.opens() && !pending.hangs {
             self.sessions.push(session);
         }
         self.pending = None;
@@ -81,7 +93,8 @@ impl CommandClient {
 }
 
 /// Sends to one host, until it dies or no further command is started.
-pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, router: Router, shared: SimClients) {
+pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, door: Door, shared: SimClients, life: u32) {
+    let router = door.opened(&shared).await;
     loop {
         let next = lock(&sender).next(&shared);
         let Some((pending, key)) = next else { return };
@@ -94,6 +107,9 @@ pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, router: Router, shar
             shared.state().run.violations.push(format!("{} {key:?} is answered {status}: {reply}", pending.path));
             return;
         };
+        if pending.opens() && !shared.state().opened.iter().any(|opened| opened.session == session) {
+            shared.state().opened.push(KnownSession { session, life });
+        }
         if pending.hangs {
             cancel(&router, session, &shared).await;
         }
