@@ -31,6 +31,10 @@ for (const args of [["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first
 const other = join(dir, "other");
 mkdirSync(other);
 copyFileSync(join(here, "script.json"), join(workspace, "script.json"));
+// The person's own settings, of this test alone.
+const settings = join(dir, "config");
+mkdirSync(join(settings, "subtend"), { recursive: true });
+writeFileSync(join(settings, "subtend", "subtend.yaml"), "subagents:\n  messages: true\n");
 if (pictures) mkdirSync(pictures, { recursive: true });
 
 /// Starts a host; resolves with its process and its login link.
@@ -39,7 +43,7 @@ function serve() {
     binary,
     ["serve", "--json", "--listen", "127.0.0.1:0", "--store", `redb:${join(dir, "store")}`,
       "--model", "scripted:script.json", "--ask", "shell.run", "--allow", "fs.write=*"],
-    { cwd: workspace, stdio: ["ignore", "pipe", "inherit"] },
+    { cwd: workspace, env: { ...process.env, XDG_CONFIG_HOME: settings }, stdio: ["ignore", "pipe", "inherit"] },
   );
   return new Promise((done, failed) => {
     let out = "";
@@ -321,6 +325,26 @@ async function all() {
     await page.getByRole("button", { name: "Discard the worktree" }).click();
     await page.getByText("has no worktree of its own").waitFor();
     assert.equal(existsSync(path), false);
+  });
+  await check("message of a child links both sides", async () => {
+    const session = await open("Ask the reader");
+    const text = page.locator(".text", { hasText: "[message from" });
+    const message = page.locator("#entries .entry", { has: text });
+    await message.locator(".text", { hasText: "which <b>file</b> is meant?" }).waitFor();
+    assert.equal(await page.locator("#entries b").count(), 0);
+    await message.getByRole("link", { name: /^from / }).click();
+    await page.waitForURL((url) => url.href.includes("/s/") && url.href !== session);
+    const child = page.url();
+    const call = page.locator("#entries .call", { hasText: "which <b>file</b> is meant?" });
+    await call.locator("summary").focus();
+    await page.keyboard.press("Enter");
+    const way = call.locator("p", { hasText: "From this session to " });
+    await way.waitFor();
+    await accessible("message");
+    assert.equal(page.url(), child);
+    await way.getByRole("link").last().click();
+    await page.waitForURL(session);
+    await page.locator("#head .state", { hasText: "completed" }).waitFor();
   });
   await check("failed run is rolled back with the files that were shown", async () => {
     const session = await open("Write the notes");
