@@ -25,7 +25,7 @@ pub use compaction::CompactedHistory;
 pub use input::Input;
 pub use reload::AgentChanges;
 pub use run::RunHandle;
-pub use worktrees::SessionWorktree;
+pub use worktrees::{KeptBranch, SessionWorktree, TreeWorktrees};
 
 mod asking;
 mod branch;

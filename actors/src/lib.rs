@@ -37,7 +37,8 @@ pub use approvals::{Approval, Approver};
 pub use calls::prices::{BadPrice, Price, Prices};
 pub use handle::{
     AgentChanges, Alternative, Alternatives, BranchOptions, CompactedHistory, Control, ControlError, Ended, Input,
-    QueueEntry, QueueKind, RunHandle, SendError, SessionHandle, SessionWorktree, Stopped, Switched, WaitError,
+    KeptBranch, QueueEntry, QueueKind, RunHandle, SendError, SessionHandle, SessionWorktree, Stopped, Switched,
+    TreeWorktrees, WaitError,
 };
 pub use hooks::{
     BeforeTool, Hooks, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,

@@ -81,7 +81,7 @@ async fn backgrounded_call_returns_and_its_end_is_a_message() {
         })
         .collect();
     assert_eq!(carriers, [Carrier::Message]);
-    assert_eq!(session.background(call).await, Ok(Control::AlreadyEnded(Outcome::Completed)));
+    assert_eq!(session.background(call).await, Ok(Control::AlreadyEnded(RunNo(1), Outcome::Completed)));
     shut(runtime).await;
 }
 

@@ -85,7 +85,7 @@ async fn detached_call_returns_at_once_and_its_end_wakes_no_owner() {
     let tree = session.tree().await.expect("a tree");
     assert_eq!(tree.children.iter().map(|child| child.id).collect::<Vec<_>>(), [child.id()]);
     // A cancel of owned runs does not reach the detached run.
-    assert_eq!(session.cancel().await, Ok(Control::AlreadyEnded(Outcome::Completed)));
+    assert_eq!(session.cancel().await, Ok(Control::AlreadyEnded(RunNo(1), Outcome::Completed)));
     assert_eq!(end_of(&child, 1).await.text.as_deref(), Some("seen"));
     seconds(1).await;
     let all = records(&journal, session.id()).await;

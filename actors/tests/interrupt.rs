@@ -111,7 +111,8 @@ async fn interrupt_drops_a_stream_at_once_and_ends_the_run() {
     assert!(before.elapsed() < Duration::from_millis(100), "{:?}", before.elapsed());
     assert_eq!(alive.load(Ordering::Relaxed), 0, "the future was not dropped");
     let again = [session.interrupt().await, session.interrupt().await];
-    assert_eq!(again, [Ok(Control::AlreadyEnded(INTERRUPTED)), Ok(Control::AlreadyEnded(INTERRUPTED))]);
+    let ended = || Ok(Control::AlreadyEnded(RunNo(1), INTERRUPTED));
+    assert_eq!(again, [ended(), ended()]);
     session.send("two").await.expect("accepted");
     let next = end_of(&session, 2).await;
     assert_eq!(
@@ -130,7 +131,7 @@ async fn session_without_a_run_has_nothing_to_interrupt() {
     assert_eq!(session.interrupt().await, Ok(Control::NotFound));
     session.send("go").await.expect("accepted");
     end_of(&session, 1).await;
-    assert_eq!(session.interrupt().await, Ok(Control::AlreadyEnded(Outcome::Completed)));
+    assert_eq!(session.interrupt().await, Ok(Control::AlreadyEnded(RunNo(1), Outcome::Completed)));
     shut(runtime).await;
 }
 
@@ -379,7 +380,7 @@ async fn interrupt_racing_the_end_reports_that_end() {
         for answer in [interrupted, again] {
             match answer.expect("answered") {
                 Control::Done(run) => assert_eq!((run, &ended), (RunNo(1), &INTERRUPTED)),
-                Control::AlreadyEnded(outcome) => assert_eq!(outcome, ended),
+                Control::AlreadyEnded(run, outcome) => assert_eq!((run, outcome), (RunNo(1), ended.clone())),
                 Control::NotFound => panic!("the run was not found"),
             }
         }

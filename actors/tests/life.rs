@@ -233,7 +233,7 @@ async fn cancel_ends_the_whole_owned_subtree_once() {
     assert_eq!(journal.inflight().expect("inflight"), []);
     assert_eq!(journal.outbox().expect("outbox"), []);
     assert_eq!(runtime.slots_in_use(), 0);
-    assert!(matches!(session.cancel().await, Ok(Control::AlreadyEnded(Outcome::Cancelled { by: By::Person }))));
+    assert!(matches!(session.cancel().await, Ok(Control::AlreadyEnded(_, Outcome::Cancelled { by: By::Person }))));
     shut(runtime).await;
 }
 

@@ -148,7 +148,7 @@ fn routed() -> OpenApiRouter<Host> {
         .routes(routes!(workers::complete))
         .routes(routes!(store::serving))
         .routes(routes!(store::read))
-        .routes(routes!(store::import))
+        .routes(routes!(store::import, store::imports))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::flaw::Flawed;
+use crate::imports::Imports;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
 use crate::settings::Settings;
@@ -84,6 +85,7 @@ struct Inner {
     _approver: Option<Approver>,
     options: HostOptions,
     metrics: Metrics,
+    imports: Imports,
     /// Held while a command with a key looks up its session and creates it.
     keyed: Mutex<Option<SessionsByKey>>,
     /// Fires when the host ends, and ends event streams.
@@ -124,7 +126,8 @@ impl Host {
         let (metrics, ends) = (Metrics::new(), CancellationToken::new());
         let released = Released(CancellationToken::new());
         let runtime = Arc::new(runtime);
-        let inner = Inner { runtime, _approver: approver, options, metrics, keyed: Mutex::default(), ends, released };
+        let (imports, keyed) = (Imports::default(), Mutex::default());
+        let inner = Inner { runtime, _approver: approver, options, metrics, imports, keyed, ends, released };
         let host = Self { inner: Arc::new(inner) };
         tokio::spawn(metrics::count(host.clone()));
         host
@@ -142,6 +145,10 @@ impl Host {
 
     pub(crate) fn options(&self) -> &HostOptions {
         &self.inner.options
+    }
+
+    pub(crate) fn imports(&self) -> &Imports {
+        &self.inner.imports
     }
 
     pub(crate) fn workers(&self) -> &Workers {

@@ -23,6 +23,7 @@ pub mod auth;
 pub mod flaw;
 pub mod follow;
 mod host;
+mod imports;
 pub mod listen;
 mod local;
 mod metrics;

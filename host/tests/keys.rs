@@ -87,10 +87,31 @@ async fn cancel_of_a_run_spares_the_next_one() {
     let path = format!("/v1/sessions/{id}");
     assert!(post(&app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
     let old = post(&app, &format!("{path}/cancel?run=1"), &json!({})).await;
-    assert_eq!(old.json()["result"], "already_ended", "{}", old.body);
+    assert_eq!(old.json(), json!({"result": "already_ended", "run": 1, "outcome": "completed", "cancelled": null}));
     assert_eq!(get(&app, &format!("{path}/runs/2")).await.json()["in_flight"], true);
     let now = post(&app, &format!("{path}/cancel?run=2"), &json!({})).await;
     assert_eq!((&now.json()["result"], &now.json()["run"]), (&json!("done"), &json!(2)), "{}", now.body);
+    drop(app);
+    end(host).await;
+}
+
+/// A client that lost the reply, and repeats its cancel without a run, learns which run had ended, and how.
+#[tokio::test]
+async fn repeated_cancel_names_the_run_that_had_ended() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let path = format!("/v1/sessions/{id}");
+    assert!(post(&app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
+    let first = post(&app, &format!("{path}/cancel"), &json!({})).await.json();
+    assert_eq!((&first["result"], &first["run"]), (&json!("done"), &json!(2)));
+    get(&app, &format!("{path}/runs/2?wait=true&timeout=20000")).await;
+    let ended = json!({"result": "already_ended", "run": 2, "outcome": "cancelled", "cancelled": null});
+    for control in ["cancel", "interrupt"] {
+        assert_eq!(post(&app, &format!("{path}/{control}"), &json!({})).await.json(), ended, "{control}");
+    }
+    let none = post(&app, &format!("{path}/cancel?run=3"), &json!({})).await;
+    assert_eq!(none.problem(), (404, "run_not_found".to_owned()));
     drop(app);
     end(host).await;
 }

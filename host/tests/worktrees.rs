@@ -22,7 +22,7 @@ async fn x14_api_merges_the_changes_that_were_shown() {
     let scene = FilesHost::new().await;
     let id = scene.ended("worker", &[write("a.txt", "one\nTWO\n"), write("new.txt", "n\n")]).await;
     let listed = get(&scene.app, &format!("/v1/trees/{id}/worktrees")).await.json();
-    let [row] = &**listed.as_array().expect("rows") else { panic!("{listed}") };
+    let [row] = &**listed["worktrees"].as_array().expect("rows") else { panic!("{listed}") };
     assert_eq!((&row["session"], &row["stage"], &row["busy"]), (&json!(id), &json!("ready"), &Value::Null));
     let shown = diff(&scene, &id).await;
     assert_eq!(shown["branch"], row["branch"]);
@@ -39,11 +39,12 @@ async fn x14_api_merges_the_changes_that_were_shown() {
     assert_eq!((scene.read("new.txt"), scene.read("a.txt").as_deref()), (None, Some("one\ntwo\n")));
     let tip = json!({"tip": diff(&scene, &id).await["tip"]});
     let merged = settle(&scene, &id, "merge", &tip).await.json();
-    assert_eq!(merged, json!({"files": ["a.txt", "new.txt"], "left": []}));
+    assert_eq!(merged, json!({"files": ["a.txt", "new.txt"], "left": [], "already_merged": false}));
     assert_eq!(scene.read("new.txt").as_deref(), Some("other\n"));
     // Sent again, it has no second effect.
     scene.put("new.txt", "mine\n");
-    assert_eq!(settle(&scene, &id, "merge", &tip).await.json(), json!({"files": [], "left": []}));
+    let again = json!({"files": [], "left": [], "already_merged": true});
+    assert_eq!(settle(&scene, &id, "merge", &tip).await.json(), again);
     assert_eq!(scene.read("new.txt").as_deref(), Some("mine\n"));
     scene.end().await;
 }
@@ -53,7 +54,8 @@ async fn x14_api_keeps_or_discards_a_worktree() {
     let scene = FilesHost::new().await;
     let kept = scene.ended("worker", &[write("new.txt", "n\n")]).await;
     let gone = scene.ended("worker", &[write("new.txt", "n\n")]).await;
-    let branch = settle(&scene, &kept, "keep", &json!({})).await.json()["branch"].as_str().expect("a name").to_owned();
+    let first = settle(&scene, &kept, "keep", &json!({})).await.json();
+    let branch = first["branch"].as_str().expect("a name").to_owned();
     let tip = json!({"tip": diff(&scene, &gone).await["tip"]});
     for _ in 0..2 {
         let discarded = settle(&scene, &gone, "discard", &tip).await;
@@ -61,12 +63,78 @@ async fn x14_api_keeps_or_discards_a_worktree() {
     }
     assert_eq!(scene.branches(), format!("main\n{branch}"));
     for id in [&kept, &gone] {
-        assert_eq!(get(&scene.app, &format!("/v1/trees/{id}/worktrees")).await.json(), json!([]));
+        let none = json!({"worktrees": [], "damaged": []});
+        assert_eq!(get(&scene.app, &format!("/v1/trees/{id}/worktrees")).await.json(), none);
         let none = get(&scene.app, &format!("/v1/sessions/{id}/worktree")).await;
         assert_eq!(none.problem(), (404, "not_found".to_owned()));
         let none = settle(&scene, id, "merge", &tip).await;
         assert_eq!(none.problem(), (404, "not_found".to_owned()));
+        assert_eq!(none.body.contains(&branch), id == &kept, "{}", none.body);
     }
+    scene.end().await;
+}
+
+/// A repeated command says what the first one did; one that comes too late says why it cannot take effect.
+#[tokio::test]
+async fn x14_api_says_what_became_of_a_worktree() {
+    let scene = FilesHost::new().await;
+    let id = scene.ended("worker", &[write("new.txt", "n\n")]).await;
+    let tip = json!({"tip": diff(&scene, &id).await["tip"]});
+    let first = settle(&scene, &id, "keep", &tip).await.json();
+    let branch = first["branch"].as_str().expect("a name").to_owned();
+    assert_eq!(first["already_kept"], false);
+    for body in [&tip, &json!({})] {
+        let again = settle(&scene, &id, "keep", body).await.json();
+        assert_eq!(again, json!({"branch": branch, "already_kept": true}));
+    }
+    let late = settle(&scene, &id, "discard", &tip).await;
+    assert_eq!(late.problem(), (409, "refused".to_owned()));
+    assert!(late.body.contains(&format!("git branch -D {branch}")), "{}", late.body);
+    assert_eq!(scene.branches(), format!("main\n{branch}"));
+    scene.delete_branch(&branch);
+    assert_eq!(settle(&scene, &id, "discard", &tip).await.status, 204);
+    let none = settle(&scene, &id, "keep", &tip).await;
+    assert_eq!(none.problem(), (404, "not_found".to_owned()));
+    scene.end().await;
+}
+
+/// A session without a worktree has nothing to merge or keep.
+#[tokio::test]
+async fn x14_api_refuses_worktree_commands_without_one() {
+    let scene = FilesHost::new().await;
+    let id = scene.ended("general", &["done".to_owned()]).await;
+    for what in ["merge", "keep"] {
+        let none = settle(&scene, &id, what, &json!({"tip": "0"})).await;
+        assert_eq!(none.problem(), (404, "not_found".to_owned()), "{what}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn x14_damaged_worktree_hides_no_other_one() {
+    let scene = FilesHost::new().await;
+    let task = |text: &str| json!({"task": {"subagent_type": "worker", "prompt": write("new.txt", text)}}).to_string();
+    let id = scene.ended("general", &[task("one\n"), task("two\n")]).await;
+    let path = format!("/v1/trees/{id}/worktrees");
+    let listed = get(&scene.app, &path).await.json();
+    let rows = listed["worktrees"].as_array().expect("rows");
+    let [good, bad] = [0, 1].map(|ix| rows[ix]["session"].as_str().expect("an id").to_owned());
+    scene.damage(&bad);
+    let listed = get(&scene.app, &path).await.json();
+    assert_eq!((&listed["worktrees"][0], listed["worktrees"].as_array().map(Vec::len)), (&rows[0], Some(1)));
+    let [damaged] = &**listed["damaged"].as_array().expect("rows") else { panic!("{listed}") };
+    let why = damaged["error"].as_str().expect("a reason");
+    assert_eq!(damaged["session"], json!(bad));
+    assert!(why.contains("cannot be read") && why.contains("subtend doctor"), "{why}");
+    let branches = get(&scene.app, &format!("/s/{id}/branches")).await.body;
+    for (id, state) in [(&good, "good\">ready"), (&bad, "bad\">damaged")] {
+        let link = format!("<a href=\"/s/{id}/worktree\">Worktree</a> <span class=\"state {state}</span>");
+        assert!(branches.contains(&link), "{link} in {branches}");
+        let page = get(&scene.app, &format!("/s/{id}")).await.body;
+        assert!(page.contains(&link), "{link} in {page}");
+    }
+    let page = get(&scene.app, &format!("/s/{bad}/worktree")).await;
+    assert!(page.body.contains("cannot be read"), "{}", page.body);
     scene.end().await;
 }
 
@@ -78,8 +146,8 @@ async fn x14_api_touches_no_worktree_that_a_run_works_in() {
     let path = format!("/v1/trees/{id}/worktrees");
     let row = loop {
         let listed = get(&scene.app, &path).await.json();
-        if listed[0]["stage"] == "ready" {
-            break listed[0].clone();
+        if listed["worktrees"][0]["stage"] == "ready" {
+            break listed["worktrees"][0].clone();
         }
         tokio::task::yield_now().await;
     };

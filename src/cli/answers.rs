@@ -1,6 +1,7 @@
 //! Replies of the host that several commands read.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use subtend_session::ids::Text;
 use subtend_session::outcome::Outcome;
 use subtend_session::usage::Usage;
@@ -8,10 +9,18 @@ use subtend_session::usage::Usage;
 /// The reply to a control.
 #[derive(Deserialize)]
 pub(crate) struct Controlled {
-    /// The run that it affected; absent if none was in flight.
-    pub(crate) run: Option<u32>,
+    run: Option<u32>,
+    /// How that run had ended; absent if the control stopped it.
+    outcome: Option<IgnoredAny>,
     /// Number of cancelled runs; present if the whole tree was cancelled.
     pub(crate) cancelled: Option<u32>,
+}
+
+impl Controlled {
+    /// Returns the run that the control stopped.
+    pub(crate) fn stopped(&self) -> Option<u32> {
+        self.run.filter(|_| self.outcome.is_none())
+    }
 }
 
 /// The reply to clearing a queue: the number of removed inputs.

@@ -233,7 +233,7 @@ impl Hosted {
 
     fn report(&self, done: &Controlled, what: &str) -> Result<Code, Fail> {
         let name = self.id.short().0;
-        control::say(&match done.run {
+        control::say(&match done.stopped() {
             Some(run) => format!("session {name}: run {run} {what}"),
             None => {
                 let sentence = self.last_outcome()?.map_or_else(String::new, |outcome| cause::sentence(&outcome));

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::Method;
+use serde::Deserialize;
 use serde_json::json;
 use subtend_journal::{ImportBounds, ImportError, Journal, Progress, Tally};
 
-use super::client::{self, Attached, Store};
+use super::client::{self, Attached, Connection, Store};
 use super::data::{StoreArgs, StoreLocation};
 use super::export::describe;
 use super::fail::{Code, Fail};
@@ -84,7 +85,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 async fn import_here(journal: Journal, file: File, within: &ImportBounds) -> Result<(Tally, rights::Lost), Fail> {
     let mut progress = ProgressLine::new();
     let mut file = BufReader::with_capacity(1 << 18, file);
-    let mut tick = |at: Progress| progress.report(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
+    let mut tick = |at: Progress| progress.report(|| read_so_far(at));
     let before = rights::sessions(&journal)?;
     let done = journal.import(&mut file, within, &mut tick).await;
     drop(progress);
@@ -101,6 +102,18 @@ async fn import_here(journal: Journal, file: File, within: &ImportBounds) -> Res
     }
 }
 
+fn read_so_far(at: Progress) -> String {
+    format!("{} frames of {} sessions read", at.frames, at.sessions)
+}
+
+/// An import of the host that is in progress.
+#[derive(Deserialize)]
+struct ImportInProgress {
+    file: PathBuf,
+    frames: u64,
+    sessions: u64,
+}
+
 /// Asks the process that hosts the store to import the file.
 fn import_by_host(
     reader: Attached,
@@ -109,6 +122,7 @@ fn import_by_host(
     within: &ImportBounds,
 ) -> Result<(Tally, rights::Lost), Fail> {
     let host = Attached::to(&place)?.ok_or_else(client::host_is_gone)?;
+    let socket = client::socket(&place);
     let (journal, _) = Store::Hosted(reader).into_journal(place)?;
     let before = rights::sessions(&journal)?;
     let at = file.canonicalize().map_err(|error| Fail::Usage(format!("{} cannot be read: {error}", file.display())))?;
@@ -117,10 +131,26 @@ fn import_by_host(
     let tally: Tally = host.block_on(async {
         let importing = host.ask(Method::POST, "/v1/store/imports", Some(&body));
         tokio::pin!(importing);
+        // Its progress is read by a connection of its own; without one the import is only waited for.
+        let mut watching = match &socket {
+            Some(path) => Connection::open(path).await.ok().flatten().map(|(connection, _)| connection),
+            None => None,
+        };
         loop {
             tokio::select! {
                 done = &mut importing => return done,
-                () = tokio::time::sleep(PROGRESS_INTERVAL) => progress.report(|| "the host of the store is importing the file".to_owned()),
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => {}
+            }
+            let reached = async {
+                let all: Vec<ImportInProgress> = watching.as_mut()?.get("/v1/store/imports").await.ok()?;
+                all.into_iter().find(|import| import.file == at)
+            };
+            tokio::select! {
+                done = &mut importing => return done,
+                found = reached => progress.report(|| match found {
+                    Some(at) => read_so_far(Progress { frames: at.frames, sessions: at.sessions }),
+                    None => "the host of the store is importing the file".to_owned(),
+                }),
             }
         }
     })?;

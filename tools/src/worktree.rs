@@ -241,6 +241,19 @@ impl Worktrees {
         Ok(branch)
     }
 
+    /// Returns the branch that [`Worktrees::keep`] left of the worktree of a session; `None` if it has a worktree, or no such branch.
+    /// `workspace` is the directory that its worktree was made from. Blocks.
+    ///
+    /// # Errors
+    /// If the repository of the workspace cannot be read.
+    pub fn kept(&self, session: SessionId, workspace: &Path) -> Result<Option<String>, WorktreeError> {
+        if self.entry(session)?.is_some() {
+            return Ok(None);
+        }
+        let (branch, found) = (make::branch(session), repository::find(workspace)?);
+        Ok(self.tip(&found.repository, &branch)?.map(|_| branch))
+    }
+
     /// Returns an error if there are changes after `tip`. The caller must hold the lock.
     fn check_unchanged(&self, entry: &WorktreeEntry, tip: &str) -> Result<(), WorktreeError> {
         if self.changes_of(entry)?.tip == tip { Ok(()) } else { Err(WorktreeError::Changed) }

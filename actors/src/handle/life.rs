@@ -104,7 +104,7 @@ impl SessionHandle {
             for answer in join_all(cancels).await {
                 match answer {
                     Ok(Control::Done(_)) => done += 1,
-                    Ok(Control::AlreadyEnded(_) | Control::NotFound) => {}
+                    Ok(Control::AlreadyEnded(..) | Control::NotFound) => {}
                     Err(error) => failed = Some(error),
                 }
             }

@@ -4,7 +4,7 @@ use subtend_session::ids::{Hash, RunNo, SessionId};
 use subtend_tools::checkpoint::{Awaited, CheckpointError, Checkpoints, RestorePlan, Restored};
 
 use super::{BranchOptions, ControlError, SessionHandle};
-use crate::views::checkpoints::{RestorePoint, restore_plan, unread, unrestored};
+use crate::views::checkpoints::{RestorePoint, restore_plan, rolled_back, unread, unrestored};
 
 impl SessionHandle {
     /// Returns the file changes of a rollback or a branch with files, from the checkpoints of the session and of the runs that it owned. Files that
@@ -22,7 +22,7 @@ impl SessionHandle {
 
     /// Rolls back as [`SessionHandle::roll_back`] does, and restores the files that the run changed. `shown` is the digest of the plan that a person
     /// confirmed: either all its files are restored or none. If the process is killed, the next start completes or undoes the conversation and the
-    /// files together.
+    /// files together. A repetition restores no file.
     /// # Errors
     /// As [`SessionHandle::roll_back`]; [`ControlError::Refused`] if the plan has changed since, or cannot be carried out.
     /// # Cancel safety
@@ -31,7 +31,26 @@ impl SessionHandle {
         let handle = self.clone();
         let awaits = |run| Awaited::RolledBack(run);
         let order = async move |run: RunNo| handle.roll_back(Some(run)).await;
-        self.restoring(RestorePoint::Run(run), awaits, shown, order).await
+        match self.restoring(RestorePoint::Run(run), awaits, shown, order).await {
+            Err(error @ ControlError::Refused(_)) => match self.restored_before(run).await? {
+                Some(run) => Ok((run, Restored::default())),
+                None => Err(error),
+            },
+            done => done,
+        }
+    }
+
+    /// Returns the run if it is rolled back, and no file is left to restore: the plan that a repetition names is out of date.
+    async fn restored_before(&self, run: Option<RunNo>) -> Result<Option<RunNo>, ControlError> {
+        let checkpoints = self.checkpoints()?;
+        let (journal, id) = (self.sessions.log.journal.clone(), self.id);
+        let found = tokio::task::spawn_blocking(move || {
+            let (run, plan) = restore_plan(&journal, &checkpoints, (id, RestorePoint::Run(run)))?;
+            let is_done = plan.changes.is_empty() && plan.conflicts.is_empty();
+            let rolled_back = rolled_back(&journal, id).map_err(|error| unread(&error))?;
+            Ok(Some(run).filter(|run| is_done && rolled_back.contains(run)))
+        });
+        found.await.map_err(|error| unread(&error))?
     }
 
     /// Branches as [`SessionHandle::branch`] does, and restores the files to their state at the message. See [`SessionHandle::roll_back_files`].

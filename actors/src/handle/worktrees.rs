@@ -1,12 +1,12 @@
 //! Worktrees of a session and of those below it, as a person checks and settles them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::{RunNo, Seq, SessionId};
 use subtend_session::record::Record;
-use subtend_tools::worktree::{Merged, WorktreeChanges, WorktreeEntry, WorktreeError, Worktrees};
+use subtend_tools::worktree::{Merged, WorktreeChanges, WorktreeEntry, WorktreeError, WorktreeList, Worktrees};
 
 use super::{ControlError, SessionHandle};
 use crate::views::checkpoints::below;
@@ -20,28 +20,44 @@ pub struct SessionWorktree {
     pub busy: Option<(SessionId, RunNo)>,
 }
 
+/// The worktrees of a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TreeWorktrees {
+    /// By session.
+    pub worktrees: Vec<SessionWorktree>,
+    /// Sessions whose worktree cannot be read, and why.
+    pub damaged: Vec<(SessionId, String)>,
+}
+
+/// The branch of a worktree that was removed without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptBranch {
+    pub name: String,
+    /// True if an earlier call kept it.
+    pub already_kept: bool,
+}
+
 impl SessionHandle {
-    /// Returns the worktrees of the session and of all below it, by session.
+    /// Returns the worktrees of the session and of all below it.
     /// # Errors
-    /// [`ControlError::Refused`] if they cannot be read.
-    pub async fn worktrees(&self) -> Result<Vec<SessionWorktree>, ControlError> {
+    /// [`ControlError::Refused`] if the directory of the worktrees cannot be read.
+    pub async fn worktrees(&self) -> Result<TreeWorktrees, ControlError> {
         if self.sessions.environments.home().worktrees.is_none() {
-            return Ok(Vec::new());
+            return Ok(TreeWorktrees::default());
         }
         let root = self.root;
         self.on_worktrees(move |worktrees, journal, id| {
             let tree: BTreeSet<SessionId> = below(journal, id).map_err(|error| unread(&error))?.into_iter().collect();
-            let mut found = Vec::new();
-            let listed = worktrees.list().map_err(refused)?;
-            if let Some((id, error)) = listed.damaged.iter().find(|(id, _)| tree.contains(id)) {
-                return Err(unread(&format!("that of session {id}: {error}")));
-            }
-            for entry in listed.entries {
+            let WorktreeList { entries, damaged } = worktrees.list().map_err(refused)?;
+            let mut found = TreeWorktrees::default();
+            for entry in entries {
                 if tree.contains(&entry.session) {
                     let busy = busy(journal, (root, entry.session)).map_err(|error| unread(&error))?;
-                    found.push(SessionWorktree { path: worktrees.path(entry.session), entry, busy });
+                    found.worktrees.push(SessionWorktree { path: worktrees.path(entry.session), entry, busy });
                 }
             }
+            let damaged = damaged.into_iter().filter(|(id, _)| tree.contains(id));
+            found.damaged.extend(damaged.map(|(id, error)| (id, damage(worktrees, id, &error))));
             Ok(found)
         })
         .await
@@ -56,7 +72,9 @@ impl SessionHandle {
         }
         let root = self.root;
         self.on_worktrees(move |worktrees, journal, id| {
-            let Some(entry) = worktrees.entry(id).map_err(refused)? else { return Ok(None) };
+            let entry = worktrees.entry(id);
+            let entry = entry.map_err(|error| ControlError::Refused(damage(worktrees, id, &error)))?;
+            let Some(entry) = entry else { return Ok(None) };
             let busy = busy(journal, (root, id)).map_err(|error| unread(&error))?;
             Ok(Some(SessionWorktree { path: worktrees.path(id), entry, busy }))
         })
@@ -78,26 +96,50 @@ impl SessionHandle {
     /// # Cancel safety
     /// Dropping the future does not stop it.
     pub async fn merge_worktree(&self, shown: String) -> Result<Merged, ControlError> {
-        self.on_idle_worktree(move |worktrees, id| worktrees.merge(id, &shown)).await
+        self.on_idle_worktree(move |worktrees, journal, id| match worktrees.merge(id, &shown) {
+            Err(error @ WorktreeError::Missing(_)) => Err(match kept(worktrees, journal, id) {
+                Some(branch) => ControlError::NotFound(format!(
+                    "session {id} has no worktree any more: its changes are kept on a branch, and `git merge {branch}` merges them"
+                )),
+                None => refused(error),
+            }),
+            merged => merged.map_err(refused),
+        })
+        .await
     }
 
-    /// Leaves the changes in the worktree of the session on its branch, removes the worktree, and returns the name of the branch.
+    /// Leaves the changes in the worktree of the session on its branch, and removes the worktree. A repetition returns the same branch.
     /// # Errors, cancel safety
     /// As [`SessionHandle::merge_worktree`], if `shown` is given.
-    pub async fn keep_worktree(&self, shown: Option<String>) -> Result<String, ControlError> {
-        self.on_idle_worktree(move |worktrees, id| worktrees.keep(id, shown.as_deref())).await
+    pub async fn keep_worktree(&self, shown: Option<String>) -> Result<KeptBranch, ControlError> {
+        let keep = move |worktrees: &Worktrees, journal: &Journal, id| match worktrees.keep(id, shown.as_deref()) {
+            Ok(name) => Ok(KeptBranch { name, already_kept: false }),
+            Err(error @ WorktreeError::Missing(_)) => match kept(worktrees, journal, id) {
+                Some(name) => Ok(KeptBranch { name, already_kept: true }),
+                None => Err(refused(error)),
+            },
+            Err(error) => Err(refused(error)),
+        };
+        self.on_idle_worktree(keep).await
     }
 
     /// Removes the worktree of the session and its branch with all changes. A repetition changes nothing.
     /// # Errors, cancel safety
     /// As [`SessionHandle::merge_worktree`], if `shown` is given; without it also one that is half made is removed.
+    /// [`ControlError::Refused`] if the worktree was removed and its branch kept.
     pub async fn discard_worktree(&self, shown: Option<String>) -> Result<(), ControlError> {
-        self.on_idle_worktree(move |worktrees, id| worktrees.discard(id, shown.as_deref())).await
+        self.on_idle_worktree(move |worktrees, journal, id| match kept(worktrees, journal, id) {
+            Some(branch) => Err(ControlError::Refused(format!(
+                "the worktree of session {id} was removed before, and its changes are kept on a branch: `git branch -D {branch}` deletes it"
+            ))),
+            None => worktrees.discard(id, shown.as_deref()).map_err(refused),
+        })
+        .await
     }
 
     async fn on_idle_worktree<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Worktrees, SessionId) -> Result<T, WorktreeError> + Send + 'static,
+        work: impl FnOnce(&Worktrees, &Journal, SessionId) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ControlError> {
         let root = self.root;
         self.on_worktrees(move |worktrees, journal, id| {
@@ -105,7 +147,7 @@ impl SessionHandle {
                 let why = "works in that worktree: wait for its end, or cancel it";
                 return Err(ControlError::Working(format!("run {run} of session {} {why}", session.short().0)));
             }
-            work(worktrees, id).map_err(refused)
+            work(worktrees, journal, id)
         })
         .await
     }
@@ -137,6 +179,20 @@ fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<
         }
     }
     Ok(None)
+}
+
+/// Returns the branch that is left of the worktree of a session, if its repository can be read.
+fn kept(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> Option<String> {
+    let births = journal.records_from(session, Seq(1), 1).ok()?;
+    let workspace = births.into_iter().find_map(|stored| {
+        let Record::SessionCreated(created) = stored.record else { return None };
+        created.worktree.filter(|worktree| worktree.of == session).map(|_| created.workspace)
+    });
+    worktrees.kept(session, Path::new(&*workspace?)).ok().flatten()
+}
+
+fn damage(worktrees: &Worktrees, session: SessionId, error: &WorktreeError) -> String {
+    format!("{error}. `subtend doctor` says what to remove of {}", worktrees.path(session).display())
 }
 
 fn unread(error: &dyn std::fmt::Display) -> ControlError {

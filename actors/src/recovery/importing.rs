@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
 use std::sync::Arc;
 
-use subtend_journal::{ImportBounds, ImportError, Tally};
+use subtend_journal::{ImportBounds, ImportError, Progress, Tally};
 use subtend_session::ids::SessionId;
 
 use super::boot::{BootSteps, StartRecovery, levels};
@@ -17,9 +17,10 @@ impl StartRecovery {
         self: &Arc<Self>,
         file: &mut R,
         within: &ImportBounds,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<Tally, ImportError> {
         let _alone = self.imports.lock().await;
-        let written = self.log.journal.write_import(file, within, &mut |_| {}).await?;
+        let written = self.log.journal.write_import(file, within, progress).await?;
         let (in_flight, owed) = (written.in_flight(), written.owed());
         // Marked before a client sees them: a session that is activated without its mark would resume as if it ran here.
         let lost = |(session, _): &(SessionId, _)| (*session, AtBoot::Lost(Lost { queue_stands: true }));

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Seek};
 
-use subtend_journal::{ImportBounds, ImportError, Tally};
+use subtend_journal::{ImportBounds, ImportError, Progress, Tally};
 
 use super::Runtime;
 
@@ -20,7 +20,12 @@ impl Runtime {
     /// next start.
     /// # Durability
     /// Everything is durable when this returns without an error.
-    pub async fn import<R: BufRead + Seek>(&self, file: &mut R, within: &ImportBounds) -> Result<Tally, ImportError> {
-        self.rooms.recovery.import(file, within).await
+    pub async fn import<R: BufRead + Seek>(
+        &self,
+        file: &mut R,
+        within: &ImportBounds,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Tally, ImportError> {
+        self.rooms.recovery.import(file, within, progress).await
     }
 }

@@ -8,8 +8,8 @@ use subtend_session::outcome::Outcome;
 pub enum Control {
     /// The control was applied to this run, or is being applied.
     Done(RunNo),
-    /// The run had ended, or its outcome was already decided.
-    AlreadyEnded(Outcome),
+    /// This run had ended, or its outcome was already decided.
+    AlreadyEnded(RunNo, Outcome),
     NotFound,
 }
 
@@ -17,7 +17,7 @@ impl Control {
     pub(crate) fn of(reply: Reply) -> Self {
         match reply {
             Reply::Done(run) => Self::Done(run),
-            Reply::AlreadyEnded(_, outcome) => Self::AlreadyEnded(outcome),
+            Reply::AlreadyEnded(key, outcome) => Self::AlreadyEnded(key.run, outcome),
             Reply::NotFound
             | Reply::None
             | Reply::Accepted { .. }

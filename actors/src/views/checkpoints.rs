@@ -159,6 +159,17 @@ fn taken(
     }
 }
 
+/// Returns the runs of a session that are rolled back.
+///
+/// # Errors
+/// If its records cannot be read.
+pub fn rolled_back(journal: &Journal, session: SessionId) -> Result<BTreeSet<RunNo>, ReadError> {
+    let records = journal.records(session)?.into_iter();
+    Ok(records
+        .filter_map(|stored| if let Record::RolledBack { run, .. } = stored.record { Some(run) } else { None })
+        .collect())
+}
+
 /// Returns a session and all readable sessions below it.
 pub(crate) fn below(journal: &Journal, session: SessionId) -> Result<Vec<SessionId>, ReadError> {
     let (mut all, mut next) = (BTreeSet::new(), vec![session]);

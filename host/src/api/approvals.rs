@@ -136,7 +136,7 @@ pub(crate) async fn decide(
     }
     match host.runtime().answer(session, call, verdict).await? {
         Control::Done(_) => Ok(()),
-        Control::AlreadyEnded(_) | Control::NotFound => Err(closed()),
+        Control::AlreadyEnded(..) | Control::NotFound => Err(closed()),
     }
 }
 

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use subtend_actors::{CompactedHistory, Control};
+use subtend_actors::{CompactedHistory, Control, checkpoints};
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::record::{Hold, Record};
@@ -22,9 +22,9 @@ pub(super) struct Controlled {
     /// `done`, or `already_ended` if no run was in flight.
     #[schema(value_type = String)]
     result: &'static str,
-    /// The run that was stopped.
+    /// The run that was stopped, or that had ended.
     run: Option<u32>,
-    /// Outcome of the last run, if none was in flight.
+    /// Outcome of that run, if it had ended.
     #[schema(value_type = Option<String>)]
     outcome: Option<OutcomeKind>,
     /// Number of cancelled runs, if the whole tree was cancelled.
@@ -35,11 +35,12 @@ impl Controlled {
     fn of(control: Control) -> Result<Json<Self>, Problem> {
         match control {
             Control::Done(run) => Ok(Json(Self { result: "done", run: Some(run.0), outcome: None, cancelled: None })),
-            Control::AlreadyEnded(outcome) => {
-                Ok(Json(Self { result: "already_ended", run: None, outcome: Some(outcome.kind()), cancelled: None }))
+            Control::AlreadyEnded(run, outcome) => {
+                let (run, outcome) = (Some(run.0), Some(outcome.kind()));
+                Ok(Json(Self { result: "already_ended", run, outcome, cancelled: None }))
             }
             Control::NotFound => {
-                Err(Problem::new(StatusCode::NOT_FOUND, "run_not_found", "the session never had a run"))
+                Err(Problem::new(StatusCode::NOT_FOUND, "run_not_found", "the session has had no such run"))
             }
         }
     }
@@ -172,9 +173,11 @@ pub(super) struct RolledBack {
     run: u32,
     /// Restored files.
     files: Vec<String>,
+    /// Whether an earlier request rolled it back, and nothing was left to do.
+    already_rolled_back: bool,
 }
 
-/// Hides the messages of a run that did not complete from the model.
+/// Hides the messages of a run that did not complete from the model. A repeated request does not change anything.
 #[utoipa::path(post, path = "/v1/sessions/{id}/rollback", tag = "branches", operation_id = "roll_back", request_body = RollBack,
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 200, body = RolledBack), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -193,16 +196,18 @@ pub(super) async fn roll_back(
         wanted.is_none_or(|wanted| wanted == *run).then_some(*run)
     };
     let shown = what.files.as_deref().map(digest).transpose()?;
-    if let Some(shown) = shown {
-        // The operation is idempotent: a repetition finds the files restored and the run rolled back.
-        let (run, restored) = handle.roll_back_files(wanted, shown).await?;
-        return Ok(Json(RolledBack { run: run.0, files: restored.files }));
-    }
-    let run = match since.done(&host, handle.id(), rolled_back).await? {
-        Some(run) => run,
-        None => handle.roll_back(wanted).await?,
+    let before = checkpoints::rolled_back(host.runtime().journal(), handle.id())?;
+    let (run, files) = match shown {
+        Some(shown) => {
+            let (run, restored) = handle.roll_back_files(wanted, shown).await?;
+            (run, restored.files)
+        }
+        None => match since.done(&host, handle.id(), rolled_back).await? {
+            Some(run) => (run, Vec::new()),
+            None => (handle.roll_back(wanted).await?, Vec::new()),
+        },
     };
-    Ok(Json(RolledBack { run: run.0, files: Vec::new() }))
+    Ok(Json(RolledBack { run: run.0, already_rolled_back: files.is_empty() && before.contains(&run), files }))
 }
 
 /// The size of a compaction: hidden messages, and tokens before and after.

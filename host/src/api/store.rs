@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use super::{Body, FINGERPRINT, NoKey};
 use crate::auth::Sender;
 use crate::host::Host;
+use crate::imports::ImportInProgress;
 use crate::problem::Problem;
 
 /// The process that serves the API.
@@ -109,9 +110,21 @@ pub(super) async fn import(
             return Err(cannot(std::io::Error::other("it is not a regular file")));
         }
         let mut read = BufReader::with_capacity(1 << 18, File::open(&file).map_err(cannot)?);
-        Ok(here.block_on(host.runtime().import(&mut read, &within))?)
+        let listed = host.imports().begin(file);
+        Ok(here.block_on(host.runtime().import(&mut read, &within, &mut |at| listed.report(at)))?)
     });
     let Tally { sessions, frames, records, defs } =
         done.await.map_err(|error| Problem::internal("internal", error.to_string()))??;
     Ok(Json(ImportReply { sessions, frames, records, defs }))
+}
+
+/// Lists the imports in progress. For the Unix socket only.
+#[utoipa::path(get, path = "/v1/store/imports", tag = "host", operation_id = "list_imports",
+    responses((status = 200, body = Vec<ImportInProgress>), (status = 403, body = Problem)))]
+pub(super) async fn imports(
+    State(host): State<Host>,
+    sender: Option<Extension<Sender>>,
+) -> Result<Json<Vec<ImportInProgress>>, Problem> {
+    through_the_socket(sender, "imports are listed")?;
+    Ok(Json(host.imports().list()))
 }

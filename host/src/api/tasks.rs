@@ -185,7 +185,7 @@ pub(super) async fn cancel(State(host): State<Host>, Path(id): Path<String>) -> 
     row(&host, handle.id()).await?;
     match handle.cancel().await? {
         Control::Done(run) => drop(handle.run_ended(run).await?),
-        Control::AlreadyEnded(_) | Control::NotFound => {}
+        Control::AlreadyEnded(..) | Control::NotFound => {}
     }
     Ok(Json(row(&host, handle.id()).await?))
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use subtend_actors::SessionWorktree;
+use subtend_actors::{KeptBranch, SessionWorktree, TreeWorktrees};
 use subtend_session::ids::SessionId;
 use subtend_tools::worktree::{ChangedFile, Merged, Stage, WorktreeChanges};
 use utoipa::ToSchema;
@@ -47,13 +47,30 @@ impl From<SessionWorktree> for WorktreeInfo {
     }
 }
 
+/// The worktrees of a tree.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WorktreeListing {
+    worktrees: Vec<WorktreeInfo>,
+    damaged: Vec<DamagedWorktree>,
+}
+
+/// A worktree that cannot be read, merged or removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DamagedWorktree {
+    #[schema(value_type = String, format = Uuid)]
+    session: SessionId,
+    /// The reason, and what to do.
+    error: String,
+}
+
 /// Lists the worktrees of a session and its descendants.
 #[utoipa::path(get, path = "/v1/trees/{id}/worktrees", tag = "worktrees", operation_id = "list_worktrees",
     params(("id" = String, Path, description = "The session at the top")),
-    responses((status = 200, body = Vec<WorktreeInfo>), (status = 404, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<WorktreeInfo>>, Problem> {
-    let found = host.session(&id).await?.worktrees().await?;
-    Ok(Json(found.into_iter().map(WorktreeInfo::from).collect()))
+    responses((status = 200, body = WorktreeListing), (status = 404, body = Problem)))]
+pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<WorktreeListing>, Problem> {
+    let TreeWorktrees { worktrees, damaged } = host.session(&id).await?.worktrees().await?;
+    let damaged = damaged.into_iter().map(|(session, error)| DamagedWorktree { session, error }).collect();
+    Ok(Json(WorktreeListing { worktrees: worktrees.into_iter().map(WorktreeInfo::from).collect(), damaged }))
 }
 
 /// The changes in a worktree.
@@ -109,6 +126,8 @@ pub(super) struct MergeResult {
     files: Vec<String>,
     /// Files that were not merged, since they were changed after an interrupted merge was planned.
     left: Vec<String>,
+    /// Whether nothing was left to merge: an earlier request merged the changes, or nothing was changed.
+    already_merged: bool,
 }
 
 /// Merges the changes in the worktree of a session into the files of its workspace: all files or none. A repeated request
@@ -122,8 +141,8 @@ pub(super) async fn merge(
     _: NoKey,
     Body(MergeRequest { tip }): Body<MergeRequest>,
 ) -> Result<Json<MergeResult>, Problem> {
-    let Merged { files, left } = host.session(&id).await?.merge_worktree(tip).await?;
-    Ok(Json(MergeResult { files, left }))
+    let Merged { files, left, already_merged } = host.session(&id).await?.merge_worktree(tip).await?;
+    Ok(Json(MergeResult { files, left, already_merged }))
 }
 
 /// The removal of a worktree.
@@ -136,22 +155,25 @@ pub(super) struct RemovalRequest {
 
 /// A branch with the changes of a worktree.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct KeptBranch {
+pub(super) struct KeepResult {
     branch: String,
+    /// Whether an earlier request kept it.
+    already_kept: bool,
 }
 
-/// Commits the changes in the worktree of a session on its branch, and removes the worktree but not the branch.
+/// Commits the changes in the worktree of a session on its branch, and removes the worktree but not the branch. A repeated request
+/// does not change anything.
 #[utoipa::path(post, path = "/v1/sessions/{id}/worktree/keep", tag = "worktrees", operation_id = "keep_worktree", request_body = RemovalRequest,
     params(("id" = String, Path, description = "The session")),
-    responses((status = 200, body = KeptBranch), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 200, body = KeepResult), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn keep(
     State(host): State<Host>,
     Path(id): Path<String>,
     _: NoKey,
     Body(RemovalRequest { tip }): Body<RemovalRequest>,
-) -> Result<Json<KeptBranch>, Problem> {
-    let branch = host.session(&id).await?.keep_worktree(tip).await?;
-    Ok(Json(KeptBranch { branch }))
+) -> Result<Json<KeepResult>, Problem> {
+    let KeptBranch { name: branch, already_kept } = host.session(&id).await?.keep_worktree(tip).await?;
+    Ok(Json(KeepResult { branch, already_kept }))
 }
 
 /// Removes the worktree of a session and its branch with all changes. A repeated request does not change anything.

@@ -99,7 +99,9 @@ pub(super) async fn send(
 fn controlled(control: Control, done: &str) -> Result<ActionResult, Problem> {
     match control {
         Control::Done(run) => Ok(ActionResult(format!("{done} run {run}."))),
-        Control::AlreadyEnded(outcome) => Ok(ActionResult(format!("The run had ended: {}.", outcome.kind().word()))),
+        Control::AlreadyEnded(run, outcome) => {
+            Ok(ActionResult(format!("Run {run} had ended: {}.", outcome.kind().word())))
+        }
         Control::NotFound => Err(Problem::new(StatusCode::NOT_FOUND, "run_not_found", "the session never had a run")),
     }
 }

@@ -48,6 +48,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     let handle = host.session(&id).await?;
     // Errors are reported by the views of the worktrees.
     let trees = handle.worktrees().await.unwrap_or_default();
+    let damaged = |id| trees.damaged.iter().any(|(of, _)| *of == id).then(worktree::damaged);
     let branch = |of: subtend_actors::BranchInfo| BranchCard {
         id: of.id,
         title: words::clip(&of.title, 100),
@@ -58,7 +59,10 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
         state: Shown::of(of.phase, of.outcome),
         turns: words::count(of.iterations, "turn"),
         created: words::moment(of.created_ms),
-        worktree: trees.iter().find(|tree| tree.entry.session == of.id).map(worktree::state),
+        worktree: {
+            let good = trees.worktrees.iter().find(|tree| tree.entry.session == of.id);
+            good.map(worktree::state).or_else(|| damaged(of.id))
+        },
     };
     let branches = handle.branches().await?.into_iter().map(branch).collect();
     let answer = |of: subtend_actors::Alternatives| {

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, Response};
 use serde::Deserialize;
 use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
-use subtend_actors::{Alternatives, QueueEntry, SessionHandle, SessionWorktree};
+use subtend_actors::{Alternatives, QueueEntry, SessionHandle};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Lane;
 use subtend_session::state::Phase;
@@ -134,8 +134,11 @@ impl TranscriptRead {
         let runtime = host.runtime();
         let id = handle.id();
         let alternatives = handle.alternatives().await?;
-        // One that cannot be read is reported by its own view.
-        let worktree = handle.worktree().await.unwrap_or_default();
+        // The view of the worktree reports why it cannot be read.
+        let worktree = match handle.worktree().await {
+            Ok(found) => found.map(|of| WorktreeLine { state: worktree::state(&of), branch: of.entry.branch }),
+            Err(_) => Some(WorktreeLine { state: worktree::damaged(), branch: String::new() }),
+        };
         let transcript = transcript(host, id, None)?;
         let mut asks: Vec<Ask> = approvals::asks(host).await?;
         let all_asks = asks.len();
@@ -165,7 +168,7 @@ pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<
 }
 
 impl ConversationHead {
-    fn of(host: &Host, of: &Transcript, worktree: Option<SessionWorktree>) -> Result<Self, Problem> {
+    fn of(host: &Host, of: &Transcript, worktree: Option<WorktreeLine>) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
         let head = journal.head(of.header.id)?.ok_or_else(|| Problem::no_session(&of.header.id.to_string()))?;
         let back = match of.header.parent {
@@ -189,7 +192,7 @@ impl ConversationHead {
             workspace: of.header.workspace.as_ref().map(ToString::to_string).unwrap_or_default(),
             activity: activity::of(host.runtime(), &records, head.state),
             back,
-            worktree: worktree.map(|of| WorktreeLine { state: worktree::state(&of), branch: of.entry.branch }),
+            worktree,
             busy,
             resumes: matches!(head.state, Phase::HeldInterrupted) || (!busy && matches!(state.class, "bad" | "odd")),
             state,

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
 use serde::Deserialize;
-use subtend_actors::{ControlError, SessionHandle, SessionWorktree};
+use subtend_actors::{ControlError, KeptBranch, SessionHandle, SessionWorktree};
 use subtend_session::ids::SessionId;
 use subtend_tools::worktree::{Stage, WorktreeChanges};
 
@@ -52,6 +52,11 @@ pub(super) fn state(of: &SessionWorktree) -> StateLabel {
         Stage::Ready => ("ready", "good"),
     };
     StateLabel { word, class }
+}
+
+/// Returns the label of a worktree that cannot be read.
+pub(super) fn damaged() -> StateLabel {
+    StateLabel { word: "damaged", class: "bad" }
 }
 
 impl WorktreePanel {
@@ -113,7 +118,10 @@ pub(super) async fn merge(
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
     let merged = handle.merge_worktree(tip).await?;
-    let mut done = format!("Merged {}.", words::count(merged.files.len() as u64, "file"));
+    let mut done = match merged.already_merged {
+        true => "The changes had been merged.".to_owned(),
+        false => format!("Merged {}.", words::count(merged.files.len() as u64, "file")),
+    };
     if !merged.left.is_empty() {
         done.push_str(" Left as they are, since they were changed meanwhile: ");
         done.push_str(&merged.left.join(", "));
@@ -128,8 +136,9 @@ pub(super) async fn keep(
     FormBody(TipForm { tip }): FormBody<TipForm>,
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
-    let branch = handle.keep_worktree(Some(tip)).await?;
-    shown(&host, &handle, format!("Kept branch {branch} with the changes; its worktree is removed.")).await
+    let KeptBranch { name, already_kept } = handle.keep_worktree(Some(tip)).await?;
+    let done = if already_kept { "had been kept" } else { "is kept" };
+    shown(&host, &handle, format!("Branch {name} {done} with the changes; its worktree is removed.")).await
 }
 
 /// Discards what was shown.

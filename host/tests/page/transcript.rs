@@ -99,7 +99,7 @@ async fn queued_message_is_shown_and_removed() {
         (plain.status, &plain.headers["location"]),
         (StatusCode::SEE_OTHER, &format!("/s/{id}").parse().expect("a value"))
     );
-    assert!(form(&app, &format!("/s/{id}/cancel"), "").await.body.starts_with("The run had ended"));
+    assert!(form(&app, &format!("/s/{id}/cancel"), "").await.body.starts_with("Run 1 had ended: cancelled"));
     drop(app);
     end(host).await;
 }

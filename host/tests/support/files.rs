@@ -114,6 +114,15 @@ impl FilesHost {
         std::fs::write(self.dir.path().join("worktrees").join(session).join(path), text).expect("written");
     }
 
+    /// Damages the entry of a worktree.
+    pub(crate) fn damage(&self, session: &str) {
+        std::fs::write(self.dir.path().join("worktrees").join(format!("{session}.json")), "{").expect("written");
+    }
+
+    pub(crate) fn delete_branch(&self, name: &str) {
+        git(&self.dir.path().join("work"), &["branch", "-q", "-D", name]);
+    }
+
     pub(crate) fn branches(&self) -> String {
         git(&self.dir.path().join("work"), &["for-each-ref", "--format=%(refname:short)", "refs/heads"])
     }

@@ -420,10 +420,6 @@ impl OracleState {
     pub(crate) fn was_held(&self, run: RunKey) -> bool {
         self.held.contains(&run)
     }
-
-    pub(crate) fn has_outcome(&self, session: SessionId, outcome: &Outcome) -> bool {
-        self.over.iter().any(|(key, over)| key.session == session && over.outcome == *outcome)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -396,7 +396,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         };
         // A session without any run answers 404.
         let stopped: Option<Controlled> = self.work.find(Method::POST, &format!("/v1/sessions/{of}/{what}")).await?;
-        if stopped.is_none_or(|stopped| stopped.run.is_none()) {
+        if stopped.is_none_or(|stopped| stopped.stopped().is_none()) {
             self.refresh();
             self.idle(true);
         }

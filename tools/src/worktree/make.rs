@@ -147,7 +147,7 @@ fn remove_in_repository(repository: &Path, path: &Path) -> Result<(), WorktreeEr
     }
 }
 
-fn branch(session: SessionId) -> String {
+pub(super) fn branch(session: SessionId) -> String {
     let digits = session.0.simple().to_string();
     let at = digits.len().saturating_sub(BRANCH_DIGITS);
     format!("subtend/{}", digits.get(at..).unwrap_or_default())

@@ -14,7 +14,7 @@ use subtend_session::ids::{Hash, SessionId};
 use super::checked::RawChange;
 use super::git::GitPlace;
 use super::make::base_reference;
-use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists, replace};
+use super::{Stage, WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists, replace};
 use crate::escape::on_one_line;
 use crate::policy::PROTECTED;
 use crate::workspace::Workspace;
@@ -31,6 +31,8 @@ pub struct Merged {
     pub files: Vec<String>,
     /// Files that other programs changed after an interrupted merge was planned. They were not merged.
     pub left: Vec<String>,
+    /// True if nothing was left to merge: an earlier merge took the changes, or nothing was changed.
+    pub already_merged: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,14 +52,20 @@ struct MergeItem {
 
 impl Worktrees {
     /// Merges the changes of a worktree up to `tip`, as returned by [`Worktrees::changes`], into its workspace. Merges all files or none. A
-    /// file that was also changed in the workspace is merged by lines. Blocks.
+    /// file that was also changed in the workspace is merged by lines. A repetition after a kill finishes the merge, and returns all of it.
+    /// Blocks.
     ///
     /// # Errors
     /// [`WorktreeError::Changed`] if there are further changes, [`WorktreeError::Conflicts`] with all files that cannot be merged.
     pub fn merge(&self, session: SessionId, tip: &str) -> Result<Merged, WorktreeError> {
         let _lock = self.lock(session)?;
+        let ready = self.entry(session)?.filter(|entry| entry.stage == Stage::Ready);
+        let resumed = ready.map(|mut entry| self.resume_merge(&mut entry)).transpose()?.flatten();
         let mut entry = self.ready(session)?;
         self.check_unchanged(&entry, tip)?;
+        if entry.base == tip {
+            return Ok(resumed.unwrap_or(Merged { already_merged: true, ..Merged::default() }));
+        }
         let dir = self.file(session, "merge");
         remove_if_exists(&dir)?;
         fs::create_dir(&dir).map_err(cannot("merged"))?;

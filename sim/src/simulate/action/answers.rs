@@ -59,12 +59,10 @@ pub(crate) fn controlled(world: &World, action: &Action, reply: Result<Control, 
                 oracle.wrong("T-6", format!("{verb:?} of {key:?} did not reach the run of {child} that it waits for"));
             }
         }
-        Ok(Control::AlreadyEnded(outcome)) => {
-            if !oracle.has_outcome(session, &outcome) {
-                oracle.wrong(
-                    "S-2",
-                    format!("{verb:?} of {session} is answered with {outcome:?}, which none of its runs has"),
-                );
+        Ok(Control::AlreadyEnded(run, outcome)) => {
+            let key = RunKey { session, run };
+            if oracle.fixed(key) != Some(&outcome) {
+                oracle.wrong("S-2", format!("{verb:?} of {key:?} is answered with {outcome:?}, which it has not"));
             }
         }
         Ok(Control::NotFound) => oracle.tally.mark("not found"),

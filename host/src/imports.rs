@@ -1,0 +1,64 @@
+//! Imports in progress, for clients that wait for one.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use subtend_journal::Progress;
+use utoipa::ToSchema;
+
+/// An import in progress.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct ImportInProgress {
+    /// The path of the file, as it was requested.
+    #[schema(value_type = String)]
+    file: PathBuf,
+    /// Frames read so far: once while the file is checked, and once more while it is written.
+    frames: u64,
+    /// Sessions of these frames.
+    sessions: u64,
+}
+
+/// The imports of a host that have not ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Imports(Arc<Mutex<Vec<(u64, ImportInProgress)>>>);
+
+impl Imports {
+    fn lock(&self) -> MutexGuard<'_, Vec<(u64, ImportInProgress)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn list(&self) -> Vec<ImportInProgress> {
+        self.lock().iter().map(|(_, import)| import.clone()).collect()
+    }
+
+    /// Lists an import of `file` until the returned value is dropped.
+    pub(crate) fn begin(&self, file: PathBuf) -> ListedImport {
+        let mut all = self.lock();
+        let number = all.last().map_or(0, |(last, _)| last.saturating_add(1));
+        all.push((number, ImportInProgress { file, frames: 0, sessions: 0 }));
+        ListedImport { imports: self.clone(), number }
+    }
+}
+
+/// Removes an import from the list when dropped.
+#[derive(Debug)]
+pub(crate) struct ListedImport {
+    imports: Imports,
+    number: u64,
+}
+
+impl ListedImport {
+    pub(crate) fn report(&self, at: Progress) {
+        let mut all = self.imports.lock();
+        if let Some((_, import)) = all.iter_mut().find(|(number, _)| *number == self.number) {
+            (import.frames, import.sessions) = (at.frames, at.sessions);
+        }
+    }
+}
+
+impl Drop for ListedImport {
+    fn drop(&mut self) {
+        self.imports.lock().retain(|(number, _)| *number != self.number);
+    }
+}

@@ -1,0 +1,32 @@
+//! Rollbacks with files over the API.
+
+#![cfg(unix)]
+
+use serde_json::json;
+
+use crate::support::files::{FilesHost, write};
+use crate::support::{get, post};
+
+/// A client that lost the reply repeats the rollback as it was shown: nothing changes again, and the reply says so.
+#[tokio::test]
+async fn x15_api_rolls_back_once_and_says_so() {
+    let scene = FilesHost::new().await;
+    let id = scene.ended("general", &[write("a.txt", "one\nTWO\n"), "fail".to_owned()]).await;
+    let path = format!("/v1/sessions/{id}/rollback");
+    let plan = get(&scene.app, &format!("/v1/sessions/{id}/restore?run=1")).await.json();
+    let body = json!({"run": 1, "files": plan["digest"]});
+    let first = post(&scene.app, &path, &body).await;
+    assert_eq!(first.json(), json!({"run": 1, "files": ["a.txt"], "already_rolled_back": false}));
+    for body in [&body, &body, &json!({"run": 1}), &json!({})] {
+        let again = post(&scene.app, &path, body).await;
+        assert_eq!(again.status, 200, "{}", again.body);
+        assert_eq!(again.json(), json!({"run": 1, "files": [], "already_rolled_back": true}), "{body}");
+    }
+    assert_eq!(scene.read("a.txt").as_deref(), Some("one\ntwo\n"));
+    // Without a rollback before, a plan that is out of date is refused.
+    let other = scene.ended("general", &[write("a.txt", "one\nTHREE\n"), "fail".to_owned()]).await;
+    let refused = post(&scene.app, &format!("/v1/sessions/{other}/rollback"), &body).await;
+    assert_eq!(refused.problem(), (409, "refused".to_owned()));
+    assert_eq!(scene.read("a.txt").as_deref(), Some("one\nTHREE\n"));
+    scene.end().await;
+}
