@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -378,10 +378,33 @@ fn has_other_names(_: &fs::Metadata) -> bool {
     false
 }
 
+const LEASED: &str = "another process has a lease of it (F_SETLEASE). End that process, or try again in a minute";
+
+/// Opens a file without waiting for the process that has a lease of it.
+#[cfg(unix)]
+fn opened(path: &Path) -> std::io::Result<fs::File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::File::options().read(true).custom_flags(flags).open(path)?;
+    // A pipe that the person names is read to its end.
+    if file.metadata()?.is_file() { Ok(file) } else { fs::File::open(path) }
+}
+
+#[cfg(not(unix))]
+fn opened(path: &Path) -> std::io::Result<fs::File> {
+    fs::File::open(path)
+}
+
 pub(crate) fn read_bounded(path: &Path, links: HardLinks) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+    let cannot = |error: std::io::Error| {
+        if error.kind() == ErrorKind::WouldBlock {
+            return format!("cannot be read: {LEASED}");
+        }
+        format!("cannot be read: {error}")
+    };
     let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(cannot)?;
+    let file = opened(path).map_err(cannot)?;
     if links == HardLinks::Refused && has_other_names(&file.metadata().map_err(cannot)?) {
         return Err("has other names (hard links), which may lie elsewhere: copy the file".to_owned());
     }

@@ -23,10 +23,11 @@ use serde::{Deserialize, Serialize};
 use subtend_session::ids::{CallId, Hash, RunNo, SessionId};
 use tokio::sync::Mutex;
 
+use crate::removal::remove;
 use crate::tool_key::ToolKey;
 use crate::workspace::state::{FileState, PathState, read_entry};
 use crate::workspace::{Workspace, WorkspaceError};
-use files::{SavedTotals, create_private_dir, remove_if_exists, sync_dir, write_durably};
+use files::{SavedTotals, create_private_dir, sync_dir, write_durably};
 
 pub use examine::{ExaminedFile, FileFate};
 pub use plan::{RestoreConflict, RestorePlan};
@@ -261,7 +262,7 @@ impl Checkpoints {
     /// # Errors
     /// If a file cannot be removed. A second call continues.
     pub fn erase(&self, session: SessionId) -> Result<(), CheckpointError> {
-        remove_if_exists(&self.session_dir(session)).map_err(cannot("erased"))
+        remove(&self.session_dir(session)).map_err(cannot("erased"))
     }
 
     fn session_dir(&self, session: SessionId) -> PathBuf {

@@ -117,15 +117,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
             }
         }
         kill_sandboxed(&of_watcher);
-        reap::end(Some(leader));
+        let is_ended = reap::end(Some(leader));
         remove_leftovers(&of_watcher);
-        std::process::exit(137);
+        if is_ended { std::process::exit(137) } else { reap::give_up() }
     });
     let code = reap::wait(leader);
     kill_sandboxed(&leftovers);
-    reap::end(None);
+    let is_ended = reap::end(None);
     remove_leftovers(&leftovers);
-    code
+    if is_ended { code } else { reap::give_up() }
 }
 
 /// Resources to remove after a command: its sandbox and its process counter.

@@ -44,6 +44,7 @@ mod builtin;
 mod near;
 mod path;
 mod redacted;
+mod removal;
 mod result;
 mod schema;
 mod tool_key;

@@ -16,7 +16,7 @@
 //! * **Network**, unless all of `net.fetch` is allowed: sockets of every kind are denied; Landlock also denies TCP. Unix sockets are
 //!   always denied: a service behind one (a container engine, a key agent) could act for the command.
 //! * **Open descriptors**: a command does not inherit files, pipes or sockets that the embedding program left open.
-//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, use key rings, change
+//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, take leases of files, use key rings, change
 //!   owners, extended attributes or flags of files, or change limits, priorities or scheduling of other processes. It cannot use
 //!   System V memory, semaphores and queues, or open POSIX queues.
 //!

@@ -25,6 +25,7 @@ use subtend_session::ids::SessionId;
 
 use crate::escape::on_one_line;
 use crate::guard::Guard;
+use crate::removal;
 use crate::workspace::{Workspace, WorkspaceError, beneath};
 use git::{Git, GitPlace, GitReach, MAX_OUTPUT};
 
@@ -445,13 +446,5 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 
 /// Removes a file or a directory, if it exists.
 fn remove_if_exists(path: &Path) -> Result<(), WorktreeError> {
-    let removed = match path.symlink_metadata() {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("removed")(error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    removal::remove(path).map_err(cannot("removed"))
 }

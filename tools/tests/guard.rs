@@ -194,3 +194,31 @@ async fn killed_guard_is_reported() {
     assert!(error.message.contains("processes that it started may still run; its output until then:"), "{error}");
     assert!(error.message.ends_with("text"), "{error}");
 }
+
+/// The main thread of a process ends and another one runs: the system shows it as one that is dead. The control is that state, which the
+/// command waits for.
+#[tokio::test]
+async fn process_without_its_main_thread_is_ended() {
+    if Command::new("python3").arg("-V").output().is_err() {
+        return println!("not tried: there is no python3 to end a main thread");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::new(dir.path());
+    let exit = if cfg!(target_arch = "x86_64") { 60 } else { 93 };
+    let process = format!(
+        "import ctypes, os, threading, time; open(\"pid\", \"w\").write(str(os.getpid())); \
+         threading.Thread(target=lambda: (os.write(3, b\"daemon\\n\"), time.sleep(300))).start(); \
+         ctypes.CDLL(None).syscall({exit}, 0)"
+    );
+    let command = format!(
+        "exec 3>pipe; (setsid python3 -c '{process}' &); \
+         until grep -qs 'State:.Z' /proc/$(cat pid 2>&-)/status; do sleep 0.1; done; echo leader >&3"
+    );
+    let watched = tokio::task::spawn_blocking(move || {
+        watch.wait_there();
+        watch.wait_gone();
+    });
+    let output = shell(dir.path(), guard(), json!({"command": command}), CancellationToken::new()).await.unwrap();
+    assert!(output.content.contains("exit code 0"), "{output:?}");
+    watched.await.unwrap();
+}

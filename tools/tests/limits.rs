@@ -234,3 +234,27 @@ fn sandbox_denies_changes_of_other_processes_and_keys() {
         assert!(free.contains(&format!("granted: {ask}")), "{ask}: {free}");
     }
 }
+
+/// Commands of `fcntl` by which one process keeps others from opening a file, or sees what they do; the last one works on newer systems.
+const LEASES: &str = "python3 -c '
+import fcntl, os, signal
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+for path, command, argument in [(\"a.txt\", 1024, 0), (\".\", 1026, 1), (\"a.txt\", 1040, bytes(8)), (\"a.txt\", 1030, 9)]:
+    try: print(command, fcntl.fcntl(os.open(path, os.O_RDONLY), command, argument) is not None and \"granted\")
+    except OSError as error: print(command, error.errno)
+'";
+
+/// The last command, `F_DUPFD_CLOEXEC`, shows that others are allowed.
+#[test]
+fn held_command_has_no_open_of_others_wait() {
+    if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
+        println!("not tried: this system has no sandbox");
+        return;
+    }
+    for ordinary in [false, true] {
+        let held = output_of(LEASES, true, CommandLimits::default(), ordinary);
+        assert!(held.contains("1024 13\n1026 13\n1040 13\n1030 granted\n"), "ordinary {ordinary}: {held}");
+        let free = output_of(LEASES, false, CommandLimits::default(), ordinary);
+        assert!(free.contains("1024 granted\n"), "the control, ordinary {ordinary}: {free}");
+    }
+}

@@ -379,7 +379,11 @@ async fn guard_without_sandbox_support_does_not_run_commands() {
 #[tokio::test]
 async fn sandbox_files_are_removed_with_it() {
     let bench = Bench::new(but_secrets());
-    let Some(text) = bench.held("mkdir -p $TMPDIR/a/b; echo $TMPDIR").await else { return };
+    // More levels than the guard has handles, and a directory without modes.
+    let deep =
+        "import os\nos.mkdir('d')\nfor n in range(5000): os.mkdir('e'); os.rename('d', 'e/d'); os.rename('e', 'd')";
+    let script = format!("mkdir -p $TMPDIR/a/b; chmod 0 $TMPDIR/a; cd $TMPDIR && python3 -c \"{deep}\"; echo $TMPDIR");
+    let Some(text) = bench.held(&script).await else { return };
     let path = text.lines().next().unwrap();
     assert!(path.contains("subtend-") && !Path::new(path).exists(), "{text}");
 }

@@ -336,3 +336,30 @@ fn spawn_of_an_invalid_agent_lists_the_valid_names() {
     }
     assert_eq!(catalog.spawn_target("explore").map(|manifest| &*manifest.name), Ok("explore"));
 }
+
+/// Another process has a lease of the file. The control: without it, the file is read.
+#[cfg(target_os = "linux")]
+#[test]
+fn leased_file_is_refused_at_once() {
+    use std::io::BufRead as _;
+    use std::process::{Command, Stdio};
+
+    let workspace = workspace(&[("a.md", b"text")]);
+    let path = workspace.path().join(FOLDER).join("a.md");
+    let script = "import fcntl, os, signal, sys; signal.signal(signal.SIGIO, signal.SIG_IGN); \
+                  fcntl.fcntl(os.open(sys.argv[1], os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK); \
+                  print('leased', flush=True); sys.stdin.read()";
+    let mut holder = Command::new("python3");
+    let holder = holder.args(["-c", script]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut holder) = holder else { return println!("not tried: there is no python3 to take a lease") };
+    let mut line = String::new();
+    std::io::BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let read = read_bounded(&path, HardLinks::Read);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    match line.is_empty() {
+        true => println!("not tried: the file system has no leases"),
+        false => assert!(read.unwrap_err().contains("another process has a lease of it"), "{line}"),
+    }
+    assert_eq!(read_bounded(&path, HardLinks::Read), Ok("text".to_owned()));
+}

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{CheckpointError, Checkpoints, cannot};
+use crate::removal::remove;
 
 /// File name of an unfinished restore.
 pub(super) const INTENT_FILE: &str = "restore.json";
@@ -49,13 +50,13 @@ impl Checkpoints {
             let files = entries(&dir)?;
             let last = files.iter().filter_map(|(_, found)| found.modified().ok()).max();
             if last.is_some_and(|last| now.duration_since(last).is_ok_and(|age| age > MAX_AGE)) {
-                remove_if_exists(&dir)?;
+                remove(&dir)?;
                 continue;
             }
             for (name, found) in files {
                 // A kill during a write left this file.
                 if name.ends_with(NEW_SUFFIX) {
-                    remove_if_exists(&dir.join(name))?;
+                    remove(&dir.join(name))?;
                     continue;
                 }
                 match number_of(&name) {
@@ -90,7 +91,7 @@ impl Checkpoints {
             if ledger.bytes <= self.bound / 4 * 3 {
                 break;
             }
-            remove_if_exists(&path).map_err(cannot("removed"))?;
+            remove(&path).map_err(cannot("removed"))?;
             ledger.bytes = ledger.bytes.saturating_sub(bytes);
         }
         Ok(())
@@ -144,7 +145,7 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let written = write_synced(name, bytes).and_then(|()| fs::rename(name, path));
     if written.is_err() {
         // On a full disk, the partial file would keep it full.
-        drop(remove_if_exists(name));
+        drop(remove(name));
     }
     written
 }
@@ -161,17 +162,4 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
-}
-
-/// Removes a file or a directory, if it exists.
-pub(super) fn remove_if_exists(path: &Path) -> io::Result<()> {
-    let removed = match path.symlink_metadata() {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }

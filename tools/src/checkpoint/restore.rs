@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use subtend_session::ids::{Hash, RunNo, SessionId};
 use tokio::sync::OwnedMutexGuard;
 
-use super::files::{INTENT_FILE, SavedTotals, create_private_dir, remove_if_exists, sync_dir, write_durably};
+use super::files::{INTENT_FILE, SavedTotals, create_private_dir, sync_dir, write_durably};
 use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MAX_FILE, RestorePlan, cannot, checkpoint_path};
+use crate::removal::remove;
 use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, prune, read_entry, replace_entry};
 
@@ -260,7 +261,7 @@ impl Checkpoints {
     }
 
     fn remove_intent(&self, intent: &RestoreIntent) -> Result<(), CheckpointError> {
-        remove_if_exists(&self.intent_path(intent.checkpoint.session)).map_err(cannot("removed"))
+        remove(&self.intent_path(intent.checkpoint.session)).map_err(cannot("removed"))
     }
 
     fn intent_path(&self, session: SessionId) -> PathBuf {

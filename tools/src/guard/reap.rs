@@ -1,5 +1,6 @@
 //! Killing and reaping of a command with all its descendants.
 
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -37,10 +38,10 @@ fn exit_code(status: WaitStatus) -> i32 {
     status.exit_status().or_else(|| Some(status.terminating_signal()?.saturating_add(128))).unwrap_or(1)
 }
 
-/// Kills the group of `leader`, if it may still exist, and all descendants until none remains.
+/// Kills the group of `leader`, if it may still exist, and all descendants until none remains. Returns whether none does.
 ///
 /// One round is not enough: a killed process may have just started another one, which is then adopted.
-pub(super) fn end(leader: Option<Pid>) {
+pub(super) fn end(leader: Option<Pid>) -> bool {
     if let Some(leader) = leader {
         // Fails if it has ended meanwhile.
         let _ = kill_process_group(leader, Signal::KILL);
@@ -50,12 +51,21 @@ pub(super) fn end(leader: Option<Pid>) {
             match wait_any(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => break,
-                Err(_) => return,
+                Err(_) => return true,
             }
         }
         kill_descendants(std::process::id());
         std::thread::sleep(PAUSE);
     }
+    false
+}
+
+/// Ends this guard as a kill would, which its caller takes for what it is: something of the command may be left.
+pub(super) fn give_up() -> ! {
+    // The output of the command may be closed.
+    let _ = writeln!(io::stderr(), "guard: not all that the command started has ended");
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    std::process::abort()
 }
 
 /// Kills the remaining descendants of the unresponsive guard `id`, and then the guard. Returns whether all of them were killed.
@@ -114,13 +124,15 @@ fn processes() -> Vec<(u32, u32)> {
 }
 
 /// Parses the parent from a line of `/proc/<pid>/stat`. Returns `None` for a dead process that has not been reaped. The name before it
-/// may contain any characters, even parentheses.
+/// may contain any characters, even parentheses. A process whose main thread alone has ended is in the same state, but has more threads.
 #[cfg(target_os = "linux")]
 fn parent(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_ascii_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") { None } else { fields.next()?.parse().ok() }
+    let (state, parent) = (fields.next()?, fields.next()?);
+    // Of the fields, it is the 20th.
+    let threads: u32 = fields.nth(15).and_then(|count| count.parse().ok()).unwrap_or_default();
+    if state == "X" || (state == "Z" && threads <= 1) { None } else { parent.parse().ok() }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -131,5 +143,13 @@ mod tests {
     fn parent_is_parsed_after_a_name_with_parentheses() {
         assert_eq!(parent("12 (a) S 1) R 34 12 12 0"), Some(34));
         assert_eq!((parent("12"), parent("12 (a) Z 34 12 12 0")), (None, None));
+    }
+
+    #[test]
+    fn process_counts_as_dead_without_threads_alone() {
+        let line =
+            |state, threads| format!("12 (a) {state} 34 12 12 0 -1 4228100 1 0 0 0 5 6 0 0 20 0 {threads} 0 99 0 0");
+        assert_eq!(["Z", "X", "S"].map(|state| parent(&line(state, 1))), [None, None, Some(34)]);
+        assert_eq!(["Z", "X", "S"].map(|state| parent(&line(state, 2))), [Some(34), None, Some(34)]);
     }
 }

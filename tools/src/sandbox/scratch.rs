@@ -1,6 +1,6 @@
 //! A temporary directory for one command, removed when the command has ended.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The system's cleanup of temporary files removes the rest if this fails.
-        drop(std::fs::remove_dir_all(&self.0));
+        if let Err(error) = crate::removal::remove(&self.0) {
+            // The command's output has a reader, unlike a log of the guard. It may be closed.
+            let _ = writeln!(io::stderr(), "guard: files of the command remain: {error}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use seccompiler::{
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub(super) const IOCTL: i64 = 16;
+    pub(super) const FCNTL: i64 = 72;
     pub(super) const SOCKET: i64 = 41;
     pub(super) const SOCKETPAIR: i64 = 53;
     pub(super) const CLONE: i64 = 56;
@@ -37,6 +38,7 @@ mod number {
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
     pub(super) const IOCTL: i64 = 29;
+    pub(super) const FCNTL: i64 = 25;
     pub(super) const SOCKET: i64 = 198;
     pub(super) const SOCKETPAIR: i64 = 199;
     pub(super) const CLONE: i64 = 220;
@@ -82,6 +84,10 @@ const F2FS_AND_BCACHEFS: [u64; 2] = [0xf500, 0xbc00];
 const BTRFS: u64 = 0x9400;
 /// Btrfs requests that all file systems support and that stay allowed: clone a file or a range, and deduplicate.
 const BTRFS_ALLOWED: [u64; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
+
+/// Commands of `fcntl` that make another process wait where it opens a file, or notify of it: `F_SETLEASE`, `F_NOTIFY`, and `F_SETDELEG` of
+/// Linux 6.19.
+const LEASES: [u64; 3] = [1024, 1026, 1040];
 
 /// The flag of `clone` and `unshare` for a user namespace, in which a command would have all capabilities.
 const NEW_USER: u64 = 0x1000_0000;
@@ -164,6 +170,9 @@ fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
     let pairs =
         RECONNECTABLE.map(reconnectable).into_iter().chain([other]).map(|condition| SeccompRule::new(vec![condition?]));
     denied.push((number::IOCTL, setters()?));
+    let lease =
+        |command| SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, command)?]);
+    denied.push((number::FCNTL, LEASES.map(lease).into_iter().collect::<Result<_, _>>()?));
     denied.push((number::SOCKETPAIR, pairs.collect::<Result<_, _>>()?));
     let always =
         [&[number::SETNS, IO_URING_SETUP], number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS];

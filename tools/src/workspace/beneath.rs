@@ -130,8 +130,15 @@ mod system {
         if !is_name {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(File::from_std(openat(dir, name, flags, Mode::empty())?.into()))
+        match openat(dir, name, flags, Mode::empty()) {
+            Ok(file) => Ok(File::from_std(file.into())),
+            // The open that does not wait ends the lease: after 45 seconds by default.
+            Err(Errno::AGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, LEASED)),
+            Err(error) => Err(error.into()),
+        }
     }
+
+    const LEASED: &str = "another process has a lease of it (F_SETLEASE): end that process, or try again in a minute";
 
     pub(crate) fn is_link(error: &io::Error) -> bool {
         error.raw_os_error() == Some(Errno::LOOP.raw_os_error())

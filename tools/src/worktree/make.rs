@@ -1,5 +1,6 @@
 //! Creates and removes worktrees. Each step can be repeated after a crash.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::{fs, io};
 
@@ -10,6 +11,7 @@ use subtend_session::ids::SessionId;
 use super::git::{GitReach, confined};
 use super::repository::{self, Found};
 use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cannot, remove_if_exists};
+use crate::removal;
 use crate::workspace::beneath;
 
 /// Number of digits of the session's id in its branch name.
@@ -77,13 +79,19 @@ impl Worktrees {
         fs::create_dir(&tree).map_err(cannot("created"))?;
         let reach = GitReach { written: vec![entry.repository.clone(), tree.clone()], read: Vec::new() };
         let made = confined(&reach, Path::new("git"), || {
-            fs::create_dir_all(&admin)?;
+            let root = root(&entry.repository);
+            let repository = Dir::open_ambient_dir(root, ambient_authority())?;
+            let repository = beneath::dir(&repository, below(root, &entry.repository))?;
+            let dir = beneath::make_dir(&repository, &format!("worktrees/{}", entry.session))?;
+            // A session may write here meanwhile: each file is a new one, in the directory that was opened.
+            let write = |dir, name, text: &[u8]| beneath::create(dir, name, false)?.write_all(text);
             // Prevents `git worktree prune` from removing it, also while its files are missing.
-            fs::write(admin.join("locked"), "the session of subtend that works in it may be running\n")?;
-            fs::write(admin.join("commondir"), "../..\n")?;
-            fs::write(admin.join("gitdir"), line("", &tree.join(".git")))?;
-            fs::write(admin.join("HEAD"), format!("ref: {head}\n"))?;
-            fs::write(tree.join(".git"), line("gitdir: ", &admin))
+            write(&dir, "locked", b"the session of subtend that works in it may be running\n")?;
+            write(&dir, "commondir", b"../..\n")?;
+            write(&dir, "gitdir", &line("", &tree.join(".git")))?;
+            write(&dir, "HEAD", format!("ref: {head}\n").as_bytes())?;
+            let tree = Dir::open_ambient_dir(&tree, ambient_authority())?;
+            write(&tree, ".git", &line("gitdir: ", &admin))
         });
         made.map_err(cannot("created"))
     }
@@ -114,9 +122,16 @@ impl Worktrees {
 
     /// Removes git's lock files of this worktree that a killed git left behind. The caller must hold the worktree's lock.
     pub(super) fn unlock(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
-        remove_in_repository(&entry.repository, &self.admin_dir(entry).join("index.lock"))?;
-        for name in [reference(&entry.branch), base_reference(entry)] {
-            remove_in_repository(&entry.repository, &entry.repository.join(format!("{name}.lock")))?;
+        let mut locks = vec![self.admin_dir(entry).join("index.lock")];
+        let references = [reference(&entry.branch), base_reference(entry)];
+        locks.extend(references.map(|name| entry.repository.join(format!("{name}.lock"))));
+        for path in &locks {
+            in_repository(&entry.repository, path, |dir, name| match dir.remove_file(name) {
+                Err(_) if dir.symlink_metadata(name).is_ok_and(|found| found.is_dir()) => {
+                    Err(io::Error::other(format!("{} is a directory, not a lock of git: remove it", path.display())))
+                }
+                removed => removed.map_err(|error| removal::named(path, error)),
+            })?;
         }
         Ok(())
     }
@@ -131,19 +146,38 @@ impl Worktrees {
     }
 }
 
-/// Removes a file or a directory of a repository, if it exists. A link on the way is an error, because a session may have created it.
+/// Removes a file or a directory of a repository, if it exists.
 fn remove_in_repository(repository: &Path, path: &Path) -> Result<(), WorktreeError> {
-    let root = if cfg!(unix) { Path::new("/") } else { repository };
-    let removed = Dir::open_ambient_dir(root, ambient_authority()).and_then(|dir| {
-        let (dir, name) = beneath::parent(&dir, path.strip_prefix(root).unwrap_or(path))?;
-        if dir.symlink_metadata(name)?.is_dir() { dir.remove_dir_all(name) } else { dir.remove_file(name) }
-    });
+    in_repository(repository, path, |dir, name| removal::remove_in(dir, name, path))
+}
+
+/// Calls `remove` for an entry of a repository, which may be missing. A link on the way is an error, because a session may have created it.
+fn in_repository(
+    repository: &Path,
+    path: &Path,
+    remove: impl FnOnce(&Dir, &Path) -> io::Result<()>,
+) -> Result<(), WorktreeError> {
+    let root = root(repository);
+    let opened = Dir::open_ambient_dir(root, ambient_authority());
+    let removed = match opened.and_then(|dir| beneath::parent(&dir, below(root, path))) {
+        Ok((dir, name)) => remove(&dir, name),
+        Err(error) => Err(removal::named(path, error)),
+    };
     match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            let error = io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-            Err(cannot("removed")(error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("removed")(error)),
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The directory from which the way to a repository is followed without links.
+fn root(repository: &Path) -> &Path {
+    if cfg!(unix) { Path::new("/") } else { repository }
+}
+
+fn below<'a>(root: &Path, path: &'a Path) -> &'a Path {
+    match path.strip_prefix(root).unwrap_or(path) {
+        top if top.as_os_str().is_empty() => Path::new("."),
+        below => below,
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![cfg(unix)]
 
+#[cfg(target_os = "linux")]
+mod blocked;
 mod planted;
 
 use std::fs;
