@@ -333,7 +333,7 @@ fn x14_merge_error_names_each_conflicting_file() {
     let large = scene.open().join("large.bin");
     fs::File::create(&large).unwrap().set_len((64 << 20) + 1).unwrap();
     let why = scene.worktrees.diff(id(SESSION)).unwrap_err().to_string();
-    assert!(why.starts_with("`large.bin` has more than 64 MiB, which no diff or merge takes: remove it from"), "{why}");
+    assert!(why.starts_with("`large.bin` has more than 64 MiB, too large for diff and merge: remove it from"), "{why}");
     assert!(!scene.worktrees.file(id(SESSION), "objects").exists(), "an error leaves no copies");
     fs::remove_file(large).unwrap();
     assert_eq!(scene.worktrees.diff(id(SESSION)).unwrap().0.files, [], "the control");
@@ -345,7 +345,7 @@ fn x14_worktree_needs_a_repository_with_a_commit() {
     let bare = scene.dir.path().join("bare");
     fs::create_dir(&bare).unwrap();
     let why = opened(&scene.worktrees, &bare).unwrap_err().to_string();
-    assert!(why.contains("lies in no git repository") && why.contains("Run `git init` there"), "{why}");
+    assert!(why.contains("is not in a git repository") && why.contains("Run `git init` there"), "{why}");
     assert!(Worktrees::check(&bare).is_err() && Worktrees::check(&scene.repo().join("sub")).is_ok());
     assert!(Command::new("git").current_dir(&bare).args(["init", "-q"]).status().unwrap().success());
     let why = opened(&scene.worktrees, &bare).unwrap_err().to_string();
