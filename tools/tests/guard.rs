@@ -215,8 +215,8 @@ async fn process_without_its_main_thread_is_ended() {
          until grep -qs 'State:.Z' /proc/$(cat pid 2>&-)/status; do sleep 0.1; done; echo leader >&3"
     );
     let watched = tokio::task::spawn_blocking(move || {
-        watch.wait_there();
-        watch.wait_gone();
+        watch.wait_started();
+        watch.wait_ended();
     });
     let output = shell(dir.path(), guard(), json!({"command": command}), CancellationToken::new()).await.unwrap();
     assert!(output.content.contains("exit code 0"), "{output:?}");
