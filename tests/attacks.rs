@@ -21,6 +21,7 @@ mod held;
 mod hosts;
 mod huge;
 mod ids;
+mod imported_bounds;
 mod imports;
 mod inheritance;
 mod instructions;

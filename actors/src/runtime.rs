@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::{AppendError, Journal, ReadError};
-use subtend_session::authority::Authority;
+use subtend_session::authority::{Authority, TooManyRules};
 use subtend_session::creation;
 use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
@@ -142,6 +142,8 @@ pub enum OpenSessionError {
     /// A limit that is unknown, or has an invalid value.
     #[error("{0}")]
     LimitChange(String),
+    #[error(transparent)]
+    Rules(#[from] TooManyRules),
     #[error(transparent)]
     Title(#[from] BadTitle),
     /// Money is limited, but the cost of the session's model is unknown.
@@ -309,6 +311,7 @@ impl Runtime {
         };
         let ceiling = policy.map(|policy| policy.meet(&agents.ceiling_of(manifest)));
         if let Some(ceiling) = ceiling {
+            ceiling.check_size()?;
             created.system =
                 agents.system_under(&template, &ceiling.meet(&template.manifest), manifest.tools.as_ref())?;
             created.ceiling = Interned::new(Arc::new(ceiling))?;

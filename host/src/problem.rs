@@ -230,6 +230,7 @@ impl From<OpenSessionError> for Problem {
             OpenSessionError::LimitChange(_) | OpenSessionError::Limits(_) | OpenSessionError::AboveSlots(_) => {
                 Self::invalid("invalid_limit", detail)
             }
+            OpenSessionError::Rules(_) => Self::invalid("invalid_rule", detail),
             OpenSessionError::Title(_) => Self::invalid("invalid_title", detail),
             OpenSessionError::NoPrice(_) => Self::invalid("no_price", detail),
             OpenSessionError::NoWindow(_) => Self::invalid("no_window", detail),

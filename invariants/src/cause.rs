@@ -63,7 +63,7 @@ impl<'a> Traces<'a> {
             .take(to)
             .filter_map(|record| if let Record::InputAccepted(input) = record { Some(&**input) } else { None })
             .collect();
-        traces.allowance = Some(opened.max_turns);
+        traces.allowance = seen.limits().map(|limits| limits.turns).into_iter().chain([opened.max_turns]).min();
         for record in seen.view.records.get(from..to).unwrap_or_default() {
             traces.read(record, &inputs);
         }

@@ -24,9 +24,11 @@
 //! or `\\`) is denied, whatever the rules say.
 
 mod below;
+mod deciding;
 mod ordered;
 mod pattern;
 mod present;
+mod size;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -36,9 +38,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::authority::deciding::unbeaten;
 use crate::authority::pattern::{Syntax, Weight};
 use crate::ids::Text;
 
+pub use size::TooManyRules;
 pub use words::{ACTIONS, BadRule, is_wide_address};
 
 /// The permission for one resource. The order is the lattice: `Deny < Ask < Allow`.
@@ -115,55 +119,18 @@ impl RuleSet {
         let mut matching = self.rules.iter().filter_map(|rule| Some((rule, rule.matches(access, syntax)?)));
         let Some(first) = matching.next() else { return self.default };
         let Some(second) = matching.next() else { return first.0.verdict };
-        let ranked: Vec<Ranked> = [first, second]
+        let ranked = [first, second]
             .into_iter()
             .chain(matching)
             .map(|(rule, matched)| Ranked::new(rule, syntax, matched))
             .collect();
-        let unbeaten = ranked.iter().filter(|rule| !ranked.iter().any(|other| other.beats(rule)));
-        unbeaten.map(|rule| rule.verdict).min().unwrap_or(self.default)
-    }
-
-    /// Returns the rules that can decide for `action`: those that are not always beaten by the same other rule.
-    fn deciding<'a>(&'a self, action: ActionSet<'a>) -> impl Iterator<Item = &'a Rule> {
-        let syntax = action.syntax();
-        let shadowed = move |rule: &Rule| {
-            let weight = Weight::of(&rule.action, Syntax::Plain);
-            self.rules.iter().any(|other| {
-                action.all_match(&other.action)
-                    && pattern::same(&other.resource, &rule.resource, syntax)
-                    // An allow of a path does not override a deny of its contents.
-                    && (other.covers(syntax) || !rule.covers(syntax))
-                    && match Weight::of(&other.action, Syntax::Plain).cmp(&weight) {
-                        Ordering::Greater => true,
-                        Ordering::Equal => other.verdict < rule.verdict,
-                        Ordering::Less => false,
-                    }
-            })
-        };
-        self.rules.iter().filter(move |rule| action.some_match(&rule.action) && !shadowed(rule))
+        unbeaten(ranked).iter().map(|rule| rule.verdict).min().unwrap_or(self.default)
     }
 
     /// Returns whether the default applies to some resource of `action`.
     fn default_decides(&self, action: ActionSet<'_>) -> bool {
         let syntax = action.syntax();
         !self.rules.iter().any(|rule| action.all_match(&rule.action) && rule.is_everywhere(syntax))
-    }
-
-    fn best(&self, action: ActionSet<'_>) -> Verdict {
-        let syntax = action.syntax();
-        let deciding: Vec<(&Rule, Ranked)> =
-            self.deciding(action).map(|rule| (rule, Ranked::new(rule, syntax, Match::Exact))).collect();
-        // A rule for every resource also applies wherever this one does, unless this one beats it.
-        let bound = |ranked: &Ranked| {
-            let everywhere = deciding.iter().filter(|(rule, _)| rule.is_everywhere(syntax));
-            everywhere
-                .map(|(rule, _)| Ranked::lowest(rule, syntax))
-                .filter(|other| !ranked.beats(other))
-                .fold(ranked.verdict, |least, other| least.min(other.verdict))
-        };
-        let floor = if self.default_decides(action) { self.default } else { Verdict::Deny };
-        deciding.iter().map(|(_, ranked)| bound(ranked)).fold(floor, Verdict::max)
     }
 
     fn unrestricted(&self, action: ActionSet<'_>) -> bool {
@@ -200,6 +167,7 @@ enum Match {
 }
 
 /// A matching rule's verdict and specificity.
+#[derive(Clone, Copy)]
 struct Ranked {
     action: Weight,
     resource: Weight,

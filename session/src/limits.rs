@@ -84,6 +84,12 @@ pub enum Parking {
     Off,
 }
 
+impl Parking {
+    fn and(self, other: Self) -> Self {
+        if other == Self::Off { other } else { self }
+    }
+}
+
 /// Deserializes `on` or `off`, which some YAML parsers turn into `true` and `false`.
 impl<'de> Deserialize<'de> for Parking {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -203,8 +209,7 @@ impl Limits {
         }
     }
 
-    /// Returns the lower value of each limit. Kept as they are: values that are not bounds, and the limits by which a history is folded and
-    /// checked: `max_depth`, `queue`, `result_bytes` and `notices_bytes`.
+    /// Returns the lower value of each limit; parking is off if it is off in one of both. `compact_at` bounds nothing and is kept.
     #[must_use]
     pub fn lowered(&self, other: &Self) -> Self {
         let least = |one: Option<u64>, other: Option<u64>| match (one, other) {
@@ -212,7 +217,7 @@ impl Limits {
             (one, other) => one.or(other),
         };
         Self {
-            max_depth: self.max_depth,
+            max_depth: self.max_depth.min(other.max_depth),
             live_runs: self.live_runs.min(other.live_runs),
             live_person_runs: self.live_person_runs.min(other.live_person_runs),
             spawns: self.spawns.min(other.spawns),
@@ -229,11 +234,11 @@ impl Limits {
             calls_per_answer: self.calls_per_answer.min(other.calls_per_answer),
             argument_bytes: self.argument_bytes.min(other.argument_bytes),
             local_calls: self.local_calls.min(other.local_calls),
-            queue: self.queue,
+            queue: self.queue.min(other.queue),
             input_bytes: self.input_bytes.min(other.input_bytes),
             tool_result_bytes: self.tool_result_bytes.min(other.tool_result_bytes),
-            result_bytes: self.result_bytes,
-            notices_bytes: self.notices_bytes,
+            result_bytes: self.result_bytes.min(other.result_bytes),
+            notices_bytes: self.notices_bytes.min(other.notices_bytes),
             recorded_bytes: least(self.recorded_bytes, other.recorded_bytes),
             output_tokens: least(self.output_tokens, other.output_tokens),
             compact_at: self.compact_at,
@@ -244,7 +249,7 @@ impl Limits {
             check_ms: self.check_ms.min(other.check_ms),
             detached_ms: self.detached_ms.min(other.detached_ms),
             inherited_bytes: self.inherited_bytes.min(other.inherited_bytes),
-            park: self.park,
+            park: self.park.and(other.park),
         }
     }
 
@@ -269,7 +274,7 @@ mod tests {
 
     #[test]
     fn lowered_limits_are_the_lower_one_of_each() {
-        const KEPT: [&str; 5] = ["max_depth", "queue", "result_bytes", "notices_bytes", "compact_at"];
+        const KEPT: [&str; 1] = ["compact_at"];
         let (own, other) = (Limits::default(), serde_json::to_value(Limits::default()).unwrap());
         for (name, value) in other.as_object().unwrap() {
             for bound in [0_u64, u64::from(u32::MAX)] {

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Message to the agent [default: Continue your previous work.]; `-` reads it from stdin
     text: Option<String>,
 
-    /// Maximum number of turns of the run
+    /// Maximum number of turns of the run, up to the limit of the session
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     turns: Option<u32>,
 

@@ -160,7 +160,7 @@ impl WorkArgs {
         if let Some(limit) = self.limit.first() {
             return Err(Fail::Usage(format!(
                 "`--limit {limit}`: a session keeps the limits that it was opened with; open another one with this limit (`subtend run`), or \
-                 give the next run more turns (`subtend continue --turns N`)"
+                 continue this one, whose runs have turns of their own (`subtend continue`)"
             )));
         }
         let allow = self.allow.first().map(|rule| ("--allow", rule));

@@ -125,10 +125,12 @@ fn pipes_and_devices_of_a_repository_hold_nothing_up() {
 /// A call asks for more turns than the file of an agent or the limit allows: it gets those. The control: it may ask for fewer.
 #[tokio::test(start_paused = true)]
 async fn no_call_raises_the_turns_of_an_agent() {
-    let attacks: [(&str, u32, u32); 4] = [("short", 400, 2), ("worker", 400, 5), ("short", 1, 1), ("worker", 3, 3)];
+    let attacks: [(&str, u32, u32); 5] =
+        [("short", 400, 2), ("worker", 400, 5), ("long", 400, 5), ("short", 1, 1), ("worker", 3, 3)];
     for (agent, asked, allowed) in attacks {
         let short = Manifest { turns: Some(2), ..Manifest::new("short", AgentMode::All, "You are an agent.") };
-        let scene = AttackScene::new().dialect(Dialect::Subagent).manifest(short);
+        let long = Manifest { turns: Some(40), ..Manifest::new("long", AgentMode::All, "You are an agent.") };
+        let scene = AttackScene::new().dialect(Dialect::Subagent).manifest(short).manifest(long);
         let mut scene = scene.limits(Limits { turns: 5, ..Limits::default() });
         let host = scene.host().await;
         let tries = |more: Value| {

@@ -18,7 +18,7 @@ const WAITING: &str = include_str!("../../journal/fixtures/1/example.jsonl");
 /// The same records, as an engine keeps them.
 const FRAMES: &str = include_str!("../../journal/fixtures/1/kinds.hex");
 
-fn lines() -> Vec<Value> {
+pub(crate) fn lines() -> Vec<Value> {
     lines_of(EXPORT)
 }
 
@@ -63,7 +63,7 @@ fn taken_in<R: BufRead + Seek>(file: &mut R) -> Result<Journal, String> {
     taken_within(file, &ImportBounds::none())
 }
 
-fn taken_within<R: BufRead + Seek>(file: &mut R, within: &ImportBounds) -> Result<Journal, String> {
+pub(crate) fn taken_within<R: BufRead + Seek>(file: &mut R, within: &ImportBounds) -> Result<Journal, String> {
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
     let done = threads.block_on(journal.import(file, within, &mut |_| {}));
@@ -137,7 +137,7 @@ fn import_refuses_the_short_name_of_another_session() {
 /// No session of an export has higher limits than those of the importer. The control: without such bounds it keeps its own.
 #[test]
 fn imported_sessions_have_at_most_the_limits_of_the_importer() {
-    let own = Limits { turns: 7, max_depth: 9, tokens: None, ..Limits::default() };
+    let own = Limits { turns: 7, max_depth: 9, queue: u32::MAX, tokens: None, ..Limits::default() };
     let lower = Limits { turns: 50, max_depth: 1, tokens: Some(1_000), ..Limits::default() };
     let text = serde_json::to_string(&own).expect("JSON");
     let hash = json!(subtend_session::ids::Hash::of(text.as_bytes()).to_string());
@@ -163,14 +163,14 @@ fn imported_sessions_have_at_most_the_limits_of_the_importer() {
             let records: Vec<Record> = stored.into_iter().map(|stored| stored.record).collect();
             State::fold(*session, &records).expect("it folds")
         });
-        let limits: Vec<_> =
-            states.map(|state| (state.limits.turns, state.limits.max_depth, state.limits.tokens)).collect();
+        let limits: Vec<_> = states
+            .map(|state| (state.limits.turns, state.limits.max_depth, state.limits.queue, state.limits.tokens))
+            .collect();
         assert!(limits.len() > 1 && limits.iter().all(|it| *it == limits[0]), "{limits:?}");
         limits[0]
     };
-    // The depth is one by which a history is judged.
-    assert_eq!(limits(Some(lower)), (7, 9, Some(1_000)));
-    assert_eq!(limits(None), (7, 9, None), "the control");
+    assert_eq!(limits(Some(lower)), (7, 1, 256, Some(1_000)));
+    assert_eq!(limits(None), (7, 9, u32::MAX, None), "the control");
 }
 
 /// Values that are short as text take much memory each: they are counted before any is kept. The control: fewer.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use subtend_agents::profile::Reader;
-use subtend_session::authority::{Authority, Verdict};
+use subtend_session::authority::{Authority, TooManyRules, Verdict};
 use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{ChildPlan, Command, ContinuePlan, Plan, Refusal, SpawnVerdict};
 use subtend_session::dialect::Dialect;
@@ -25,6 +25,7 @@ use crate::spawn::agents::Agents;
 use crate::spawn::background;
 use crate::spawn::caches::Template;
 use crate::spawn::child_spec::ChildSpec;
+use crate::spawn::proposing::allowed;
 use crate::spawn::tool_set::{ToolSet, spawning, whitelist};
 use crate::values::answering::model_of;
 
@@ -174,15 +175,21 @@ impl Cells {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
             agents.child_spec(state, offer, request, &template, read)?;
-        // In order: the call, the manifest, the dialect (K21). The call only lowers what the manifest or the limit allows.
-        let most = template.own_turns.unwrap_or(state.limits.turns);
+        // In order: the call, the manifest, the dialect (K21). The call and the manifest only lower the limit.
+        let most = template.own_turns.map_or(state.limits.turns, |own| own.min(state.limits.turns));
         let turns = request.turns.or(template.own_turns).or(of_dialect(request.dialect)).unwrap_or(template.turns);
+        let manifest = self.child_authority(state, offer, &template);
+        let too_many = |error: TooManyRules| Refusal {
+            kind: ToolErrorKind::Limit,
+            message: format!("Not started: {error}.").into(),
+        };
+        state.ceiling.meet(&manifest).check_size().map_err(too_many)?;
         Ok(ChildPlan {
             child: self.host.ids.session(),
             input: self.host.ids.input(),
             prompt,
             created,
-            manifest: self.child_authority(state, offer, &template),
+            manifest,
             dialect: request.dialect,
             label: request.label.clone(),
             skipped,
@@ -235,7 +242,7 @@ impl Cells {
                 let (text, mode) = (request.prompt, request.mode);
                 // Another run of a branch starts from the default again if its call sets no number (B6).
                 let own = || of_dialect(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
-                let most = manifest.turns.unwrap_or(state.limits.turns);
+                let most = allowed(manifest, &state.limits);
                 let turns = request.turns.or_else(own).map(|turns| turns.min(most));
                 let tools = request.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
                 Ok(ContinuePlan { child: task, text, mode, turns, tools, grant })

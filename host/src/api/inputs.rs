@@ -32,7 +32,7 @@ pub(super) struct NewInput {
     lane: Lane,
     /// Agent that answers from this input on.
     agent: Option<String>,
-    /// Maximum number of turns of the run that the input opens.
+    /// Maximum number of turns of the run that the input opens, up to the limit `turns` of its session.
     turns: Option<u32>,
     /// Metadata of the client; it is not sent to models.
     metadata: Option<Map<String, Value>>,

@@ -92,12 +92,18 @@ fn judge(record: &Record, session: SessionId) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Each call of a session is checked by all its rules.
+pub(super) fn rules(permissions: &Authority) -> Result<(), Wrong> {
+    permissions.check_size().map_err(|error| error.to_string())
+}
+
 fn birth(created: &SessionCreated, session: SessionId) -> Result<(), Wrong> {
     short(&created.short, session)?;
     agent(&created.agent)?;
     depth(created.place.depth())?;
     line("model", &created.model)?;
     workspace(&created.workspace)?;
+    created.imported.iter().try_for_each(rules)?;
     created.title.iter().try_for_each(|title| line("title", title))?;
     created.servers.iter().try_for_each(|server| line("server", server))?;
     created.dialects.iter().try_for_each(|dialect| name("dialect", dialect))?;

@@ -204,6 +204,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             self.bodies.give(created, &bytes);
             codec::fill(record, &mut |hash| self.def(hash, at), &damaged)?;
             if let Record::SessionCreated(created) = record {
+                created.ceiling.body.iter().try_for_each(|ceiling| fields::rules(ceiling)).map_err(&damaged)?;
                 self.bodies.keep(created, &bytes);
                 self.bound(created).map_err(|error| damaged(error.to_string()))?;
             }

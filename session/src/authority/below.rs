@@ -1,5 +1,6 @@
 //! Verdicts for whole directories, for sandboxes that cannot enforce patterns.
 
+use super::deciding::unbeaten;
 use super::pattern::{self, Syntax};
 use super::{ActionSet, Authority, Match, Ranked, Rule, RuleSet, Verdict};
 
@@ -20,21 +21,22 @@ impl Authority {
 impl RuleSet {
     fn allows_below(&self, action: &str, dir: &str) -> bool {
         let rules = self.below(action, dir);
-        let everywhere = || rules.iter().filter(|rule| rule.everywhere && rule.verdict() == Verdict::Allow);
-        let lower = rules.iter().filter(|rule| rule.verdict() != Verdict::Allow);
+        let everywhere = rules.iter().filter(|rule| rule.everywhere && rule.verdict() == Verdict::Allow);
+        let everywhere = highest(everywhere);
+        let mut lower = rules.iter().filter(|rule| rule.verdict() != Verdict::Allow);
         // With a rule for the whole directory the default never applies. A lower rule does not apply if an allow beats it.
-        (self.default == Verdict::Allow || everywhere().next().is_some())
-            && lower.into_iter().all(|lower| everywhere().any(|allow| allow.ranked.beats(&lower.ranked)))
+        (self.default == Verdict::Allow || !everywhere.is_empty())
+            && lower.all(|lower| everywhere.iter().any(|allow| allow.beats(&lower.ranked)))
     }
 
     fn denies_below(&self, action: &str, dir: &str) -> bool {
         let rules = self.below(action, dir);
-        let allows = || rules.iter().filter(|rule| rule.verdict() == Verdict::Allow);
-        if self.default != Verdict::Allow && allows().next().is_none() {
+        let allows = highest(rules.iter().filter(|rule| rule.verdict() == Verdict::Allow));
+        if self.default != Verdict::Allow && allows.is_empty() {
             return true;
         }
         let mut lower = rules.iter().filter(|rule| rule.everywhere && rule.verdict() != Verdict::Allow);
-        lower.any(|lower| !allows().any(|allow| allow.ranked.beats(&lower.least)))
+        lower.any(|lower| !allows.iter().any(|allow| allow.beats(&lower.least)))
     }
 
     /// Returns the rules that may match something at or below `dir`.
@@ -52,6 +54,13 @@ impl RuleSet {
             })
             .collect()
     }
+}
+
+/// Returns one of each rank that no other one beats: what a rank beats, one of these beats.
+fn highest<'a>(rules: impl Iterator<Item = &'a Below>) -> Vec<Ranked> {
+    let mut ranked = unbeaten(rules.map(|rule| rule.ranked).collect());
+    ranked.dedup_by_key(|rank| (rank.action, rank.resource));
+    ranked
 }
 
 fn covers(rule: &Rule) -> bool {

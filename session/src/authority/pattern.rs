@@ -138,8 +138,9 @@ pub(super) fn ends_with_span(pattern: &str) -> bool {
     is_any(pattern, Syntax::Path) || parts(pattern).last() == Some(SPAN)
 }
 
-pub(super) fn same(a: &str, b: &str, syntax: Syntax) -> bool {
-    a == b || (is_any(a, syntax) && is_any(b, syntax))
+/// Returns the pattern, or the same text for all that match everything.
+pub(super) fn key(pattern: &str, syntax: Syntax) -> &str {
+    if is_any(pattern, syntax) { "*" } else { pattern }
 }
 
 /// Returns whether `path` is `.` or a normal relative path.

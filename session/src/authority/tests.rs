@@ -8,6 +8,7 @@ use proptest::sample::select;
 use super::*;
 
 mod cases;
+mod deciding;
 
 fn rule(action: &str, resource: &str, verdict: Verdict) -> Rule {
     Rule { action: action.into(), resource: resource.into(), verdict }

@@ -179,7 +179,7 @@ impl Draft<'_> {
             owner: input.as_owner.clone(),
             inputs: vec![input.id],
             mode: Mode::Background,
-            max_turns: input.turns.unwrap_or_else(|| self.state.allowance()),
+            max_turns: input.turns.unwrap_or_else(|| self.state.allowance()).min(limits.turns),
             base_turns: 0,
             deadline_ms: None,
             wall_cap_at: limits.wall_ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms)),

@@ -53,7 +53,7 @@ impl Draft<'_> {
             owner: input.as_owner.clone(),
             inputs: vec![input.id],
             mode,
-            max_turns: input.allowance().unwrap_or_else(|| self.state.allowance()),
+            max_turns: input.allowance().unwrap_or_else(|| self.state.allowance()).min(self.state.limits.turns),
             base_turns: self.state.turns,
             deadline_ms: self.state.limits.run_ms.filter(|_| limited),
             wall_cap_at,

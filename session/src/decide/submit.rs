@@ -74,6 +74,12 @@ fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejectio
             "the schema of its answer has {schema} bytes, the limit is {MAX_FORMAT_BYTES}: ask for a smaller type"
         )));
     }
+    if let Some(turns) = input.turns.filter(|turns| *turns > limits.turns) {
+        let max = limits.turns;
+        return Err(Rejection::BadInput(format!(
+            "it allows {turns} turns, the session's limit `turns` is {max}: allow {max} or fewer"
+        )));
+    }
     // Without a run in flight the input opens one, which empties the queue, so a full queue never blocks.
     if draft.run().is_some() && draft.state.queue.len() >= limits.queue as usize {
         return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });

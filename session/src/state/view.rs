@@ -40,7 +40,7 @@ impl State {
 
     /// Returns the turn allowance of a run whose input does not set one.
     pub fn allowance(&self) -> u32 {
-        self.agent.as_ref().and_then(|agent| agent.turns).unwrap_or(self.own_turns)
+        self.agent.as_ref().and_then(|agent| agent.turns).unwrap_or(self.own_turns).min(self.limits.turns)
     }
 
     /// Returns whether the session can leave memory: it has no due stream, no started local call and no pending admission.

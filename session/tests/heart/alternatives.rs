@@ -103,7 +103,8 @@ fn alternative_run_has_the_turn_allowance_of_its_session() {
     let child = child.then(admitted()).then(answers(1, "first"));
     let root =
         Heart::root_with(Limits { turns: 9, ..Limits::default() }).then(send(1, "one")).then(answers(1, "first"));
-    for (mut heart, own) in [(child, 3), (root, 9)] {
+    // An allowance is at most the limit of its session.
+    for (mut heart, own) in [(child, 3), (root, 7)] {
         assert_eq!(opened(&mut heart, Limits { turns: 7, ..Limits::default() }), plainly_opened(own));
     }
 }

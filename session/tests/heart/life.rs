@@ -308,7 +308,7 @@ fn with_turns(n: u128, turns: u32, lane: Lane) -> Command {
 
 #[test]
 fn input_may_set_its_own_turn_allowance() {
-    let mut heart = Heart::root_with(Limits { turns: 2, ..Limits::default() }).then(with_turns(1, 1, Lane::Send));
+    let mut heart = Heart::root_with(Limits { turns: 9, ..Limits::default() }).then(with_turns(1, 1, Lane::Send));
     let run = heart.state.run.as_ref().unwrap();
     assert_eq!((run.opened.max_turns, run.allowance, run.opened.base_turns), (1, 1, 0));
     assert_eq!(heart.summary(calls(1, vec![background()])), "answered > W");
@@ -323,8 +323,11 @@ fn input_may_set_its_own_turn_allowance() {
     assert_eq!(heart.state.last.as_ref().unwrap().max_turns, 3);
     let mut next = heart.then(send(4, "more"));
     let opened = next.state.run.as_ref().unwrap().opened.clone();
-    assert_eq!((opened.max_turns, opened.base_turns), (2, 4), "the next run has the session's own allowance");
+    assert_eq!((opened.max_turns, opened.base_turns), (9, 4), "the next run has the session's own allowance");
     assert_eq!(next.summary(with_turns(5, 9, Lane::Steer)), "accepted > W");
+    let refused = next.decide(with_turns(6, 10, Lane::Steer)).map(drop);
+    let why = "it allows 10 turns, the session's limit `turns` is 9: allow 9 or fewer";
+    assert_eq!(refused, Err(Rejection::BadInput(why.into())));
 }
 
 fn by_host(n: u128, text: &str) -> Command {

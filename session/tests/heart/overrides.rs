@@ -77,6 +77,9 @@ fn run_of_an_override_has_the_turns_of_its_agent() {
     // An input that a run takes sets it for the rest of that run.
     let heart = heart.then(named(4, &short)).then(answers(3, "done")).refolded();
     assert_eq!(allowed(&heart), Some((own, 2)));
+    // An override never exceeds the session's limit.
+    let long = Heart::root().then(named(1, &agent("long", Some(own + 1)))).then(answers(1, "done")).then(send(2, "go"));
+    assert_eq!(allowed(&long), Some((own, own)));
     // An override that an earlier version recorded leaves the session's.
     assert_eq!(allowed(&Heart::root().then(named(1, &agent("old", None)))), Some((own, own)));
 }

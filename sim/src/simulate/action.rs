@@ -145,7 +145,9 @@ async fn input(world: &World, action: &Action) {
     let session = &action.session;
     let mut input = session.input(describe(world, session.id()));
     if world.chance.one_in(6) {
-        input = input.turns(u32::try_from(world.chance.between(1, 4)).unwrap_or(1));
+        let turns = u32::try_from(world.chance.between(1, 4)).unwrap_or(1);
+        // More than the limit is refused.
+        input = input.turns(turns.min(world.swarm.limits.turns));
     }
     // Few keys, so that some are reused.
     if world.chance.one_in(8) {

@@ -1,6 +1,6 @@
 //! Permissions that sessions lost in an import.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use subtend_actors::transcript::ACTIONS;
 use subtend_journal::Journal;
@@ -24,14 +24,17 @@ pub(super) fn sessions(journal: &Journal) -> Result<BTreeSet<SessionId>, Fail> {
 
 /// Compares the recorded permissions of the sessions imported since `before` with their permissions here.
 pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<Lost, Fail> {
-    let mut lost = Lost::default();
+    let (mut lost, mut known) = (Lost::default(), HashMap::new());
     for session in sessions(journal)?.difference(before) {
         for stored in journal.records_from(*session, Seq(1), 1)? {
             let Record::SessionCreated(created) = stored.record else { continue };
             let (Some(had), Some(bound)) = (&created.ceiling.body, &created.imported) else { continue };
-            let reductions = reductions(had, &had.meet(bound));
+            // Sessions share permissions, and comparing some takes long.
+            let reductions = known
+                .entry((created.ceiling.hash, bound.clone()))
+                .or_insert_with(|| reductions(had, &had.meet(bound)));
             lost.sessions = lost.sessions.saturating_add(u64::from(!reductions.is_empty()));
-            lost.actions.extend(reductions);
+            lost.actions.extend(reductions.iter().cloned());
         }
     }
     Ok(lost)

@@ -61,7 +61,7 @@ impl State {
                 }
                 run.unanswered.push(*id);
                 run.format = input.format.clone().or(run.format.take());
-                run.allowance = input.allowance().unwrap_or(run.allowance);
+                run.allowance = input.allowance().map_or(run.allowance, |turns| turns.min(self.limits.turns));
             }
         }
         let Some(run) = self.run.as_mut().filter(|_| was_asked) else { return };

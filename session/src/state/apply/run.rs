@@ -34,7 +34,8 @@ impl State {
             hold: None,
             turns: 0,
             spent: 0,
-            allowance: opened.max_turns,
+            // An import lowers the limits of a session, not the numbers in its records.
+            allowance: opened.max_turns.min(self.limits.turns),
             worked_ms: 0,
             turn: None,
             owned: Default::default(),

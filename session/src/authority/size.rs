@@ -1,0 +1,31 @@
+//! How large permissions may be: each call is checked by all their rules.
+
+use super::Authority;
+
+/// The error of permissions with too many rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the permissions have {rules} rules in {sets} sets, the limits are {} and {}: write fewer, with patterns that match more",
+    Authority::MAX_RULES,
+    Authority::MAX_SETS
+)]
+pub struct TooManyRules {
+    pub rules: usize,
+    pub sets: usize,
+}
+
+impl Authority {
+    /// Most rules that a new or imported session has, in all its sets.
+    pub const MAX_RULES: usize = 4_096;
+    /// Most rule sets that a new or imported session has.
+    pub const MAX_SETS: usize = 256;
+
+    /// Checks the number of rules and sets.
+    /// # Errors
+    /// [`TooManyRules`].
+    pub fn check_size(&self) -> Result<(), TooManyRules> {
+        let rules = self.sets.iter().map(|set| set.rules.len()).fold(0, usize::saturating_add);
+        let sets = self.sets.len();
+        if rules > Self::MAX_RULES || sets > Self::MAX_SETS { Err(TooManyRules { rules, sets }) } else { Ok(()) }
+    }
+}

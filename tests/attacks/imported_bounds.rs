@@ -1,0 +1,106 @@
+//! Foreign exports: turns and permissions beyond those of a session here.
+
+use std::io::{BufReader, Cursor};
+
+use serde_json::{Value, json};
+use subtend_journal::{ImportBounds, Journal};
+use subtend_session::authority::Authority;
+use subtend_session::ids::Hash;
+use subtend_session::limits::Limits;
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+use crate::attacks::imports::{forged, lines, taken_within};
+
+fn imported(lines: Vec<Value>, within: &ImportBounds) -> Result<Journal, String> {
+    taken_within(&mut BufReader::new(Cursor::new(forged(lines))), within)
+}
+
+/// Returns all records of a kind.
+fn records<'a>(lines: &'a mut [Value], kind: &str) -> Vec<&'a mut Value> {
+    let all = lines.iter_mut().filter_map(|line| line.get_mut("frame")?.get_mut("records")?.as_array_mut());
+    all.flatten().filter_map(|record| record.get_mut(kind)).collect()
+}
+
+/// Returns the most turns that a run of an imported session ever has, or that its next one would have.
+fn most_turns(journal: &Journal) -> u32 {
+    let of = |session| {
+        let stored = journal.records(session).expect("records");
+        let records: Vec<Record> = stored.into_iter().map(|stored| stored.record).collect();
+        let states = (1..=records.len()).map(|n| State::fold(session, &records[..n]).expect("it folds"));
+        states.map(|state| state.run.as_ref().map_or(0, |run| run.allowance).max(state.allowance())).max()
+    };
+    journal.heads().expect("heads").into_iter().filter_map(|(session, _)| of(session)).max().expect("sessions")
+}
+
+/// Each record that names turns names 4,000. The control: with higher limits here, a session has those that its export has.
+#[test]
+fn imported_runs_have_at_most_the_turns_of_the_importer() {
+    let other = json!({"agent": "general", "agent_hash": "00dbd5365cabe2a1e27d2526d34b23dc", "model": "m", "system": "s",
+        "turns": 4_000});
+    let attacks: [(&str, &str, Value); 4] = [
+        ("session_created", "turns", json!(4_000)),
+        ("input_accepted", "turns", json!(4_000)),
+        ("input_accepted", "agent_override", other),
+        ("run_opened", "max_turns", json!(4_000)),
+    ];
+    let within = |turns| ImportBounds { limits: Some(Limits { turns, ..Limits::default() }), ..ImportBounds::none() };
+    let own = most_turns(&imported(lines(), &within(5_000)).expect("the control"));
+    assert!(own > 7, "{own}");
+    for (kind, field, value) in attacks {
+        let mut lines = lines();
+        for record in records(&mut lines, kind) {
+            record[field] = value.clone();
+        }
+        let journal = imported(lines, &within(7)).expect("imported");
+        assert!(most_turns(&journal) <= 7, "{kind}.{field}: {}", most_turns(&journal));
+    }
+}
+
+/// Gives each session of an export this ceiling.
+fn with_ceiling(permissions: &Value) -> Vec<Value> {
+    let mut lines = lines();
+    let (text, mut before) = (permissions.to_string(), Vec::new());
+    let hash = Hash::of(text.as_bytes()).to_string();
+    for created in records(&mut lines, "session_created") {
+        before.push(std::mem::replace(&mut created["ceiling"]["hash"], json!(hash)));
+    }
+    for line in &mut lines {
+        if line.get("def").is_some_and(|def| before.contains(&def["hash"])) {
+            line["def"] = json!({"hash": hash, "body": text});
+        }
+    }
+    lines
+}
+
+fn rule_set(first: usize, rules: usize) -> Value {
+    let rule = |n| json!({"action": "fs.read", "resource": format!("{n:x}"), "verdict": "ask"});
+    json!({"default": "ask", "rules": (first..first + rules).map(rule).collect::<Vec<_>>()})
+}
+
+/// Each call is checked by all rules of a session. The control: the most that a session has.
+#[test]
+fn import_refuses_permissions_of_too_many_rules() {
+    let (rules, sets) = (Authority::MAX_RULES, Authority::MAX_SETS);
+    let many = |sets| Value::from((0..sets).map(|n| rule_set(n, 1)).collect::<Vec<_>>());
+    let before = |permissions: &Value| {
+        let mut lines = lines();
+        for created in records(&mut lines, "session_created") {
+            created["imported"] = permissions.clone();
+        }
+        lines
+    };
+    let attacks: [(Vec<Value>, &str); 4] = [
+        (with_ceiling(&json!([rule_set(0, rules + 1)])), "4097 rules in 1 sets"),
+        (with_ceiling(&many(sets + 1)), "257 rules in 257 sets"),
+        (before(&json!([rule_set(0, rules + 1)])), "4097 rules in 1 sets"),
+        (before(&many(sets + 1)), "257 rules in 257 sets"),
+    ];
+    for (lines, why) in attacks {
+        let refused = imported(lines, &ImportBounds::none()).map(drop).expect_err(why);
+        assert!(refused.contains(why) && refused.contains("the limits are 4096 and 256"), "{refused}");
+    }
+    for lines in [with_ceiling(&json!([rule_set(0, rules)])), with_ceiling(&many(sets)), before(&many(sets))] {
+        imported(lines, &ImportBounds::none()).expect("the control");
+    }
+}
