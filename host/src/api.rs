@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use axum::routing::get;
 use axum::{Json, Router};
 use axum::{body, middleware};
@@ -27,7 +27,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::flaw::Flaw;
-use crate::host::Host;
+use crate::host::{Host, HostOptions};
 use crate::metrics;
 use crate::problem::Problem;
 use crate::trace;
@@ -168,7 +168,7 @@ static RESOURCES: LazyLock<(Router<Host>, OpenApiDocument)> = LazyLock::new(|| d
 /// Builds the router of `host`.
 pub(crate) fn router(host: &Host) -> Router {
     let (router, document) = &*RESOURCES;
-    let (options, body_time) = (host.options(), host.options().body_time);
+    let &HostOptions { body_bytes, body_time, .. } = host.options();
     let served = move || std::future::ready(Json(document));
     router
         .clone()
@@ -177,11 +177,28 @@ pub(crate) fn router(host: &Host) -> Router {
         .fallback(|| std::future::ready(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", NO_SUCH)))
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
-        .layer(DefaultBodyLimit::max(options.body_bytes))
+        .layer(DefaultBodyLimit::max(body_bytes))
         .layer(middleware::map_request(move |request: Request| std::future::ready(within(request, body_time))))
+        .layer(middleware::map_request(move |request: Request| std::future::ready(announced(request, body_bytes))))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(trace::trace))
         .with_state(host.clone())
+}
+
+/// Refuses a request whose body is too large by its own header, before any of it is read.
+fn announced(request: Request, most: usize) -> Result<Request, Problem> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    match length.map(str::parse::<usize>) {
+        None => Ok(request),
+        Some(Ok(bytes)) if bytes <= most => Ok(request),
+        Some(_) => {
+            let detail = format!(
+                "the body has {} bytes, the limit is {most}: send less in one request",
+                length.unwrap_or_default()
+            );
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail))
+        }
+    }
 }
 
 /// Limits the time in which the body of a request must arrive.

@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::page;
@@ -139,6 +140,18 @@ impl Guard {
         host.is_some_and(|host| self.knows(host))
     }
 
+    /// Returns whether a browser says that a page of this host opened the resource, or its person did.
+    fn is_opened_here(&self, headers: &HeaderMap) -> bool {
+        match headers.get("sec-fetch-site") {
+            Some(site) => site == "same-origin" || site == "none",
+            // A browser sends it to secure origins only. No page sends the referrer of another origin.
+            None => headers.get(header::REFERER).and_then(|from| from.to_str().ok()).is_some_and(|from| {
+                let end = from.match_indices('/').nth(2).map_or(from.len(), |(at, _)| at);
+                from.get(..end).is_some_and(|origin| self.is_own(origin))
+            }),
+        }
+    }
+
     fn sender(&self, headers: &HeaderMap) -> Result<(Sender, Credential), Problem> {
         if let Some(authorization) = single(headers, &header::AUTHORIZATION)? {
             let token = authorization.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
@@ -161,7 +174,7 @@ impl Guard {
 
     fn may(&self, sender: &Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let needed = TokenScope::needed(method, uri.path());
-        let is_view = *method == Method::GET && uri.path().starts_with("/s/");
+        let is_view = *method == Method::GET && uri.path().starts_with("/s/") && self.is_opened_here(headers);
         match sender {
             Sender::Token(grant) if grant.scope().allows(needed) => Ok(()),
             Sender::Token(grant) => {
@@ -227,10 +240,16 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
     });
     match checked {
         Ok(None) => next.run(request).await,
-        Ok(Some((sender, by))) => match guard.inner.bodies.admit(request) {
-            Ok(request) => admitted(Arc::new(Access::new(guard, by)), sender, request, next).await,
-            Err(problem) => problem.into_response(),
-        },
+        Ok(Some((sender, by))) => {
+            let full = CancellationToken::new();
+            let request = guard.inner.bodies.count(request, by.hash(), &full);
+            let access = Arc::new(Access::new(guard, by));
+            tokio::select! {
+                biased;
+                response = admitted(access, sender, request, next) => response,
+                () = full.cancelled() => bodies::busy().into_response(),
+            }
+        }
         Err(problem) => refused(headers, problem),
     }
 }

@@ -276,36 +276,134 @@ async fn token_that_acts_raises_no_limit() {
     assert_eq!(lowered.status, 201, "{}", lowered.body);
     at.end().await;
 }
+/// A request of which only a part arrives.
+fn partial(read: &str, head: &str, announced: usize, arrived: usize) -> Request<Body> {
+    let pieces = [Ok::<_, std::convert::Infallible>(vec![b' '; arrived])];
+    let body = Body::from_stream(stream::StreamExt::chain(stream::iter(pieces), stream::pending()));
+    let request = Request::post("/v1/tasks/list").header(OWN.0, OWN.1).header("authorization", read);
+    let length = if head == "content-length" { announced.to_string() } else { "chunked".to_owned() };
+    request.header(JSON.0, JSON.1).header(head, length).body(body).expect("a request")
+}
 
-/// The control: small bodies, and the same body when others are gone.
+/// Large bodies of one token, and of two. The controls: a small one of the same token, a large one of another, and one after the others.
 #[tokio::test]
 async fn bodies_that_arrive_at_once_share_a_budget() {
     const MIB: usize = 1 << 20;
     let at = Guarded::new().await;
-    let read = at.token(TokenScope::Read);
-    let body = |head: &str| {
-        let pieces = [Ok::<_, std::convert::Infallible>(vec![b' '; 4 * MIB])];
-        let body = Body::from_stream(stream::StreamExt::chain(stream::iter(pieces), stream::pending()));
-        let request = Request::post("/v1/tasks/list").header(OWN.0, OWN.1).header("authorization", &read);
-        let length = if head == "content-length" { (4 * MIB).to_string() } else { "chunked".to_owned() };
-        request.header(JSON.0, JSON.1).header(head, length).body(body).expect("a request")
-    };
+    let (read, other) = (at.token(TokenScope::Read), at.token(TokenScope::Act));
     for head in ["content-length", "transfer-encoding"] {
-        let mut held: Vec<_> = (0..16).map(|_| Box::pin(at.app.clone().oneshot(body(head)))).collect();
+        let body = |token: &str| at.app.clone().oneshot(partial(token, head, 4 * MIB, 4 * MIB));
+        let mut held: Vec<_> = (0..8).map(|_| Box::pin(body(&read))).collect();
         for request in &mut held {
             assert!(futures_util::poll!(request).is_pending());
         }
-        let refused = at.app.clone().oneshot(body(head)).await.expect("infallible");
+        let refused = body(&read).await.expect("infallible");
         assert_eq!(
             (refused.status().as_u16(), &refused.headers()["retry-after"]),
             (503, &"1".parse().expect("a value"))
         );
         let small = at.sent(Method::POST, "/v1/tasks/list", ("authorization", &read), &json!({})).await;
         assert_eq!(small.status, 200, "{}", small.body);
+        let mut large: Vec<_> = (0..4).map(|_| Box::pin(body(&other))).collect();
+        for request in &mut large {
+            assert!(futures_util::poll!(request).is_pending());
+        }
+        assert_eq!(body(&other).await.expect("infallible").status(), 503);
         drop(held);
-        let mut again = Box::pin(at.app.clone().oneshot(body(head)));
+        let mut again = Box::pin(body(&read));
         assert!(futures_util::poll!(&mut again).is_pending());
     }
+    at.end().await;
+}
+
+/// Headers that announce bodies that never arrive. The control: a large body of the same token.
+#[tokio::test]
+async fn announced_bodies_take_no_budget() {
+    const MIB: usize = 1 << 20;
+    let at = Guarded::new().await;
+    let read = at.token(TokenScope::Read);
+    let attacks: [usize; 3] = [99_999_999_999, 64 * MIB, 4 * MIB + 1];
+    for announced in attacks {
+        let sent = at.app.clone().oneshot(partial(&read, "content-length", announced, 2));
+        let refused = tokio::time::timeout(Duration::from_secs(60), sent).await.expect("at once").expect("infallible");
+        assert_eq!(refused.status(), 413, "{announced}");
+    }
+    let sends = || Box::pin(at.app.clone().oneshot(partial(&read, "content-length", 4 * MIB, 2)));
+    let mut held: Vec<_> = (0..100).map(|_| sends()).collect();
+    for request in &mut held {
+        assert!(futures_util::poll!(request).is_pending());
+    }
+    let large = json!({"tag": "x".repeat(MIB)});
+    let reply = at.sent(Method::POST, "/v1/tasks/list", ("authorization", &read), &large).await;
+    assert!(![413, 503].contains(&reply.status.as_u16()), "{}", reply.body);
+    drop(held);
+    at.end().await;
+}
+
+/// Pages of another origin under the same name, whose requests have the cookie, have a worktree committed. The controls: the host's own
+/// pages, and an address that the person typed.
+#[tokio::test]
+async fn view_that_changes_something_is_opened_here() {
+    let at = Guarded::new().await;
+    let login = at.login().await;
+    let path = "/s/00000000-0000-7000-8000-000000000000/worktree";
+    let opens =
+        async |header: (&str, &str)| request(&at.app, Method::GET, path, &[OWN, ("cookie", &login), header], "").await;
+    let attacks: [(&str, &str); 5] = [
+        ("sec-fetch-site", "same-site"),
+        ("sec-fetch-site", "cross-site"),
+        ("referer", "http://127.0.0.1:9999/s/x"),
+        ("referer", "http://evil.example/127.0.0.1:7475"),
+        ("accept", "*/*"),
+    ];
+    for header in attacks {
+        assert_eq!(opens(header).await.problem(), (403, "cross_origin".to_owned()), "{header:?}");
+    }
+    for header in [
+        ("sec-fetch-site", "same-origin"),
+        ("sec-fetch-site", "none"),
+        ("referer", "http://127.0.0.1:7475/s/x"),
+        ("origin", "http://127.0.0.1:7475"),
+    ] {
+        assert_ne!(opens(header).await.status, 403, "{header:?}");
+    }
+    at.end().await;
+}
+
+/// A client with a token asks for more turns than a session of the host has. The control: as many.
+#[tokio::test]
+async fn turns_of_an_input_are_at_most_the_limit() {
+    let at = Guarded::new().await;
+    for scope in [TokenScope::Act, TokenScope::Admin] {
+        let token = at.token(scope);
+        let by = ("authorization", &*token);
+        let opened = at.sent(Method::POST, "/v1/sessions", by, &json!({})).await.json();
+        let inputs = format!("/v1/sessions/{}/inputs", opened["session"]["id"].as_str().expect("an id"));
+        for lane in ["send", "steer"] {
+            let asks = |turns: u32| json!({"text": "hi", "lane": lane, "turns": turns});
+            let refused = at.sent(Method::POST, &inputs, by, &asks(51)).await;
+            assert_eq!(refused.problem(), (422, "invalid_input".to_owned()), "{}", refused.body);
+            assert!(refused.body.contains("the session's limit `turns` is 50"), "{}", refused.body);
+            assert_eq!(at.sent(Method::POST, &inputs, by, &asks(50)).await.status, 202);
+        }
+        let opens = json!({"input": {"text": "hi", "turns": 1_000_000}});
+        assert_eq!(at.sent(Method::POST, "/v1/sessions", by, &opens).await.status, 422);
+    }
+    at.end().await;
+}
+
+/// A client with a token opens a session with rules without end. The control: many, each of which a call is checked by.
+#[tokio::test]
+async fn rules_of_a_new_session_are_bounded() {
+    let at = Guarded::new().await;
+    let token = at.token(TokenScope::Act);
+    let opens = async |rules: usize| {
+        let ask: Vec<String> = (0..rules).map(|n| format!("fs.read={n:x}")).collect();
+        at.sent(Method::POST, "/v1/sessions", ("authorization", &token), &json!({"ask": ask})).await
+    };
+    let refused = opens(Authority::MAX_RULES + 1).await;
+    assert_eq!(refused.problem(), (422, "invalid_rule".to_owned()), "{}", refused.body);
+    assert_eq!(opens(2_000).await.status, 201);
     at.end().await;
 }
 

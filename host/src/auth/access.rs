@@ -37,6 +37,12 @@ impl Credential {
     pub(super) fn token(hash: Hash, grant: TokenGrant, seen: Option<FileVersion>) -> Self {
         Self::Token { hash, grant, seen: Mutex::new(seen) }
     }
+
+    pub(super) fn hash(&self) -> Hash {
+        match self {
+            Self::Token { hash, .. } | Self::Login(hash) => *hash,
+        }
+    }
 }
 
 impl Access {

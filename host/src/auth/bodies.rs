@@ -1,61 +1,113 @@
 //! Memory budget of request bodies that arrive concurrently.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
+use blake3::Hash;
 use futures_util::{StreamExt as _, stream};
-use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::problem::Problem;
 
-/// Budget of all concurrent bodies, in KiB.
-const BUDGET_KIB: usize = 64 << 10;
-/// Size in KiB up to which a body does not need budget, so that approvals and cancels are never refused.
-const SMALL_KIB: usize = 16;
-/// Size in KiB that is assumed for a body of unknown size.
-const UNKNOWN_KIB: usize = 4 << 10;
+/// Bytes of all bodies that arrive at the same time. A sender holds at most as much as it leaves to others.
+const BUDGET: usize = 64 << 20;
+/// Bytes of each body that do not count, so that a decision or a cancellation is never refused.
+const SMALL: usize = 16 << 10;
 
-/// The memory budget of a host.
-#[derive(Clone, Debug)]
-pub(super) struct BodyBudget(Arc<Semaphore>);
+/// The budget of a host.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BodyBudget(Arc<Mutex<ArrivedBytes>>);
 
-impl Default for BodyBudget {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(BUDGET_KIB)))
-    }
+/// Bytes that have arrived and are not used yet.
+#[derive(Debug, Default)]
+struct ArrivedBytes {
+    all: usize,
+    by: HashMap<Hash, usize>,
+}
+
+/// What one body holds of the budget.
+struct Share {
+    budget: BodyBudget,
+    sender: Hash,
+    arrived: usize,
 }
 
 impl BodyBudget {
-    /// Reserves budget for the body of `request` until it is read.
-    ///
-    /// # Errors
-    /// [`Problem`] `busy` if other bodies use up the budget.
-    pub(super) fn admit(&self, request: Request) -> Result<Request, Problem> {
-        let named = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let size = match named {
-            Some(bytes) => usize::div_ceil(bytes, 1024),
-            None if request.headers().contains_key(header::TRANSFER_ENCODING) => UNKNOWN_KIB,
-            None => 0,
+    /// Counts what arrives of the body of `request`, until it was read. What a header announces takes nothing. `full` is cancelled where
+    /// the sender or all senders have the budget: the rest of the body does not arrive.
+    pub(super) fn count(&self, request: Request, sender: Hash, full: &CancellationToken) -> Request {
+        let headers = request.headers();
+        let length = headers.get(header::CONTENT_LENGTH);
+        let announced = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        let is_small = match announced {
+            Some(bytes) => bytes <= SMALL,
+            None => !headers.contains_key(header::TRANSFER_ENCODING),
         };
-        if size <= SMALL_KIB {
-            return Ok(request);
+        if is_small {
+            return request;
         }
-        let share = u32::try_from(size.min(BUDGET_KIB)).unwrap_or(u32::MAX);
-        let Ok(share) = Arc::clone(&self.0).try_acquire_many_owned(share) else {
-            let detail = "other requests with large bodies are being received: send this one again";
-            return Err(Problem {
-                retry_after: Some(1),
-                ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
-            });
-        };
-        Ok(request.map(|body| {
-            let pieces = stream::unfold((body.into_data_stream(), share), async |(mut from, share)| {
+        let share = Share { budget: self.clone(), sender, arrived: 0 };
+        let full = full.clone();
+        request.map(|body| {
+            let pieces = stream::unfold((body.into_data_stream(), share, full), async |(mut from, mut share, full)| {
                 let piece = from.next().await?;
-                Some((piece, (from, share)))
+                if piece.as_ref().is_ok_and(|piece| !share.take(piece.len())) {
+                    full.cancel();
+                    std::future::pending::<()>().await;
+                }
+                Some((piece, (from, share, full)))
             });
             Body::from_stream(pieces)
-        }))
+        })
     }
+}
+
+impl Share {
+    /// Returns whether the budget has room for `bytes` more.
+    fn take(&mut self, bytes: usize) -> bool {
+        let before = self.arrived.saturating_sub(SMALL);
+        let arrived = self.arrived.saturating_add(bytes);
+        let more = arrived.saturating_sub(SMALL).saturating_sub(before);
+        let mut held = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (own, all) = (held.of(self.sender).saturating_add(more), held.all.saturating_add(more));
+        if more > 0 && own > BUDGET.saturating_sub(all) {
+            return false;
+        }
+        held.set(self.sender, own, all);
+        self.arrived = arrived;
+        true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let counted = self.arrived.saturating_sub(SMALL);
+        let mut held = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (own, all) = (held.of(self.sender).saturating_sub(counted), held.all.saturating_sub(counted));
+        held.set(self.sender, own, all);
+    }
+}
+
+impl ArrivedBytes {
+    fn of(&self, sender: Hash) -> usize {
+        self.by.get(&sender).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, sender: Hash, own: usize, all: usize) {
+        self.all = all;
+        if own == 0 {
+            self.by.remove(&sender);
+        } else {
+            self.by.insert(sender, own);
+        }
+    }
+}
+
+/// Returns the answer to a request whose body has no room.
+pub(super) fn busy() -> Problem {
+    let detail = "other requests with large bodies are being received: send this one again";
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }

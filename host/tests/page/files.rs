@@ -68,7 +68,7 @@ async fn contents_of_files_need_the_scope_to_act() {
             // A browser sends no Origin when it opens a view.
             (("cookie", &*cookie), 200),
         ] {
-            let shown = request(&app, Method::GET, &path, &[own, sender], "").await;
+            let shown = request(&app, Method::GET, &path, &[own, sender, ("sec-fetch-site", "none")], "").await;
             assert_eq!(shown.status, status, "{path}: {}", shown.body);
         }
     }
