@@ -43,6 +43,7 @@ mod interrupt;
 mod json;
 mod metadata;
 mod names;
+mod owners;
 mod paint;
 mod partial_file;
 mod progress;

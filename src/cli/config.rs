@@ -161,9 +161,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let value = options::checked(&key, value, text, &tools)?;
     let workspace = workspace::open(folder)?;
     let (path, written) = if user {
-        let path = settings::user_file().ok_or_else(|| {
-            Fail::Usage("no home directory for the configuration: set HOME or XDG_CONFIG_HOME".into())
-        })?;
+        let path = settings::own_to_write(configuration::FILE, "the configuration")?;
         // Follow the user's own link to the file.
         let path = path.canonicalize().unwrap_or(path);
         let text = std::fs::read_to_string(&path);

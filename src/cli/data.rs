@@ -12,10 +12,9 @@ use subtend_journal::{
 };
 
 use super::fail::Fail;
+use super::owners;
 use super::paint::{In, ODD, harmless};
 use super::progress::ProgressLine;
-
-mod owners;
 
 /// The variable that names the data directory if no option does.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";

@@ -22,16 +22,6 @@ use super::paint::{In, ODD, count};
 use super::settings;
 use super::trust::level::Trust;
 
-/// The user's own instruction file for subtend, next to the configuration.
-const OWN: &str = "AGENTS.md";
-
-/// The user's own folders of skills and commands, next to the configuration.
-const SKILLS: &str = "skills";
-const COMMANDS: &str = "commands";
-
-/// The user's folder of skills that are shared by products, in the home directory.
-const SHARED_SKILLS: &str = ".agents/skills";
-
 /// Returns the instruction files for prompts: those of the user, then those of the workspace if it is trusted.
 pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Instructions {
     let mut all = if trust.is_used() { Instructions::default() } else { Instructions::withheld() };
@@ -127,8 +117,9 @@ impl WorkspaceFiles {
 pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
     let path = workspace.path();
     let mut skills = if trust.is_used() { Skills::load(path) } else { Skills::default() };
-    let own = settings::user_file().map(|file| (file.with_file_name(SKILLS), "~/.config/subtend/skills".to_owned()));
-    let shared = settings::home().map(|home| (home.join(SHARED_SKILLS), "~/.agents/skills".to_owned()));
+    let own = settings::own(settings::SKILLS).map(|folder| (folder, "~/.config/subtend/skills".to_owned()));
+    let shared = settings::shared_skills().filter(|folder| settings::is_own(folder));
+    let shared = shared.map(|folder| (folder, "~/.agents/skills".to_owned()));
     let of_products = settings::products().into_iter().flat_map(|(product, home)| {
         let shown = move |folder: &&str| format!("~/{}/{folder}", product.folder());
         product.skill_folders().iter().map(move |folder| (home.join(folder), shown(folder)))
@@ -143,8 +134,8 @@ pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
 pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> SlashCommands {
     let path = workspace.path();
     let mut commands = if trust.is_used() { SlashCommands::load(path) } else { SlashCommands::default() };
-    if let Some(file) = settings::user_file() {
-        commands.add_own(None, &file.with_file_name(COMMANDS), path);
+    if let Some(folder) = settings::own(settings::COMMANDS) {
+        commands.add_own(None, &folder, path);
     }
     for (product, home) in settings::products() {
         for folder in product.command_folders() {
@@ -182,10 +173,8 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
 
 /// Returns the user's own files and folders that reach prompts in every workspace. Their links may lead into a workspace.
 pub(crate) fn own_paths() -> Vec<PathBuf> {
-    let own = settings::user_file()
-        .into_iter()
-        .flat_map(|file| [OWN, SKILLS, COMMANDS].map(|name| file.with_file_name(name)));
-    let shared = settings::home().map(|home| home.join(SHARED_SKILLS));
+    let own = settings::PROMPTS.into_iter().filter_map(settings::named);
+    let shared = settings::shared_skills();
     let of_products = settings::products().into_iter().flat_map(|(product, home)| {
         let folders = [product.agent_folders(), product.skill_folders(), product.command_folders()];
         let names = folders.into_iter().chain([product.instruction_files()]).flatten();
@@ -201,7 +190,7 @@ pub(crate) fn own_paths() -> Vec<PathBuf> {
 /// `workspace` are skipped.
 fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
     let home = settings::home();
-    let own = settings::user_file().map(|file| (file.with_file_name(OWN), OWN)).into_iter();
+    let own = settings::own(settings::INSTRUCTIONS).map(|file| (file, settings::INSTRUCTIONS)).into_iter();
     let names = settings::products()
         .into_iter()
         .flat_map(|(product, home)| product.instruction_files().iter().map(move |name| (home.join(name), *name)));

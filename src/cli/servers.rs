@@ -21,7 +21,7 @@ use super::work::setup;
 use super::{guard, settings};
 
 /// File of cached tool descriptions, next to the user's configuration.
-pub(crate) const KNOWN: &str = "mcp-tools.json";
+pub(crate) const KNOWN: &str = settings::KNOWN_TOOLS;
 
 /// Keys that decide which program runs or which address is used, in the order of display.
 const DECISIVE_KEYS: [&str; 6] = ["command", "url", "args", "env", "headers", "in_workspace"];
@@ -51,7 +51,7 @@ impl ServerPool {
         let guard =
             guard::guard().map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
         let own = settings::user_file().and_then(|file| Some(file.parent()?.to_owned()));
-        let file = own.as_ref().map(|own| own.join(KNOWN));
+        let file = settings::own(KNOWN);
         let (workspace_path, commands) = (workspace.path().to_owned(), loaded.config.commands());
         let elsewhere = own.filter(|own| own.is_dir());
         let ground = Ground { workspace: workspace_path, elsewhere, guard: Some(guard), commands };

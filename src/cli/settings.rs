@@ -1,7 +1,8 @@
 //! Loads the configuration of a workspace: both files, and the environment.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 use subtend::config::{ConfigError, FILE, Layer, Loaded, MAX_FILE_BYTES, Origin, Warning};
@@ -10,14 +11,59 @@ use subtend_agents::product::Product;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
+use super::owners;
 use super::paint::{In, ODD, harmless};
 use super::trust::level::Trust;
 
 /// Maximum size in bytes of a file that a prompt includes.
 const MAX_PROMPT_BYTES: u64 = 256 << 10;
 
+/// File of the answers about trust, next to the user's configuration.
+pub(crate) const TRUSTED: &str = "trusted.json";
+/// File of cached tool descriptions of MCP servers.
+pub(crate) const KNOWN_TOOLS: &str = "mcp-tools.json";
+/// The user's own instructions.
+pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";
+pub(crate) const SKILLS: &str = "skills";
+pub(crate) const COMMANDS: &str = "commands";
+/// Files and folders that reach prompts.
+pub(crate) const PROMPTS: [&str; 3] = [INSTRUCTIONS, SKILLS, COMMANDS];
+
+/// Returns the user's own configuration file, unless another user can write it.
 pub(crate) fn user_file() -> Option<PathBuf> {
-    etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(FILE))
+    own(FILE)
+}
+
+/// Returns a file or folder next to the user's configuration, unless another user can write it.
+pub(crate) fn own(name: &str) -> Option<PathBuf> {
+    named(name).filter(|path| is_own(path))
+}
+
+/// Returns the same path for a write.
+///
+/// # Errors
+/// Names the owner, and a remedy.
+pub(crate) fn own_to_write(name: &str, what: &str) -> Result<PathBuf, Fail> {
+    let path =
+        named(name).ok_or_else(|| Fail::Usage(format!("no home directory for {what}: set HOME or XDG_CONFIG_HOME")))?;
+    let unsafe_to_use = |why| Fail::Usage(format!("{} is not used: {why}, or set XDG_CONFIG_HOME", path.display()));
+    owners::check_settings(&path).map_err(unsafe_to_use)?;
+    Ok(path)
+}
+
+/// Returns a file or folder next to the user's configuration, also one of another user.
+pub(crate) fn named(name: &str) -> Option<PathBuf> {
+    etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(name))
+}
+
+/// Returns whether only this user and the superuser can write or create `path`.
+pub(crate) fn is_own(path: &Path) -> bool {
+    owners::check_settings(path).is_ok()
+}
+
+/// Returns the user's folder of skills that are shared by products.
+pub(crate) fn shared_skills() -> Option<PathBuf> {
+    home().map(|home| home.join(".agents/skills"))
 }
 
 /// Returns the user's home directory.
@@ -26,8 +72,35 @@ pub(crate) fn home() -> Option<PathBuf> {
     Some(home.canonicalize().unwrap_or(home))
 }
 
-/// Returns the user's folders of other products.
+/// Returns the user's folders of other products that no other user can write.
 pub(crate) fn products() -> Vec<(Product, PathBuf)> {
+    let mut all = all_products();
+    all.retain(|(product, home)| parts(*product, home).all(|path| is_own(&path)));
+    all
+}
+
+/// Returns a product's folder, and the files and folders in it that are used.
+fn parts(product: Product, home: &Path) -> impl Iterator<Item = PathBuf> {
+    let folders = [product.agent_folders(), product.skill_folders(), product.command_folders()];
+    let names = folders.into_iter().chain([product.instruction_files()]).flatten();
+    std::iter::once(home.to_owned()).chain(names.map(move |name| home.join(name)))
+}
+
+/// Returns a warning for each reason to leave out files of the user, such as another owner.
+fn left_out() -> Vec<Warning> {
+    let names = [FILE, TRUSTED, KNOWN_TOOLS].into_iter().chain(PROMPTS);
+    let shared = shared_skills();
+    let of_products = all_products().into_iter().flat_map(|(product, home)| parts(product, &home).collect::<Vec<_>>());
+    let mut reasons = BTreeSet::new();
+    let refused = names.filter_map(named).chain(shared).chain(of_products).filter_map(|path| {
+        let why = path.symlink_metadata().ok().and_then(|_| owners::check_settings(&path).err())?;
+        let message = format!("left out: {why}");
+        reasons.insert(why).then_some(Warning { origin: Origin::User(path), message })
+    });
+    refused.collect()
+}
+
+fn all_products() -> Vec<(Product, PathBuf)> {
     let Ok(base) = etcetera::choose_base_strategy() else { return Vec::new() };
     let directory_of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = |product: Product| match product {
@@ -70,7 +143,7 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
     let variables = std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("SUBTEND_"));
     layers.push(Layer::variables(variables.map(|(name, value)| (name, value.to_string_lossy().into_owned())))?);
     let mut loaded = Loaded::of(layers)?;
-    loaded.warnings.extend(unreadable.into_iter().chain(linked));
+    loaded.warnings.extend(unreadable.into_iter().chain(left_out()).chain(linked));
     Ok(loaded)
 }
 
@@ -91,7 +164,7 @@ pub(crate) fn project(workspace: &Workspace) -> Result<ProjectFile, Fail> {
     Ok(text.map_or(ProjectFile::Missing, ProjectFile::Content))
 }
 
-fn read(path: &std::path::Path) -> io::Result<String> {
+fn read(path: &Path) -> io::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_string(&mut text)?;

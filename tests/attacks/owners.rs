@@ -164,3 +164,79 @@ fn store_in_a_sticky_directory_is_used() {
         assert_eq!(user.call(&["sessions", option, place]).code, Some(0));
     }
 }
+
+/// The configuration of another user names programs that start as this one, also as the superuser whose HOME is that user's. The control:
+/// the same files, this user's own and closed.
+#[test]
+fn configuration_of_another_user_is_left_out() {
+    const ATTACKS: [(&str, &str); 9] = [
+        ("owner", ""),
+        ("owner", "subtend"),
+        ("owner", "subtend/subtend.yaml"),
+        ("owner", "subtend/trusted.json"),
+        ("owner", "subtend/skills"),
+        ("owner", "claude/agents"),
+        ("mode", "subtend"),
+        ("mode", "subtend/subtend.yaml"),
+        ("link", "subtend"),
+    ];
+    for (attack, path) in ATTACKS {
+        if attack != "mode" && !is_root() {
+            continue;
+        }
+        let user = User::new();
+        let file = |path: &str, text: &str| {
+            let path = user.config().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        };
+        file("subtend/subtend.yaml", "limits: {turns: 7}\n");
+        file("subtend/skills/planted-skill/SKILL.md", "---\nname: planted-skill\ndescription: d\n---\nWork.\n");
+        file("claude/agents/planted-agent.md", "---\nname: planted-agent\ndescription: d\n---\nWork.\n");
+        let call = |args: &[&str]| {
+            let mut command = user.command(args);
+            command.env_remove("SUBTEND_TRUST");
+            Under::start(command, "").done()
+        };
+        user.file("subtend.yaml", "limits: {spawns: 9}\n");
+        assert_eq!(call(&["trust", "--yes"]).code, Some(0));
+        let used = || {
+            let shown = ["turns", "spawns"].map(|name| call(&["config", "show", &format!("limits.{name}")]));
+            let (agents, prompt) = (call(&["agents"]), call(&["agents", "prompt", "general"]));
+            let is_used = [
+                shown[0].out.contains('7'),
+                shown[1].out.contains('9'),
+                prompt.out.contains("planted-skill"),
+                agents.out.contains("planted-agent"),
+            ];
+            (is_used, shown[0].err.clone())
+        };
+        let (before, warned) = used();
+        assert_eq!((before, warned.contains("left out")), ([true; 4], false), "the control, {attack} {path}: {warned}");
+        let planted = user.config().join(path);
+        match attack {
+            "owner" => lchown(&planted, Some(NOBODY), Some(NOBODY)).expect("root may"),
+            "mode" => allow(&planted, if planted.is_dir() { 0o777 } else { 0o666 }),
+            _ => {
+                let real = user.config().join("real");
+                std::fs::rename(&planted, &real).expect("a folder");
+                symlink(&real, &planted).expect("a link");
+                lchown(&planted, Some(NOBODY), Some(NOBODY)).expect("root may");
+            }
+        }
+        let left = match path {
+            "" => [false; 4],
+            "subtend" => [false, false, false, true],
+            "subtend/subtend.yaml" => [false, true, true, true],
+            "subtend/trusted.json" => [true, false, true, true],
+            "subtend/skills" => [true, true, false, true],
+            _ => [true, true, true, false],
+        };
+        let (after, warned) = used();
+        assert_eq!(after, left, "{attack} {path}: {warned}");
+        assert!(
+            warned.contains("left out") && warned.contains(&planted.display().to_string()),
+            "{attack} {path}: {warned}"
+        );
+    }
+}

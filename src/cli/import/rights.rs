@@ -30,9 +30,8 @@ pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<Lo
             let Record::SessionCreated(created) = stored.record else { continue };
             let (Some(had), Some(bound)) = (&created.ceiling.body, &created.imported) else { continue };
             // Sessions share permissions, and comparing some takes long.
-            let reductions = known
-                .entry((created.ceiling.hash, bound.clone()))
-                .or_insert_with(|| reductions(had, &had.meet(bound)));
+            let reductions =
+                known.entry((created.ceiling.hash, bound.clone())).or_insert_with(|| reductions(had, &had.meet(bound)));
             lost.sessions = lost.sessions.saturating_add(u64::from(!reductions.is_empty()));
             lost.actions.extend(reductions.iter().cloned());
         }

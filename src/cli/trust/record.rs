@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::super::fail::Fail;
 use super::super::settings;
 
 /// The file, next to the user's own `subtend.yaml`.
-pub(crate) const FILE: &str = "trusted.json";
+pub(crate) const FILE: &str = settings::TRUSTED;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
@@ -94,7 +94,7 @@ impl Record {
 
     /// Returns all answers; empty without a home directory.
     pub(super) fn all() -> Result<Vec<Self>, Fail> {
-        let Some(file) = file() else { return Ok(Vec::new()) };
+        let Some(file) = settings::own(FILE) else { return Ok(Vec::new()) };
         let wrong = |why: String| {
             Fail::Usage(format!(
                 "{} cannot be read: {why}; correct it, or remove it and answer the question again",
@@ -116,13 +116,8 @@ impl Record {
     }
 }
 
-fn file() -> Option<PathBuf> {
-    settings::user_file().map(|file| file.with_file_name(FILE))
-}
-
 fn write_all(all: &[Record]) -> Result<(), Fail> {
-    let file = file()
-        .ok_or_else(|| Fail::Usage("no home directory for the answer: set HOME or XDG_CONFIG_HOME".to_owned()))?;
+    let file = settings::own_to_write(FILE, "the answer")?;
     write_private(&file, &(serde_json::to_string_pretty(all)? + "\n"))
 }
 

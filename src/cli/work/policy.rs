@@ -51,7 +51,7 @@ fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Opt
 /// configuration is denied. Such links may lead into a workspace, for example one of dotfiles.
 pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.protected_paths()?;
-    paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
+    paths.extend(settings::named(FILE).and_then(|file| file.parent().map(Path::to_owned)));
     let all = [&*paths, &own_files(), &store.token_files()].concat();
     let kept = HostPolicy::kept(workspace.path(), &all).map_err(|error| Fail::Usage(error.to_string()))?;
     let readable = sandbox::places(workspace.path()).readable;
@@ -68,8 +68,7 @@ pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSe
 
 /// Returns the user's own files that control configuration, trust and servers.
 fn own_files() -> Vec<PathBuf> {
-    let names = [FILE, trust::RECORD_FILE, servers::KNOWN];
-    settings::user_file().into_iter().flat_map(|file| names.map(|name| file.with_file_name(name))).collect()
+    [FILE, trust::RECORD_FILE, servers::KNOWN].into_iter().filter_map(settings::named).collect()
 }
 
 fn containing_dir<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {

@@ -1,5 +1,6 @@
-//! Checks of the owners of a store's directories. Another user who can replace a store controls which runs resume and
-//! which servers they call, with the keys of this user.
+//! Checks of the owners of a store's directories, and of the user's configuration. Another user who can replace a store
+//! controls which runs resume and which servers they call, with the keys of this user; one who can replace the
+//! configuration controls which programs start.
 
 use std::path::{Path, PathBuf};
 
@@ -9,28 +10,60 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// Names the path, its owner, and a remedy.
 #[cfg(unix)]
-pub(super) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathBuf]) -> Result<(), String> {
+pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathBuf]) -> Result<(), String> {
     let owners = Owners::of_this_process();
-    let data = data.map_or(Ok(None), |data| owners.resolve(data, None))?;
-    let store = store.map_or(Ok(None), |store| owners.resolve(store, data.as_deref()))?;
-    store.map_or(Ok(()), |store| owners.check_tree(&store, true))?;
-    siblings.iter().try_for_each(|dir| owners.check_tree(dir, false))
+    let checked = || {
+        let data = data.map_or(Ok(None), |data| owners.resolve(data, None))?;
+        data.iter().try_for_each(|(data, found)| owners.own(data, found))?;
+        let own = data.as_ref().map(|(data, _)| &**data);
+        let store = store.map_or(Ok(None), |store| owners.resolve(store, own))?;
+        store.map_or(Ok(()), |(store, _)| owners.check_tree(&store, true))?;
+        siblings.iter().try_for_each(|dir| owners.check_tree(dir, false))
+    };
+    checked().map_err(|unsafe_path| match unsafe_path {
+        UnsafePath::Owned(what) => format!("{what}: {ADVICE}"),
+        UnsafePath::Writable(what) => format!("{what}: close it (chmod go-w), or {ANOTHER}"),
+    })
+}
+
+/// Refuses a file or directory of the configuration that another user owns, can write or can replace. The superuser may
+/// own it.
+///
+/// # Errors
+/// Names the path, its owner, and a remedy.
+#[cfg(unix)]
+pub(crate) fn check_settings(path: &Path) -> Result<(), String> {
+    let owners = Owners::of_this_process();
+    let checked = match owners.resolve(path, None) {
+        Ok(Some((at, found))) => owners.check_parent(&at, &found).and_then(|()| owners.check_mode(&at, &found)),
+        Ok(None) => Ok(()),
+        Err(unsafe_path) => Err(unsafe_path),
+    };
+    checked.map_err(|unsafe_path| match unsafe_path {
+        UnsafePath::Owned(what) => format!("{what}. Change its owner to that user (chown) if you trust its content"),
+        UnsafePath::Writable(what) => format!("{what}. Close it (chmod go-w)"),
+    })
 }
 
 #[cfg(not(unix))]
-pub(super) fn check(_: Option<&Path>, _: Option<&Path>, _: &[PathBuf]) -> Result<(), String> {
+pub(crate) fn check_settings(_: &Path) -> Result<(), String> {
+    Ok(())
+}
+
+#[cfg(not(unix))]
+pub(crate) fn check(_: Option<&Path>, _: Option<&Path>, _: &[PathBuf]) -> Result<(), String> {
     Ok(())
 }
 
 /// Returns whether other users can write the directory.
 #[cfg(unix)]
-pub(super) fn is_writable_by_others(dir: &Path) -> bool {
+pub(crate) fn is_writable_by_others(dir: &Path) -> bool {
     let owners = Owners::of_this_process();
     std::fs::metadata(dir).is_ok_and(|found| owners.is_writable_by_others(&found))
 }
 
 #[cfg(not(unix))]
-pub(super) fn is_writable_by_others(_: &Path) -> bool {
+pub(crate) fn is_writable_by_others(_: &Path) -> bool {
     false
 }
 
@@ -41,6 +74,13 @@ const MAX_LINKS: u32 = 40;
 /// User id of owners that are not mapped into this user namespace.
 #[cfg(unix)]
 const OVERFLOW_UID: u32 = 65_534;
+
+/// The reason that a path is not only this user's.
+#[cfg(unix)]
+enum UnsafePath {
+    Owned(String),
+    Writable(String),
+}
 
 #[cfg(unix)]
 struct Owners {
@@ -66,7 +106,7 @@ impl Owners {
 
     /// Resolves `path` and checks each directory and link on the way; returns `None` if a part is missing. Unreadable parts
     /// are reported when the store is opened. The mode of `own` is not checked, since opening the store restricts it.
-    fn resolve(&self, path: &Path, own: Option<&Path>) -> Result<Option<PathBuf>, String> {
+    fn resolve(&self, path: &Path, own: Option<&Path>) -> Result<Option<(PathBuf, std::fs::Metadata)>, UnsafePath> {
         use std::path::Component;
         let Ok(path) = std::path::absolute(path) else { return Ok(None) };
         let (mut at, mut links) = (PathBuf::from("/"), 0_u32);
@@ -100,9 +140,7 @@ impl Owners {
             }
             found = std::fs::symlink_metadata(&at).ok();
         }
-        let Some(found) = found else { return Ok(None) };
-        self.own(&at, &found)?;
-        Ok(Some(at))
+        Ok(found.map(|found| (at, found)))
     }
 
     fn is_safe(&self, owner: u32) -> bool {
@@ -117,42 +155,46 @@ impl Owners {
     }
 
     /// Checks a parent directory: its owner and other users who can write it could replace its content.
-    fn check_parent(&self, dir: &Path, found: &std::fs::Metadata) -> Result<(), String> {
+    fn check_parent(&self, dir: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
         let shown = dir.display();
         if !self.is_safe(found.uid()) {
-            return Err(format!(
-                "{shown} belongs to user {}, who can replace its content, and this process runs as user {}: {ADVICE}",
-                found.uid(),
-                self.user
-            ));
+            let (owner, user) = (found.uid(), self.user);
+            let power = if found.is_dir() { ", who can replace its content," } else { "" };
+            let what = format!("{shown} belongs to user {owner}{power} and this process runs as user {user}");
+            return Err(UnsafePath::Owned(what));
         }
         // In a sticky directory, such as /tmp, users can replace only their own files.
-        if self.is_writable_by_others(found) && found.mode() & 0o1000 == 0 {
-            let mode = found.mode() & 0o7777;
-            return Err(format!(
-                "other users can write {shown} (mode {mode:o}), and so replace its content: close it (chmod go-w), or {ANOTHER}"
-            ));
-        }
-        Ok(())
+        if found.mode() & 0o1000 == 0 { self.check_mode(dir, found) } else { Ok(()) }
     }
 
-    fn check_link(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), String> {
+    fn check_mode(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
+        use std::os::unix::fs::MetadataExt as _;
+        if !self.is_writable_by_others(found) {
+            return Ok(());
+        }
+        let (shown, mode) = (path.display(), found.mode() & 0o7777);
+        let what = format!("other users can write {shown} (mode {mode:o}), and so replace its content");
+        Err(UnsafePath::Writable(what))
+    }
+
+    fn check_link(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
         if self.is_safe(found.uid()) { Ok(()) } else { Err(self.foreign(path, found.uid())) }
     }
 
-    fn own(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), String> {
+    fn own(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
         if found.uid() == self.user { Ok(()) } else { Err(self.foreign(path, found.uid())) }
     }
 
-    fn foreign(&self, path: &Path, owner: u32) -> String {
-        format!("{} belongs to user {owner}, and this process runs as user {}: {ADVICE}", path.display(), self.user)
+    fn foreign(&self, path: &Path, owner: u32) -> UnsafePath {
+        let (shown, user) = (path.display(), self.user);
+        UnsafePath::Owned(format!("{shown} belongs to user {owner}, and this process runs as user {user}"))
     }
 
     /// Checks `path`, and everything below it if `deep`. Blobs are skipped, because their names are hashes of their content.
-    fn check_tree(&self, path: &Path, deep: bool) -> Result<(), String> {
+    fn check_tree(&self, path: &Path, deep: bool) -> Result<(), UnsafePath> {
         // The engine may remove files concurrently.
         let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
         self.own(path, &found)?;
