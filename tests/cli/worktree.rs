@@ -148,10 +148,10 @@ fn x14_isolation_without_a_repository_is_refused() {
     let text = "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n";
     user.file(".subtend/agents/worker.md", text);
     let out = run(&user, &model);
-    assert!(out.contains("lies in no git repository") && out.contains("or leave `isolation` out"), "{out}");
+    assert!(out.contains("is not in a git repository") && out.contains("or leave `isolation` out"), "{out}");
     assert_eq!(content(&user, "new.txt"), None);
     let started = user.call(&["run", "--agent", "worker", "--model", &model, "go"]);
-    assert!(started.code != Some(0) && started.err.contains("lies in no git repository"), "{started:?}");
+    assert!(started.code != Some(0) && started.err.contains("is not in a git repository"), "{started:?}");
     // The control: without the key it works in the workspace.
     user.file(".subtend/agents/worker.md", &text.replace("isolation: worktree", "isolation: none"));
     run(&user, &model);
