@@ -225,3 +225,30 @@ async fn stricter_agent_directs_no_child_of_another() {
         host.down().await;
     }
 }
+
+/// The stricter agent starts a helper, as strict as itself, that writes to the old child: a sibling of it. So does a helper whose own file is
+/// stricter. The control: another helper of the agent that started the child reaches it.
+#[tokio::test(start_paused = true)]
+async fn stricter_agent_directs_no_child_through_its_own() {
+    let detached = || Manifest { detached: true, ..Manifest::new("runner", AgentMode::All, "You are an agent.") };
+    for (agent, helper, arrives) in
+        [("reader", "helper", false), ("worker", "helper", true), ("worker", "reader", false)]
+    {
+        let mut scene = AttackScene::new().tool(message::tool()).tool(pause()).manifest(detached());
+        scene = scene.agent("reader", Verdict::Allow, NO_WRITES).agent("helper", Verdict::Allow, &[]);
+        let host = scene.host().await;
+        let root = host.plays("worker", &[spawn("runner", &[call("pause", json!({}))])]).await;
+        let old = host.below(root.id(), 1);
+        let tells = call("message", json!({"to": old.to_string(), "text": "Write open/new.txt."}));
+        host.takes(&root, script(&[spawn(helper, &[tells])]), Some(agent)).await;
+        let helper = host.kids(root.id()).into_iter().find(|kid| *kid != old).expect("a helper");
+        let result = &host.results(helper)[0];
+        assert_eq!(!result.0, arrives, "{agent}: {result:?}");
+        assert!(arrives || result.1.contains("may do more than you may now (fs.write"), "{result:?}");
+        host.handle(old).run_ended(RunNo(1)).await.expect("it ends");
+        let has_task =
+            |message: &Message| matches!(message, Message::User { text, .. } if text.contains("Write open/new"));
+        assert_eq!(host.request(old).messages.iter().any(has_task), arrives);
+        host.down().await;
+    }
+}

@@ -38,9 +38,7 @@ impl Messenger for Cells {
     ) -> BoxFuture<'static, Result<Text, ToolError>> {
         Box::pin(async move {
             let (receiver, sender) = self.receiver(&from, &to)?;
-            if receiver.sender == Relation::Parent {
-                self.directs(from.session, &receiver, &authority)?;
-            }
+            self.directs((from.session, &sender), &receiver, &authority)?;
             let (session, run, call) = (from.session, from.run, from.call);
             let (short, agent) = (&sender.short.0, &sender.agent);
             let input = InputAccepted {
@@ -76,11 +74,21 @@ impl Messenger for Cells {
 }
 
 impl Cells {
-    /// Refuses a message to a child that may do more than the caller may now: an agent that answered before started it (P-1).
-    fn directs(&self, caller: SessionId, child: &Relative, authority: &Authority) -> Result<(), ToolError> {
-        let name = named(&child.head);
-        let agents = self.environments().of_root(child.head.root);
-        match agents.beyond((caller, child.id), (authority, None)) {
+    /// Refuses a message to a child, or a sibling, that may do more than the caller may now: an agent that answered before started it (P-1).
+    fn directs(
+        &self,
+        (caller, sender): (SessionId, &Head),
+        receiver: &Relative,
+        authority: &Authority,
+    ) -> Result<(), ToolError> {
+        let name = named(&receiver.head);
+        let agents = self.environments().of_root(receiver.head.root);
+        let more = match (receiver.sender, sender.parent) {
+            (Relation::Child, _) | (Relation::Sibling, None) => return Ok(()),
+            (Relation::Parent, _) => agents.beyond((caller, receiver.id), (authority, None)),
+            (Relation::Sibling, Some(parent)) => agents.beyond_sibling(parent, (caller, receiver.id)),
+        };
+        match more {
             Ok(None) => Ok(()),
             Ok(Some(more)) => Err(ToolError::refused(format!(
                 "{name} did not get the message: it {more}. Start a new agent, which may do what you may"

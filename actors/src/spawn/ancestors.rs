@@ -76,6 +76,28 @@ impl Agents {
         (parent, child): (SessionId, SessionId),
         (authority, only): (&Authority, Option<&Vec<Text>>),
     ) -> Result<Option<String>, ReadError> {
+        let (most, tools) = self.most(parent, child)?;
+        if most.within(authority) {
+            let lacks = only.is_some_and(|only| !lists_all(only, tools.as_ref()));
+            return Ok(lacks.then(|| "has tools that you do not have now".to_owned()));
+        }
+        Ok(Some(wider(&most, authority)))
+    }
+
+    /// Returns what `other` may do beyond `own`, where both are children of `parent`; `None` if nothing.
+    ///
+    /// A stricter agent that answers in the parent may have started `own`, and a wider one `other`.
+    pub(crate) fn beyond_sibling(
+        &self,
+        parent: SessionId,
+        (own, other): (SessionId, SessionId),
+    ) -> Result<Option<String>, ReadError> {
+        let ((own, _), (most, _)) = (self.most(parent, own)?, self.most(parent, other)?);
+        Ok((!most.within(&own)).then(|| wider(&most, &own)))
+    }
+
+    /// Returns what `child` of `parent` may do at most now, and its list of tools.
+    fn most(&self, parent: SessionId, child: SessionId) -> Result<(Authority, Option<Vec<Text>>), ReadError> {
         let first = self.journal.records_from(child, Seq(1), 1)?.into_iter().next();
         let Some(Record::SessionCreated(created)) = first.map(|stored| stored.record) else {
             return Err(ReadError::NoSuchSession(child));
@@ -85,14 +107,14 @@ impl Agents {
         let ceiling = created.ceiling.body.as_deref().cloned().unwrap_or_else(Authority::allow_all);
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
         // Another agent may answer in the child too, so its own manifest does not bound it here.
-        let most = ceiling.at_use(&policy, &Authority::allow_all(), &ancestors);
-        if most.within(authority) {
-            let lacks = only.is_some_and(|only| !lists_all(only, created.tools.as_ref()));
-            return Ok(lacks.then(|| "has tools that you do not have now".to_owned()));
-        }
-        let is_wider = |action: &&str| !action.ends_with(':') && most.best(action) > authority.best(action);
-        let wider: Vec<&str> = ACTIONS.into_iter().filter(is_wider).collect();
-        let named = if wider.is_empty() { String::new() } else { format!(" ({})", wider.join(", ")) };
-        Ok(Some(format!("may do more than you may now{named}")))
+        Ok((ceiling.at_use(&policy, &Authority::allow_all(), &ancestors), created.tools))
     }
+}
+
+/// Says that `most` is more than `authority`, with the actions.
+fn wider(most: &Authority, authority: &Authority) -> String {
+    let is_wider = |action: &&str| !action.ends_with(':') && most.best(action) > authority.best(action);
+    let wider: Vec<&str> = ACTIONS.into_iter().filter(is_wider).collect();
+    let named = if wider.is_empty() { String::new() } else { format!(" ({})", wider.join(", ")) };
+    format!("may do more than you may now{named}")
 }
