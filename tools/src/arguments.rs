@@ -1,8 +1,10 @@
 //! Arguments of calls: parsed once and checked against the schema. Errors tell the model how to correct the call.
 
 mod checks;
+mod faults;
+mod patterns;
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{PatternOptions, ValidationOptions, Validator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
@@ -36,19 +38,45 @@ impl ArgumentSchema {
     }
 }
 
+/// Compiles the schema of a tool of this process.
 pub(crate) fn compile(schema: &Value) -> Result<ArgumentSchema, String> {
-    if !schema.is_object() {
+    let patterns = PatternOptions::fancy_regex()
+        .backtrack_limit(BACKTRACK_LIMIT)
+        .size_limit(patterns::SIZE)
+        .dfa_size_limit(patterns::SIZE);
+    build(schema.clone(), jsonschema::options().with_pattern_options(patterns))
+}
+
+/// Compiles a schema that a server wrote. What is matched takes time in proportion to the text; other patterns are left to the server.
+#[cfg(feature = "mcp")]
+pub(crate) fn compile_foreign(schema: &Value) -> Result<ArgumentSchema, String> {
+    let mut schema = schema.clone();
+    patterns::remove_backtracking(&mut schema);
+    let patterns = PatternOptions::regex().size_limit(patterns::SIZE).dfa_size_limit(patterns::SIZE);
+    build(schema, jsonschema::options().with_pattern_options(patterns))
+}
+
+/// Returns the number of different patterns of a schema.
+#[cfg(feature = "mcp")]
+pub(crate) fn patterns_of(schema: &Value) -> usize {
+    patterns::number_of(schema)
+}
+
+fn build(mut schema: Value, options: ValidationOptions<'_>) -> Result<ArgumentSchema, String> {
+    let Some(fields) = schema.as_object_mut() else {
         return Err("it is not a JSON object".into());
-    }
-    if schema.get("type").and_then(Value::as_str) != Some("object") {
+    };
+    if fields.get("type").and_then(Value::as_str) != Some("object") {
         return Err("its `type` must be `object`: arguments are always an object".into());
     }
-    if let Some(why) = checks::unsupported_reason(schema) {
+    // References are within the schema, whatever it calls itself: its name may be that of a schema of the library.
+    fields.retain(|key, value| !(matches!(&**key, "$id" | "id") && value.is_string()));
+    if let Some(why) = faults::unsupported_reason(&schema) {
         return Err(bounded::shown(&why, MAX_ERROR).into_owned());
     }
-    let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT);
-    match jsonschema::options().with_pattern_options(patterns).build(schema) {
-        Ok(validator) => Ok(ArgumentSchema { schema: schema.clone(), validator }),
+    // A format of an argument may be one that takes long to check, such as `regex`.
+    match options.should_validate_formats(false).build(&schema) {
+        Ok(validator) => Ok(ArgumentSchema { schema, validator }),
         Err(error) => Err(bounded::shown(&error.to_string(), MAX_ERROR).into_owned()),
     }
 }

@@ -5,6 +5,7 @@
 //! it, within a budget. A server's tool descriptions are untrusted data: bounded, printable, and compared with earlier descriptions.
 
 mod answering;
+mod checker;
 mod client;
 mod config;
 mod connection;

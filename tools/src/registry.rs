@@ -41,8 +41,8 @@ pub struct Registry {
 
 struct RegisteredTool {
     tool: Arc<dyn Tool>,
-    /// Compiled once, since calls are checked often.
-    schema: ArgumentSchema,
+    /// Compiled once, since calls are checked often; `None` for a tool that checks its calls itself when they run.
+    schema: Option<ArgumentSchema>,
 }
 
 #[derive(Default)]
@@ -108,8 +108,26 @@ impl RegistryBuilder {
 
     /// Adds a tool like [`RegistryBuilder::tool`]. The builder stays usable after an error.
     pub(crate) fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
-        let spec = tool.spec();
-        let name = spec.name.clone();
+        let name = self.checked(&tool)?;
+        let schema = match arguments::compile(&tool.spec().schema) {
+            Ok(schema) => Some(schema),
+            Err(why) => return Err(RegistryError::BadSchema { name, why }),
+        };
+        self.tools.insert(name, RegisteredTool { tool, schema });
+        Ok(())
+    }
+
+    /// Adds a tool whose schema is of a stranger: it may take long to compile and to check, so the tool checks its calls when they run.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn add_foreign(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
+        let name = self.checked(&tool)?;
+        self.tools.insert(name, RegisteredTool { tool, schema: None });
+        Ok(())
+    }
+
+    /// Returns the name of a tool that can be added.
+    fn checked(&self, tool: &Arc<dyn Tool>) -> Result<Text, RegistryError> {
+        let name = tool.spec().name.clone();
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || name.len() > 64 || !name.chars().all(valid) {
             return Err(RegistryError::BadName { name });
@@ -123,12 +141,7 @@ impl RegistryBuilder {
         if let Err(why) = option::declared(tool.options()) {
             return Err(RegistryError::BadOption { name, why });
         }
-        let schema = match arguments::compile(&spec.schema) {
-            Ok(schema) => schema,
-            Err(why) => return Err(RegistryError::BadSchema { name, why }),
-        };
-        self.tools.insert(name, RegisteredTool { tool, schema });
-        Ok(())
+        Ok(name)
     }
 
     /// Adds a source of dynamic tools. They cannot replace tools of the registry.
@@ -252,7 +265,10 @@ impl Registry {
             let message = self.unknown(tool, offered.iter().map(|spec| &*spec.name));
             return Classified::Invalid { kind: Invalid::UnknownTool, message };
         };
-        let parsed = arguments::parse(tool, args).and_then(|args| arguments::validate(tool, &entry.schema, args));
+        let parsed = arguments::parse(tool, args).and_then(|args| match &entry.schema {
+            Some(schema) => arguments::validate(tool, schema, args),
+            None => Ok(args),
+        });
         Self::ready(&entry.tool, parsed, authority, granted)
     }
 

@@ -164,6 +164,11 @@ impl FakeServer {
                 |top: Value| json!({"type": "object", "properties": {"text": next(0)}, "allOf": top, "$defs": defs});
             tools.push(json!({"name": "bomb", "inputSchema": schema(json!([true]))}));
             tools.push(json!({"name": "opened", "inputSchema": schema(json!([next(0)]))}));
+            let mut encoded = schema(json!([{"$ref": "#/$defs/%640"}]));
+            encoded["$defs"]["%640"] = json!(true);
+            tools.push(json!({"name": "encoded", "inputSchema": encoded}));
+            let fields = json!({"ahead": {"pattern": "^(?!a)"}, "plain": {"pattern": "^b+$"}});
+            tools.push(json!({"name": "ahead", "inputSchema": {"type": "object", "properties": fields}}));
         }
         if self.changed {
             tools.retain(|tool| tool["name"] != "hang");
@@ -611,6 +616,16 @@ async fn schema_with_too_many_checks_is_not_evaluated() {
     assert_eq!(error(scene.call("bomb", json!({})).await), "the MCP server `fake` reports an error: it failed");
     let report = scene.servers.reports().remove(0);
     assert!(report.problems[0].contains("its tool `opened` is ignored: its schema cannot be used"), "{report:?}");
+    assert!(report.problems[1].contains("its tool `encoded` is ignored: its schema cannot be used"), "{report:?}");
+}
+
+/// A pattern with lookaround may take long. The control: another one is checked.
+#[tokio::test(flavor = "multi_thread")]
+async fn patterns_with_lookaround_are_checked_by_the_server() {
+    let scene = ServerScene::mode("endless").await;
+    let failed = "the MCP server `fake` reports an error: it failed";
+    assert_eq!(error(scene.call("ahead", json!({"ahead": "a", "plain": "b"})).await), failed);
+    assert!(error(scene.call("ahead", json!({"plain": "a"})).await).contains("do not fit its schema"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

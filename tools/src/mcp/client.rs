@@ -91,7 +91,7 @@ impl Client {
         let (question, form) = Question::of(params);
         if let ServerQuestion::Form(question) = &question
             && let Some(answer) = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(question.id())
-            && arguments::compile(&form).is_ok_and(|form| form.is_valid(&answer))
+            && arguments::compile_foreign(&form).is_ok_and(|form| form.is_valid(&answer))
         {
             return ElicitResult::new(ElicitationAction::Accept).with_content(answer);
         }

@@ -1,10 +1,13 @@
 //! Sanitizes the tool descriptions of a server, which are untrusted data.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rmcp::model::Tool;
 use serde_json::{Value, json};
 use subtend_session::message::ToolSpec;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::names::{ANSWERS, ToolName};
 use super::question::{self, Question};
@@ -16,6 +19,10 @@ use crate::escape::harmless;
 const MAX_DESCRIPTION: usize = 2_048;
 /// Maximum bytes of a schema.
 const MAX_SCHEMA: usize = 64 << 10;
+/// Maximum number of patterns in all schemas of a server: each is compiled.
+const MAX_PATTERNS: usize = 256;
+/// Maximum time for all schemas of a server.
+const MAX_CHECK_TIME: Duration = Duration::from_secs(20);
 
 /// A sanitized tool of a server.
 #[derive(Clone, Debug)]
@@ -51,11 +58,22 @@ pub(super) enum Purpose {
 }
 
 /// Returns the tools that can be offered, the problems of the others, and the full text of each tool, which is compared with earlier texts.
-pub(super) fn all(server: &str, tools: &[Tool]) -> (Vec<Described>, Vec<String>, Vec<(String, String)>) {
+///
+/// Compiles each schema, and ends between two of them when `stop` is cancelled.
+pub(super) fn all(
+    server: &str,
+    tools: &[Tool],
+    stop: &CancellationToken,
+) -> (Vec<Described>, Vec<String>, Vec<(String, String)>) {
     let (mut described, mut problems, mut seen_tools): (Vec<Described>, _, _) = (Vec::new(), Vec::new(), Vec::new());
-    let mut taken = BTreeSet::new();
-    for tool in tools {
-        match sanitize(server, tool) {
+    let (mut taken, mut patterns, begun) = (BTreeSet::new(), 0, Instant::now());
+    for (tool, at) in tools.iter().zip(0_usize..) {
+        if stop.is_cancelled() || begun.elapsed() > MAX_CHECK_TIME {
+            let seconds = MAX_CHECK_TIME.as_secs();
+            problems.push(format!("all but {at} of its tools are ignored: their schemas took more than {seconds} s"));
+            break;
+        }
+        match sanitize(server, tool, &mut patterns) {
             Ok(tool) if !taken.insert(tool.names.name.clone()) => {
                 problems.push(format!("a second tool with the name `{}` is ignored", tool.names.name));
             }
@@ -77,7 +95,8 @@ fn text(tool: &Tool) -> String {
     format!("{}\n{}\n{schema}", tool.name, tool.description.as_deref().unwrap_or_default())
 }
 
-fn sanitize(server: &str, tool: &Tool) -> Result<Described, String> {
+/// `patterns` counts those of the server that were compiled.
+fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<Described, String> {
     if tool.name.trim().is_empty() {
         return Err("it has no name".to_owned());
     }
@@ -91,7 +110,12 @@ fn sanitize(server: &str, tool: &Tool) -> Result<Described, String> {
         fields.entry("type").or_insert_with(|| "object".into());
     }
     make_harmless(&mut schema);
-    arguments::compile(&schema).map_err(|why| format!("its schema cannot be used: {why}"))?;
+    let with_own = patterns.saturating_add(arguments::patterns_of(&schema));
+    if with_own > MAX_PATTERNS && with_own > *patterns {
+        return Err(format!("with it the tools of this server have more than {MAX_PATTERNS} patterns"));
+    }
+    *patterns = with_own;
+    arguments::compile_foreign(&schema).map_err(|why| format!("its schema cannot be used: {why}"))?;
     let description = tool.description.as_deref().filter(|text| !text.trim().is_empty());
     let description = match description.or(tool.title.as_deref()) {
         Some(text) => harmless(&shown(text.trim(), MAX_DESCRIPTION)),
@@ -131,7 +155,7 @@ mod tests {
         let schema = json!({"properties": {"a": {"description": "x\u{202e}y", "enum": ["\u{200b}"]}}});
         let listed =
             tool(json!({"name": "t", "description": format!("\u{1b}[2J{}", "d".repeat(9_000)), "inputSchema": schema}));
-        let (tools, problems, _) = all("s", &[listed]);
+        let (tools, problems, _) = all("s", &[listed], &CancellationToken::new());
         assert_eq!(problems, [""; 0]);
         let spec = &tools[0].spec;
         assert!(spec.description.starts_with("<U+001B>[2Jddd") && spec.description.len() < 2_200);
@@ -150,9 +174,41 @@ mod tests {
             json!({"name": "large", "inputSchema": {"type": "object", "title": "x".repeat(70_000)}}),
             json!({"name": " ", "inputSchema": {"type": "object"}}),
         ];
-        let (tools, problems, _) = all("s", &listed.map(tool));
+        let (tools, problems, _) = all("s", &listed.map(tool), &CancellationToken::new());
         let names: Vec<_> = tools.iter().map(|tool| (&*tool.names.name, tool.remote.as_str())).collect();
         assert_eq!(names, [("mcp__s__a_b", "a b")]);
         assert_eq!(problems.len(), 5, "{problems:#?}");
+    }
+
+    /// Each pattern is compiled, before anybody allowed a call. The control: tools without patterns, and those up to the bound, are offered.
+    #[test]
+    fn patterns_of_a_server_are_bounded() {
+        let listed: Vec<Tool> = (0..20)
+            .map(|n| {
+                let fields = (0..30).map(|at| (format!("p{at}"), json!({"pattern": format!("^[a-f]{{{n},}}{at}$")})));
+                let fields: serde_json::Map<_, _> = if n == 19 { Default::default() } else { fields.collect() };
+                tool(json!({"name": format!("t{n}"), "inputSchema": {"type": "object", "properties": fields}}))
+            })
+            .collect();
+        let (tools, problems, _) = all("s", &listed, &CancellationToken::new());
+        let names: Vec<&str> = tools.iter().map(|tool| tool.remote.as_str()).collect();
+        assert_eq!(names, ["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "t19"]);
+        assert_eq!(problems.len(), 11);
+        let says = "its tool `t8` is ignored: with it the tools of this server have more than 256 patterns";
+        assert_eq!(problems[0], says);
+        // A pattern that takes long to compile leaves its tool out.
+        let slow =
+            json!({"name": "t", "inputSchema": {"type": "object", "properties": {"a": {"pattern": "(.{90}){9}"}}}});
+        let (tools, problems, _) = all("s", &[tool(slow)], &CancellationToken::new());
+        assert!(tools.is_empty() && problems[0].contains("its schema cannot be used"), "{problems:?}");
+    }
+
+    #[test]
+    fn nothing_is_compiled_for_a_caller_that_left() {
+        let stop = CancellationToken::new();
+        let listed = [tool(json!({"name": "t", "inputSchema": {"type": "object"}}))];
+        assert_eq!(all("s", &listed, &stop).0.len(), 1);
+        stop.cancel();
+        assert_eq!(all("s", &listed, &stop).0.len(), 0);
     }
 }

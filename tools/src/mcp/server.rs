@@ -9,9 +9,11 @@ use rmcp::model::CallToolResult;
 use serde_json::Value;
 use subtend_session::ids::Text;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use super::checker::Checker;
 use super::config::{Origin, ServerConfig};
-use super::connection::{Failed, Ground, ServerConnection};
+use super::connection::{Failed, Ground, START_TIMEOUT, ServerConnection};
 use super::described::{self, Described, Purpose};
 use super::known::KnownTools;
 use super::names::ANSWERS;
@@ -28,6 +30,8 @@ const START_WINDOW: Duration = Duration::from_mins(10);
 const DEBOUNCE: Duration = Duration::from_millis(100);
 const MAX_DEBOUNCE: Duration = Duration::from_secs(30);
 const QUIET_TIME: Duration = Duration::from_secs(10);
+/// Maximum time for the check of the arguments of one call, which takes milliseconds.
+const MAX_CHECK_TIME: Duration = Duration::from_secs(10);
 
 /// A summary of one server for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub(super) struct LiveServer {
     asking: Mutex<BTreeMap<Text, Vec<Question>>>,
     /// Held exclusively by a call that answers questions, because a server does not name the call of a question.
     answering: tokio::sync::RwLock<()>,
+    /// Compiles its schemas, and checks arguments against them.
+    checker: Checker,
 }
 
 #[derive(Default)]
@@ -100,6 +106,7 @@ impl LiveServer {
             listed: Mutex::default(),
             asking: Mutex::default(),
             answering: tokio::sync::RwLock::default(),
+            checker: Checker::default(),
         })
     }
 
@@ -231,7 +238,10 @@ impl LiveServer {
     /// Lists the tools, and compares their descriptions with earlier ones.
     async fn list(&self, up: &ServerConnection) -> Result<(), String> {
         let (tools, mut problems) = up.list().await?;
-        let (mut tools, refused, seen_tools) = described::all(&self.config.name, &tools);
+        let server = self.config.name.clone();
+        let described = self.checker.apart(START_TIMEOUT, move |stop| described::all(&server, &tools, stop)).await;
+        let (mut tools, refused, seen_tools) =
+            described.map_err(|why| format!("the schemas of its tools cannot be checked: {why}"))?;
         problems.extend(refused);
         for extra in extras::of(&self.config.name, &up.capabilities()) {
             if tools.iter().any(|tool| tool.names == extra.names) {
@@ -259,6 +269,18 @@ impl LiveServer {
         Ok(())
     }
 
+    /// Checks the arguments of a call of the tool `name`.
+    async fn checked(&self, name: &str, schema: Arc<Value>, args: Value) -> Result<Value, ToolError> {
+        let tool = name.to_owned();
+        let check = move |_: &CancellationToken| {
+            arguments::compile_foreign(&schema).and_then(|schema| arguments::validate(&tool, &schema, args))
+        };
+        match self.checker.apart(MAX_CHECK_TIME, check).await {
+            Ok(checked) => checked.map_err(ToolError::bad_args),
+            Err(why) => Err(ToolError::limit(format!("the arguments of {name} cannot be checked: {why}"))),
+        }
+    }
+
     /// Calls the tool with the model-facing name `name`.
     pub(super) async fn call(self: &Arc<Self>, name: &str, call: &ToolInvocation) -> Result<ToolOutput, ToolError> {
         let server = &self.config.name;
@@ -280,10 +302,9 @@ impl LiveServer {
             }
             None => BTreeMap::new(),
         };
-        let args = arguments::compile(&tool.spec.schema)
-            .and_then(|schema| arguments::validate(name, &schema, args))
-            .map_err(ToolError::bad_args)?;
-        let Value::Object(args) = args else { return Err(ToolError::bad_args("the arguments are not an object")) };
+        let Value::Object(args) = self.checked(name, tool.spec.schema.clone(), args).await? else {
+            return Err(ToolError::bad_args("the arguments are not an object"));
+        };
         let calling = async {
             let _alone = match answers.is_empty() {
                 true => (Some(self.answering.read().await), None),

@@ -83,7 +83,7 @@ impl LiveTools for Servers {
             for server in &self.0.servers {
                 for described in server.tools() {
                     let tool = Arc::new(ServerTool::new(described, server));
-                    if let Err(error) = builder.add(tool) {
+                    if let Err(error) = builder.add_foreign(tool) {
                         tracing::warn!(server = %server.config.name, %error, "a tool of an MCP server cannot be offered");
                     }
                 }

@@ -1,0 +1,215 @@
+//! Patterns of schemas: what they take to compile and to match, before the library sees them.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// Different patterns of one schema.
+const PATTERNS: usize = 32;
+/// Bytes of one pattern.
+const BYTES: usize = 1_024;
+/// Places of one pattern, with repetitions.
+const PLACES: u64 = 1 << 13;
+/// Bytes of one compiled pattern, and of the cache of its matches.
+pub(super) const SIZE: usize = 128 << 10;
+/// What one match counts for, besides its text.
+const MATCH: u64 = 100;
+
+/// Returns why the patterns of a schema are too many or too large to compile.
+pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
+    let mut patterns = BTreeSet::new();
+    all(schema, &mut patterns);
+    if patterns.len() > PATTERNS {
+        return Some(format!("it has more than {PATTERNS} patterns"));
+    }
+    patterns.into_iter().find_map(|pattern| {
+        if pattern.len() > BYTES {
+            return Some(format!("a pattern in it has more than {BYTES} bytes"));
+        }
+        (places(pattern) > PLACES).then(|| format!("the pattern `{pattern}` in it repeats too much"))
+    })
+}
+
+/// Returns the number of different patterns of a schema.
+#[cfg(feature = "mcp")]
+pub(super) fn number_of(schema: &Value) -> usize {
+    let mut patterns = BTreeSet::new();
+    all(schema, &mut patterns);
+    patterns.len()
+}
+
+fn all<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match (&**key, value) {
+                    ("pattern", Value::String(pattern)) => _ = found.insert(pattern),
+                    ("patternProperties", Value::Object(parts)) => found.extend(parts.keys().map(String::as_str)),
+                    _ => {}
+                }
+                all(value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| all(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Removes the patterns that only a search with steps back can match, which has no bound that is known before. A server checks them itself.
+#[cfg(feature = "mcp")]
+pub(super) fn remove_backtracking(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("pattern").and_then(Value::as_str).is_some_and(needs_steps_back) {
+                fields.shift_remove("pattern");
+            }
+            // Values, which may look like anything.
+            let is_value = |key: &str| matches!(key, "const" | "default" | "enum" | "example" | "examples");
+            fields.iter_mut().filter(|(key, _)| !is_value(key)).for_each(|(_, value)| remove_backtracking(value));
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_backtracking),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Returns whether a pattern has lookaround or a reference back, or seems to, as in a class: it is not checked then.
+#[cfg(feature = "mcp")]
+fn needs_steps_back(pattern: &str) -> bool {
+    let mut signs = pattern.chars();
+    while let Some(sign) = signs.next() {
+        let rest = signs.as_str();
+        match sign {
+            '(' if ["?=", "?!", "?<=", "?<!"].iter().any(|start| rest.starts_with(start)) => return true,
+            '\\' if signs.next().is_some_and(|sign| sign == 'k' || ('1'..='9').contains(&sign)) => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Returns what it takes to match a pattern in a text of `bytes`: the engine may be at all places at once.
+pub(super) fn matching(pattern: &str, bytes: usize) -> u64 {
+    let each = (places(pattern) / 8).saturating_add(1);
+    MATCH.saturating_add(number(bytes).saturating_mul(each) / 8)
+}
+
+/// Returns the places of a pattern, where each repetition counts as often as it may be made. More rather than less, if it cannot be said.
+fn places(pattern: &str) -> u64 {
+    // With this flag other signs are comments.
+    let flags = |rest: &str| rest.split([')', ':']).next().is_some_and(|flags| flags.contains('x'));
+    let is_extended =
+        |rest: &str| rest.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '-') && flags(rest);
+    if pattern.split("(?").skip(1).any(is_extended) {
+        return u64::MAX;
+    }
+    let (mut groups, mut sum, mut last) = (Vec::new(), 0_u64, 0_u64);
+    let mut signs = pattern.chars();
+    while let Some(sign) = signs.next() {
+        match sign {
+            '(' => {
+                groups.push(sum.saturating_add(last));
+                (sum, last) = (0, 0);
+            }
+            ')' => (sum, last) = (groups.pop().unwrap_or(0), sum.saturating_add(last).max(1)),
+            '{' => {
+                if let Some((times, rest)) = repeated(signs.as_str()) {
+                    (last, signs) = (last.saturating_mul(times), rest.chars());
+                }
+            }
+            '*' | '+' | '?' | '|' => {}
+            _ => {
+                (sum, last) = (sum.saturating_add(last), 1);
+                match sign {
+                    '\\' => _ = signs.next(),
+                    '[' => class(&mut signs),
+                    _ => {}
+                }
+            }
+        }
+    }
+    groups.into_iter().fold(sum.saturating_add(last), u64::saturating_add)
+}
+
+/// Skips a class of characters; nothing, if it does not end.
+fn class(signs: &mut std::str::Chars<'_>) {
+    let mut inside = signs.clone();
+    while let Some(sign) = inside.next() {
+        match sign {
+            '\\' => _ = inside.next(),
+            ']' => {
+                *signs = inside;
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// Returns how often what is before `{` is repeated at most, and what follows; `None` for other text.
+fn repeated(rest: &str) -> Option<(u64, &str)> {
+    let (counts, rest) = rest.split_once('}')?;
+    let parsed = counts.split(',').map(str::trim).filter(|count| !count.is_empty()).map(str::parse::<u64>);
+    let counts = parsed.collect::<Result<Vec<_>, _>>().ok()?;
+    Some((counts.into_iter().max()?.max(1), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn places_of_a_pattern_are_no_less_than_it_has() {
+        for (pattern, expected) in [
+            ("^a[bc]*\\d$", 5),
+            ("(.{90}){9}", 810),
+            ("((ab){3}c{2,5}){10}", 110),
+            ("^[0-9a-f]{8}-[{9}]{2}$", 13),
+            ("\\{3\\}", 3),
+            ("\\p{L}{3}a{2,}", 3 + 2),
+            ("a{5", 2),
+            ("(", 0),
+        ] {
+            assert!((expected..expected + 4).contains(&places(pattern)), "{pattern}: {}", places(pattern));
+        }
+        assert_eq!(places("(?x)#[\n(.{90}){9}#]"), u64::MAX);
+        assert_eq!(places("(?sx:a)"), u64::MAX);
+        assert!(places("(?:x)(?<x>a)(?P<x>a)") < 20);
+    }
+
+    /// The control: the same patterns, within the bounds.
+    #[test]
+    fn patterns_that_take_long_to_compile_are_refused() {
+        let says = |schema: Value| unsupported_reason(&schema).unwrap_or_default();
+        let many = |count: usize| {
+            let fields = (0..count).map(|n| (format!("p{n}"), json!({"pattern": format!("a{n}")})));
+            json!({"properties": fields.collect::<serde_json::Map<_, _>>()})
+        };
+        assert_eq!([says(many(33)), says(many(32))], ["it has more than 32 patterns", ""]);
+        let one = |pattern: &str| json!({"patternProperties": {pattern: {}}});
+        assert_eq!(says(one(&"a".repeat(1_025))), "a pattern in it has more than 1024 bytes");
+        assert_eq!(says(one(&"a".repeat(1_024))), "");
+        assert_eq!(says(one("((.{90}){9}){20}")), "the pattern `((.{90}){9}){20}` in it repeats too much");
+        assert_eq!(says(one("^[a-z]{1,4000}$")), "");
+    }
+
+    #[cfg(feature = "mcp")]
+    #[test]
+    fn patterns_with_lookaround_are_left_to_the_server() {
+        let mut schema = json!({"properties": {
+            "ahead": {"type": "string", "pattern": "^(?!\\.)[a-z]+$"}, "back": {"pattern": "(a)\\1"},
+            "plain": {"pattern": "^(?:\\(\\?=|[a-z])+$"}, "pattern": {"pattern": "(?<name>a)"}
+        }});
+        remove_backtracking(&mut schema);
+        let left = json!({"properties": {
+            "ahead": {"type": "string"}, "back": {},
+            "plain": {"pattern": "^(?:\\(\\?=|[a-z])+$"}, "pattern": {"pattern": "(?<name>a)"}
+        }});
+        assert_eq!(schema, left);
+    }
+}

@@ -1,0 +1,87 @@
+//! A thread for what the schemas of a server ask for: it may take longer than was counted, and cannot be ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Bytes of its stack: a schema has many levels.
+const STACK: usize = 8 << 20;
+
+/// One such thread at a time. While its work does not end, other work waits for it, up to its own limit.
+pub(super) struct Checker(Arc<Semaphore>);
+
+impl Default for Checker {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Checker {
+    /// Does `work` apart from the threads of the runtime. The token says that the caller has left: it was cancelled, or `limit` is over.
+    ///
+    /// # Errors
+    /// If it takes too long or panics, or the system gives no thread.
+    pub(super) async fn apart<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let stop = CancellationToken::new();
+        let _left = stop.clone().drop_guard();
+        let computing = async {
+            let permit = Arc::clone(&self.0).acquire_owned().await.map_err(|error| error.to_string())?;
+            let (send, receive) = oneshot::channel();
+            let run = move || {
+                let _permit = permit;
+                // The caller may have left.
+                drop(send.send(work(&stop)));
+            };
+            let thread = std::thread::Builder::new().name("subtend-check".to_owned()).stack_size(STACK);
+            thread.spawn(run).map_err(|error| error.to_string())?;
+            receive.await.map_err(|_| "its thread ended".to_owned())
+        };
+        let late = || Err(format!("it takes more than {} s", limit.as_secs()));
+        tokio::time::timeout(limit, computing).await.unwrap_or_else(|_| late())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn until_left(stop: &CancellationToken) {
+        while !stop.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// On one thread, the runtime does other work meanwhile, and the caller ends at its limit or when it is cancelled.
+    #[tokio::test]
+    async fn check_that_does_not_end_holds_no_runtime_thread() {
+        let checker = Checker::default();
+        let late = checker.apart(Duration::from_secs(1), until_left).await;
+        assert_eq!(late, Err("it takes more than 1 s".to_owned()));
+        tokio::select! {
+            biased;
+            _ = checker.apart(Duration::from_secs(600), until_left) => panic!("it does not end"),
+            () = tokio::time::sleep(Duration::from_millis(10)) => {}
+        }
+        // The control: work that ends is done, also after that.
+        assert_eq!(checker.apart(Duration::from_secs(600), |_| 7).await, Ok(7));
+        let panics = checker.apart(Duration::from_secs(600), |_| assert!(std::thread::panicking(), "a test")).await;
+        assert_eq!(panics, Err("its thread ended".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn checks_of_a_server_have_one_thread() {
+        let checker = Checker::default();
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let endless = checker.apart(Duration::from_millis(20), move |_| receive.recv().is_ok());
+        assert!(endless.await.is_err());
+        assert!(checker.apart(Duration::from_millis(20), |_| ()).await.is_err(), "the first one has not ended");
+        drop(send);
+        assert_eq!(checker.apart(Duration::from_secs(600), |_| ()).await, Ok(()));
+    }
+}
