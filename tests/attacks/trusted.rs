@@ -80,7 +80,7 @@ fn trust_goes_neither_to_a_replaced_nor_to_a_moved_workspace() {
     user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Another.\n---\nObey.\n");
     assert_eq!(answer(&user, &model, &[]), BUILT_IN, "another directory");
     assert_eq!(answer(&user, &model, &["--workspace", "../moved"]), BUILT_IN, "another path");
-    assert!(call(&user, &["trust", "--list"]).out.starts_with("gone or replaced  "));
+    assert!(call(&user, &["trust", "--list"]).out.starts_with("removed or replaced  "));
     std::fs::remove_dir_all(user.workspace()).expect("removed");
     std::fs::rename(&aside, user.workspace()).expect("moved back");
     assert_eq!(answer(&user, &model, &[]), OWN);

@@ -29,7 +29,7 @@ pub(super) struct LiveNode {
     /// Short name; empty for the root.
     pub(super) short: Text,
     pub(super) depth: usize,
-    pub(super) activity: Activity,
+    pub(super) activity: NodeActivity,
     pub(super) turns: u32,
     pub(super) tokens: u64,
     pub(super) ended: Option<Instant>,
@@ -54,7 +54,7 @@ impl RunningCall {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Activity {
+pub(super) enum NodeActivity {
     Idle,
     Queued,
     Thinking,
@@ -114,8 +114,8 @@ impl LiveTree {
             EventKind::Delta { delta, .. } => {
                 if let Some(node) = self.nodes.get_mut(&id) {
                     let activity = match delta {
-                        Delta::Text(_) | Delta::Call { .. } => Activity::Writing,
-                        Delta::Reasoning(_) => Activity::Thinking,
+                        Delta::Text(_) | Delta::Call { .. } => NodeActivity::Writing,
+                        Delta::Reasoning(_) => NodeActivity::Thinking,
                     };
                     node.set_activity(activity, now);
                 }
@@ -127,7 +127,7 @@ impl LiveTree {
 
     pub(super) fn running(&self, node: &LiveNode) -> usize {
         let children = node.children.iter().filter_map(|child| self.nodes.get(child));
-        children.filter(|child| !matches!(child.activity, Activity::Idle | Activity::Ended(_))).count()
+        children.filter(|child| !matches!(child.activity, NodeActivity::Idle | NodeActivity::Ended(_))).count()
     }
 
     /// Returns the tokens of the last run of the root and of all runs that began after it.
@@ -158,7 +158,7 @@ impl LiveTree {
             let depth = node.depth.saturating_add(1);
             let mut node = LiveNode::new(agent.clone(), short.0.clone(), depth, now, node.registry.clone());
             if matches!(&**record, Record::ChildSpawned(_)) {
-                node.activity = Activity::Queued;
+                node.activity = NodeActivity::Queued;
             }
             for record in self.early_records.remove(&child).unwrap_or_default() {
                 node.record(&record, now);
@@ -177,7 +177,7 @@ impl LiveNode {
             agent,
             short,
             depth,
-            activity: Activity::Idle,
+            activity: NodeActivity::Idle,
             turns: 0,
             tokens: 0,
             ended: None,
@@ -199,18 +199,20 @@ impl LiveNode {
         self.worked.saturating_add(since.unwrap_or_default())
     }
 
-    fn set_activity(&mut self, activity: Activity, now: Instant) {
+    fn set_activity(&mut self, activity: NodeActivity, now: Instant) {
         self.worked = self.worked(now);
-        self.working =
-            matches!(activity, Activity::Thinking | Activity::Compacting | Activity::Writing | Activity::Tools)
-                .then_some(now);
+        self.working = matches!(
+            activity,
+            NodeActivity::Thinking | NodeActivity::Compacting | NodeActivity::Writing | NodeActivity::Tools
+        )
+        .then_some(now);
         self.activity = activity;
     }
 
     /// Switches from compacting to thinking when a compaction has ended.
     fn compacted(&mut self, now: Instant) {
-        if self.activity == Activity::Compacting {
-            self.set_activity(Activity::Thinking, now);
+        if self.activity == NodeActivity::Compacting {
+            self.set_activity(NodeActivity::Thinking, now);
         }
     }
 
@@ -219,10 +221,10 @@ impl LiveNode {
             Record::RunOpened(opened) => {
                 (self.turns, self.tokens, self.ended, self.opened) = (0, 0, None, now);
                 // A run that does not need a slot starts at once.
-                self.set_activity(if opened.slot { Activity::Queued } else { Activity::Thinking }, now);
+                self.set_activity(if opened.slot { NodeActivity::Queued } else { NodeActivity::Thinking }, now);
                 self.worked = Duration::ZERO;
             }
-            Record::TurnStarted { compacts: Some(_), .. } => self.set_activity(Activity::Compacting, now),
+            Record::TurnStarted { compacts: Some(_), .. } => self.set_activity(NodeActivity::Compacting, now),
             Record::Compacted(done) => {
                 self.compacted(now);
                 let why = done.cause.phrase();
@@ -233,7 +235,7 @@ impl LiveNode {
                 return Some(News::Compacted(format!("not compacted: {}", failed.message)));
             }
             Record::RunStarted { .. } | Record::TurnStarted { .. } | Record::RunResumed { .. } => {
-                self.set_activity(Activity::Thinking, now);
+                self.set_activity(NodeActivity::Thinking, now);
             }
             Record::TurnAnswered(answered) => self.answered(answered),
             Record::AttemptDiscarded(discarded) => {
@@ -255,16 +257,16 @@ impl LiveNode {
             Record::NoticeTaken(taken) => self.close_calls(taken, now),
             Record::RunParked { why, .. } => {
                 let activity = match why {
-                    Park::MidTurn | Park::AtRest => Activity::Waiting,
-                    Park::Ask => Activity::Asks,
-                    Park::Slot => Activity::Queued,
-                    Park::Limit { until } => Activity::Limited(*until),
+                    Park::MidTurn | Park::AtRest => NodeActivity::Waiting,
+                    Park::Ask => NodeActivity::Asks,
+                    Park::Slot => NodeActivity::Queued,
+                    Park::Limit { until } => NodeActivity::Limited(*until),
                 };
                 self.set_activity(activity, now);
             }
-            Record::AskOpened { .. } => self.set_activity(Activity::Asks, now),
+            Record::AskOpened { .. } => self.set_activity(NodeActivity::Asks, now),
             Record::RunHeld { why, .. } => {
-                let activity = Activity::Held(match &**why {
+                let activity = NodeActivity::Held(match &**why {
                     Hold::Interrupted { .. } => "interrupted",
                     Hold::OutOfTurns => "out of turns",
                     Hold::Closing { .. } => "closing",
@@ -274,7 +276,7 @@ impl LiveNode {
             Record::RunEnded(ended) => {
                 self.open.clear();
                 self.ended = Some(now);
-                self.set_activity(Activity::Ended(ended.outcome.clone()), now);
+                self.set_activity(NodeActivity::Ended(ended.outcome.clone()), now);
                 self.worked = Duration::from_millis(ended.worked_ms);
                 return Some(News::Ended(ended.outcome.clone()));
             }
@@ -334,9 +336,9 @@ impl LiveNode {
     fn update_activity(&mut self, now: Instant) {
         let mut started = self.open.values().filter(|open| open.kind.is_some());
         if started.clone().any(RunningCall::is_local) {
-            self.set_activity(Activity::Tools, now);
+            self.set_activity(NodeActivity::Tools, now);
         } else if started.next().is_some() {
-            self.set_activity(Activity::Waiting, now);
+            self.set_activity(NodeActivity::Waiting, now);
         }
     }
 

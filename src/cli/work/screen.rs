@@ -19,7 +19,7 @@ use super::stream::Stream;
 use super::view;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum ScreenMode {
     Tree,
     Lines,
     Silent,
@@ -27,7 +27,7 @@ enum Mode {
 
 #[derive(Debug)]
 pub(crate) struct Screen {
-    mode: Mode,
+    mode: ScreenMode,
     colours: bool,
     tools: Registry,
     live: Option<LiveTree>,
@@ -53,9 +53,9 @@ impl Screen {
         let stderr = std::io::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let mode = match (quiet || machine, stderr.is_terminal() && !dumb) {
-            (true, _) => Mode::Silent,
-            (false, true) => Mode::Tree,
-            (false, false) => Mode::Lines,
+            (true, _) => ScreenMode::Silent,
+            (false, true) => ScreenMode::Tree,
+            (false, false) => ScreenMode::Lines,
         };
         let colours = !matches!(AutoStream::choice(&stderr), ColorChoice::Never);
         Self {
@@ -99,7 +99,7 @@ impl Screen {
     }
 
     pub(crate) fn is_drawn(&self) -> bool {
-        self.mode == Mode::Tree
+        self.mode == ScreenMode::Tree
     }
 
     pub(crate) fn watch(&mut self, root: SessionId, agent: Text) {
@@ -109,7 +109,7 @@ impl Screen {
 
     pub(crate) fn handle(&mut self, event: &Event) {
         self.warn(event);
-        if self.mode == Mode::Silent {
+        if self.mode == ScreenMode::Silent {
             return;
         }
         let now = Instant::now();
@@ -121,15 +121,15 @@ impl Screen {
         let Some((id, news)) = live.take(event, now) else { return };
         let Some(node) = live.node(id) else { return };
         let printed = match (self.mode, &news) {
-            (Mode::Lines, News::Called(..)) | (Mode::Silent, _) => false,
-            (Mode::Lines, _) => true,
+            (ScreenMode::Lines, News::Called(..)) | (ScreenMode::Silent, _) => false,
+            (ScreenMode::Lines, _) => true,
             // Calls with effects are printed for all sessions, read-only calls for the followed ones.
-            (Mode::Tree, News::Called(_, effect, ..)) => {
+            (ScreenMode::Tree, News::Called(_, effect, ..)) => {
                 !self.followed.is_empty() && (followed || *effect != ToolEffect::ReadOnly)
             }
-            (Mode::Tree, News::Ended(_)) => !self.followed.is_empty() && node.depth == 1,
-            (Mode::Tree, News::Failed(_) | News::Compacted(_)) => followed,
-            (Mode::Tree, News::Created | News::Tool(_)) => false,
+            (ScreenMode::Tree, News::Ended(_)) => !self.followed.is_empty() && node.depth == 1,
+            (ScreenMode::Tree, News::Failed(_) | News::Compacted(_)) => followed,
+            (ScreenMode::Tree, News::Created | News::Tool(_)) => false,
         };
         if printed {
             let line = view::paint(&view::news(node, &news, now), self.colours);
@@ -198,7 +198,7 @@ impl Screen {
 
     /// Returns the current frame, and the text that draws it over the previous one; `None` if they are equal.
     fn frame(&mut self, (rows, columns): (usize, usize)) -> Option<(String, String)> {
-        let (Mode::Tree, Some(live)) = (self.mode, &self.live) else { return None };
+        let (ScreenMode::Tree, Some(live)) = (self.mode, &self.live) else { return None };
         // One row stays free for the cursor. In a conversation, most rows are for messages.
         let left = if self.prompt.is_some() { (rows / 3).max(3) } else { rows.saturating_sub(1) };
         let pending = rows_of(&self.stream.pending(), columns.saturating_sub(1).max(1), left / 2);
@@ -279,7 +279,7 @@ impl Screen {
             Some(text) => self.say(&text),
             None => self.draw(),
         }
-        if let Some(live) = self.live.take().filter(|live| live.missed > 0 && self.mode != Mode::Silent) {
+        if let Some(live) = self.live.take().filter(|live| live.missed > 0 && self.mode != ScreenMode::Silent) {
             let missed = live.missed;
             put(&format!(
                 "progress was too fast to follow: {missed} events are not shown above, all are in the journal\n"
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn idle_frame_is_drawn_once() {
         let mut screen = Screen::new(true, false);
-        screen.mode = Mode::Tree;
+        screen.mode = ScreenMode::Tree;
         screen.prompt(Some(("", 0)));
         screen.watch(SessionId(uuid::Uuid::from_u128(7)), "general".into());
         // The calls above may have drawn it.

@@ -12,7 +12,7 @@ use super::super::cause;
 use super::super::paint::{
     ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, limited, mark, span, tokens,
 };
-use super::live::{Activity, LiveNode, LiveTree, News};
+use super::live::{LiveNode, LiveTree, News, NodeActivity};
 
 pub(super) type StyledLine = Vec<(Style, String)>;
 
@@ -49,17 +49,17 @@ fn visible_sessions(all: &[(SessionId, &LiveNode)], rows: usize) -> BTreeSet<Ses
     ranked.sort_by_key(|(place, (_, node))| match (&node.activity, node.ended) {
         _ if node.depth == 0 => (0, None, *place),
         (
-            Activity::Thinking
-            | Activity::Compacting
-            | Activity::Writing
-            | Activity::Tools
-            | Activity::Asks
-            | Activity::Held(_),
+            NodeActivity::Thinking
+            | NodeActivity::Compacting
+            | NodeActivity::Writing
+            | NodeActivity::Tools
+            | NodeActivity::Asks
+            | NodeActivity::Held(_),
             _,
         ) => (1, None, *place),
-        (Activity::Waiting | Activity::Limited(_), _) => (2, None, *place),
-        (Activity::Idle | Activity::Queued, _) => (3, None, *place),
-        (Activity::Ended(_), ended) => (4, ended.map(std::cmp::Reverse), *place),
+        (NodeActivity::Waiting | NodeActivity::Limited(_), _) => (2, None, *place),
+        (NodeActivity::Idle | NodeActivity::Queued, _) => (3, None, *place),
+        (NodeActivity::Ended(_), ended) => (4, ended.map(std::cmp::Reverse), *place),
     });
     let mut shown = BTreeSet::new();
     for (place, (id, _)) in ranked {
@@ -114,7 +114,7 @@ fn line(
 
 /// Returns turns, tokens and time of the last run; for the root also the tokens of the tree.
 fn numbers(node: &LiveNode, live: &LiveTree, now: Instant) -> String {
-    if node.activity == Activity::Idle {
+    if node.activity == NodeActivity::Idle {
         return String::new();
     }
     let mut numbers = vec![format!("turn {}", node.turns), tokens(node.tokens), span(node.worked(now))];
@@ -127,31 +127,31 @@ fn numbers(node: &LiveNode, live: &LiveTree, now: Instant) -> String {
 
 fn sign(node: &LiveNode, tick: usize) -> (&'static str, Style) {
     match &node.activity {
-        Activity::Idle | Activity::Queued => ("○", DIM),
-        Activity::Thinking | Activity::Compacting | Activity::Writing | Activity::Tools => {
+        NodeActivity::Idle | NodeActivity::Queued => ("○", DIM),
+        NodeActivity::Thinking | NodeActivity::Compacting | NodeActivity::Writing | NodeActivity::Tools => {
             (SPINNER.get(tick % SPINNER.len()).copied().unwrap_or("●"), LIVE)
         }
-        Activity::Waiting | Activity::Limited(_) => ("◌", DIM),
-        Activity::Asks => ASKS,
-        Activity::Held(_) => ("■", ODD),
-        Activity::Ended(outcome) => mark(outcome.kind()),
+        NodeActivity::Waiting | NodeActivity::Limited(_) => ("◌", DIM),
+        NodeActivity::Asks => ASKS,
+        NodeActivity::Held(_) => ("■", ODD),
+        NodeActivity::Ended(outcome) => mark(outcome.kind()),
     }
 }
 
 fn activity(node: &LiveNode, running: usize) -> String {
     match &node.activity {
-        Activity::Idle => String::new(),
-        Activity::Queued => "queued".to_owned(),
-        Activity::Thinking => "thinking".to_owned(),
-        Activity::Compacting => "compacting".to_owned(),
-        Activity::Writing => "writing".to_owned(),
-        Activity::Waiting if running == 0 => "waiting".to_owned(),
-        Activity::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
-        Activity::Limited(until) => limited(*until),
-        Activity::Asks => ASKS_WORD.to_owned(),
-        Activity::Held(why) => format!("held: {why}"),
-        Activity::Ended(outcome) => outcome.kind().word().to_owned(),
-        Activity::Tools => {
+        NodeActivity::Idle => String::new(),
+        NodeActivity::Queued => "queued".to_owned(),
+        NodeActivity::Thinking => "thinking".to_owned(),
+        NodeActivity::Compacting => "compacting".to_owned(),
+        NodeActivity::Writing => "writing".to_owned(),
+        NodeActivity::Waiting if running == 0 => "waiting".to_owned(),
+        NodeActivity::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
+        NodeActivity::Limited(until) => limited(*until),
+        NodeActivity::Asks => ASKS_WORD.to_owned(),
+        NodeActivity::Held(why) => format!("held: {why}"),
+        NodeActivity::Ended(outcome) => outcome.kind().word().to_owned(),
+        NodeActivity::Tools => {
             let mut tools = node.tools();
             match (tools.next(), tools.count()) {
                 (None, _) => "working".to_owned(),
@@ -163,8 +163,8 @@ fn activity(node: &LiveNode, running: usize) -> String {
 }
 
 fn rest(hidden: &[&LiveNode]) -> String {
-    let ended = hidden.iter().filter(|node| matches!(node.activity, Activity::Ended(_))).count();
-    let queued = hidden.iter().filter(|node| node.activity == Activity::Queued).count();
+    let ended = hidden.iter().filter(|node| matches!(node.activity, NodeActivity::Ended(_))).count();
+    let queued = hidden.iter().filter(|node| node.activity == NodeActivity::Queued).count();
     let active = hidden.len().saturating_sub(ended).saturating_sub(queued);
     let parts = [(active, "active"), (queued, "queued"), (ended, "ended")];
     let parts: Vec<_> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();

@@ -130,10 +130,10 @@ async fn u3_run_without_slot_is_never_shown_as_queued() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, opened(1)), now);
-    assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&Activity::Thinking));
+    assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&NodeActivity::Thinking));
     let Record::RunOpened(owned) = opened(2) else { panic!("a run is opened") };
     live.take(&event(ROOT, Record::RunOpened(Box::new(RunOpened { slot: true, ..*owned }))), now);
-    assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&Activity::Queued));
+    assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&NodeActivity::Queued));
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,10 +142,10 @@ async fn child_is_followed_from_creation_to_end() {
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(live.take(&event(ROOT, child_spawned(CHILD, "explore")), now), Some((id(CHILD), News::Created)));
     let activity = |live: &LiveTree| live.node(id(CHILD)).expect("the child").activity.clone();
-    assert_eq!(activity(&live), Activity::Queued);
+    assert_eq!(activity(&live), NodeActivity::Queued);
 
     assert_eq!(live.take(&event(CHILD, turn_started()), now), None);
-    assert_eq!(activity(&live), Activity::Thinking);
+    assert_eq!(activity(&live), NodeActivity::Thinking);
 
     live.take(&event(CHILD, answered(&[("search", r#"{"pattern":"error"}"#), ("list", "{}")])), now);
     let news = live.take(&event(CHILD, started(0)), now);
@@ -173,7 +173,7 @@ async fn records_before_the_creation_of_a_child_are_kept() {
     assert_eq!(live.take(&event(CHILD, ended(Outcome::Lost)), now), None);
     live.take(&event(ROOT, child_spawned(CHILD, "explore")), now);
     let child = live.node(id(CHILD)).expect("the child");
-    assert_eq!((child.turns, &child.activity), (1, &Activity::Ended(Outcome::Lost)));
+    assert_eq!((child.turns, &child.activity), (1, &NodeActivity::Ended(Outcome::Lost)));
     let order: Vec<_> = live.in_order().iter().map(|(id, _)| *id).collect();
     assert_eq!(order, [id(ROOT), id(CHILD)]);
 }
