@@ -120,7 +120,12 @@ fn sec6_a_data_directory_is_closed_and_other_files_stay() {
     std::fs::write(data.join("notes.txt"), "mine").expect("a file");
     [data.clone(), data.join("notes.txt")].iter().for_each(|path| open_up(path));
     let text = String::from_utf8_lossy(&home.call(&["sessions"]).stderr).into_owned();
-    assert!(text.contains("is open to other users (mode 755) and cannot be closed: it holds other files"), "{text}");
+    assert!(
+        text.contains(
+            "is open to other users (mode 755) and cannot be closed: it contains files that do not belong to stores"
+        ),
+        "{text}"
+    );
     assert_eq!(open_to_others(&data), [(data.clone(), 0o755), (data.join("notes.txt"), 0o755)]);
 }
 
