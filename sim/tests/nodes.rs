@@ -9,7 +9,7 @@ fn run(seed: u64, bug: Option<LeaseBug>) -> NodesReport {
 }
 
 fn noticed(bug: LeaseBug) -> String {
-    let noticed = (0..150).find_map(|seed| run(seed, Some(bug)).violation);
+    let noticed = (0..1_000).find_map(|seed| run(seed, Some(bug)).violation);
     noticed.expect("the bug is noticed")
 }
 

@@ -202,6 +202,10 @@ impl Node {
 
     async fn claim(&self, shard: usize, term: &NodeTerm) {
         let Some(Some(claim)) = self.ask(|database| database.claim(shard, term.id)).await else { return };
+        if self.world.strikes(6) {
+            self.world.trace(|| format!("node {}: the reply to its claim of shard {shard} is lost", self.number));
+            return;
+        }
         let engine = Simulated(ClaimedShard::new(&self.world, shard, claim));
         let (journal, stepper) = match Journal::open_stepped(Box::new(engine), subtend_journal::Options::default()) {
             Ok(opened) => opened,
