@@ -67,22 +67,27 @@ fn killed_run_ends_as_lost_and_is_reported_at_the_next_start() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A run that resumes after a restart is neither announced as lost nor lost.
-#[test]
-fn resumable_killed_run_is_reported_and_resumes() {
-    let user = User::new();
+/// Kills a command during a run that resumes after a restart, and returns its session.
+fn killed_with_a_resumable_run(user: &User) -> String {
     user.steady("steady", "primary");
     let model = user.script(HANG);
     let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
     let event = killed.until(|event| event["record"]["turn_started"].is_object());
     killed.signal("KILL");
     assert_eq!(killed.done().code, None);
-    let id = event["session"].as_str().expect("an id");
-    let before = user.call(&["tree", id]);
+    event["session"].as_str().expect("an id").to_owned()
+}
+
+/// A run that resumes after a restart is neither announced as lost nor lost.
+#[test]
+fn resumable_killed_run_is_reported_and_resumes() {
+    let user = User::new();
+    let id = killed_with_a_resumable_run(&user);
+    let before = user.call(&["tree", &id]);
     assert!(before.out.contains("it resumes with the next command that runs agents"), "{before:?}");
     // A control resumes nothing.
-    assert_eq!(user.call(&["queue", id, "clear"]).code, Some(0));
-    let still = user.call(&["tree", id]);
+    assert_eq!(user.call(&["queue", &id, "clear"]).code, Some(0));
+    let still = user.call(&["tree", &id]);
     assert!(still.out.contains("it resumes with the next command that runs agents"), "{still:?}");
     // Whatever command lets agents work, it stays until the resumed run has ended.
     let model = user.script(RESUMED);
@@ -90,7 +95,7 @@ fn resumable_killed_run_is_reported_and_resumes() {
     assert_eq!((next.code, next.out.as_str()), (Some(0), "back\n"), "{next:?}");
     assert!(next.err.contains("1 run of an earlier process resumes"), "{next:?}");
     assert!(next.err.contains("waiting for 1 run hosted by this process"), "{next:?}");
-    assert_eq!(user.json(&["tree", id, "--json"])["outcome"], json!("completed"));
+    assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!("completed"));
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -98,17 +103,11 @@ fn resumable_killed_run_is_reported_and_resumes() {
 #[test]
 fn quiet_run_waits_for_a_resumed_run_silently() {
     let user = User::new();
-    user.steady("steady", "primary");
-    let model = user.script(HANG);
-    let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
-    let event = killed.until(|event| event["record"]["turn_started"].is_object());
-    killed.signal("KILL");
-    assert_eq!(killed.done().code, None);
-    let id = event["session"].as_str().expect("an id");
+    let id = killed_with_a_resumable_run(&user);
     let model = user.script(RESUMED);
     let next = user.call(&["run", "--quiet", "--model", &model, "again"]);
     assert_eq!((next.code, next.out.as_str(), next.err.as_str()), (Some(0), "back\n", ""));
-    assert_eq!(user.json(&["tree", id, "--json"])["outcome"], json!("completed"), "it waited for the resumed run");
+    assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!("completed"), "it waited for the resumed run");
 }
 
 /// An older copy of the store under the watermark of a newer one is refused, until the user accepts the loss.

@@ -19,11 +19,11 @@ impl Default for Checker {
 }
 
 impl Checker {
-    /// Does `work` apart from the threads of the runtime. The token says that the caller has left: it was cancelled, or `limit` is over.
+    /// Runs `work` outside the threads of the runtime. The token is cancelled if the caller is dropped or `limit` is over.
     ///
     /// # Errors
     /// If it takes too long or panics, or the system gives no thread.
-    pub(super) async fn apart<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         limit: Duration,
         work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
@@ -33,13 +33,13 @@ impl Checker {
         let computing = async {
             let permit = Arc::clone(&self.0).acquire_owned().await.map_err(|error| error.to_string())?;
             let (send, receive) = oneshot::channel();
-            let run = move || {
+            let job = move || {
                 let _permit = permit;
                 // The caller may have left.
                 drop(send.send(work(&stop)));
             };
             let thread = std::thread::Builder::new().name("subtend-check".to_owned()).stack_size(STACK);
-            thread.spawn(run).map_err(|error| error.to_string())?;
+            thread.spawn(job).map_err(|error| error.to_string())?;
             receive.await.map_err(|_| "its thread ended".to_owned())
         };
         let late = || Err(format!("it takes more than {} s", limit.as_secs()));
@@ -61,16 +61,16 @@ mod tests {
     #[tokio::test]
     async fn check_that_does_not_end_holds_no_runtime_thread() {
         let checker = Checker::default();
-        let late = checker.apart(Duration::from_secs(1), until_left).await;
+        let late = checker.run(Duration::from_secs(1), until_left).await;
         assert_eq!(late, Err("it takes more than 1 s".to_owned()));
         tokio::select! {
             biased;
-            _ = checker.apart(Duration::from_secs(600), until_left) => panic!("it does not end"),
+            _ = checker.run(Duration::from_secs(600), until_left) => panic!("it does not end"),
             () = tokio::time::sleep(Duration::from_millis(10)) => {}
         }
         // The control: work that ends is done, also after that.
-        assert_eq!(checker.apart(Duration::from_secs(600), |_| 7).await, Ok(7));
-        let panics = checker.apart(Duration::from_secs(600), |_| assert!(std::thread::panicking(), "a test")).await;
+        assert_eq!(checker.run(Duration::from_secs(600), |_| 7).await, Ok(7));
+        let panics = checker.run(Duration::from_secs(600), |_| assert!(std::thread::panicking(), "a test")).await;
         assert_eq!(panics, Err("its thread ended".to_owned()));
     }
 
@@ -78,10 +78,10 @@ mod tests {
     async fn checks_of_a_server_have_one_thread() {
         let checker = Checker::default();
         let (send, receive) = std::sync::mpsc::channel::<()>();
-        let endless = checker.apart(Duration::from_millis(20), move |_| receive.recv().is_ok());
+        let endless = checker.run(Duration::from_millis(20), move |_| receive.recv().is_ok());
         assert!(endless.await.is_err());
-        assert!(checker.apart(Duration::from_millis(20), |_| ()).await.is_err(), "the first one has not ended");
+        assert!(checker.run(Duration::from_millis(20), |_| ()).await.is_err(), "the first one has not ended");
         drop(send);
-        assert_eq!(checker.apart(Duration::from_secs(600), |_| ()).await, Ok(()));
+        assert_eq!(checker.run(Duration::from_secs(600), |_| ()).await, Ok(()));
     }
 }

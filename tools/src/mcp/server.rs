@@ -239,7 +239,7 @@ impl LiveServer {
     async fn list(&self, up: &ServerConnection) -> Result<(), String> {
         let (tools, mut problems) = up.list().await?;
         let server = self.config.name.clone();
-        let described = self.checker.apart(START_TIMEOUT, move |stop| described::all(&server, &tools, stop)).await;
+        let described = self.checker.run(START_TIMEOUT, move |stop| described::all(&server, &tools, stop)).await;
         let (mut tools, refused, seen_tools) =
             described.map_err(|why| format!("the schemas of its tools cannot be checked: {why}"))?;
         problems.extend(refused);
@@ -275,7 +275,7 @@ impl LiveServer {
         let check = move |_: &CancellationToken| {
             arguments::compile_foreign(&schema).and_then(|schema| arguments::validate(&tool, &schema, args))
         };
-        match self.checker.apart(MAX_CHECK_TIME, check).await {
+        match self.checker.run(MAX_CHECK_TIME, check).await {
             Ok(checked) => checked.map_err(ToolError::bad_args),
             Err(why) => Err(ToolError::limit(format!("the arguments of {name} cannot be checked: {why}"))),
         }

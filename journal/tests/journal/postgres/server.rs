@@ -204,7 +204,7 @@ pub(crate) fn shared() -> &'static Server {
     &SERVER
 }
 
-/// Returns the specification of a shard that stands for a directory, on the server of this process or of the process that started it.
+/// Returns the specification of the shard that belongs to a directory, on the server of this process or of the process that started it.
 pub(crate) fn shard_of(dir: &Path) -> StoreSpec {
     shard_at(&std::env::var(ADDRESS).unwrap_or_else(|_| shared().address()), dir)
 }
