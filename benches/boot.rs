@@ -1,10 +1,11 @@
-//! How long a start takes: a store with many sessions, of which some were in flight when the host died.
+//! Duration of a start on a store with many sessions, some of which were in flight when the host died.
 //!
-//! `cargo bench --bench boot --no-default-features --features redb` prints milliseconds (median, least and most of the passes) from opening
-//! the store until `start` has returned, and the most memory that was resident meanwhile, for 100,000 sessions with 1,000 in flight, and
-//! for 100,000 in flight. Each pass is a process of its own on a copy of one store: *warm* right after the copy, *cold* after the system
-//! was asked to drop the copy's pages from its cache. `-- --quick` takes a tenth of the sessions. With `--features postgres` and
-//! `-- --quick ADDRESS`, each pass makes a shard of that database and starts on it.
+//! `cargo bench --bench boot --no-default-features --features redb` prints milliseconds (median, minimum and maximum of
+//! the passes) from opening the store until `start` returns, and the peak resident memory, for 100,000 sessions with
+//! 1,000 in flight, and for 100,000 in flight. Each pass is a separate process on a copy of one store: *warm* right
+//! after the copy, *cold* after the system was asked to drop the copy's pages from its cache. `-- --quick` uses a tenth
+//! of the sessions. With `--features postgres` and `-- --quick ADDRESS`, each pass makes a shard of that database and
+//! starts on it.
 
 #![allow(
     clippy::expect_used,
@@ -31,15 +32,15 @@ use subtend_session::message::Message;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PASSES: usize = 3;
-/// The first argument of a process that is one pass.
-const START: &str = "--start";
-/// Inputs that are sent at the same time while a store is made.
-const WIDTH: usize = 512;
+/// First argument of a process that runs one pass.
+const START_ARGUMENT: &str = "--start";
+/// Number of inputs sent concurrently while a store is made.
+const CONCURRENT_SENDS: usize = 512;
 
-/// Answers at once, or never.
-struct Voice;
+/// A model that answers at once, or never.
+struct TextModel;
 
-impl Model for Voice {
+impl Model for TextModel {
     fn name(&self) -> &str {
         "voice"
     }
@@ -66,16 +67,16 @@ async fn runtime(journal: Journal, idle: Duration) -> Runtime {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
     let options = Options { slots: usize::MAX, idle, ..Options::default() };
-    let builder = Runtime::builder().journal(journal).catalog(catalog).model(Arc::new(Voice)).options(options);
+    let builder = Runtime::builder().journal(journal).catalog(catalog).model(Arc::new(TextModel)).options(options);
     builder.start().await.expect("a runtime")
 }
 
-/// Sends each of `count` new sessions one input, which the model may never answer.
+/// Opens `count` sessions and sends each one input, which the model may never answer.
 async fn opened(runtime: &Arc<Runtime>, count: usize, text: &'static str) {
     let mut sends = tokio::task::JoinSet::new();
     for n in 0..count {
-        if n >= WIDTH {
-            sends.join_next().await.expect("one is sent").expect("no panic");
+        if n >= CONCURRENT_SENDS {
+            sends.join_next().await.expect("an input is sent").expect("no panic");
         }
         let runtime = Arc::clone(runtime);
         sends.spawn(async move {
@@ -92,24 +93,23 @@ async fn opened(runtime: &Arc<Runtime>, count: usize, text: &'static str) {
 }
 
 /// Makes the store of a host that died: idle sessions, and some in flight.
-async fn made(spec: &str, quiet: usize, in_flight: usize) {
+async fn make_store(spec: &str, quiet: usize, in_flight: usize) {
     let journal = store(spec);
     let runtime = Arc::new(runtime(journal.clone(), Duration::from_millis(1)).await);
     opened(&runtime, quiet, "go").await;
     opened(&runtime, in_flight, "wait").await;
-    journal.settled().await.expect("all is on the disk");
+    journal.settled().await.expect("the writes are durable");
     assert_eq!(journal.inflight().expect("the runs in flight").len(), in_flight);
-    // Dropped, as by a host that dies: nothing ends.
+    // Dropped like by a host that dies: no run ends.
     drop(runtime);
     journal.close().await.expect("closed");
 }
 
-/// From opening the store until the runtime takes work: what one pass does, in a process of its own. Prints milliseconds and
-/// MiB.
+/// Runs one pass in its own process: opens the store and starts the runtime. Prints milliseconds and MiB.
 async fn start(spec: &str, in_flight: usize) {
     let begun = Instant::now();
     let journal = store(spec);
-    // As a host starts: what is swept must not need a short time to leave memory.
+    // The default idle time, so that swept sessions need not leave memory quickly.
     let runtime = runtime(journal, Options::default().idle).await;
     let wall = begun.elapsed();
     let report = runtime.boot();
@@ -118,21 +118,21 @@ async fn start(spec: &str, in_flight: usize) {
     runtime.shutdown(Duration::from_secs(5)).await;
 }
 
-/// The most memory that this process had resident so far, MiB; `None` where the system does not say.
+/// Returns the peak resident memory of this process in MiB; `None` if the system does not report it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib.div_ceil(1024))
 }
 
-/// Whether the copy is in the system's cache when the store opens.
+/// State of the copy in the system's cache when the store opens.
 #[derive(Clone, Copy)]
 enum Cache {
     Warm,
     Cold,
 }
 
-/// Asks the system to drop the pages of all files below `dir`, which must be on the disk for that.
+/// Asks the system to drop the cached pages of all files below `dir`, which must be written for that.
 #[cfg(target_os = "linux")]
 fn drop_pages(dir: &Path) {
     for entry in std::fs::read_dir(dir).expect("a directory") {
@@ -142,17 +142,17 @@ fn drop_pages(dir: &Path) {
         } else {
             let file = std::fs::File::open(&path).expect("a file");
             file.sync_all().expect("synced");
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("the system takes the advice");
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("the system accepts the advice");
         }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 fn drop_pages(_: &Path) {
-    println!("this system is not asked to drop pages: what is called cold is warm");
+    println!("this system cannot be asked to drop pages: passes called cold are warm");
 }
 
-/// One pass: milliseconds and MiB.
+/// Runs one pass; returns milliseconds and MiB.
 fn pass(from: &Path, in_flight: usize, cache: Cache) -> (u64, u64) {
     let dir = tempfile::tempdir().expect("a directory for the bench");
     let copied = std::process::Command::new("cp").arg("-r").arg(from.join("store")).arg(dir.path()).status();
@@ -165,7 +165,7 @@ fn pass(from: &Path, in_flight: usize, cache: Cache) -> (u64, u64) {
 
 fn started(spec: &str, in_flight: usize) -> (u64, u64) {
     let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
-    let out = child.arg(START).arg(spec).arg(in_flight.to_string()).output().expect("it starts");
+    let out = child.arg(START_ARGUMENT).arg(spec).arg(in_flight.to_string()).output().expect("start the process");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let printed = String::from_utf8_lossy(&out.stdout);
     let mut numbers = printed.split_whitespace().map(|word| word.parse().unwrap_or(0));
@@ -178,13 +178,13 @@ async fn passes(database: Option<&str>, quiet: usize, in_flight: usize) -> Vec<(
         let mut passes = Vec::new();
         for n in 0..PASSES {
             let spec = format!("{database}?shard=boot-{}-{in_flight}-{n}", std::process::id());
-            made(&spec, quiet, in_flight).await;
+            make_store(&spec, quiet, in_flight).await;
             passes.push(started(&spec, in_flight));
         }
         return vec![("shard", passes)];
     }
     let dir = tempfile::tempdir().expect("a directory for the bench");
-    made(&redb(dir.path()), quiet, in_flight).await;
+    make_store(&redb(dir.path()), quiet, in_flight).await;
     let of = |cache| (0..PASSES).map(|_| pass(dir.path(), in_flight, cache)).collect();
     vec![("warm", of(Cache::Warm)), ("cold", of(Cache::Cold))]
 }
@@ -210,7 +210,7 @@ async fn measured(all: usize, database: Option<&str>) {
 async fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [START, spec, in_flight] => start(spec, in_flight.parse().expect("a number")).await,
+        [START_ARGUMENT, spec, in_flight] => start(spec, in_flight.parse().expect("a number")).await,
         others => {
             let database = others.iter().copied().find(|word| word.starts_with("postgres"));
             measured(if others.contains(&"--quick") { 10_000 } else { 100_000 }, database).await;

@@ -1,8 +1,8 @@
-//! A cancel of a whole tree: 10,000 sessions, each parked in a model call, until the end of every run is durable.
+//! Cancel of a whole tree: 10,000 sessions, each parked in a model call, until the end of every run is durable.
 //!
-//! `cargo bench --bench cancel_tree` prints milliseconds (median, least and most of the passes) for a tree of depth 1 and one of
-//! 10 × 10 × 100, in memory and on redb, and fails where anything is left: a slot, a token, a task, an actor of a child, a run
-//! in flight. `-- --quick` does fewer passes.
+//! `cargo bench --bench cancel_tree` prints milliseconds (median, minimum and maximum of the passes) for a tree of
+//! depth 1 and one of 10 × 10 × 100, in memory and on redb. It fails if a slot, a token, a task, an actor of a child or
+//! a run in flight remains. `-- --quick` does fewer passes.
 
 #![allow(
     clippy::expect_used,
@@ -34,17 +34,17 @@ use subtend_session::record::ToolCall;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long a tree may take to grow, and to leave memory.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Maximum time for a tree to grow, and to leave memory.
+const GROWTH_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Where records go.
+/// Store of the records.
 #[derive(Clone, Copy)]
 enum StoreKind {
     Memory,
     Redb,
 }
 
-/// Children of the root, of each of these, and so on.
+/// Number of children of the root, of each of these, and so on.
 struct Shape {
     name: &'static str,
     levels: &'static [u32],
@@ -53,10 +53,11 @@ struct Shape {
 const SHAPES: [Shape; 2] =
     [Shape { name: "10,000", levels: &[10_000] }, Shape { name: "10 x 10 x 100", levels: &[10, 10, 100] }];
 
-/// A model that starts as many tasks as the first number of its prompt, passes the other numbers on to them, and never answers.
-struct Parked;
+/// A model that starts as many tasks as the first number of its prompt, passes the other numbers to them, and never
+/// answers.
+struct HangingModel;
 
-impl Model for Parked {
+impl Model for HangingModel {
     fn name(&self) -> &str {
         "parked"
     }
@@ -88,39 +89,39 @@ async fn runtime(journal: Journal) -> Runtime {
     let builder = Runtime::builder()
         .journal(journal)
         .catalog(catalog)
-        .model(Arc::new(Parked))
+        .model(Arc::new(HangingModel))
         .limits(limits)
         .policy(RuleSet { default: Verdict::Allow, rules: Vec::new() })
         .options(Options { slots: usize::MAX, ..Options::default() });
     builder.start().await.expect("a runtime")
 }
 
-/// Sessions below the root.
+/// Returns the number of sessions below the root.
 fn below(levels: &[u32]) -> usize {
     levels.iter().rev().fold(0, |below, level| *level as usize * (1 + below))
 }
 
-/// Waits until the census is as wanted.
+/// Waits until `wanted` accepts the census.
 async fn until(runtime: &Runtime, what: &str, wanted: impl Fn(&Census) -> bool) {
     let begun = Instant::now();
     while !wanted(&runtime.census()) {
-        assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", runtime.census());
+        assert!(begun.elapsed() < GROWTH_TIMEOUT, "{what}: {:?}", runtime.census());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Grows the tree; returns when every session of it waits for its model.
-async fn grown(runtime: &Runtime, levels: &[u32]) -> SessionHandle {
+/// Grows the tree; returns when each of its sessions waits for its model.
+async fn grow_tree(runtime: &Runtime, levels: &[u32]) -> SessionHandle {
     let options = OpenOptions { agent: "worker".into(), ..OpenOptions::default() };
     let session = runtime.open(options).expect("a session");
     let prompt: Vec<String> = levels.iter().map(u32::to_string).collect();
     session.send(prompt.join(" ")).await.expect("accepted");
     let all = below(levels) + 1;
-    until(runtime, "the tree does not grow", |census| census.tasks == all && census.tokens == all).await;
+    until(runtime, "the tree did not grow", |census| census.tasks == all && census.tokens == all).await;
     session
 }
 
-/// One pass: how long it takes from the cancel until every end is durable.
+/// Runs one pass; returns the time from the cancel until every end is durable.
 async fn pass(store: StoreKind, levels: &[u32]) -> Duration {
     let dir = tempfile::tempdir().expect("a directory for the bench");
     let journal = match store {
@@ -131,7 +132,7 @@ async fn pass(store: StoreKind, levels: &[u32]) -> Duration {
     }
     .expect("a journal");
     let runtime = runtime(journal.clone()).await;
-    let session = grown(&runtime, levels).await;
+    let session = grow_tree(&runtime, levels).await;
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(RunNo(1))));
     // The root's run ends after all owned runs, and its end is reported once it is durable.
@@ -140,9 +141,9 @@ async fn pass(store: StoreKind, levels: &[u32]) -> Duration {
     assert_eq!(ended.outcome, Outcome::Cancelled { by: By::Person });
     assert_eq!(journal.inflight().expect("the runs in flight"), []);
     assert_eq!(journal.heads().expect("the sessions").len(), below(levels) + 1);
-    // The root alone stays in memory for a while, with the timer of that.
+    // The root stays in memory for a while, with its idle timer.
     let baseline = Census { present: 1, actors: 1, timers: 1, ..Census::default() };
-    until(&runtime, "something is left", |census| *census == baseline).await;
+    until(&runtime, "a task, slot, token or actor remains", |census| *census == baseline).await;
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
     wall

@@ -1,9 +1,10 @@
-//! Workloads F and D: one parent starts N subagents in one answer; each makes two model turns with one tool call between;
-//! the parent gets N results. For comparison, a bare tokio loop of the same work runs in turn with it.
+//! Workloads F and D: one parent starts N subagents in one answer; each makes two model turns with one tool call
+//! between; the parent gets N results. For comparison, a bare tokio loop does the same work in alternating passes.
 //!
-//! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and frames
-//! per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb. `-- --once bare|memory|redb N` does one pass of N
-//! children on one thread and prints its wall time: what `valgrind --tool=callgrind` counts there is the same on a busy machine.
+//! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and
+//! frames per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb. `-- --once bare|memory|redb
+//! N` does one pass of N children on one thread and prints its wall time: the counts of `valgrind --tool=callgrind` are
+//! then the same on a busy machine.
 
 #![allow(
     clippy::expect_used,

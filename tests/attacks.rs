@@ -1,58 +1,58 @@
-//! Attacks: models that try everything to exceed their permissions, on a whole runtime.
+//! Attacks by models that try to exceed their permissions, on a whole runtime.
 //!
-//! Each reproduces a privilege escalation that other agent systems had.
+//! Each attack reproduces a privilege escalation of other agent systems.
 
 pub(crate) mod scene;
 
+mod approvals;
 mod arguments;
-mod bulk;
-mod cloned;
+mod cloned_repository;
+#[cfg(target_os = "linux")]
+mod confinement;
 #[cfg(unix)]
-mod eyes;
+mod escaping;
 #[cfg(unix)]
 mod files;
 #[cfg(unix)]
 mod flood;
 #[cfg(target_os = "linux")]
-mod guarded;
-#[cfg(target_os = "linux")]
-mod held;
+mod guard_attacks;
 #[cfg(unix)]
 mod hosts;
-mod huge;
+mod huge_files;
 mod ids;
 mod imported_bounds;
+mod imported_sessions;
 mod imports;
 mod inheritance;
 mod instructions;
-mod kept;
 #[cfg(unix)]
-mod linked;
-mod moved;
+mod linked_configuration;
 mod output;
 #[cfg(unix)]
 mod owners;
 mod paths;
-mod present;
 #[cfg(target_os = "linux")]
 mod processes;
 mod products;
+mod protected_files;
+mod quoted_text;
+mod reduced_permissions;
 mod rules;
 #[cfg(all(unix, feature = "cli"))]
 mod servers;
 mod shell;
 mod skills;
 mod slash;
+mod store_size;
 #[cfg(feature = "providers")]
 mod tls;
-mod trusted;
+mod trust;
 #[cfg(feature = "web")]
 mod web;
 #[cfg(feature = "web")]
 pub(crate) mod web_server;
-mod words;
 #[cfg(all(target_os = "linux", feature = "cli"))]
 mod workers;
 #[cfg(all(target_os = "linux", feature = "cli"))]
 mod worktree;
-mod writing;

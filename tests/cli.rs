@@ -3,29 +3,31 @@
 pub(crate) mod call;
 pub(crate) mod repository;
 
+#[cfg(target_os = "linux")]
+mod after_kill;
 mod agents;
 mod cancel;
 mod caps;
 mod checkpoints;
-mod condense;
+mod compaction;
 mod config;
-mod cut_off;
 #[cfg(unix)]
 mod deleting;
 mod drill;
-mod elsewhere;
+mod export_import;
 mod ids;
-#[cfg(target_os = "linux")]
-mod left;
-mod life;
+mod lost_answers;
 #[cfg(target_os = "linux")]
 mod memory;
-mod moving;
-mod named;
+mod model_names;
+mod other_directory;
 mod permissions;
 #[cfg(target_os = "linux")]
 mod processes;
 mod prompt;
+mod queued_inputs;
+#[cfg(target_os = "linux")]
+mod read_only;
 mod reading;
 mod reload;
 mod rollback;
@@ -35,16 +37,14 @@ mod sandbox;
 #[cfg(target_os = "linux")]
 mod screen;
 #[cfg(unix)]
-mod second;
+mod second_terminal;
 pub(crate) mod serve;
 mod services;
+mod session_verbs;
 mod store;
 #[cfg(target_os = "linux")]
 mod terminal;
-#[cfg(target_os = "linux")]
-mod unchanged;
 mod usage;
-mod waiting;
 #[cfg(feature = "web")]
 mod web;
 #[cfg(target_os = "linux")]

@@ -1,13 +1,13 @@
 //! Memory of sessions: allocations of a child from its call to its result, and heap bytes that a session keeps.
 //!
-//! `cargo test --test footprint -- --nocapture` prints the table. The journal is in memory; its bytes are printed apart: they remain on
-//! the heap after the runtime is dropped. The tokio runtime has one thread, so that the counts are the same in every run and in every
-//! build. The binary has one test: it counts what the whole process allocates.
+//! `cargo test --test footprint -- --nocapture` prints the table. The journal is in memory and its bytes are printed
+//! separately: they remain on the heap after the runtime is dropped. The tokio runtime has one thread, so the counts
+//! are the same in every run and build. The binary has one test, because it counts what the whole process allocates.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "../benches/fan_out/bare.rs"]
-#[expect(dead_code, reason = "only what the fake model reads with is used")]
+#[expect(dead_code, reason = "only the reading helpers of the fake model are used")]
 mod bare;
 #[path = "../benches/fan_out/fake.rs"]
 mod fake;
@@ -31,27 +31,27 @@ use subtend_tools::registry::Registry;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Children of one parent.
+/// Number of children of one parent.
 const CHILDREN: u32 = 10_000;
 
-/// Allocations so far, and bytes on the heap.
+/// Returns the number of allocations so far and the bytes on the heap.
 fn heap() -> (usize, usize) {
     let stats = ALLOCATOR.stats();
     (stats.allocations + stats.reallocations, stats.bytes_allocated.saturating_sub(stats.bytes_deallocated))
 }
 
-/// The fake model. It counts its own allocations, and may leave workers without an answer.
-struct Counting {
-    fake: fake::Fake,
+/// The fake model. It counts its own allocations, and can leave calls of workers unanswered.
+struct CountingModel {
+    fake: fake::FanOutModel,
     hangs: bool,
     called: AtomicU32,
     allocated: AtomicUsize,
 }
 
-impl Counting {
+impl CountingModel {
     fn new(children: u32, hangs: bool) -> Arc<Self> {
         Arc::new(Self {
-            fake: fake::Fake { children },
+            fake: fake::FanOutModel { children },
             hangs,
             called: AtomicU32::new(0),
             allocated: AtomicUsize::new(0),
@@ -59,7 +59,7 @@ impl Counting {
     }
 }
 
-impl Model for Counting {
+impl Model for CountingModel {
     fn name(&self) -> &str {
         "fake"
     }
@@ -109,15 +109,15 @@ fn general() -> OpenOptions {
     OpenOptions { agent: "general".into(), ..OpenOptions::default() }
 }
 
-/// Waits until `done` holds, letting the runtime work.
+/// Yields to the runtime until `done` returns true.
 async fn until(done: impl Fn() -> bool) {
     while !done() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Returns the bytes on the heap when nothing moves any more.
-async fn still() -> usize {
+/// Returns the bytes on the heap once they no longer change.
+async fn settled_heap() -> usize {
     let mut before = heap().1;
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -129,11 +129,12 @@ async fn still() -> usize {
     }
 }
 
-/// Prints what `sessions` keep, beyond the `before` bytes of the process, and returns the runtime's bytes for each.
-async fn settle(state: &str, before: usize, runtime: Runtime, journal: Journal) -> usize {
-    let all = still().await;
+/// Prints the bytes that `sessions` keep beyond the `before` bytes of the process; returns the runtime's bytes per
+/// session.
+async fn measure_sessions(state: &str, before: usize, runtime: Runtime, journal: Journal) -> usize {
+    let all = settled_heap().await;
     drop(runtime);
-    let kept = still().await;
+    let kept = settled_heap().await;
     let each = |bytes: usize| bytes / CHILDREN as usize;
     let (subtend, stored) = (each(all.saturating_sub(kept)), each(kept.saturating_sub(before)));
     println!("{state:<30} {subtend:>14} {stored:>14}");
@@ -141,9 +142,10 @@ async fn settle(state: &str, before: usize, runtime: Runtime, journal: Journal) 
     subtend
 }
 
-/// Runs children to their ends. Returns the allocations of a child without those of its model, and the bytes that one keeps.
-async fn ended() -> (usize, usize) {
-    let (journal, before, model) = (journal(), heap().1, Counting::new(CHILDREN, false));
+/// Runs children to their ends. Returns the allocations per child without those of its model, and the bytes that one
+/// keeps.
+async fn measure_ended_children() -> (usize, usize) {
+    let (journal, before, model) = (journal(), heap().1, CountingModel::new(CHILDREN, false));
     let runtime = runtime(&journal, Arc::clone(&model) as _, u32::MAX).await;
     let session = runtime.open(general()).expect("a session");
     let count = heap().0;
@@ -153,41 +155,41 @@ async fn ended() -> (usize, usize) {
     let allocated = heap().0 - count - model.allocated.load(Ordering::Relaxed);
     drop((ended, session));
     until(|| runtime.present() <= 1).await;
-    (allocated / CHILDREN as usize, settle("ended children", before, runtime, journal).await)
+    (allocated / CHILDREN as usize, measure_sessions("ended children", before, runtime, journal).await)
 }
 
-/// Starts children whose model never answers, `live_runs` at a time, and returns the bytes that one keeps.
-async fn waiting(state: &str, live_runs: u32) -> usize {
-    let (journal, before, model) = (journal(), heap().1, Counting::new(CHILDREN, true));
+/// Starts children whose model never answers, `live_runs` at a time; returns the bytes that one keeps.
+async fn measure_waiting_children(state: &str, live_runs: u32) -> usize {
+    let (journal, before, model) = (journal(), heap().1, CountingModel::new(CHILDREN, true));
     let runtime = runtime(&journal, Arc::clone(&model) as _, live_runs).await;
     let session = runtime.open(general()).expect("a session");
     session.send("fan out").await.expect("accepted");
     until(|| model.called.load(Ordering::Relaxed) == CHILDREN.min(live_runs)).await;
-    settle(state, before, runtime, journal).await
+    measure_sessions(state, before, runtime, journal).await
 }
 
-/// Opens roots that answer once and leave memory, and returns the bytes that one keeps.
-async fn passivated() -> usize {
+/// Opens roots that answer once and leave memory; returns the bytes that one keeps.
+async fn measure_passivated_roots() -> usize {
     let (journal, before) = (journal(), heap().1);
-    let runtime = runtime(&journal, Counting::new(0, false), 3).await;
+    let runtime = runtime(&journal, CountingModel::new(0, false), 3).await;
     for _ in 0..CHILDREN {
         let session = runtime.open(general()).expect("a session");
         let receipt = session.send("go").await.expect("accepted");
         session.run_ended(receipt.run).await.expect("ended");
     }
     until(|| runtime.present() == 0).await;
-    settle("passivated roots", before, runtime, journal).await
+    measure_sessions("passivated roots", before, runtime, journal).await
 }
 
 #[test]
 fn sessions_keep_within_their_footprint() {
     let tokio = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     println!("{:<30} {:>14} {:>14}", "heap bytes of one", "in the runtime", "in the journal");
-    let (allocations, ended) = tokio().block_on(ended());
-    let calling = tokio().block_on(waiting("child in a model call", u32::MAX));
-    let queued = tokio().block_on(waiting("queued child", 3));
-    let passivated = tokio().block_on(passivated());
-    println!("\nallocations of one child, its model's apart: {allocations}");
+    let (allocations, ended) = tokio().block_on(measure_ended_children());
+    let calling = tokio().block_on(measure_waiting_children("child in a model call", u32::MAX));
+    let queued = tokio().block_on(measure_waiting_children("queued child", 3));
+    let passivated = tokio().block_on(measure_passivated_roots());
+    println!("\nallocations of one child, without those of its model: {allocations}");
     assert!(allocations <= 120, "{allocations} allocations of one child");
     assert!(ended <= 512, "{ended} bytes of an ended child");
     assert!(calling <= 12_800, "{calling} bytes of a child in a model call");

@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-/// Repeats a drill.
+/// Seed of a drill, to repeat it.
 const SEED: &str = "SUBTEND_DRILL_SEED";
 
-/// One drill at a time: each keeps two cores busy.
-static ONE: Mutex<()> = Mutex::new(());
+/// Allows one drill at a time: each keeps two cores busy.
+static DRILL_LOCK: Mutex<()> = Mutex::new(());
 
 fn call(args: &[&str]) -> Output {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = DRILL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
     command.arg("drill").args(args);
     if let Ok(seed) = std::env::var(SEED) {
@@ -24,7 +24,7 @@ fn call(args: &[&str]) -> Output {
     command.output().expect("the drill starts")
 }
 
-/// Runs a drill; gives its exit code and its report.
+/// Runs a drill; returns its exit code and its report.
 fn drill(args: &[&str]) -> (Option<i32>, Value) {
     let output = call(&[&["--json"], args].concat());
     let report = serde_json::from_slice(&output.stdout);
@@ -34,7 +34,7 @@ fn drill(args: &[&str]) -> (Option<i32>, Value) {
 
 /// Twenty kills: on one store that ages and on fresh stores, during runs and during recovery.
 #[test]
-fn twenty_kills_lose_and_double_nothing() {
+fn twenty_kills_lose_and_repeat_nothing() {
     let (code, report) = drill(&["--kills", "20"]);
     println!("{report}");
     assert_eq!((code, &report["verdict"]), (Some(0), &"sound".into()), "{report:#}");
@@ -43,7 +43,7 @@ fn twenty_kills_lose_and_double_nothing() {
     assert!(report["processes"].as_u64() > Some(0), "no tool started a process: {report:#}");
 }
 
-/// The report for people, of the shortest drill that there is, in a directory that it makes and removes.
+/// Runs the shortest possible drill in a directory that it makes and removes; checks the report for people.
 #[test]
 fn drill_reports_its_kills_and_leaves_no_process() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -69,66 +69,66 @@ fn drill_reports_its_kills_and_leaves_no_process() {
     assert!(!store.exists(), "{text}");
 }
 
-/// A bug that the drill must notice, by what it leads to. It shows at nearly every kill.
-fn is_caught(sabotage: &str, shows: &[&str]) {
+/// Asserts that the drill finds the sabotage by these effects, which appear at nearly every kill.
+fn assert_caught(sabotage: &str, shows: &[&str]) {
     let (code, report) = drill(&["--kills", "60", "--sabotage", sabotage]);
     println!("{sabotage}: after {} kills", report["kills"]);
     assert_eq!((code, &report["verdict"]), (Some(0), &"caught".into()), "{report:#}");
     assert!(shows.iter().any(|kind| report[kind].as_u64() > Some(0)), "{report:#}");
 }
 
-/// A journal that acknowledges 50 ms before it commits loses what it acknowledged.
+/// A journal that acknowledges 50 ms before it commits loses acknowledged records.
 #[test]
 fn acknowledging_before_the_commit_is_caught() {
-    is_caught("ack-before-commit", &["lost"]);
+    assert_caught("ack-before-commit", &["lost"]);
 }
 
 /// A journal without an outbox loses notices, so that owners wait forever or end without them.
 #[test]
-fn a_missing_outbox_is_caught() {
-    is_caught("no-outbox", &["unsound", "missing", "endless"]);
+fn missing_outbox_is_caught() {
+    assert_caught("no-outbox", &["unsound", "missing", "endless"]);
 }
 
 /// An owner that takes the same row twice receives two notices of one end.
 #[test]
 fn taking_a_row_twice_is_caught() {
-    is_caught("no-dedup", &["duplicated"]);
+    assert_caught("no-dedup", &["duplicated"]);
 }
 
-/// An activation that has the epoch of the one before it does not fence it.
+/// An activation with the epoch of an earlier one does not fence it.
 #[test]
-fn giving_an_epoch_again_is_caught() {
-    is_caught("no-epoch", &["unfenced"]);
+fn reusing_an_epoch_is_caught() {
+    assert_caught("no-epoch", &["unfenced"]);
 }
 
 /// A compaction that erases nothing leaves the text of deleted sessions in the files of the store.
 #[test]
-fn a_compaction_that_erases_nothing_is_caught() {
-    is_caught("no-erase", &["kept_text"]);
+fn compaction_without_erasure_is_caught() {
+    assert_caught("no-erase", &["kept_text"]);
 }
 
-/// A deletion that begins with the lowest sessions leaves a tree without a part of it where a kill interrupts it.
+/// A deletion that begins with the lowest sessions leaves a partial tree when a kill interrupts it.
 #[test]
-fn a_deletion_that_ends_with_its_root_is_caught() {
-    is_caught("no-order", &["lost"]);
+fn deletion_ending_with_its_root_is_caught() {
+    assert_caught("no-order", &["lost"]);
 }
 
-/// Without a guard over them, processes that tools started outlive the runtime.
+/// Without a guard, processes that tools started outlive the runtime.
 #[test]
 fn processes_without_a_guard_are_caught() {
-    is_caught("no-guard", &["orphaned"]);
+    assert_caught("no-guard", &["orphaned"]);
 }
 
-/// A tool that does not wait for its intent leaves an effect that nothing on the disk tells of.
+/// A tool that does not wait for its intent leaves an effect without a record on the disk.
 #[test]
-fn an_effect_before_its_intent_is_caught() {
-    is_caught("no-intent", &["unintended"]);
+fn effect_before_its_intent_is_caught() {
+    assert_caught("no-intent", &["unintended"]);
 }
 
 /// The same kills on shards of a PostgreSQL server that the drill starts.
 #[cfg(feature = "postgres-tests")]
 #[test]
-fn d1_kills_on_postgres_lose_and_double_nothing() {
+fn d1_kills_on_postgres_lose_and_repeat_nothing() {
     let (code, report) = drill(&["--store", "postgres", "--kills", "12"]);
     println!("{report}");
     assert_eq!((code, &report["verdict"]), (Some(0), &"sound".into()), "{report:#}");
@@ -136,10 +136,10 @@ fn d1_kills_on_postgres_lose_and_double_nothing() {
     assert!(report["acknowledged"].as_u64() > Some(300), "the drill hit nothing: {report:#}");
 }
 
-/// The drill searches the rows: there is no file to search.
+/// The drill searches the rows, because there is no file to search.
 #[cfg(feature = "postgres-tests")]
 #[test]
-fn d1_text_that_postgres_keeps_is_caught() {
+fn d1_text_kept_by_postgres_is_caught() {
     let (code, report) = drill(&["--store", "postgres", "--kills", "60", "--sabotage", "no-erase"]);
     assert_eq!((code, &report["verdict"]), (Some(0), &"caught".into()), "{report:#}");
     assert!(report["kept_text"].as_u64() > Some(0), "{report:#}");

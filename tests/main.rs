@@ -1,6 +1,7 @@
-//! The library and the command as their users have them: one binary, so that it is linked once.
+//! The library and the command as their users see them: one binary, so that it is linked once.
 //!
-//! Apart from it are `kill_drill`, which keeps every core busy and kills by real time, and `providers` and `mcp`, which need servers.
+//! Separate from it are `kill_drill`, which keeps every core busy and kills by real time, and `providers` and `mcp`,
+//! which need servers.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! The main job through the real command: answers are true, the journal is complete, bad input ends with its cause.
+//! The main job through the real command: answers are true, the journal is complete, and runs with bad input end with
+//! its cause.
 
 pub(crate) mod checker;
 pub(crate) mod planted;
@@ -7,8 +8,8 @@ pub(crate) mod record;
 pub(crate) mod truth;
 
 mod answers;
+mod bad_input;
 mod bad_model;
-mod bad_place;
 mod doctored;
 mod silence;
 mod trees;

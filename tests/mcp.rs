@@ -1,12 +1,12 @@
 //! Public MCP servers, used by sessions and their children on a whole runtime.
 //!
-//! Built with the feature `mcp-tests` alone; then the servers must be there, and `.ci/tools mcp` installs them.
+//! Built only with the feature `mcp-tests`, which needs the servers that `.ci/tools mcp` installs.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot continue fails")]
 
 #[cfg(test)]
 mod mcp {
-    #[expect(dead_code, reason = "what attacks need besides")]
+    #[expect(dead_code, reason = "only attacks need the rest")]
     #[path = "../attacks/scene.rs"]
     pub(crate) mod scene;
 }
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcp::scene::{AttackScene, call, say, script, spawn, together};
+use mcp::scene::{AttackScene, call, in_one_turn, say, script, spawn};
 use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 use subtend_session::outcome::Outcome;
@@ -31,7 +31,7 @@ fn installed() -> PathBuf {
     target.join("mcp-servers")
 }
 
-/// The reference server of the protocol, in Node, and a server in Python.
+/// The protocol's reference server in Node, and a server in Python.
 fn servers(workspace: &Path) -> Servers {
     let everything = installed().join("node_modules/.bin/mcp-server-everything");
     let time = installed().join("python/bin/mcp-server-time");
@@ -67,14 +67,14 @@ fn convert() -> Value {
     call("mcp__time__convert_time", args)
 }
 
-/// One speaks 2025-11-25 with its handshake, the other one 2026-07-28 without.
+/// One server speaks 2025-11-25 with its handshake, the other 2026-07-28 without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn children_use_public_servers_of_both_protocols() {
     let (mut scene, servers) = scene();
     let host = scene.host().await;
-    let work = [together(&[sum(2, 3), convert()]), say("done")];
-    let root = host.plays("worker", &[sum(1, 1), spawn("worker", &work), say("done")]).await;
-    let child = host.below(root.id(), 1);
+    let work = [in_one_turn(&[sum(2, 3), convert()]), say("done")];
+    let root = host.run_steps("worker", &[sum(1, 1), spawn("worker", &work), say("done")]).await;
+    let child = host.descendant(root.id(), 1);
     let results = host.results(child);
     assert_eq!(results.len(), 2, "{results:#?}");
     assert_eq!(results[0], (false, "The sum of 2 and 3 is 5.".to_owned()));
@@ -82,12 +82,12 @@ async fn children_use_public_servers_of_both_protocols() {
     assert!(host.results(root.id())[0].1.contains("is 2."));
     let protocols: Vec<_> = servers.reports().into_iter().map(|server| server.protocol).collect();
     assert_eq!(protocols, [Some("2025-11-25".to_owned()), Some("2026-07-28".to_owned())]);
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// The control: the same call is answered where nothing denies it.
+/// The control: the same call succeeds where no rule denies it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_is_refused_what_its_parent_is_refused() {
+async fn child_is_denied_tools_that_its_parent_is_denied() {
     let (scene, _servers) = scene();
     let scene = scene.policy(Verdict::Allow, &[("mcp:everything:get-env", "*", Verdict::Deny)]).agent(
         "narrow",
@@ -97,40 +97,40 @@ async fn a_child_is_refused_what_its_parent_is_refused() {
     let mut scene = scene;
     let host = scene.host().await;
     let env = || call("mcp__everything__get-env", json!({}));
-    let root = host.plays("worker", &[env(), spawn("worker", &[env(), sum(1, 2), say("done")]), say("done")]).await;
-    let child = host.below(root.id(), 1);
+    let root = host.run_steps("worker", &[env(), spawn("worker", &[env(), sum(1, 2), say("done")]), say("done")]).await;
+    let child = host.descendant(root.id(), 1);
     let failed = |of| host.results(of).into_iter().map(|(failed, _)| failed).collect::<Vec<_>>();
     assert_eq!((failed(root.id())[0], failed(child)), (true, vec![true, false]));
     assert!(!host.tools(child).contains(&"mcp__everything__get-env".to_owned()));
-    // What an agent may not do, its children may not either.
+    // A child of an agent with denied actions is denied these actions too.
     let below = [spawn("worker", &[sum(1, 2), convert(), say("done")]), say("done")];
-    let root = host.plays("narrow", &below).await;
-    assert_eq!(failed(host.below(root.id(), 1)), [true, false]);
-    host.down().await;
+    let root = host.run_steps("narrow", &below).await;
+    assert_eq!(failed(host.descendant(root.id(), 1)), [true, false]);
+    host.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_is_restarted_by_the_next_call() {
+async fn killed_server_is_restarted_by_the_next_call() {
     let (mut scene, servers) = scene();
     let folder = scene.at("").canonicalize().expect("a directory");
     let host = scene.host().await;
-    host.plays("worker", &[sum(1, 1), say("done")]).await;
-    let pid = running(&folder, "server-everything").expect("it runs");
+    host.run_steps("worker", &[sum(1, 1), say("done")]).await;
+    let pid = running(&folder, "server-everything").expect("a running server");
     assert!(std::process::Command::new("kill").args(["-9", &pid]).status().expect("kill runs").success());
     let begun = Instant::now();
     while running(&folder, "server-everything").is_some() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it ends");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The end may be seen by the first call after it, which then fails.
-    let root = host.plays("worker", &[sum(4, 4), sum(5, 5), say("done")]).await;
+    // The first call after the kill may detect the ended server and fail.
+    let root = host.run_steps("worker", &[sum(4, 4), sum(5, 5), say("done")]).await;
     let results = host.results(root.id());
     assert_eq!(results[1], (false, "The sum of 5 and 5 is 10.".to_owned()), "{results:#?}");
     assert!(servers.reports().iter().all(|server| server.down.is_none()));
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// The process in `folder` whose command line holds `name`: the server itself, not its guard.
+/// Returns the process in `folder` whose command line contains `name`: the server, not its guard.
 fn running(folder: &Path, name: &str) -> Option<String> {
     let entries = std::fs::read_dir("/proc").ok()?;
     entries.filter_map(|entry| entry.ok()).find_map(|entry| {
@@ -143,7 +143,7 @@ fn running(folder: &Path, name: &str) -> Option<String> {
 
 /// The same server over streamable HTTP.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_used_over_http() {
+async fn server_is_used_over_http() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let mut server = tokio::process::Command::new(installed().join("node_modules/.bin/mcp-server-everything"))
         .arg("streamableHttp")
@@ -163,20 +163,20 @@ async fn a_server_is_used_over_http() {
     let servers = started(&file, &scene.at(""));
     let mut scene = scene.live(Arc::new(servers.clone()));
     let host = scene.host().await;
-    let work = [together(&[sum(20, 22), call("mcp__everything__resources", json!({}))]), say("done")];
-    let root = host.plays("worker", &[spawn("worker", &work), say("done")]).await;
-    let results = host.results(host.below(root.id(), 1));
+    let work = [in_one_turn(&[sum(20, 22), call("mcp__everything__resources", json!({}))]), say("done")];
+    let root = host.run_steps("worker", &[spawn("worker", &work), say("done")]).await;
+    let results = host.results(host.descendant(root.id(), 1));
     assert_eq!(results[0], (false, "The sum of 20 and 22 is 42.".to_owned()));
     assert!(!results[1].0 && results[1].1.contains("demo://resource/"), "{results:#?}");
-    // A server that is gone is an error of the call, and no panic or hang.
+    // A call of a server that has ended returns an error, without a panic or a hang.
     server.kill().await.expect("killed");
-    let root = host.plays("worker", &[sum(1, 1), say("done")]).await;
+    let root = host.run_steps("worker", &[sum(1, 1), say("done")]).await;
     assert!(host.results(root.id())[0].0, "{:#?}", host.results(root.id()));
-    host.down().await;
+    host.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_of_a_session_ends_a_call_that_takes_long() {
+async fn cancel_of_a_session_ends_a_long_call() {
     let (mut scene, servers) = scene();
     let host = scene.host().await;
     let long = call("mcp__everything__trigger-long-running-operation", json!({"duration": 120, "steps": 5}));
@@ -185,13 +185,13 @@ async fn cancel_of_a_session_ends_a_call_that_takes_long() {
     while servers.reports().iter().any(|server| server.protocol.is_none()) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Time for the call to start; without it the test would still pass.
+    // Gives the call time to start; without it the test would still pass.
     tokio::time::sleep(Duration::from_secs(1)).await;
     session.run(receipt.run).cancel().await.expect("cancelled");
     let ended = tokio::time::timeout(Duration::from_secs(20), session.run_ended(receipt.run)).await;
     let outcome = ended.expect("the run ends").expect("the host lives").outcome;
     assert!(matches!(outcome, Outcome::Cancelled { .. }), "{outcome:?}");
-    let after = host.plays("worker", &[sum(3, 3), say("done")]).await;
+    let after = host.run_steps("worker", &[sum(3, 3), say("done")]).await;
     assert_eq!(host.results(after.id()), [(false, "The sum of 3 and 3 is 6.".to_owned())]);
-    host.down().await;
+    host.shut_down().await;
 }

@@ -1,4 +1,4 @@
-//! Nodes of one database as operators and clients meet them: real processes, a real server, and what goes wrong between them.
+//! Nodes of one database as operators and clients meet them: real processes, a real server, and faults between them.
 
 #![allow(
     clippy::disallowed_methods,

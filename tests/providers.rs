@@ -1,11 +1,11 @@
 //! The command against llama.cpp's server with a small model, and a mock of the providers' protocols with faults.
 //!
-//! Built with the feature `provider-tests` alone; then the servers must be there, and `.ci/tools servers` installs them. The tests
-//! start them on free ports of the loopback and end them.
+//! Built only with the feature `provider-tests`, which needs the servers that `.ci/tools servers` installs. The tests
+//! start them on free loopback ports and stop them.
 
 #[cfg(test)]
 mod providers {
-    #[expect(dead_code, reason = "what the tests of the command line need besides")]
+    #[expect(dead_code, reason = "only the tests of the command line need the rest")]
     #[path = "../cli/call.rs"]
     pub(crate) mod call;
 

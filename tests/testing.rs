@@ -73,10 +73,10 @@ fn audit_reports_work_in_flight() {
     });
 }
 
-/// Tells the weather.
+/// Returns the weather.
 #[derive(Deserialize, JsonSchema)]
 struct Weather {
-    /// The place.
+    /// The name of the city.
     city: String,
 }
 
@@ -108,7 +108,7 @@ async fn results_of(policy: RuleSet, calls: [(&'static str, serde_json::Value); 
 }
 
 #[test]
-fn a_tool_of_ones_own_is_there_unless_the_policy_denies_it() {
+fn custom_tool_is_offered_unless_the_policy_denies_it() {
     let bern = || [("weather", json!({"city": "Bern"}))];
     let results = |policy| testing::block_on(results_of(policy, bern()));
     assert_eq!(results(RuleSet::only(Verdict::Allow)), ["rain in Bern"]);

@@ -1,4 +1,4 @@
-//! Snapshots of the texts that people and models read, so that wording is reviewed in one place.
+//! Snapshots of the texts that people and models read, so that the wording is reviewed in one place.
 //!
 //! After a change: `INSTA_UPDATE=always cargo test -p subtend --features testing --test whole texts::`, then review the diff of `texts/snapshots`.
 

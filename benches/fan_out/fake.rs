@@ -14,13 +14,13 @@ use subtend_tools::tool::{Tool, ToolOutput};
 
 use crate::bare::round_trip;
 
-/// Fans out to `children` from an agent named `general`; every other agent calls one tool and is done.
-pub(crate) struct Fake {
-    /// Children of the root.
+/// A model that fans out to `children` from an agent named `general`; every other agent calls one tool and completes.
+pub(crate) struct FanOutModel {
+    /// Number of children of the root.
     pub(crate) children: u32,
 }
 
-impl Model for Fake {
+impl Model for FanOutModel {
     fn name(&self) -> &str {
         "fake"
     }

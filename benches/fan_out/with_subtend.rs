@@ -13,9 +13,9 @@ use subtend_session::outcome::Outcome;
 use subtend_tools::registry::Registry;
 
 use crate::Pass;
-use crate::fake::{Fake, echo};
+use crate::fake::{FanOutModel, echo};
 
-/// Where records go.
+/// Store of the records.
 #[derive(Clone, Copy)]
 pub(crate) enum StoreKind {
     /// In memory.
@@ -24,14 +24,14 @@ pub(crate) enum StoreKind {
     Redb,
 }
 
-/// Live children.
+/// Limit of live children.
 #[derive(Clone, Copy)]
 pub(crate) enum Cap {
-    /// As many as there are.
+    /// No limit.
     Open,
-    /// The default.
+    /// The default limit.
     Default,
-    /// The default, and in-process fakes wait for their intent too.
+    /// The default limit, and in-process fakes wait for their intent too.
     DefaultDurable,
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn fan_out(children: u32, store: StoreKind, cap: Cap) -> Pass {
         .journal(journal.clone())
         .catalog(catalog)
         .tools(registry)
-        .model(Arc::new(Fake { children }))
+        .model(Arc::new(FanOutModel { children }))
         .limits(limits)
         .policy(RuleSet { default: Verdict::Allow, rules: Vec::new() })
         .options(options)

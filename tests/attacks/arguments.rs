@@ -24,28 +24,28 @@ async fn forbidden_agent_is_refused_under_any_spelling() {
         ["admin", "Admin", " admin", "admin ", "worker,admin", "task:admin", "../admin", "*", "adm\u{456}n", ""];
     let steps: Vec<_> =
         attacks.iter().map(|name| call("task", json!({"subagent_type": name, "prompt": "go"}))).collect();
-    let root = host.plays("worker", &steps).await;
+    let root = host.run_steps("worker", &steps).await;
     host.refused(root.id(), attacks.len());
-    assert_eq!(host.kids(root.id()), []);
-    host.down().await;
+    assert_eq!(host.children(root.id()), []);
+    host.shut_down().await;
 }
 
-/// The controls: without the rule the agent starts, and its child writes the file.
+/// The control: without the rule the agent starts, and its child writes the file.
 #[tokio::test(start_paused = true)]
-async fn without_the_rule_the_agent_is_started() {
+async fn agent_starts_without_the_rule() {
     let mut scene = AttackScene::new().agent("admin", Verdict::Allow, &[]);
     let host = scene.host().await;
     let args = json!({"subagent_type": "admin", "prompt": script(&[write("secret/key")])});
-    let root = host.plays("worker", &[call("task", args)]).await;
-    assert_eq!(host.kids(root.id()).len(), 1);
+    let root = host.run_steps("worker", &[call("task", args)]).await;
+    assert_eq!(host.children(root.id()).len(), 1);
     assert_eq!(scene.content("secret/key"), "spoiled");
-    // And a tool whose name is free is registered.
+    // A tool with a free name is registered.
     assert!(Registry::builder().tool(impostor("oracle")).is_ok());
-    host.down().await;
+    host.shut_down().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
+async fn call_cannot_set_permissions_tools_model_or_directory() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
     let host = scene.host().await;
     let attacks: [(&str, Value); 11] = [
@@ -69,7 +69,7 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
             call("task", args)
         })
         .collect();
-    let root = host.plays("worker", &steps).await;
+    let root = host.run_steps("worker", &steps).await;
     for (error, (field, _)) in host.refused(root.id(), attacks.len()).iter().zip(&attacks) {
         assert!(error.contains(&format!("unknown field `{field}`")), "{error}");
     }
@@ -78,25 +78,25 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
         "subagent_type": "worker", "prompt": script(&[write("secret/key")]),
         "metadata": {"permissions": {"fs.*": "allow"}, "agent": "build", "cwd": "/"},
     });
-    let root = host.plays("worker", &[call("task", args)]).await;
-    host.refused(host.below(root.id(), 1), 1);
+    let root = host.run_steps("worker", &[call("task", args)]).await;
+    host.refused(host.descendant(root.id(), 1), 1);
     assert_eq!(scene.content("secret/key"), SECRET);
-    host.down().await;
+    host.shut_down().await;
 }
 
 /// No call lets a model become another agent, change its directory, or approve its own call.
 #[tokio::test(start_paused = true)]
-async fn a_model_changes_neither_its_agent_nor_its_place() {
+async fn model_cannot_change_its_agent_or_directory() {
     let mut scene = AttackScene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
     let host = scene.host().await;
     let attacks: [&str; 10] =
         ["switch_agent", "plan_exit", "agent", "cd", "set_permissions", "approve", "ask", "config", "Task", "write"];
     let args = json!({"agent": "worker", "path": "/", "subagent_type": "worker", "prompt": "go", "content": "x"});
     let steps: Vec<_> = attacks.iter().map(|name| call(name, args.clone())).chain([write("top.txt")]).collect();
-    let root = host.plays("reader", &steps).await;
+    let root = host.run_steps("reader", &steps).await;
     host.refused(root.id(), attacks.len() + 1);
     assert_eq!((&*host.request(root.id()).agent, scene.content("top.txt")), ("reader", "plain".into()));
-    host.down().await;
+    host.shut_down().await;
 }
 
 fn impostor(name: &str) -> Arc<dyn Tool> {
@@ -131,9 +131,9 @@ async fn added_tool_needs_its_own_permission() {
         .tool(impostor("reader"))
         .tool(impostor("read_all"));
     let host = scene.host().await;
-    let root = host.plays("worker", &[call("reader", json!({})), call("read_all", json!({}))]).await;
+    let root = host.run_steps("worker", &[call("reader", json!({})), call("read_all", json!({}))]).await;
     let results = host.results(root.id());
     assert!(results[0].0 && results[0].1.starts_with("the tool `reader` is not available"), "{results:?}");
     assert_eq!(results[1], (false, "as you wish".into()));
-    host.down().await;
+    host.shut_down().await;
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 const NOBODY: &str = "65534";
 const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "the-hidden-word", "repeat": true } ] } ] }"#;
 
-/// A person's directory that others may enter, with a store of one session in it.
+/// A user's directory that others may enter, with a store of one session in it.
 struct Home(TempDir);
 
 impl Home {
@@ -30,20 +30,20 @@ impl Home {
     fn call(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
         let command = command.args(args).current_dir(self.0.path()).env("XDG_CONFIG_HOME", self.at("config"));
-        command.env("SUBTEND_DATA", self.at("data")).output().expect("it runs")
+        command.env("SUBTEND_DATA", self.at("data")).output().expect("run the command")
     }
 
     fn run(&self, engine: &str) -> Output {
         let store = format!("{engine}:{}", self.at("data").join(engine).display());
         let model = format!("scripted:{}", self.at("script.json").display());
-        // A body that no engine takes goes into a blob.
+        // A body that is too large for any engine is stored as a blob.
         let long = "x".repeat(100_000);
         self.call(&["run", "--quiet", "--store", &store, "--model", &model, &long])
     }
 }
 
 fn open_up(path: &Path) {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its owner may");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
 }
 
 fn modes(path: &Path) -> Vec<(PathBuf, u32)> {
@@ -61,7 +61,7 @@ fn open_to_others(path: &Path) -> Vec<(PathBuf, u32)> {
     modes(path).into_iter().filter(|(_, mode)| mode & 0o077 != 0).collect()
 }
 
-/// Runs as another user. Only root can do that; for an ordinary user the test checks the modes.
+/// Runs as another user. Only root can do that; for an ordinary user the test checks the modes instead.
 fn as_nobody(args: &[&str]) -> Option<Output> {
     let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"));
     if !is_root {
@@ -75,7 +75,7 @@ fn lock_of(home: &Home, engine: &str) -> String {
     home.at("data").join(engine).join("LOCK").display().to_string()
 }
 
-/// Tries to read the store and to hold its lock; returns which of the two was possible.
+/// Tries to read the store and to hold its lock; returns which of the two succeeded.
 fn attack(home: &Home, engine: &str) -> Option<(bool, bool)> {
     let lock = lock_of(home, engine);
     let (read, held) = (as_nobody(&["cat", &lock])?, as_nobody(&["flock", "--nonblock", &lock, "true"])?);
@@ -83,20 +83,20 @@ fn attack(home: &Home, engine: &str) -> Option<(bool, bool)> {
 }
 
 #[test]
-fn sec6_another_user_reads_no_file_and_holds_no_lock() {
+fn sec6_another_user_cannot_read_files_or_hold_the_lock() {
     for engine in ["redb", "sled"] {
         let home = Home::new(engine);
         let data = home.at("data");
-        assert!(modes(&data).len() > 3, "{engine}: there is a store");
+        assert!(modes(&data).len() > 3, "{engine}: the store is missing");
         assert_eq!(open_to_others(&data), [], "{engine}");
         assert!(attack(&home, engine).is_none_or(|did| did == (false, false)), "{engine}");
-        // The control: as files were made before, both succeed.
+        // The control: with the modes of earlier versions, both succeed.
         for (path, mode) in modes(&data) {
             let open = if mode & 0o100 == 0 { 0o644 } else { 0o755 };
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(open)).expect("its owner may");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(open)).expect("chmod");
         }
         assert!(attack(&home, engine).is_none_or(|did| did == (true, true)), "{engine}");
-        // The next start closes it, and says so once.
+        // The next start closes it and warns once.
         let done = home.run(engine);
         let text = String::from_utf8_lossy(&done.stderr).into_owned();
         let warning = format!("warning: {} was open to other users (mode 755)", data.join(engine).display());
@@ -108,7 +108,7 @@ fn sec6_another_user_reads_no_file_and_holds_no_lock() {
 }
 
 #[test]
-fn sec6_a_data_directory_is_closed_and_other_files_stay() {
+fn sec6_data_directory_is_closed_and_other_files_remain() {
     let home = Home::new("redb");
     let data = home.at("data");
     open_up(&data);
@@ -116,7 +116,7 @@ fn sec6_a_data_directory_is_closed_and_other_files_stay() {
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(text.contains(&format!("warning: {} was open to other users (mode 755)", data.display())), "{text}");
     assert_eq!(open_to_others(&data), []);
-    // A directory with other files is left as it is, and named.
+    // A directory with other files is left unchanged, and a warning names it.
     std::fs::write(data.join("notes.txt"), "mine").expect("a file");
     [data.clone(), data.join("notes.txt")].iter().for_each(|path| open_up(path));
     let text = String::from_utf8_lossy(&home.call(&["sessions"]).stderr).into_owned();
@@ -130,9 +130,9 @@ fn sec6_a_data_directory_is_closed_and_other_files_stay() {
 }
 
 #[test]
-fn sec6_an_export_is_for_its_owner_and_follows_no_link() {
+fn sec6_export_is_private_and_follows_no_links() {
     let home = Home::new("redb");
-    // A link and a file of the user under names that the export has until it is whole.
+    // A link and a file of the user under the names that a partial export has.
     std::fs::write(home.at("victim"), "untouched").expect("a file");
     std::os::unix::fs::symlink(home.at("victim"), home.at("all.jsonl.part")).expect("a link");
     std::fs::write(home.at("all.jsonl.part-1"), "mine").expect("a file");
@@ -151,7 +151,7 @@ fn sec6_an_export_is_for_its_owner_and_follows_no_link() {
 
 /// The target of a link in a store's directory is unchanged. The control: a plain file there is written.
 #[test]
-fn sec6_no_link_of_a_store_is_written_through() {
+fn sec6_links_in_a_store_are_not_written_through() {
     for name in ["LOCK", "WATERMARK"] {
         for linked in [true, false] {
             let home = Home::new("redb");
@@ -173,40 +173,40 @@ fn sec6_no_link_of_a_store_is_written_through() {
     }
 }
 
-/// A pipe of another user in the directory for temporary files, in the place of a copy's lock, blocks no reader. The control: opening
-/// that pipe blocks.
+/// A pipe of another user in the temporary directory, in place of a copy's lock, does not block readers. The control:
+/// opening that pipe blocks.
 #[test]
-fn sec6_a_pipe_of_another_user_holds_no_reader_up() {
+fn sec6_pipe_of_another_user_does_not_block_readers() {
     let home = Home::new("sled");
     let temporary = home.at("tmp");
     std::fs::create_dir(&temporary).expect("a directory");
-    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o1777)).expect("its owner may");
+    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o1777)).expect("chmod");
     let script = format!("cd {} && mkdir subtend-read-x && mkfifo subtend-read-x/LOCK", temporary.display());
     let made = ["sh", "-c", &script];
-    as_nobody(&made).unwrap_or_else(|| Command::new(made[0]).args(&made[1..]).output().expect("it runs"));
+    as_nobody(&made).unwrap_or_else(|| Command::new(made[0]).args(&made[1..]).output().expect("run the command"));
     let pipe = temporary.join("subtend-read-x/LOCK");
     let timed = |program: &str, args: &[&str]| {
         let mut command = Command::new("timeout");
         command.args(["20", program]).args(args).env("TMPDIR", &temporary).env("XDG_CONFIG_HOME", home.at("config"));
-        command.output().expect("it runs").status.code()
+        command.output().expect("run the command").status.code()
     };
     let store = format!("sled:{}", home.at("data/sled").display());
     assert_eq!(timed(env!("CARGO_BIN_EXE_subtend"), &["verify", "--store", &store]), Some(0));
     assert!(pipe.exists());
-    let blocked = Command::new("timeout").arg("1").arg("cat").arg(&pipe).output().expect("it runs");
+    let blocked = Command::new("timeout").arg("1").arg("cat").arg(&pipe).output().expect("run the command");
     assert_eq!(blocked.status.code(), Some(124));
 }
 
-/// The person's own configuration decides what agents may do, and which workspaces are trusted. The control: a file of the workspace
-/// has the mode that its user's umask allows.
+/// The user's configuration decides what agents may do and which workspaces are trusted. The control: a workspace file
+/// has the mode that the umask allows.
 #[test]
-fn sec6_own_configuration_is_for_its_owner() {
+fn sec6_own_configuration_is_private() {
     let home = Home::new("redb");
     let open = |more: &str| {
         let script = format!("umask 0; exec \"$0\" config set limits.turns 9 {more}");
         let mut command = Command::new("sh");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_subtend")]).current_dir(home.0.path());
-        let done = command.env("XDG_CONFIG_HOME", home.at("config")).output().expect("it runs");
+        let done = command.env("XDG_CONFIG_HOME", home.at("config")).output().expect("run the command");
         assert!(done.status.success(), "{done:?}");
     };
     open("--user");

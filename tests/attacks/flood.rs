@@ -1,4 +1,4 @@
-//! Attacks on the machine's resources: trees without end, and files of a repository that never end.
+//! Attacks on the machine's resources: endless trees, and files of a repository that never end.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 
-use super::scene::{AttackScene, call, read, say, script, spawn, together};
+use super::scene::{AttackScene, call, in_one_turn, read, say, script, spawn};
 use crate::cli::call::User;
 
 /// A child that starts a child, `levels` deep.
@@ -19,24 +19,25 @@ fn nested(levels: usize) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_of_children_end_at_the_depth() {
-    // The second is the control: with a higher limit they go as deep as they want.
+async fn nested_children_stop_at_the_depth_limit() {
+    // The second is the control: with a higher limit, all children start.
     for (max_depth, reached) in [(3, 3), (8, 8)] {
         let mut scene = AttackScene::new().limits(Limits { max_depth, ..Limits::default() });
         let host = scene.host().await;
-        let root = host.plays("worker", &nested(8)).await;
-        let deepest = (1..9).take_while(|depth| depth <= &1 || !host.kids(host.below(root.id(), depth - 1)).is_empty());
+        let root = host.run_steps("worker", &nested(8)).await;
+        let deepest =
+            (1..9).take_while(|depth| depth <= &1 || !host.children(host.descendant(root.id(), depth - 1)).is_empty());
         assert_eq!(deepest.count(), reached, "max_depth {max_depth}");
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_of_a_run_end_at_the_number_of_spawns() {
+async fn children_of_a_run_stop_at_the_spawn_limit() {
     const ATTACKS: [(&str, bool); 2] = [("one after another", false), ("at the same time", true)];
     for (how, at_once) in ATTACKS {
         // The second is the control.
-        for (spawns, born) in [(4, 4), (100, 12)] {
+        for (spawns, expected) in [(4, 4), (100, 12)] {
             let mut scene = AttackScene::new().limits(Limits { spawns, ..Limits::default() });
             let host = scene.host().await;
             let task = |n: usize| {
@@ -44,38 +45,38 @@ async fn children_of_a_run_end_at_the_number_of_spawns() {
                 call("task", json!({"subagent_type": "worker", "prompt": prompt, "background": at_once}))
             };
             let turns: Vec<Value> = (0..12).map(task).collect();
-            let steps = if at_once { vec![together(&turns)] } else { turns };
-            let root = host.plays("worker", &steps).await;
-            assert_eq!(host.kids(root.id()).len(), born, "{how}, spawns {spawns}");
-            host.down().await;
+            let steps = if at_once { vec![in_one_turn(&turns)] } else { turns };
+            let root = host.run_steps("worker", &steps).await;
+            assert_eq!(host.children(root.id()).len(), expected, "{how}, spawns {spawns}");
+            host.shut_down().await;
         }
     }
 }
 
 /// A spawn of a descendant counts for the tree, so children cannot evade the limit.
 #[tokio::test(start_paused = true)]
-async fn children_cannot_spend_what_their_root_may_not() {
-    for (spawns, born) in [(4, 4), (100, 12)] {
+async fn descendants_share_the_spawn_limit_of_their_root() {
+    for (spawns, expected) in [(4, 4), (100, 12)] {
         let mut scene = AttackScene::new().limits(Limits { spawns, ..Limits::default() });
         let host = scene.host().await;
         let busy = spawn("worker", &[spawn("worker", &[say("a")]), spawn("worker", &[say("b")])]);
-        let root = host.plays("worker", &[busy.clone(), busy.clone(), busy.clone(), busy]).await;
-        let kids = host.kids(root.id());
-        let all = kids.len() + kids.iter().map(|kid| host.kids(*kid).len()).sum::<usize>();
-        assert_eq!(all, born, "spawns {spawns}");
-        host.down().await;
+        let root = host.run_steps("worker", &[busy.clone(), busy.clone(), busy.clone(), busy]).await;
+        let children = host.children(root.id());
+        let all = children.len() + children.iter().map(|child| host.children(*child).len()).sum::<usize>();
+        assert_eq!(all, expected, "spawns {spawns}");
+        host.shut_down().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_without_end_are_ended() {
+async fn endless_turns_stop_at_the_turn_limit() {
     // The second is the control.
     for (turns, ends) in [(5, false), (100, true)] {
         let mut scene = AttackScene::new().limits(Limits { turns, ..Limits::default() });
         let host = scene.host().await;
-        let (_, outcome) = host.tries("worker", &vec![read("top.txt"); 30]).await;
+        let (_, outcome) = host.try_steps("worker", &vec![read("top.txt"); 30]).await;
         assert_eq!(outcome == Outcome::Completed, ends, "{outcome:?}");
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
@@ -86,9 +87,9 @@ fn pipe(user: &User, path: &str) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
 }
 
-/// A file that never ends blocks nothing.
+/// An endless file does not block a command.
 #[test]
-fn pipes_and_devices_of_a_repository_hold_nothing_up() {
+fn pipes_and_devices_of_a_repository_do_not_block() {
     const PIPES: [&str; 4] = ["subtend.yaml", ".subtend/agents/mine.md", ".gitignore", "notes.txt"];
     const LINKS: [&str; 4] = [".subtend/agents/zero.md", ".ignore", "src/zero.txt", "AGENTS.md"];
     let calls = json!([
@@ -109,10 +110,10 @@ fn pipes_and_devices_of_a_repository_hold_nothing_up() {
                 std::os::unix::fs::symlink("/dev/zero", user.workspace().join(path)).expect("a link");
             }
         }
-        // Control: reading the file directly never ends.
+        // The control: reading the file directly never ends.
         let reads = format!("timeout 1 cat '{path}' > /dev/null");
         let mut control = Command::new("sh");
-        let status = control.args(["-c", &reads]).current_dir(user.workspace()).status().expect("it runs");
+        let status = control.args(["-c", &reads]).current_dir(user.workspace()).status().expect("run the command");
         assert_eq!(status.code(), Some(124), "{path}");
         let model = user.script(&rules.to_string());
         let args = ["run", "--store", "memory", "--model", &model, "--allow", "fs.*", "--limit", "wall_ms=60000", "hi"];
@@ -122,9 +123,10 @@ fn pipes_and_devices_of_a_repository_hold_nothing_up() {
     }
 }
 
-/// A call asks for more turns than the file of an agent or the limit allows: it gets those. The control: it may ask for fewer.
+/// A call that asks for more turns than the agent's file or the limit allows gets the allowed number. The control: a
+/// call may ask for fewer turns.
 #[tokio::test(start_paused = true)]
-async fn no_call_raises_the_turns_of_an_agent() {
+async fn call_cannot_raise_the_turns_of_an_agent() {
     let attacks: [(&str, u32, u32); 5] =
         [("short", 400, 2), ("worker", 400, 5), ("long", 400, 5), ("short", 1, 1), ("worker", 3, 3)];
     for (agent, asked, allowed) in attacks {
@@ -138,9 +140,9 @@ async fn no_call_raises_the_turns_of_an_agent() {
             args.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
             call("subagent", args)
         };
-        let root = host.plays("worker", &[tries(json!({"agent": agent}))]).await;
-        let child = host.below(root.id(), 1);
-        host.goes_on(&root, &[tries(json!({"continueBranchId": child.to_string()}))]).await;
+        let root = host.run_steps("worker", &[tries(json!({"agent": agent}))]).await;
+        let child = host.descendant(root.id(), 1);
+        host.continue_with(&root, &[tries(json!({"continueBranchId": child.to_string()}))]).await;
         let records = host.records(child).await;
         let opened = records.iter().filter_map(|record| match record {
             Record::RunOpened(opened) => Some(opened.max_turns),
@@ -153,6 +155,6 @@ async fn no_call_raises_the_turns_of_an_agent() {
             matches!(message, Message::Result { content, .. } if content.contains(&format!("at most {allowed} iterations")))
         });
         assert!(reported, "{agent} {asked}");
-        host.down().await;
+        host.shut_down().await;
     }
 }

@@ -5,24 +5,24 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::cli::call::{CommandOutput, Under, User};
+use crate::cli::call::{CommandOutput, RunningCommand, User};
 
-/// Calls without the variable that trusts each workspace.
-fn start(user: &User, workspace: &Path, args: &[&str]) -> Under {
+/// Starts the command without the variable that trusts each workspace.
+fn start(user: &User, workspace: &Path, args: &[&str]) -> RunningCommand {
     let mut command = user.command(args);
     command.current_dir(workspace).env_remove("SUBTEND_TRUST");
-    Under::start(command, "")
+    RunningCommand::start(command, "")
 }
 
-fn stop(host: Under) -> CommandOutput {
+fn stop(host: RunningCommand) -> CommandOutput {
     host.signal("TERM");
     let done = host.done();
     assert_eq!(done.code, Some(0), "{done:?}");
     done
 }
 
-/// The owner of the directory of socket and tokens, or of a link to it, could choose the tokens of the host. A directory of another
-/// user and a link are refused, also for root. The control: a directory that this user made.
+/// The owner of the directory of socket and tokens, or of a link to it, could choose the tokens of the host. A
+/// directory of another user and a link are refused, also for root. The control: a directory of this user.
 #[test]
 fn host_directory_of_others_or_behind_a_link_is_refused() {
     const ATTACKS: [&str; 2] = ["link", "owner"];
@@ -49,15 +49,15 @@ fn host_directory_of_others_or_behind_a_link_is_refused() {
         assert_eq!(std::fs::read_dir(&planted).expect("a directory").count(), 0, "{attack}");
         if attack == "link" { std::fs::remove_file(&dir) } else { std::fs::remove_dir(&dir) }.expect("removed");
         let host = serve();
-        host.line().expect("it serves");
+        host.line().expect("the first line of the host");
         stop(host);
     }
 }
 
-/// Another user of the machine neither connects to the socket of a host nor reads its directory, also where the path of the socket is
-/// longer than its address may be. The control: its own user does.
+/// Another user of the machine can neither connect to the socket of a host nor read its directory, also where the path
+/// of the socket is longer than a socket address. The control: the host's own user can.
 #[test]
-fn another_user_reaches_no_socket_of_a_host() {
+fn another_user_cannot_reach_the_socket_of_a_host() {
     let user = User::new();
     let whole = "import os,socket,sys; os.chdir(sys.argv[1]); s=socket.socket(socket.AF_UNIX); s.connect('host.sock'); \
                  s.sendall(b'GET /v1/host HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n'); print(s.recv(999))";
@@ -80,42 +80,43 @@ fn another_user_reaches_no_socket_of_a_host() {
             assert!(!(is_root && reaches(&other, attack)), "{attack:?}");
             assert!(reaches(&[], attack) || attack[0] == "python3", "{attack:?}");
         }
-        // Also where the directory is open, the host asks the system who connects.
+        // If the directory is open, the host still asks the system who connects.
         if is_root && reaches(&[], connect) {
             for path in [data.parent().expect("a directory"), &*data, dir, socket] {
                 let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-                std::fs::set_permissions(path, open).expect("its owner may");
+                std::fs::set_permissions(path, open).expect("chmod");
             }
             assert!(!reaches(&other, connect));
         }
         stop(host);
-        // A store in a directory that all write is refused.
+        // A store in a world-writable directory is refused.
         let closed = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(data.parent().expect("a directory"), closed).expect("its owner may");
+        std::fs::set_permissions(data.parent().expect("a directory"), closed).expect("chmod");
     }
 }
 
-/// A host that trusts its own directory by a variable trusts no other one by it.
+/// A variable that trusts the host's own directory does not trust other directories.
 #[test]
-fn trust_of_a_host_is_none_of_other_directories() {
+fn trust_of_a_host_does_not_cover_other_directories() {
     let user = User::new();
-    let says = |agent: &str| json!({"agent": agent, "steps": [{"text": format!("{agent} answers"), "repeat": true}]});
-    let model = user.script(&json!({"rules": [says("mine"), says("general")]}).to_string());
+    let expected =
+        |agent: &str| json!({"agent": agent, "steps": [{"text": format!("{agent} answers"), "repeat": true}]});
+    let model = user.script(&json!({"rules": [expected("mine"), expected("general")]}).to_string());
     let cloned = user.data().with_file_name("cloned");
     std::fs::create_dir_all(cloned.join(".subtend/agents")).expect("a directory");
     std::fs::write(cloned.join("subtend.yaml"), "agent: mine\n").expect("written");
     let agent = "---\nmode: all\ndescription: Works for the repository.\n---\nObey.\n";
     std::fs::write(cloned.join(".subtend/agents/mine.md"), agent).expect("written");
-    // The variable is in the environment of the host alone.
+    // Only the environment of the host has the variable.
     let host = user.start(&["serve", "--json", "--listen", "none"]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     let attacks: [&[&str]; 3] = [&[], &["--agent", "mine"], &["--json"]];
     for attack in attacks {
         let done = start(&user, &cloned, &[&["run", "--model", &model, "hi"], attack].concat()).done();
         assert!(!done.out.contains("mine answers"), "{attack:?}: {done:?}");
         assert!(done.err.contains("ignored: you have not trusted it"), "{attack:?}: {done:?}");
     }
-    // The control: a directory that the person trusts.
+    // The control: a directory that the user trusts.
     let trusted = start(&user, &cloned, &["trust", "--yes"]).done();
     assert_eq!(trusted.code, Some(0), "{trusted:?}");
     let done = start(&user, &cloned, &["run", "--model", &model, "hi"]).done();
@@ -123,7 +124,7 @@ fn trust_of_a_host_is_none_of_other_directories() {
     stop(host);
 }
 
-/// An answer from another terminal names what was listed: a number alone may mean another call by then.
+/// An answer from another terminal names the listed call, because a bare number could mean another call by then.
 #[test]
 fn approval_from_another_terminal_names_what_was_shown() {
     let user = User::new();
@@ -132,13 +133,13 @@ fn approval_from_another_terminal_names_what_was_shown() {
     let script = json!({"rules": [{"agent": "*", "steps": [{"calls": [call]}, {"text": "wrote"}]}]});
     let model = user.script(&script.to_string());
     let host = user.start(&["serve", "--json", "--listen", "none"]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     let run = user.start(&["run", "--json", "--model", &model, "--ask", "fs.write", "write"]);
     let args = run.until(|event| event["record"]["ask_opened"].is_object());
     let id = args["session"].as_str().expect("an id").to_owned();
     let listed = user.call(&["approvals", &id]);
     let named = listed.out.split_whitespace().find(|word| word.starts_with("1.0:")).expect("a name").to_owned();
-    assert!(listed.out.contains("made<U+202E><U+200B>"), "the content is shown: {listed:?}");
+    assert!(listed.out.contains("made<U+202E><U+200B>"), "the content is not shown: {listed:?}");
     let digest = named.split_once(':').expect("a digest").1;
     let attacks: [(String, i32); 5] = [
         ("1.0".into(), 2),
@@ -154,7 +155,7 @@ fn approval_from_another_terminal_names_what_was_shown() {
         }
     }
     assert!(!user.workspace().join("made.txt").exists());
-    // The control: the name as it was listed.
+    // The control: the name as listed.
     let allowed = user.call(&["approvals", &id, "--allow", &named]);
     assert_eq!(allowed.code, Some(0), "{allowed:?}");
     assert_eq!(run.done().code, Some(0));
@@ -162,7 +163,8 @@ fn approval_from_another_terminal_names_what_was_shown() {
     stop(host);
 }
 
-/// A command is listed whole where the line has no room for it: what harms may come last. The control: one that fits is on the line alone.
+/// A command that is too long for its line is listed whole, because the harmful part may come last. The control: a
+/// short one has only its line.
 #[test]
 fn approval_from_another_terminal_shows_the_whole_command() {
     let long = format!("git status --porcelain {} ; touch spoiled", "-v ".repeat(40));
@@ -173,7 +175,7 @@ fn approval_from_another_terminal_shows_the_whole_command() {
         let script = json!({"rules": [{"agent": "*", "steps": [{"calls": [call]}, {"text": "ran"}]}]});
         let model = user.script(&script.to_string());
         let host = user.start(&["serve", "--json", "--listen", "none"]);
-        host.line().expect("it serves");
+        host.line().expect("the first line of the host");
         let run = user.start(&["run", "--json", "--model", &model, "--ask", "shell.run", "go"]);
         let args = run.until(|event| event["record"]["ask_opened"].is_object());
         let id = args["session"].as_str().expect("an id").to_owned();

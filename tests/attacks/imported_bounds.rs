@@ -1,4 +1,4 @@
-//! Foreign exports: turns and permissions beyond those of a session here.
+//! Foreign exports whose turns and permissions exceed those of a local session.
 
 use std::io::{BufReader, Cursor};
 
@@ -10,10 +10,10 @@ use subtend_session::limits::Limits;
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
-use crate::attacks::imports::{forged, lines, taken_within};
+use crate::attacks::imports::{forged, import_within, lines};
 
 fn imported(lines: Vec<Value>, within: &ImportBounds) -> Result<Journal, String> {
-    taken_within(&mut BufReader::new(Cursor::new(forged(lines))), within)
+    import_within(&mut BufReader::new(Cursor::new(forged(lines))), within)
 }
 
 /// Returns all records of a kind.
@@ -22,7 +22,7 @@ fn records<'a>(lines: &'a mut [Value], kind: &str) -> Vec<&'a mut Value> {
     all.flatten().filter_map(|record| record.get_mut(kind)).collect()
 }
 
-/// Returns the most turns that a run of an imported session ever has, or that its next one would have.
+/// Returns the highest number of turns that a run of an imported session has or would have.
 fn most_turns(journal: &Journal) -> u32 {
     let of = |session| {
         let stored = journal.records(session).expect("records");
@@ -33,7 +33,8 @@ fn most_turns(journal: &Journal) -> u32 {
     journal.heads().expect("heads").into_iter().filter_map(|(session, _)| of(session)).max().expect("sessions")
 }
 
-/// Each record that names turns names 4,000. The control: with higher limits here, a session has those that its export has.
+/// Each record that names turns names 4,000. The control: with higher local limits, the session keeps the turns of its
+/// export.
 #[test]
 fn imported_runs_have_at_most_the_turns_of_the_importer() {
     let other = json!({"agent": "general", "agent_hash": "00dbd5365cabe2a1e27d2526d34b23dc", "model": "m", "system": "s",
@@ -78,7 +79,8 @@ fn rule_set(first: usize, rules: usize) -> Value {
     json!({"default": "ask", "rules": (first..first + rules).map(rule).collect::<Vec<_>>()})
 }
 
-/// Each call is checked by all rules of a session. The control: the most that a session has.
+/// Each call is checked against all rules of its session, so their number is limited. The control: the largest allowed
+/// number.
 #[test]
 fn import_refuses_permissions_of_too_many_rules() {
     let (rules, sets) = (Authority::MAX_RULES, Authority::MAX_SETS);

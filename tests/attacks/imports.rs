@@ -15,7 +15,7 @@ use subtend_session::state::State;
 const EXPORT: &str = include_str!("../../journal/fixtures/1/kinds.jsonl");
 /// A run that waits for its children.
 const WAITING: &str = include_str!("../../journal/fixtures/1/example.jsonl");
-/// The same records, as an engine keeps them.
+/// The same records in the format of an engine.
 const FRAMES: &str = include_str!("../../journal/fixtures/1/kinds.hex");
 
 pub(crate) fn lines() -> Vec<Value> {
@@ -26,12 +26,12 @@ fn lines_of(export: &str) -> Vec<Value> {
     export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Adds checksums, numbers and the sum to lines, as an attacker does who writes an export by hand.
+/// Adds checksums, numbers and the final sum to lines, like an attacker who writes an export by hand.
 pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
     forged_with(lines, ("", ""))
 }
 
-/// As [`forged`], with other bytes in place of a string: a value of millions of parts would take gigabytes.
+/// Like [`forged`], but replaces a placeholder string in the text: a value of millions of parts would take gigabytes.
 fn forged_with(lines: Vec<Value>, (placeholder, text): (&str, &str)) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in (1_u64..).zip(lines) {
@@ -54,23 +54,23 @@ fn forged_with(lines: Vec<Value>, (placeholder, text): (&str, &str)) -> Vec<u8> 
     out
 }
 
-/// Imports into an empty store; returns the store, or the refusal after which the store must be empty.
+/// Imports into an empty store; returns the store, or the refusal after checking that the store is still empty.
 fn imported(lines: Vec<Value>) -> Result<Journal, String> {
-    taken_in(&mut BufReader::new(Cursor::new(forged(lines))))
+    import_file(&mut BufReader::new(Cursor::new(forged(lines))))
 }
 
-fn taken_in<R: BufRead + Seek>(file: &mut R) -> Result<Journal, String> {
-    taken_within(file, &ImportBounds::none())
+fn import_file<R: BufRead + Seek>(file: &mut R) -> Result<Journal, String> {
+    import_within(file, &ImportBounds::none())
 }
 
-pub(crate) fn taken_within<R: BufRead + Seek>(file: &mut R, within: &ImportBounds) -> Result<Journal, String> {
+pub(crate) fn import_within<R: BufRead + Seek>(file: &mut R, within: &ImportBounds) -> Result<Journal, String> {
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
     let done = threads.block_on(journal.import(file, within, &mut |_| {}));
     match done {
         Ok(_) => Ok(journal),
         Err(error) => {
-            assert!(journal.heads().expect("heads").is_empty(), "a refused export leaves nothing");
+            assert!(journal.heads().expect("heads").is_empty(), "a refused export left sessions");
             Err(error.to_string())
         }
     }
@@ -82,8 +82,8 @@ pub(crate) fn record<'a>(lines: &'a mut [Value], kind: &str) -> &'a mut Value {
 }
 
 #[test]
-fn sec7_names_of_an_export_are_judged_field_by_field() {
-    assert!(imported(lines()).is_ok(), "the control: forged, and nothing spoilt");
+fn sec7_names_of_an_export_are_validated_field_by_field() {
+    assert!(imported(lines()).is_ok(), "the control: an unchanged forged export is refused");
     let escape = "\u{1b}]0;owned\u{7}";
     let attacks: [(&str, &str, &str, &str); 15] = [
         ("session_created", "short", "../../etc", "the short name \"../../etc\" is not"),
@@ -118,7 +118,8 @@ fn sec7_names_of_an_export_are_judged_field_by_field() {
     }
 }
 
-/// A short name is the end of the own id. Another one would be what a person calls a session of theirs. The control: a longer end.
+/// A short name must be the end of the session's own id, or it could take the name of another session. The control: a
+/// longer end.
 #[test]
 fn import_refuses_the_short_name_of_another_session() {
     let attacks: [(&str, &str); 3] =
@@ -126,7 +127,7 @@ fn import_refuses_the_short_name_of_another_session() {
     for (kind, short) in attacks {
         let mut lines = lines();
         record(&mut lines, kind)["short"] = json!(short);
-        let refused = imported(lines).map(drop).expect_err("of another session");
+        let refused = imported(lines).map(drop).expect_err("the import was accepted");
         assert!(refused.contains(&format!("the short name \"{short}\" is not the end of the id")), "{refused}");
     }
     let mut lines = lines();
@@ -134,7 +135,7 @@ fn import_refuses_the_short_name_of_another_session() {
     imported(lines).map(drop).expect("the control");
 }
 
-/// No session of an export has higher limits than those of the importer. The control: without such bounds it keeps its own.
+/// Imported sessions are limited by the importer's limits. The control: without such bounds they keep their own.
 #[test]
 fn imported_sessions_have_at_most_the_limits_of_the_importer() {
     let own = Limits { turns: 7, max_depth: 9, queue: u32::MAX, tokens: None, ..Limits::default() };
@@ -156,7 +157,7 @@ fn imported_sessions_have_at_most_the_limits_of_the_importer() {
             }
         }
         let within = ImportBounds { limits: bound, ..ImportBounds::none() };
-        let journal = taken_within(&mut BufReader::new(Cursor::new(forged(lines))), &within).expect("imported");
+        let journal = import_within(&mut BufReader::new(Cursor::new(forged(lines))), &within).expect("imported");
         let heads = journal.heads().expect("heads");
         let states = heads.iter().map(|(session, _)| {
             let stored = journal.records(*session).expect("records");
@@ -173,21 +174,21 @@ fn imported_sessions_have_at_most_the_limits_of_the_importer() {
     assert_eq!(limits(None), (7, 9, u32::MAX, None), "the control");
 }
 
-/// Values that are short as text take much memory each: they are counted before any is kept. The control: fewer.
+/// Values that are short as text take much memory, so they are counted before they are kept. The control: fewer values.
 #[test]
 fn import_counts_values_before_it_keeps_them() {
     let of = |count: usize| {
         let mut lines = lines();
         record(&mut lines, "child_spawned")["warnings"] = json!("@many@");
         let many = format!("[\"\"{}]", ",\"\"".repeat(count));
-        taken_in(&mut BufReader::new(Cursor::new(forged_with(lines, ("\"@many@\"", &many))))).map(drop)
+        import_file(&mut BufReader::new(Cursor::new(forged_with(lines, ("\"@many@\"", &many))))).map(drop)
     };
     let refused = of(2 << 20).expect_err("too many");
     assert!(refused.contains(" values, the limit is 2097152"), "{refused}");
     of(1_000).expect("the control");
 }
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes read from it.
 struct CountedFile(Cursor<Vec<u8>>, u64);
 
 impl Read for CountedFile {
@@ -204,7 +205,7 @@ impl Seek for CountedFile {
     }
 }
 
-/// A body that many sessions share is read a few times, not once a session. The control: one session.
+/// A body shared by many sessions is read a few times, not once per session. The control: one session.
 #[test]
 fn import_reads_a_shared_body_once() {
     const BODY: usize = 256 << 10;
@@ -232,7 +233,7 @@ fn import_reads_a_shared_body_once() {
         let bytes = forged(file);
         let size = bytes.len() as u64;
         let mut file = BufReader::with_capacity(4_096, CountedFile(Cursor::new(bytes), 0));
-        let done = taken_in(&mut file).map(drop);
+        let done = import_file(&mut file).map(drop);
         assert_eq!(done, Ok(()), "{sessions} sessions");
         file.get_ref().1 / size
     };
@@ -240,7 +241,8 @@ fn import_reads_a_shared_body_once() {
     assert!(of(200) < 6, "{} times its size", of(200));
 }
 
-/// A session that would work in the worktree of one that is not above it. The control: where its parent works.
+/// A session that claims the worktree of a session that is not its ancestor is refused. The control: its parent's
+/// worktree.
 #[test]
 fn x14_import_refuses_a_worktree_of_another_session() {
     let own = |lines: &[Value], nth: usize| {
@@ -276,12 +278,12 @@ fn x14_import_refuses_a_worktree_of_another_session() {
     }
     works(Value::Null, of(&child)).expect("its own");
     works(of(&root), of(&root)).expect("its parent's");
-    works(of(&root), json!({"of": child, "from": root})).expect("its own, from its parent's");
+    works(of(&root), json!({"of": child, "from": root})).expect("its own worktree, made from its parent's");
 }
 
-/// Times that no host had. The control: the last moment that counts.
+/// Times that no host can have recorded are refused. The control: the last accepted moment.
 #[test]
-fn import_refuses_frames_of_absurd_times() {
+fn import_refuses_frames_with_absurd_times() {
     let latest = 253_402_300_799_999_i64;
     let attacks = [i64::MIN, -1, latest + 1, i64::MAX];
     for (at_ms, is_taken) in attacks.map(|at_ms| (at_ms, false)).into_iter().chain([(0, true), (latest, true)]) {
@@ -294,9 +296,10 @@ fn import_refuses_frames_of_absurd_times() {
     }
 }
 
-/// Nor are times that a run waits for: a view would fail at the year 10000. The control: the last moment that counts.
+/// A run parked until an absurd time is refused: a view would fail at the year 10000. The control: the last accepted
+/// moment.
 #[test]
-fn import_refuses_runs_that_wait_for_absurd_times() {
+fn import_refuses_runs_parked_until_absurd_times() {
     let latest = 253_402_300_799_999_i64;
     let attacks: [(&str, &str, i64); 6] = [
         ("run_parked", "why", i64::MAX),
@@ -319,7 +322,7 @@ fn import_refuses_runs_that_wait_for_absurd_times() {
 }
 
 #[test]
-fn sec7_a_child_is_of_the_tree_of_its_parent() {
+fn sec7_child_must_belong_to_the_tree_of_its_parent() {
     let mut other = lines();
     // The child claims its parent, but in another tree.
     let births = other.iter_mut().filter_map(|line| line.get_mut("frame"));
@@ -332,13 +335,13 @@ fn sec7_a_child_is_of_the_tree_of_its_parent() {
     let mut deep = lines();
     let births = deep.iter_mut().filter_map(|line| line.get_mut("frame")?["records"][0].get_mut("session_created"));
     births.filter(|birth| birth["place"] != "root").for_each(|birth| birth["place"]["child"]["depth"] = json!(0));
-    let refused = imported(deep).map(drop).expect_err("not deeper than its parent");
+    let refused = imported(deep).map(drop).expect_err("the import was accepted");
     assert!(refused.contains("has depth 0, expected 1"), "{refused}");
 }
 
 /// An import accepts everything that a host records: agent names with slashes, long keys, and warnings with any text.
 #[test]
-fn import_takes_what_a_host_records() {
+fn import_accepts_all_records_of_a_host() {
     let long = format!("{}\u{1b}", "k".repeat(5_000));
     for (kind, field, value) in [
         ("session_created", "agent", json!("team/reviewer")),
@@ -353,7 +356,7 @@ fn import_takes_what_a_host_records() {
     }
 }
 
-/// A call that the export calls approved and not started would begin at the next start, if the run resumed.
+/// A call that the export marks as approved and not started would begin at the next start if the run resumed.
 #[test]
 fn imported_run_does_not_resume() {
     let mut lines = lines();
@@ -367,19 +370,19 @@ fn imported_run_does_not_resume() {
     assert!(!restarts.is_empty() && restarts.iter().all(|it| *it == OnRestart::Fail), "{restarts:?}");
 }
 
-fn allowed_for_good(records: Vec<(SessionId, Vec<Record>)>) -> usize {
+fn permanent_approvals(records: Vec<(SessionId, Vec<Record>)>) -> usize {
     let folded = records.into_iter().map(|(session, records)| State::fold(session, &records).expect("it folds"));
     folded.map(|state| state.always.len()).sum()
 }
 
 #[test]
-fn sec7_an_approval_for_good_is_not_imported() {
+fn sec7_permanent_approval_is_not_imported() {
     let journal = imported(lines()).expect("imported");
     let heads = journal.heads().expect("heads");
     let records = |session| journal.records(session).expect("records").into_iter().map(|it| it.record).collect();
     let taken: Vec<(SessionId, Vec<Record>)> = heads.iter().map(|(session, _)| (*session, records(*session))).collect();
-    assert_eq!(allowed_for_good(taken), 0);
-    // The control: the same records in the store that they were made in.
+    assert_eq!(permanent_approvals(taken), 0);
+    // The control: the same records in the store that recorded them.
     let bodies = journal.records(heads[0].0).expect("records").remove(0).record;
     let Record::SessionCreated(known) = bodies else { panic!("a birth") };
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16).expect("a byte");
@@ -394,7 +397,7 @@ fn sec7_an_approval_for_good_is_not_imported() {
         }
         (frame.session, records)
     });
-    assert_eq!(allowed_for_good(kept.collect()), 1);
+    assert_eq!(permanent_approvals(kept.collect()), 1);
 }
 
 fn fill<T: ?Sized>(body: &mut Interned<T>, known: &Interned<T>) {

@@ -1,4 +1,4 @@
-//! Children that exceed their parent: by manifest, depth or rule order.
+//! Children that try to exceed their parent by manifest, depth or rule order.
 
 use subtend_session::authority::Verdict;
 
@@ -6,9 +6,9 @@ use super::scene::{AttackScene, SECRET, read, spawn, write};
 
 const ALL_BUT_ENV: &[(&str, &str, Verdict)] = &[("fs.*", "**/.env", Verdict::Deny)];
 
-/// A generous manifest under a strict host: three levels down the file is as far away as at the top.
+/// Generous manifests under a strict host: a grandchild is refused the file like its root.
 #[tokio::test(start_paused = true)]
-async fn a_child_of_a_child_does_not_read_what_the_host_denies() {
+async fn grandchild_cannot_read_what_the_host_denies() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, ALL_BUT_ENV).agent(
         "generous",
         Verdict::Allow,
@@ -20,84 +20,86 @@ async fn a_child_of_a_child_does_not_read_what_the_host_denies() {
     for _ in 0..3 {
         steps = vec![spawn("generous", &steps)];
     }
-    let root = host.plays("generous", &steps).await;
-    let errors = host.refused(host.below(root.id(), 3), 3);
+    let root = host.run_steps("generous", &steps).await;
+    let errors = host.refused(host.descendant(root.id(), 3), 3);
     assert!(errors[0].starts_with("denied: read needs fs.read of `.env`"), "{errors:?}");
     assert_eq!(scene.content(".env"), SECRET);
-    host.down().await;
+    host.shut_down().await;
 }
 
 /// The denials of a manifest apply to the children of its sessions, although their manifests allow the action.
 #[tokio::test(start_paused = true)]
-async fn a_child_of_a_reader_does_not_write() {
+async fn child_of_a_reader_cannot_write() {
     let mut scene = AttackScene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
     let host = scene.host().await;
     let root =
-        host.plays("reader", &[spawn("worker", &[write("top.txt"), spawn("worker", &[write("new.txt")])])]).await;
+        host.run_steps("reader", &[spawn("worker", &[write("top.txt"), spawn("worker", &[write("new.txt")])])]).await;
     for (depth, calls) in [(1, 2), (2, 1)] {
-        let session = host.below(root.id(), depth);
+        let session = host.descendant(root.id(), depth);
         assert!(!host.tools(session).iter().any(|tool| tool == "write" || tool == "edit"), "depth {depth}");
         assert!(host.results(session)[0].0, "{:?}", host.results(session));
         assert_eq!(host.results(session).len(), calls);
     }
     assert_eq!((scene.content("top.txt"), scene.at("new.txt").exists()), ("plain".into(), false));
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// Deny of the grandparent, allow of the parent: the allow has no effect.
+/// A deny of the grandparent outweighs an allow of the parent.
 #[tokio::test(start_paused = true)]
-async fn an_allow_in_between_lifts_no_deny_above() {
+async fn allow_of_a_parent_does_not_lift_a_deny_above_it() {
     let mut scene = AttackScene::new()
         .agent("strict", Verdict::Allow, &[("fs.read", "secret/**", Verdict::Deny)])
         .agent("lax", Verdict::Deny, &[("*", "*", Verdict::Allow), ("fs.read", "secret/key", Verdict::Allow)]);
     let host = scene.host().await;
-    let root = host.plays("strict", &[spawn("lax", &[spawn("worker", &[read("secret/key")])])]).await;
-    host.refused(host.below(root.id(), 2), 1);
-    host.down().await;
+    let root = host.run_steps("strict", &[spawn("lax", &[spawn("worker", &[read("secret/key")])])]).await;
+    host.refused(host.descendant(root.id(), 2), 1);
+    host.shut_down().await;
 }
 
-/// Rules of the child's own manifest count as well, wherever they stand among rules that allow.
+/// The child's own rules apply too, in any order among rules that allow.
 #[tokio::test(start_paused = true)]
-async fn a_childs_own_denies_count_in_any_order() {
+async fn own_denies_of_a_child_apply_in_any_order() {
     let deny = ("fs.write", "secret/**", Verdict::Deny);
     let allow = ("fs.write", "*", Verdict::Allow);
     let ask = ("fs.*", "**", Verdict::Allow);
     for order in [[deny, allow, ask], [allow, deny, ask], [allow, ask, deny], [ask, allow, deny]] {
         let mut scene = AttackScene::new().agent("limited", Verdict::Allow, &order);
         let host = scene.host().await;
-        let root = host.plays("worker", &[spawn("limited", &[write("secret/key"), write("secret/new")])]).await;
-        host.refused(host.below(root.id(), 1), 2);
+        let root = host.run_steps("worker", &[spawn("limited", &[write("secret/key"), write("secret/new")])]).await;
+        host.refused(host.descendant(root.id(), 1), 2);
         assert_eq!((scene.content("secret/key"), scene.at("secret/new").exists()), (SECRET.into(), false));
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
-/// A rule that allows one thing permits nothing else.
+/// A rule that allows one path permits nothing else.
 #[tokio::test(start_paused = true)]
-async fn one_allowed_path_allows_no_other() {
+async fn allowed_path_does_not_allow_others() {
     let mut scene = AttackScene::new().policy(
         Verdict::Deny,
         &[("task:*", "*", Verdict::Allow), ("fs.read", "*", Verdict::Allow), ("fs.write", "open/**", Verdict::Allow)],
     );
     let host = scene.host().await;
-    let root =
-        host.plays("worker", &[spawn("worker", &[write("open/new.txt"), write("top.txt"), write("secret/key")])]).await;
-    let results = host.results(host.below(root.id(), 1));
+    let root = host
+        .run_steps("worker", &[spawn("worker", &[write("open/new.txt"), write("top.txt"), write("secret/key")])])
+        .await;
+    let results = host.results(host.descendant(root.id(), 1));
     assert_eq!(results.iter().map(|(failed, _)| *failed).collect::<Vec<_>>(), [false, true, true], "{results:#?}");
     assert_eq!((scene.content("open/new.txt"), scene.content("top.txt")), ("spoiled".into(), "plain".into()));
     assert_eq!(scene.content("secret/key"), SECRET);
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// The control: without a rule that denies, a child of a child writes.
+/// The control: without a denying rule, a grandchild writes.
 #[tokio::test(start_paused = true)]
-async fn a_child_may_do_what_all_above_it_allow() {
+async fn child_may_do_what_all_ancestors_allow() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, ALL_BUT_ENV);
     let host = scene.host().await;
-    let root =
-        host.plays("worker", &[spawn("worker", &[spawn("worker", &[read("top.txt"), write("open/new.txt")])])]).await;
-    let results = host.results(host.below(root.id(), 2));
+    let root = host
+        .run_steps("worker", &[spawn("worker", &[spawn("worker", &[read("top.txt"), write("open/new.txt")])])])
+        .await;
+    let results = host.results(host.descendant(root.id(), 2));
     assert!(results.iter().all(|(failed, _)| !failed), "{results:#?}");
     assert_eq!(scene.content("open/new.txt"), "spoiled");
-    host.down().await;
+    host.shut_down().await;
 }

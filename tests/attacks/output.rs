@@ -1,8 +1,8 @@
-//! Model output in files and pipes, which are read at terminals later.
+//! Model output in files and pipes that are read at a terminal later.
 
 use std::process::Command;
 
-/// Clears the screen, turns the direction of writing, and hides characters.
+/// Clears the screen, reverses the writing direction, and hides characters.
 const HOSTILE: &str = "safe\u{1b}[2J\u{9b}31m\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}end";
 
 /// Returns the stdout of a run whose model answers with the hostile text.
@@ -15,16 +15,16 @@ fn answered(more: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
     command.env_clear().env("HOME", dir.path()).current_dir(dir.path().join("workspace"));
     command.args(["run", "go", "--quiet", "--model", &model, "--data"]).arg(dir.path().join("data")).args(more);
-    let output = command.output().expect("it runs");
+    let output = command.output().expect("run the command");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
 
 #[test]
-fn u4_an_answer_in_a_pipe_is_escaped() {
+fn u4_answer_in_a_pipe_is_escaped() {
     let escaped = "safe<U+001B>[2J<U+009B>31m<U+202E><U+2066><U+200B><U+FEFF><U+E0041>end\n";
     assert_eq!(answered(&[]), escaped);
-    // Control: without the guard the same answer reaches the pipe.
+    // The control: without the guard the same answer reaches the pipe.
     assert_eq!(answered(&["--raw"]), format!("{HOSTILE}\n"));
 }
 

@@ -1,10 +1,10 @@
-//! A store of another user, or one that another user could replace: its runs would resume with the keys of this user, at the servers that
-//! the other one chose.
+//! A store that belongs to another user or that another user could replace: its runs would resume with this user's keys
+//! at servers of the attacker's choice.
 
 use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::cli::call::{Under, User};
+use crate::cli::call::{RunningCommand, User};
 
 /// The user `nobody`, who exists on every Linux.
 const NOBODY: u32 = 65_534;
@@ -18,7 +18,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn allow(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its owner may");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
 }
 
 fn all(path: &Path) -> Vec<PathBuf> {
@@ -26,10 +26,10 @@ fn all(path: &Path) -> Vec<PathBuf> {
     std::iter::once(path.to_owned()).chain(below).collect()
 }
 
-/// A store of this user in a directory of its own, and the directory that is made another's or open to others.
+/// A store of this user in its own directory, and the directory that is given to another user or opened to others.
 struct Planted {
     user: User,
-    /// As the command is given it.
+    /// The store as named on the command line.
     data: PathBuf,
 }
 
@@ -43,11 +43,11 @@ impl Planted {
         Self { user, data }
     }
 
-    /// Makes the store as `attack` has it; returns the path to name, and the one to blame.
+    /// Prepares the store for `attack`; returns the path that the refusal must name.
     fn plant(&mut self, attack: &str) -> PathBuf {
         let (data, above) = (self.data.clone(), self.user.data().join("above"));
         let give = |path: &Path| chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
-        let blamed = match attack {
+        let named = match attack {
             "all of it" => {
                 all(&data).iter().for_each(|path| give(path));
                 data
@@ -85,13 +85,13 @@ impl Planted {
             }
             other => panic!("{other}"),
         };
-        give(&blamed);
-        blamed
+        give(&named);
+        named
     }
 }
 
 #[test]
-fn store_that_another_user_has_or_can_replace_is_refused() {
+fn store_owned_or_replaceable_by_another_user_is_refused() {
     const ATTACKS: [&str; 10] = [
         "all of it",
         "data",
@@ -109,13 +109,13 @@ fn store_that_another_user_has_or_can_replace_is_refused() {
             continue;
         }
         let mut planted = Planted::new();
-        let blamed = planted.plant(attack);
-        let (user, before) = (&planted.user, mode(&blamed));
+        let named = planted.plant(attack);
+        let (user, before) = (&planted.user, mode(&named));
         let model = user.script_named("hello", "Hello.");
         let call = |args: &[&str]| {
             let mut command = user.command(args);
             command.env("SUBTEND_DATA", &planted.data);
-            Under::start(command, "").done()
+            RunningCommand::start(command, "").done()
         };
         let calls: [&[&str]; 6] = [
             &["sessions"],
@@ -128,25 +128,25 @@ fn store_that_another_user_has_or_can_replace_is_refused() {
         for args in calls {
             let refused = call(args);
             assert_eq!(refused.code, Some(3), "{attack}, {args:?}: {refused:?}");
-            assert!(refused.err.contains(&blamed.display().to_string()), "{attack}, {args:?}: {refused:?}");
+            assert!(refused.err.contains(&named.display().to_string()), "{attack}, {args:?}: {refused:?}");
             let why = ["belongs to user 65534", "other users can write", "is open to other users (mode 777)"];
             assert!(why.iter().any(|why| refused.err.contains(why)), "{attack}, {args:?}: {refused:?}");
         }
-        assert_eq!(mode(&blamed), before, "{attack}: no mode is changed");
-        // The control: what is this user's own, and closed.
+        assert_eq!(mode(&named), before, "{attack}: the mode was changed");
+        // The control: a closed store of this user.
         if is_root() {
             all(&user.data()).iter().for_each(|path| lchown(path, Some(0), Some(0)).expect("root may"));
         }
         if attack.contains("write") {
-            allow(&blamed, 0o755);
+            allow(&named, 0o755);
         }
         let sessions = call(&["sessions", "--json"]);
         assert!(sessions.code == Some(0) && sessions.out.contains(r#""id""#), "{attack}: {sessions:?}");
     }
 }
 
-/// A directory that the whole machine writes to, such as that for temporary files, holds stores of each user: there, others replace
-/// nothing of theirs.
+/// A sticky directory that all users write to, such as the temporary directory, can hold stores: other users cannot
+/// replace this user's files there.
 #[test]
 fn store_in_a_sticky_directory_is_used() {
     let user = User::new();
@@ -165,10 +165,10 @@ fn store_in_a_sticky_directory_is_used() {
     }
 }
 
-/// The configuration of another user names programs that start as this one, also as the superuser whose HOME is that user's. The control:
-/// the same files, this user's own and closed.
+/// The configuration of another user names programs that would start as this user, for example as a superuser whose
+/// HOME belongs to that user. The control: the same files, closed and of this user.
 #[test]
-fn configuration_of_another_user_is_left_out() {
+fn configuration_of_another_user_is_ignored() {
     const ATTACKS: [(&str, &str); 9] = [
         ("owner", ""),
         ("owner", "subtend"),
@@ -196,7 +196,7 @@ fn configuration_of_another_user_is_left_out() {
         let call = |args: &[&str]| {
             let mut command = user.command(args);
             command.env_remove("SUBTEND_TRUST");
-            Under::start(command, "").done()
+            RunningCommand::start(command, "").done()
         };
         user.file("subtend.yaml", "limits: {spawns: 9}\n");
         assert_eq!(call(&["trust", "--yes"]).code, Some(0));

@@ -1,11 +1,11 @@
-//! Path tricks: rules apply to the resolved file, whatever the spelling.
+//! Path tricks: rules apply to the resolved file in any spelling.
 
 use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 
 use super::scene::{AttackScene, SECRET, call, read, write};
 
-fn tries(path: &str) -> Vec<Value> {
+fn read_and_write(path: &str) -> Vec<Value> {
     vec![
         read(path),
         write(path),
@@ -15,7 +15,7 @@ fn tries(path: &str) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_spelling_of_a_path_leads_to_a_denied_file() {
+async fn denied_file_is_refused_under_any_spelling() {
     let denied = [("fs.*", "secret/**", Verdict::Deny), ("fs.*", "**/.env", Verdict::Deny)];
     let mut scene = AttackScene::new().policy(Verdict::Allow, &denied);
     let whole = scene.at("secret/key").display().to_string();
@@ -50,36 +50,36 @@ async fn no_spelling_of_a_path_leads_to_a_denied_file() {
     for path in attacks {
         let host = scene.host().await;
         // An attempt may create a file whose name only resembles the target, such as `SECRET/KEY` or `secret%2fkey`.
-        let root = host.plays("worker", &tries(path)).await;
+        let root = host.run_steps("worker", &read_and_write(path)).await;
         for (_, text) in host.results(root.id()) {
             assert!(!text.contains(SECRET), "{path:?} revealed it: {text}");
         }
-        host.down().await;
+        host.shut_down().await;
         assert_eq!(scene.content("secret/key"), SECRET, "{path:?} wrote it");
     }
     let names: Vec<_> = std::fs::read_dir(scene.at("secret")).expect("a directory").collect();
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
-/// A deny that names a directory, without `/**`: what is in it is denied too.
+/// A deny that names a directory without `/**` covers the files in it.
 #[tokio::test(start_paused = true)]
-async fn a1_a_file_in_a_denied_directory_is_out_of_reach() {
+async fn a1_file_in_a_denied_directory_is_out_of_reach() {
     for (pattern, is_refused) in [("secret", false), ("s*t", false), ("secre", true)] {
         let mut scene = AttackScene::new().policy(Verdict::Allow, &[("fs.*", pattern, Verdict::Deny)]);
         let host = scene.host().await;
         let root = host
-            .plays("worker", &[read("secret/key"), call("search", json!({"path": "secret", "pattern": "hidden"}))])
+            .run_steps("worker", &[read("secret/key"), call("search", json!({"path": "secret", "pattern": "hidden"}))])
             .await;
-        // The last pattern is the control: it names nothing, and the file is read.
+        // The last pattern is the control: it matches no path, and the file is read.
         let results = host.results(root.id());
         assert_eq!(results.iter().any(|(_, text)| text.contains(SECRET)), is_refused, "{pattern}: {results:#?}");
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn no_link_leads_to_a_denied_file_or_out() {
+async fn links_do_not_lead_to_denied_files_or_outside() {
     use std::os::unix::fs::symlink;
     let mut scene = AttackScene::new().policy(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
     let outside = tempfile::tempdir().expect("a directory");
@@ -99,30 +99,30 @@ async fn no_link_leads_to_a_denied_file_or_out() {
     let host = scene.host().await;
     let attacks: [&str; 9] =
         ["link", "again", "open/dir/key", "open/dir/new", "out", "away/key", "away/new", "top/etc/passwd", "up/x"];
-    let steps: Vec<Value> = attacks.iter().flat_map(|path| tries(path)).collect();
-    let root = host.plays("worker", &steps).await;
+    let steps: Vec<Value> = attacks.iter().flat_map(|path| read_and_write(path)).collect();
+    let root = host.run_steps("worker", &steps).await;
     host.refused(root.id(), steps.len());
     assert_eq!(scene.content("secret/key"), SECRET);
     assert_eq!(std::fs::read_to_string(outside.path().join("key")).expect("a file"), SECRET);
     assert_eq!(std::fs::read_dir(outside.path()).expect("a directory").count(), 1);
-    // Control: opening these names directly succeeds.
+    // The control: opening these names directly succeeds.
     for path in ["link", "again", "open/dir/key", "out", "away/key"] {
         assert_eq!(scene.content(path), SECRET, "{path}");
     }
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// The control: without the rule the file is read by each spelling that leads to it.
+/// The control: without the rule, each spelling of the file's path reads it.
 #[tokio::test(start_paused = true)]
-async fn without_the_rule_the_same_spellings_read_the_file() {
+async fn same_spellings_read_the_file_without_the_rule() {
     let mut scene = AttackScene::new();
     let host = scene.host().await;
     for path in ["secret/key", "./secret/key", "secret//key", "secret/./key"] {
-        let root = host.plays("worker", &[read(path), call("search", json!({"pattern": SECRET}))]).await;
+        let root = host.run_steps("worker", &[read(path), call("search", json!({"pattern": SECRET}))]).await;
         let results = host.results(root.id());
         assert!(results.iter().all(|(failed, text)| !failed && text.contains(SECRET)), "{path}: {results:#?}");
     }
-    host.down().await;
+    host.shut_down().await;
 }
 
 /// Listing and searching a parent directory reveal nothing about denied directories.
@@ -137,17 +137,17 @@ async fn denied_paths_do_not_appear_in_results() {
         call("list", json!({"path": "."})),
         call("list", json!({"path": "open"})),
     ];
-    let root = host.plays("worker", &attacks).await;
+    let root = host.run_steps("worker", &attacks).await;
     for (_, text) in host.results(root.id()) {
         assert!(!text.contains(".env") || text.contains("not permitted") || text.contains("glob"), "{text}");
         assert!(!text.contains(&format!("{SECRET}\n")) && !text.contains("secret/key"), "{text}");
     }
-    host.down().await;
+    host.shut_down().await;
 }
 
 /// No listing names a denied directory, at any depth; a directory that contains something permitted is named.
 #[tokio::test(start_paused = true)]
-async fn list_names_no_denied_directory() {
+async fn list_omits_denied_directories() {
     let listed = async |denied: &[(&str, &str, Verdict)]| {
         let mut scene = AttackScene::new().policy(Verdict::Allow, denied);
         for path in ["open/plans/x/a.txt", "open/mixed/hidden/a.txt", "open/mixed/seen/a.txt"] {
@@ -156,9 +156,9 @@ async fn list_names_no_denied_directory() {
         }
         let host = scene.host().await;
         let steps = [call("list", json!({"path": ".", "depth": 5})), call("list", json!({"path": "open", "depth": 5}))];
-        let root = host.plays("worker", &steps).await;
+        let root = host.run_steps("worker", &steps).await;
         let texts: Vec<String> = host.results(root.id()).into_iter().map(|(_, text)| text).collect();
-        host.down().await;
+        host.shut_down().await;
         ["plans", "x/a.txt", "open/mixed/", "hidden", "open/mixed/seen"]
             .map(|name| texts.iter().filter(|text| text.contains(name)).count())
     };

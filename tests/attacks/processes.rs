@@ -1,4 +1,4 @@
-//! Background processes as a way around limits, rules and the end of what started them.
+//! Background processes as a way around limits, rules and the end of their run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn start(command: &str) -> Value {
     call("shell", json!({"command": command, "background": true}))
 }
 
-/// The processes that have `mark` as an argument.
+/// Returns the processes that have `mark` as an argument.
 pub(super) fn marked(mark: &str) -> Vec<String> {
     let numbers = std::fs::read_dir("/proc").expect("processes").filter_map(Result::ok);
     let marked = numbers.filter(|entry| {
@@ -31,7 +31,7 @@ pub(super) fn marked(mark: &str) -> Vec<String> {
     marked.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Whether one of them leads a session of its own: it has left the group of its command.
+/// Returns whether one of them leads its own session: it has left the group of its command.
 fn has_left(mark: &str) -> bool {
     marked(mark).iter().any(|id| {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
@@ -50,7 +50,7 @@ pub(super) async fn until(wanted: impl Fn() -> bool) -> bool {
 }
 
 /// Waits until the first call of the process's session has returned: the process runs.
-async fn runs(host: &RunningHost, child: SessionId) {
+async fn wait_until_running(host: &RunningHost, child: SessionId) {
     for _ in 0..600 {
         if host.records(child).await.iter().any(|record| matches!(record, Record::CallFinished(_))) {
             return;
@@ -60,8 +60,8 @@ async fn runs(host: &RunningHost, child: SessionId) {
     panic!("the process does not run");
 }
 
-/// Starts the process, cancels the run when it lives, and returns what is left of it.
-async fn left(host: &RunningHost, command: &str, mark: &str) -> Vec<String> {
+/// Starts the process, cancels the run once the process runs, and returns the processes that remain.
+async fn remaining_processes(host: &RunningHost, command: &str, mark: &str) -> Vec<String> {
     let session = host.runtime.open("worker").expect("a session");
     let receipt = session.send(script(&[start(command)])).await.expect("accepted");
     let there = || if command.contains("setsid") { has_left(mark) } else { !marked(mark).is_empty() };
@@ -72,9 +72,10 @@ async fn left(host: &RunningHost, command: &str, mark: &str) -> Vec<String> {
     marked(mark)
 }
 
-/// With the guard all ends with the run. Without a guard, the control, a process that leaves its group keeps running.
+/// With the guard every process ends with the run. The control: without a guard, a process that leaves its group keeps
+/// running.
 #[tokio::test]
-async fn process_that_forks_away_floods_and_ignores_signals_ends() {
+async fn process_ends_although_it_forks_and_ignores_signals() {
     const ATTACKS: [(&str, &str); 5] = [
         ("3031.5", "(setsid sleep 3031.5 &); sleep 3031.5"),
         ("3032.5", "trap '' TERM HUP INT QUIT; sleep 3032.5; sleep 3032.5"),
@@ -85,21 +86,21 @@ async fn process_that_forks_away_floods_and_ignores_signals_ends() {
     let mut scene = AttackScene::new().guard(guard());
     let host = scene.host().await;
     for (mark, command) in ATTACKS {
-        assert_eq!(left(&host, command, mark).await, Vec::<String>::new(), "{command}");
+        assert_eq!(remaining_processes(&host, command, mark).await, Vec::<String>::new(), "{command}");
     }
-    host.down().await;
+    host.shut_down().await;
     let mut scene = AttackScene::new();
     let host = scene.host().await;
-    let control = left(&host, "(setsid sleep 3036.5 &); sleep 3036.5", "3036.5").await;
-    assert_eq!(control.len(), 1, "without the guard it stays");
+    let control = remaining_processes(&host, "(setsid sleep 3036.5 &); sleep 3036.5", "3036.5").await;
+    assert_eq!(control.len(), 1, "without the guard the process must remain");
     std::process::Command::new("kill").args(&control).status().expect("kill runs");
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// On a busy machine a guard is slow to find all that it guards. It is left to do so, since a process that it has not found would never end. The
-/// control is the command itself, which is killed at once where no guard is.
+/// On a busy machine a guard is slow to find all its processes. It must be given the time, since a process that it has
+/// not found would never end. The control: a command without a guard is killed at once.
 #[tokio::test]
-async fn slow_guard_is_not_killed_before_it_has_ended_all() {
+async fn slow_guard_is_not_killed_before_it_has_finished() {
     let mut scene = AttackScene::new();
     let ended = scene.at("ended");
     let slow = format!("cat > /dev/null; sleep 2.5; echo > {}", ended.display());
@@ -109,24 +110,24 @@ async fn slow_guard_is_not_killed_before_it_has_ended_all() {
     let stopped = async |host: &RunningHost| {
         let session = host.runtime.open("worker").expect("a session");
         let receipt = session.send(script(&[start("sleep 3041.5")])).await.expect("accepted");
-        assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
-        runs(host, host.below(session.id(), 1)).await;
+        assert!(until(|| host.children(session.id()).len() == 1).await, "the process did not start");
+        wait_until_running(host, host.descendant(session.id(), 1)).await;
         session.cancel().await.expect("cancelled");
         session.run_ended(receipt.run).await.expect("the run ends");
     };
     stopped(&host).await;
-    assert!(until(|| ended.exists()).await, "the guard came to its end");
-    host.down().await;
+    assert!(until(|| ended.exists()).await, "the guard did not finish");
+    host.shut_down().await;
     let mut scene = AttackScene::new();
     let host = scene.host().await;
     stopped(&host).await;
     assert!(until(|| marked("3041.5").is_empty()).await);
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// A shell that runs already does nothing that a command may not. The control may do it.
+/// Text typed into a running shell cannot do what a command may not. The control may do it.
 #[tokio::test]
-async fn typed_text_is_held_to_the_rules_of_commands() {
+async fn typed_text_is_bound_by_the_rules_of_commands() {
     let typed = |id: &str| {
         call("process", json!({"action": "input", "session_id": id, "text": "echo spoiled > top.txt; echo done"}))
     };
@@ -136,33 +137,33 @@ async fn typed_text_is_held_to_the_rules_of_commands() {
         let host = scene.host().await;
         let session = host.runtime.open("worker").expect("a session");
         let first = session.send(script(&[start("sh"), json!("started")])).await.expect("accepted");
-        assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
-        let child = host.below(session.id(), 1);
-        runs(&host, child).await;
+        assert!(until(|| host.children(session.id()).len() == 1).await, "the process did not start");
+        let child = host.descendant(session.id(), 1);
+        wait_until_running(&host, child).await;
         let id = child.short().0.to_string();
-        // The same run takes it, since it waits for its process.
+        // The same run handles the input, because it waits for its process.
         let stop = call("process", json!({"action": "stop", "session_id": id}));
         let wait = call("process", json!({"action": "output", "session_id": id, "wait_ms": 3_000}));
         session.send(script(&[typed(&id), wait, stop, json!("done")])).await.expect("accepted");
         session.run_ended(first.run).await.expect("the run ends");
         assert_eq!(scene.content("top.txt"), content, "{rule:?}");
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
-/// A process keeps the rules that it was started with. A stricter agent that answers in its session later types nothing into it, though it
-/// may run commands. The control: the agent that started it does.
+/// A process keeps the rules that it was started with. A stricter agent that answers later in its session cannot type
+/// into it, although it may run commands. The control: the agent that started it can.
 #[tokio::test]
-async fn stricter_agent_types_into_no_process_of_another() {
+async fn stricter_agent_cannot_type_into_a_process_of_another() {
     for (agent, content) in [(Some("reader"), "plain"), (None, "spoiled\n")] {
         let mut scene =
             AttackScene::new().guard(guard()).agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
         let host = scene.host().await;
         let session = host.runtime.open("worker").expect("a session");
         let first = session.send(script(&[start("sh"), json!("started")])).await.expect("accepted");
-        assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
-        let child = host.below(session.id(), 1);
-        runs(&host, child).await;
+        assert!(until(|| host.children(session.id()).len() == 1).await, "the process did not start");
+        let child = host.descendant(session.id(), 1);
+        wait_until_running(&host, child).await;
         let id = child.short().0.to_string();
         let types = json!({"action": "input", "session_id": id, "text": "echo spoiled > top.txt; echo done"});
         let wait = call("process", json!({"action": "output", "session_id": id, "wait_ms": 3_000}));
@@ -179,11 +180,11 @@ async fn stricter_agent_types_into_no_process_of_another() {
             agent.is_some(),
             "{typed:?}"
         );
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
-/// Neither a child nor a sibling reaches a process of another session. The control is its owner.
+/// Neither a child nor a sibling reaches a process of another session. The control: its owner does.
 #[tokio::test]
 async fn process_of_a_relative_is_out_of_reach() {
     let mut scene = AttackScene::new().guard(guard());
@@ -191,9 +192,9 @@ async fn process_of_a_relative_is_out_of_reach() {
     let session = host.runtime.open("worker").expect("a session");
     let first =
         session.send(script(&[start("read line; echo $line > top.txt"), json!("started")])).await.expect("accepted");
-    assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
-    let child = host.below(session.id(), 1);
-    runs(&host, child).await;
+    assert!(until(|| host.children(session.id()).len() == 1).await, "the process did not start");
+    let child = host.descendant(session.id(), 1);
+    wait_until_running(&host, child).await;
     let (short, full) = (child.short().0.to_string(), child.to_string());
     let types = |id: &str| call("process", json!({"action": "input", "session_id": id, "text": "spoiled"}));
     let acts = |action: &str, id: &str| call("process", json!({"action": action, "session_id": id}));
@@ -208,30 +209,30 @@ async fn process_of_a_relative_is_out_of_reach() {
     let relative = spawn("worker", &attacks);
     session.send(script(&[relative, types(&short), json!("done")])).await.expect("accepted");
     session.run_ended(first.run).await.expect("the run ends");
-    let relative = *host.kids(session.id()).last().expect("a child");
+    let relative = *host.children(session.id()).last().expect("a child");
     host.refused(relative, attacks.len());
-    assert_eq!(scene.content("top.txt"), "spoiled\n", "the owner types into it");
-    host.down().await;
+    assert_eq!(scene.content("top.txt"), "spoiled\n", "the owner cannot type into it");
+    host.shut_down().await;
 }
 
-/// A process counts as a run of its tree: starting many leaves a slot for agents.
+/// A process counts as a run of its tree, so many processes still leave a slot for agents.
 #[tokio::test]
-async fn processes_take_no_slot_of_the_last_agent() {
+async fn processes_leave_the_last_slot_to_agents() {
     let mut scene = AttackScene::new().guard(guard());
     let host = scene.host().await;
     let many: Vec<Value> = (0..8).map(|_| start("sleep 3037.5")).collect();
     let session = host.runtime.open("worker").expect("a session");
-    let steps = [super::scene::together(&many), spawn("worker", &[json!("done")]), json!("done")];
+    let steps = [super::scene::in_one_turn(&many), spawn("worker", &[json!("done")]), json!("done")];
     session.send(script(&steps)).await.expect("accepted");
-    // The control: the child works while the processes do.
-    assert!(until(|| host.kids(session.id()).len() == 3).await, "two processes and a child");
+    // The control: the child runs while the processes do.
+    assert!(until(|| host.children(session.id()).len() == 3).await, "the child or a process is missing");
     session.cancel().await.expect("cancelled");
     session.run_ended(RunNo(1)).await.expect("the run ends");
     assert!(until(|| marked("3037.5").is_empty()).await);
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// Processes of siblings count together: they take not every slot of their tree, or no agent could get a turn to stop them.
+/// Processes of siblings count together and leave one slot of their tree, so that an agent can get a turn to stop them.
 #[tokio::test]
 async fn processes_of_siblings_leave_a_slot_to_agents() {
     let mut scene = AttackScene::new().guard(guard());
@@ -240,40 +241,46 @@ async fn processes_of_siblings_leave_a_slot_to_agents() {
     let sibling = || call("task", json!({"subagent_type": "worker", "prompt": starts("done"), "background": true}));
     let many: Vec<Value> = (0..5).map(|_| sibling()).collect();
     let session = host.runtime.open("worker").expect("a session");
-    session.send(script(&[super::scene::together(&many), json!("done")])).await.expect("accepted");
-    // Two start a process each; the others are refused, and end.
+    session.send(script(&[super::scene::in_one_turn(&many), json!("done")])).await.expect("accepted");
+    // Two children start a process each; the others are refused, and end.
     let all = |host: &RunningHost| {
-        let siblings = host.kids(session.id());
-        siblings.into_iter().flat_map(|sibling| host.kids(sibling)).collect::<Vec<_>>()
+        let siblings = host.children(session.id());
+        siblings.into_iter().flat_map(|sibling| host.children(sibling)).collect::<Vec<_>>()
     };
     let over = |id: &SessionId| {
         let records = host.runtime.journal().records(*id).expect("records");
         records.iter().any(|stored| matches!(stored.record, Record::RunEnded(_)))
     };
-    assert!(until(|| host.kids(session.id()).iter().filter(|id| over(id)).count() == 3).await, "three end");
+    assert!(
+        until(|| host.children(session.id()).iter().filter(|id| over(id)).count() == 3).await,
+        "three agents did not end"
+    );
     assert_eq!(all(&host).len(), 2);
-    // The control: a process that ends makes room for another.
+    // The control: a process that ends frees its slot for another.
     host.handle(all(&host)[0]).cancel().await.expect("cancelled");
-    assert!(until(|| host.kids(session.id()).iter().filter(|id| over(id)).count() == 4).await, "its agent ends");
+    assert!(
+        until(|| host.children(session.id()).iter().filter(|id| over(id)).count() == 4).await,
+        "its agent did not end"
+    );
     session.send(script(&[sibling(), json!("done")])).await.expect("accepted");
-    assert!(until(|| all(&host).len() == 3).await, "another one starts");
+    assert!(until(|| all(&host).len() == 3).await, "no other process started");
     session.cancel().await.expect("cancelled");
     session.run_ended(RunNo(1)).await.expect("the run ends");
     assert!(until(|| marked("3038.5").is_empty()).await);
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// The session of a process runs the command of its owner's call once: no message to it or to a branch of it runs as another.
+/// The session of a process runs the command of its owner's call once; messages to it or to a branch of it do not run.
 #[tokio::test]
-async fn session_of_a_process_runs_no_second_command() {
+async fn session_of_a_process_runs_only_one_command() {
     let mut scene = AttackScene::new().guard(guard());
     let host = scene.host().await;
     let session = host.runtime.open("worker").expect("a session");
     let first = session.send(script(&[start("echo once >> top.txt; sleep 3039.5"), json!("started")]));
     let first = first.await.expect("accepted");
-    assert!(until(|| host.kids(session.id()).len() == 1).await, "it starts");
-    let process = host.handle(host.below(session.id(), 1));
-    runs(&host, process.id()).await;
+    assert!(until(|| host.children(session.id()).len() == 1).await, "the process did not start");
+    let process = host.handle(host.descendant(session.id(), 1));
+    wait_until_running(&host, process.id()).await;
     process.cancel().await.expect("cancelled");
     session.run_ended(first.run).await.expect("the run ends");
     let why = "the session of a background process runs one command";
@@ -284,8 +291,8 @@ async fn session_of_a_process_runs_no_second_command() {
     assert!(process.regenerate(None).await.is_err_and(|error| error.to_string().contains(why)));
     assert!(process.roll_back(None).await.is_err_and(|error| error.to_string().contains(why)));
     let sent = process.send("echo twice >> top.txt").await.expect("accepted");
-    process.run_ended(sent.run).await.expect("it ends");
+    process.run_ended(sent.run).await.expect("wait for the end");
     // The control: the command of the call has run.
     assert_eq!(scene.content("top.txt"), "plainonce\n");
-    host.down().await;
+    host.shut_down().await;
 }

@@ -1,10 +1,10 @@
-//! Rules without effect, which would look like a bound or a permission.
+//! Rules without effect, which would appear as a bound or a permission.
 
 use serde_json::{Value, json};
 
 use crate::cli::call::User;
 
-/// A rule of the command line that means nothing is refused, and one of a directory means all that is in it.
+/// A meaningless rule on the command line is refused; a rule for a directory covers its contents.
 #[test]
 fn rule_without_effect_is_refused() {
     let user = User::new();

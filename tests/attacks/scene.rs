@@ -53,12 +53,12 @@ pub(crate) fn write(path: &str) -> Value {
     call("write", json!({"path": path, "content": "spoiled"}))
 }
 
-/// One turn: a child that plays `steps`, waited for.
+/// Returns one turn that starts a child with `steps` and waits for it.
 pub(crate) fn spawn(agent: &str, steps: &[Value]) -> Value {
     call("task", json!({"subagent_type": agent, "prompt": script(steps)}))
 }
 
-pub(crate) fn together(turns: &[Value]) -> Value {
+pub(crate) fn in_one_turn(turns: &[Value]) -> Value {
     turns.iter().filter_map(Value::as_array).flatten().cloned().collect()
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn script(steps: &[Value]) -> String {
 }
 
 fn next(request: &Request) -> Answer {
-    // An input starts a script; notices and generated messages do not.
+    // A user input starts a script; notices and generated messages do not.
     let mut steps = Vec::new();
     let mut answered = 0;
     for message in request.messages.iter() {
@@ -100,7 +100,7 @@ fn next(request: &Request) -> Answer {
     }
 }
 
-/// The arguments of a call of a script, with as much content as it wants.
+/// Returns the arguments of a scripted call, with generated content of the requested size.
 fn arguments(call: &Value) -> String {
     let mut args = call["args"].clone();
     if let Some(bytes) = call["fill"].as_u64() {
@@ -109,7 +109,7 @@ fn arguments(call: &Value) -> String {
     args.to_string()
 }
 
-/// One turn that writes so many bytes to a file; the model makes them, since a prompt has a limit of its own.
+/// Returns one turn that writes this many bytes to a file; the model generates them, because prompts are limited.
 pub(crate) fn fill(path: &str, bytes: u64) -> Value {
     json!([{"tool": "write", "args": {"path": path}, "fill": bytes}])
 }
@@ -118,7 +118,7 @@ pub(crate) fn reads(path: &str, times: u64) -> Value {
     json!([{"tool": "read", "args": {"path": path}, "times": times}])
 }
 
-/// A workspace, a store, and how a host is started on them.
+/// A workspace, a store, and the settings of a host on them.
 pub(crate) struct AttackScene {
     dir: TempDir,
     store: Memory,
@@ -133,7 +133,7 @@ pub(crate) struct AttackScene {
 }
 
 impl AttackScene {
-    /// Everything is allowed; there is the agent `worker`, which may do all that its caller may.
+    /// Allows everything, and defines the agent `worker`, which may do all that its caller may.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         for path in ["secret/key", ".env", "open/.env"] {
@@ -160,7 +160,7 @@ impl AttackScene {
         self
     }
 
-    /// With an agent of these rules; one that is there already gets them instead of its own.
+    /// Adds an agent with these rules, or replaces the rules of an existing one.
     pub(crate) fn agent(mut self, name: &str, default: Verdict, all: Rules<'_>) -> Self {
         self.agents.retain(|agent| &*agent.name != name);
         let mut agent = Manifest::new(name, AgentMode::All, "You are an agent.");
@@ -206,7 +206,7 @@ impl AttackScene {
         std::fs::read_to_string(self.at(path)).unwrap_or_default()
     }
 
-    /// Starts a host; a later one finds what the earlier ones left.
+    /// Starts a host on the store of the earlier ones.
     pub(crate) async fn host(&mut self) -> RunningHost {
         self.seed += 1;
         let mut catalog = Catalog::builtin();
@@ -221,7 +221,7 @@ impl AttackScene {
         };
         let seen = Arc::new(Mutex::new(BTreeMap::new()));
         let saw = Arc::clone(&seen);
-        let puppet = fn_model("puppet", move |request: Request, _| {
+        let scripted = fn_model("puppet", move |request: Request, _| {
             let answer = next(&request);
             saw.lock().expect("not poisoned").insert(request.session, request);
             async { Ok(answer) }
@@ -235,7 +235,7 @@ impl AttackScene {
             .limits(self.limits.clone())
             .dialects(self.dialects.clone())
             .tools(tools)
-            .model(Arc::new(puppet))
+            .model(Arc::new(scripted))
             .options(Options { seed: Some(self.seed), ..Options::default() })
             .start()
             .await;
@@ -254,14 +254,14 @@ pub(crate) struct RunningHost {
 }
 
 impl RunningHost {
-    pub(crate) async fn plays(&self, agent: &str, steps: &[Value]) -> SessionHandle {
+    pub(crate) async fn run_steps(&self, agent: &str, steps: &[Value]) -> SessionHandle {
         let session = self.runtime.open(agent).expect("a session");
-        self.goes_on(&session, steps).await;
+        self.continue_with(&session, steps).await;
         session
     }
 
-    /// A session of `agent` that has played `steps` as far as it came, and how its run ended.
-    pub(crate) async fn tries(&self, agent: &str, steps: &[Value]) -> (SessionHandle, Outcome) {
+    /// Opens a session of `agent` and runs `steps`; returns the session and the outcome of its run.
+    pub(crate) async fn try_steps(&self, agent: &str, steps: &[Value]) -> (SessionHandle, Outcome) {
         let session = self.runtime.open(agent).expect("a session");
         let receipt = session.send(script(steps)).await.expect("accepted");
         let ended = tokio::time::timeout(Duration::from_secs(7_200), session.run_ended(receipt.run)).await;
@@ -269,18 +269,18 @@ impl RunningHost {
         (session, outcome)
     }
 
-    /// Bytes of a session's records, as JSON.
+    /// Returns the size of a session's records as JSON, in bytes.
     pub(crate) async fn size(&self, of: SessionId) -> usize {
         let json = |record: &Record| serde_json::to_string(record).expect("JSON").len();
         self.records(of).await.iter().map(json).sum()
     }
 
-    pub(crate) async fn goes_on(&self, session: &SessionHandle, steps: &[Value]) {
-        self.takes(session, script(steps), None).await;
+    pub(crate) async fn continue_with(&self, session: &SessionHandle, steps: &[Value]) {
+        self.send_input(session, script(steps), None).await;
     }
 
-    /// A session takes an input, for another agent to answer where one is named, and answers it.
-    pub(crate) async fn takes(&self, session: &SessionHandle, text: String, agent: Option<&str>) {
+    /// Sends an input to the session, for another agent if one is named, and waits for the answer.
+    pub(crate) async fn send_input(&self, session: &SessionHandle, text: String, agent: Option<&str>) {
         let input = session.input(text);
         let input = if let Some(agent) = agent { input.agent(agent) } else { input };
         let receipt = input.send().await.expect("accepted");
@@ -293,19 +293,19 @@ impl RunningHost {
         self.runtime.session(id).expect("a journal").expect("a session")
     }
 
-    pub(crate) fn kids(&self, of: SessionId) -> Vec<SessionId> {
+    pub(crate) fn children(&self, of: SessionId) -> Vec<SessionId> {
         let stored = self.runtime.journal().records(of).expect("records");
         let born = |record| if let Record::ChildSpawned(spawned) = record { Some(spawned.child) } else { None };
         stored.into_iter().filter_map(|stored| born(stored.record)).collect()
     }
 
-    /// The first child, its first child, and so on, `depth` levels down.
-    pub(crate) fn below(&self, of: SessionId, depth: usize) -> SessionId {
-        (0..depth).fold(of, |at, _| *self.kids(at).first().expect("a child"))
+    /// Returns the first child of the first child and so on, `depth` levels down.
+    pub(crate) fn descendant(&self, of: SessionId, depth: usize) -> SessionId {
+        (0..depth).fold(of, |at, _| *self.children(at).first().expect("a child"))
     }
 
-    /// Results of calls since the last input, in order, as the session's model was shown them: whether each failed, and its
-    /// text.
+    /// Returns the results of calls since the last input, in the order in which the session's model received them:
+    /// whether each failed, and its text.
     pub(crate) fn results(&self, of: SessionId) -> Vec<(bool, String)> {
         let mut results = Vec::new();
         for message in self.request(of).messages.iter() {
@@ -318,7 +318,7 @@ impl RunningHost {
         results
     }
 
-    /// Asserts that each call failed, as denied or otherwise, and revealed nothing hidden; returns the results.
+    /// Asserts that each call failed and revealed nothing hidden; returns the results.
     pub(crate) fn refused(&self, of: SessionId, count: usize) -> Vec<String> {
         let results = self.results(of);
         assert_eq!(results.len(), count, "{results:#?}");
@@ -327,10 +327,10 @@ impl RunningHost {
     }
 
     pub(crate) fn request(&self, of: SessionId) -> Request {
-        self.seen.lock().expect("not poisoned").get(&of).expect("its model was asked").clone()
+        self.seen.lock().expect("not poisoned").get(&of).expect("a request to its model").clone()
     }
 
-    /// Names of the tools that the session's model was shown.
+    /// Returns the names of the tools that the session's model received.
     pub(crate) fn tools(&self, of: SessionId) -> Vec<String> {
         self.request(of).tools.iter().map(|tool| tool.name.to_string()).collect()
     }
@@ -341,8 +341,8 @@ impl RunningHost {
         stored.into_iter().map(|stored| stored.record).collect()
     }
 
-    /// Ends the host: every invariant holds, and nothing is left alive.
-    pub(crate) async fn down(self) {
+    /// Shuts the host down and checks every invariant.
+    pub(crate) async fn shut_down(self) {
         self.runtime.journal().settled().await.expect("the journal lives");
         subtend_journal::audit(self.runtime.journal(), true).expect("every invariant holds");
         let report = self.runtime.shutdown(Duration::from_secs(1)).await;

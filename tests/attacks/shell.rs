@@ -15,7 +15,7 @@ fn sh(command: &str) -> Value {
     call("shell", json!({"command": command}))
 }
 
-fn tries() -> Vec<Value> {
+fn attempts() -> Vec<Value> {
     [
         "cat secret/key",
         "sh -c 'cat secret/key'",
@@ -28,37 +28,38 @@ fn tries() -> Vec<Value> {
     .into()
 }
 
-/// Without a guard nothing would hold a command: who is denied a file gets no shell, and neither do those below.
+/// Without a guard no command can be confined: a session with a denied file gets no shell, and neither do its
+/// descendants.
 #[tokio::test(start_paused = true)]
 async fn denied_file_allows_no_unconfined_shell() {
     let mut scene = AttackScene::new().agent("limited", Verdict::Allow, NO_SECRETS);
     let host = scene.host().await;
-    let mut steps = tries();
-    steps.push(spawn("worker", &tries()));
-    let root = host.plays("limited", &steps).await;
-    for (session, calls) in [(root.id(), tries().len() + 1), (host.below(root.id(), 1), tries().len())] {
+    let mut steps = attempts();
+    steps.push(spawn("worker", &attempts()));
+    let root = host.run_steps("limited", &steps).await;
+    for (session, calls) in [(root.id(), attempts().len() + 1), (host.descendant(root.id(), 1), attempts().len())] {
         assert!(!host.tools(session).contains(&"shell".to_owned()));
         let results = host.results(session);
         assert_eq!(results.len(), calls);
-        for (failed, text) in &results[..tries().len()] {
+        for (failed, text) in &results[..attempts().len()] {
             assert!(*failed && text.starts_with("the tool `shell` is not available in this session."), "{text}");
         }
     }
     assert_eq!(scene.content("secret/key"), SECRET);
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// With the command's own guard the system holds it, or there is no shell; never a shell that is not held.
+/// With the command's guard the system confines the shell, or there is no shell; an unconfined shell is never offered.
 #[tokio::test]
 async fn guarded_shell_is_confined_or_missing() {
     let guard =
         Guard { program: PathBuf::from(env!("CARGO_BIN_EXE_subtend")), args: vec!["guard".into(), "--".into()] };
     let mut scene = AttackScene::new().guard(guard).agent("limited", Verdict::Allow, NO_SECRETS);
     let host = scene.host().await;
-    let mut inner = tries();
+    let mut inner = attempts();
     inner.push(sh("cat top.txt; echo made > open/made"));
-    let root = host.plays("limited", &[spawn("worker", &inner)]).await;
-    let child = host.below(root.id(), 1);
+    let root = host.run_steps("limited", &[spawn("worker", &inner)]).await;
+    let child = host.descendant(root.id(), 1);
     let results = host.results(child);
     assert_eq!(results.len(), inner.len());
     assert!(results.iter().all(|(_, text)| !text.contains(SECRET)), "{results:#?}");
@@ -72,5 +73,5 @@ async fn guarded_shell_is_confined_or_missing() {
         println!("refused: {results:#?}");
         assert!(results.iter().all(|(failed, _)| *failed), "{results:#?}");
     }
-    host.down().await;
+    host.shut_down().await;
 }

@@ -1,4 +1,4 @@
-//! Servers over TLS: what they choose of what they are offered.
+//! TLS servers that choose among offered protocols.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -9,9 +9,9 @@ use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::cli::call::{CommandOutput, Under, User};
+use crate::cli::call::{CommandOutput, RunningCommand, User};
 
-/// Answers requests over TLS; prefers the protocols `alpn`. Returns its address and the file of its certificate.
+/// Answers requests over TLS and prefers the protocols `alpn`. Returns its address and the file of its certificate.
 fn server(user: &User, alpn: &[&str]) -> (String, PathBuf) {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let file = user.data().with_file_name("server.pem");
@@ -32,7 +32,7 @@ fn server(user: &User, alpn: &[&str]) -> (String, PathBuf) {
                 + &event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#)
                 + "data: [DONE]\n\n";
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-            // A client that refuses the certificate or the protocol leaves: the test sees what it says.
+            // A client that refuses the certificate or the protocol disconnects; the test checks its message.
             let read = stream.read(&mut [0; 65_536]);
             drop(read.and_then(|_| stream.write_all((head + &body).as_bytes())).and_then(|()| stream.flush()));
         }
@@ -47,13 +47,13 @@ fn run(user: &User, url: &str, roots: Option<&PathBuf>) -> CommandOutput {
     if let Some(roots) = roots {
         command.env("SSL_CERT_FILE", roots);
     }
-    Under::start(command, "").done()
+    RunningCommand::start(command, "").done()
 }
 
-/// A server that has HTTP/2, as those of all providers, is called by HTTP/1.1. The control: without its certificate among the roots it
-/// gets no request.
+/// A server that offers HTTP/2, as those of all providers do, is called over HTTP/1.1. The control: without its
+/// certificate among the roots it gets no request.
 #[test]
-fn server_chooses_no_protocol_that_the_client_lacks() {
+fn server_cannot_choose_an_unsupported_protocol() {
     let attacks: [&[&str]; 4] = [&["h2", "http/1.1"], &["http/1.1", "h2"], &["http/1.1"], &[]];
     for alpn in attacks {
         let user = User::new();
@@ -62,7 +62,7 @@ fn server_chooses_no_protocol_that_the_client_lacks() {
         assert_eq!((done.code, done.out.trim()), (Some(0), "over TLS"), "{alpn:?}: {done:?}");
     }
     let user = User::new();
-    // HTTP/2 alone: refused in the handshake, without a panic.
+    // A server with only HTTP/2 is refused in the handshake, without a panic.
     let (url, roots) = server(&user, &["h2"]);
     let done = run(&user, &url, Some(&roots));
     assert!(done.code == Some(1) && !done.err.contains("panicked"), "{done:?}");

@@ -1,17 +1,17 @@
-//! A web server of one page, for tests.
+//! A test web server with one page.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// Answers requests on a port of this machine, and keeps what was asked.
+/// Answers requests on a local port and records them.
 pub(crate) struct WebServer {
     pub(crate) port: u16,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl WebServer {
-    /// `answer` gets the first line and the headers of each request.
+    /// Starts a server; `answer` gets the first line and the headers of each request.
     pub(crate) fn start(answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("its address").port();
@@ -55,7 +55,7 @@ impl WebServer {
     }
 }
 
-/// Sends an answer. A client that has left is what some tests are about.
+/// Sends an answer. Errors are ignored, because some tests are about clients that disconnect.
 pub(crate) fn send(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
     let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
     drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush()));

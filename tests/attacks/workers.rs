@@ -1,4 +1,4 @@
-//! Workers of remote tools: what a stolen token of one, and a file of a workspace, can do.
+//! Workers of remote tools: attacks with a stolen worker token, and with workspace files.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -14,11 +14,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::cli::call::{Under, User};
+use crate::cli::call::{RunningCommand, User};
 use crate::cli::serve::{HttpResponse, ServedHost, serve};
-use crate::cli::worker::{caller, person, token};
+use crate::cli::worker::{calling_model, token, user_with_tools};
 
-fn sends(host: &ServedHost, secret: &str, request: &str, body: &Value) -> HttpResponse {
+fn send_request(host: &ServedHost, secret: &str, request: &str, body: &Value) -> HttpResponse {
     let headers = format!("authorization: Bearer {secret}\r\ncontent-type: application/json\r\n");
     host.tcp(request, &headers, &body.to_string())
 }
@@ -28,13 +28,13 @@ fn stop(host: ServedHost) {
     assert_eq!(host.host.done().code, Some(0));
 }
 
-/// The token of a worker is on another machine. It reads no session, approves nothing and changes nothing. The control: the same
+/// The token of a worker is kept on another machine. It can read, approve and change nothing. The control: the same
 /// requests with a token of the scope `admin` are not refused for their scope.
 #[test]
-fn token_of_a_worker_does_nothing_else() {
-    let user = person(30_000);
+fn token_of_a_worker_is_refused_elsewhere() {
+    let user = user_with_tools(30_000);
     let host = serve(&user, &user.script_named("hello", "Hello."));
-    let id = host.talk("Good morning.");
+    let id = host.completed_session("Good morning.");
     let (work, admin) = (token(&user, "work"), token(&user, "admin"));
     let attacks: [&str; 30] = [
         "GET /",
@@ -69,41 +69,42 @@ fn token_of_a_worker_does_nothing_else() {
         "DELETE /v1/sessions/{id}",
     ];
     for attack in attacks {
-        let refused = sends(&host, &work, &attack.replace("{id}", &id), &json!({}));
+        let refused = send_request(&host, &work, &attack.replace("{id}", &id), &json!({}));
         assert_eq!(
             (refused.status, &refused.json()["code"]),
             (403, &json!("scope_too_small")),
             "{attack}: {refused:?}"
         );
     }
-    assert_eq!(host.unix(&format!("GET /v1/sessions/{id}"), "").status, 200, "it is not deleted");
+    assert_eq!(host.unix(&format!("GET /v1/sessions/{id}"), "").status, 200, "the session was deleted");
     for request in ["GET /v1/sessions/{id}", "GET /v1/workers", "POST /v1/tasks/list"] {
-        let reply = sends(&host, &admin, &request.replace("{id}", &id), &json!({}));
+        let reply = send_request(&host, &admin, &request.replace("{id}", &id), &json!({}));
         assert_ne!(reply.status, 403, "{request}: {reply:?}");
     }
-    let taken = sends(&host, &work, "POST /v1/workers/take", &json!({"worker": "one", "tools": ["pay"]}));
+    let taken = send_request(&host, &work, "POST /v1/workers/take", &json!({"worker": "one", "tools": ["pay"]}));
     assert_eq!(taken.status, 204, "{taken:?}");
-    // Nor does one that is for another tool.
+    // The token of a worker for another tool is refused as well.
     let made = user.call(&["token", "create", "seeker", "--scope", "work", "--tool", "seek"]);
     let seek = made.out.trim();
     for (tools, status) in [(json!(["pay"]), 403), (json!(["seek", "pay"]), 403), (json!(["seek"]), 204)] {
-        let taken = sends(&host, seek, "POST /v1/workers/take", &json!({"worker": "one", "tools": tools}));
+        let taken = send_request(&host, seek, "POST /v1/workers/take", &json!({"worker": "one", "tools": tools}));
         assert_eq!(taken.status, status, "{tools}: {taken:?}");
     }
     stop(host);
 }
 
-/// A second worker, or a thief of its token, ends no call of another one. The control: the worker that has the lease does.
+/// A second worker, or a thief of its token, cannot complete a call of another worker. The control: the worker with the
+/// lease can.
 #[test]
-fn worker_answers_no_call_that_it_has_not_leased() {
-    let user = person(30_000);
-    let host = serve(&user, &caller(&user, "pay"));
+fn worker_cannot_answer_a_call_it_has_not_leased() {
+    let user = user_with_tools(30_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
     let (work, act) = (token(&user, "work"), token(&user, "act"));
     let run = user.start(&["run", "--quiet", "--allow", "tool:pay", "go"]);
     let take = json!({"worker": "one", "tools": ["pay"]});
-    let call = sends(&host, &work, "POST /v1/workers/take?wait=true", &take).json();
+    let call = send_request(&host, &work, "POST /v1/workers/take?wait=true", &take).json();
     let lease = call["token"].as_str().expect("a token");
-    assert_eq!(sends(&host, &work, "POST /v1/workers/renew", &json!({"token": lease})).status, 200);
+    assert_eq!(send_request(&host, &work, "POST /v1/workers/renew", &json!({"token": lease})).status, 200);
     let done = |token: &str, text: &str| json!({"token": token, "result": {"ok": {"content": text}}});
     let attacks: [(&str, Value, u16); 10] = [
         ("complete", done("", "forged"), 409),
@@ -118,24 +119,25 @@ fn worker_answers_no_call_that_it_has_not_leased() {
         ("take", json!({"worker": "two", "tools": ["pay"], "schema": {}}), 422),
     ];
     for (what, body, status) in &attacks {
-        let refused = sends(&host, &work, &format!("POST /v1/workers/{what}"), body);
+        let refused = send_request(&host, &work, &format!("POST /v1/workers/{what}"), body);
         assert_eq!(refused.status, *status, "{what} {body}: {refused:?}");
     }
-    // A token that may act has no part in calls.
-    let refused = sends(&host, &act, "POST /v1/workers/complete", &done(lease, "forged"));
+    // A token of the scope `act` cannot take calls.
+    let refused = send_request(&host, &act, "POST /v1/workers/complete", &done(lease, "forged"));
     assert_eq!(refused.status, 403, "{refused:?}");
-    assert_eq!(sends(&host, &work, "POST /v1/workers/take", &take).status, 204, "it is leased once");
-    assert_eq!(sends(&host, &work, "POST /v1/workers/complete", &done(lease, "paid")).status, 204);
+    assert_eq!(send_request(&host, &work, "POST /v1/workers/take", &take).status, 204, "the call was leased twice");
+    assert_eq!(send_request(&host, &work, "POST /v1/workers/complete", &done(lease, "paid")).status, 204);
     let run = run.done();
     assert_eq!((run.code, &*run.out), (Some(0), "It said: paid\n"), "{run:?}");
     stop(host);
 }
 
-/// A program of a worker reads no secret of the worker's environment. The control: it reads the variable that `--env` names.
+/// A program of a worker does not inherit secrets of the worker's environment. The control: it gets the variable that
+/// `--env` names.
 #[test]
-fn program_of_a_worker_gets_no_secret_of_its_environment() {
-    let user = person(30_000);
-    let host = serve(&user, &caller(&user, "pay"));
+fn worker_program_inherits_no_secrets() {
+    let user = user_with_tools(30_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
     let secret = token(&user, "work");
     let attacks: [&str; 5] =
         ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SUBTEND_STORE", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN"];
@@ -143,9 +145,9 @@ fn program_of_a_worker_gets_no_secret_of_its_environment() {
     let worker = ["worker", "--host", &address, "--tool", "pay=env", "--env", "DEPLOY_TARGET"];
     let mut command = user.command(&worker);
     command.env("SUBTEND_WORKER_TOKEN", &secret).env("DEPLOY_TARGET", "staging");
-    // With --host the worker opens no store.
+    // With `--host` the worker does not open a store.
     command.envs(attacks.map(|name| (name, "postgres://me:s3cret@db/store")));
-    let worker = Under::start(command, "");
+    let worker = RunningCommand::start(command, "");
     let run = user.start(&["run", "--quiet", "--allow", "tool:pay", "go"]).done();
     assert_eq!(run.code, Some(0), "{run:?}");
     for name in attacks.into_iter().chain(["SUBTEND_WORKER_TOKEN", "s3cret", &secret]) {
@@ -159,20 +161,20 @@ fn program_of_a_worker_gets_no_secret_of_its_environment() {
     stop(host);
 }
 
-/// A file that comes with a clone declares no tool, also where it is trusted, and no declaration takes the place of a built-in tool.
-/// The control: the person's own file declares one.
+/// A file of a clone cannot declare tools, even if trusted, and no declaration replaces a built-in tool. The control:
+/// the user's own file declares one.
 #[test]
-fn workspace_declares_no_remote_tool() {
+fn workspace_cannot_declare_remote_tools() {
     let attacks: [(&str, &str); 3] = [
         ("exfiltrate", "a workspace cannot set it"),
         ("read", "a workspace cannot set it"),
         ("shell", "a workspace cannot set it"),
     ];
-    for (name, says) in attacks {
+    for (name, expected) in attacks {
         let user = User::new();
         user.file("subtend.yaml", &format!("remote_tools: {{{name}: {{description: Useful.}}}}\n"));
         let refused = user.call(&["run", "--model", "offline", "hi"]);
-        assert_eq!((refused.code, refused.err.contains(says)), (Some(2), true), "{name}: {refused:?}");
+        assert_eq!((refused.code, refused.err.contains(expected)), (Some(2), true), "{name}: {refused:?}");
     }
     let declares = |name: &str, more: &str| {
         let user = User::new();
@@ -192,12 +194,12 @@ fn workspace_declares_no_remote_tool() {
     assert!(listed.out.contains("useful: answered by workers (tool:useful)"), "{listed:?}");
 }
 
-/// An impostor in place of a host sends a response without end: a worker leaves it, and its memory is not filled. The control: a response
-/// within the bound is read to its end.
+/// An impostor in place of a host sends an endless response: the worker disconnects before its memory fills. The
+/// control: a response within the bound is read to its end.
 #[test]
-fn worker_leaves_a_response_without_end() {
+fn worker_disconnects_from_an_endless_response() {
     const BLOCK: usize = 64 << 10;
-    for (bytes, says) in [(1 << 20, "cannot be read"), (512 << 20, "is longer than 16 MiB")] {
+    for (bytes, expected) in [(1 << 20, "cannot be read"), (512 << 20, "is longer than 16 MiB")] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
         let impostor = std::thread::spawn(move || {
@@ -209,14 +211,15 @@ fn worker_leaves_a_response_without_end() {
         let user = User::new();
         let mut command = user.command(&["worker", "--host", &address, "--tool", "pay=env"]);
         command.env("SUBTEND_WORKER_TOKEN", "0");
-        let refused = Under::start(command, "").done();
-        assert_eq!((refused.code, refused.err.contains(says)), (Some(1), true), "{refused:?}");
+        let refused = RunningCommand::start(command, "").done();
+        assert_eq!((refused.code, refused.err.contains(expected)), (Some(1), true), "{refused:?}");
         let sent = impostor.join().expect("its end");
         assert!(sent == bytes || (bytes > 64 << 20 && sent < 64 << 20), "{sent} of {bytes}");
     }
 }
 
-/// An impostor in place of a host: it answers each request by what `answer` makes of its path, or by interim responses without end.
+/// An impostor in place of a host: it answers each request with `answer` of its path, or with endless interim
+/// responses.
 fn impostor(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("an address"));
@@ -243,10 +246,10 @@ fn impostor(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) ->
     address
 }
 
-fn working(user: &User, address: &str, command: &str) -> Under {
+fn start_worker(user: &User, address: &str, command: &str) -> RunningCommand {
     let mut worker = user.command(&["worker", "--host", address, "--tool", command]);
     worker.env("SUBTEND_WORKER_TOKEN", "0");
-    Under::start(worker, "")
+    RunningCommand::start(worker, "")
 }
 
 const LEASED: &str = r#"{"call":"c","tool":"pay","token":"k","lease_ms":2000,"attempt":1,"max_bytes":1000,"args":{}}"#;
@@ -263,10 +266,11 @@ fn eventually<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     panic!("{what}");
 }
 
-/// Interim responses held the threads of a worker, with its signals. The control: it ends at a signal while its host is silent.
+/// Endless interim responses must not block the threads of a worker or its signals. The control: it ends at a signal
+/// while its host is silent.
 #[cfg(target_os = "linux")]
 #[test]
-fn interim_responses_hold_no_worker() {
+fn endless_interim_responses_do_not_block_a_worker() {
     let (asked, asks) = mpsc::channel();
     for floods in [true, false] {
         let asked = asked.clone();
@@ -277,17 +281,18 @@ fn interim_responses_hold_no_worker() {
             }
             None
         });
-        let worker = working(&User::new(), &address, "pay=env");
-        asks.recv().expect("it asks");
+        let worker = start_worker(&User::new(), &address, "pay=env");
+        asks.recv().expect("an ask");
         worker.signal("INT");
         assert_eq!(worker.done().code, Some(0));
     }
 }
 
-/// The lease of a call ends while the host floods its renewal: the program is killed. The control: where it is renewed, the program lives.
+/// If the host floods the renewal of a lease, the lease ends and the program is killed. The control: with a renewed
+/// lease, the program continues.
 #[cfg(target_os = "linux")]
 #[test]
-fn program_does_not_outlive_its_lease_in_a_flood() {
+fn program_is_killed_when_its_lease_ends_in_a_flood() {
     for floods in [true, false] {
         let (leased, renewed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let renewals = Arc::clone(&renewed);
@@ -301,13 +306,13 @@ fn program_does_not_outlive_its_lease_in_a_flood() {
         let user = User::new();
         let pid = user.workspace().join("pid");
         let worker =
-            working(&user, &address, &format!("pay=echo $$ > {0}.new; mv {0}.new {0}; sleep 300", pid.display()));
-        let process = eventually("the program starts", || std::fs::read_to_string(&pid).ok());
+            start_worker(&user, &address, &format!("pay=echo $$ > {0}.new; mv {0}.new {0}; sleep 300", pid.display()));
+        let process = eventually("the program did not start", || std::fs::read_to_string(&pid).ok());
         let process = Path::new("/proc").join(process.trim());
         if floods {
-            eventually("the program is killed", || (!process.exists()).then_some(()));
+            eventually("the program was not killed", || (!process.exists()).then_some(()));
         } else {
-            eventually("it is renewed", || (renewed.load(Ordering::Relaxed) > 4).then_some(()));
+            eventually("the lease was not renewed", || (renewed.load(Ordering::Relaxed) > 4).then_some(()));
             assert!(process.exists());
         }
         worker.signal("INT");
@@ -316,9 +321,9 @@ fn program_does_not_outlive_its_lease_in_a_flood() {
     }
 }
 
-/// Sixteen megabytes of small values became a gigabyte. The control: a call of few values is begun.
+/// Sixteen megabytes of small JSON values would take a gigabyte as a tree. The control: a call with few values starts.
 #[test]
-fn worker_builds_no_tree_of_what_a_host_sends() {
+fn worker_limits_json_values_before_parsing() {
     for (values, is_begun) in [(500_000, false), (1_000, true)] {
         let (begun, begins) = mpsc::channel();
         let address = impostor(move |line| {
@@ -328,9 +333,9 @@ fn worker_builds_no_tree_of_what_a_host_sends() {
             let _ = begun.send(());
             Some(r#"{"lease_ms":2000,"stop":true}"#.to_owned())
         });
-        let worker = working(&User::new(), &address, "pay=env");
+        let worker = start_worker(&User::new(), &address, "pay=env");
         if is_begun {
-            begins.recv().expect("it is begun");
+            begins.recv().expect("the call starts");
             worker.signal("TERM");
             assert_eq!(worker.done().code, Some(0));
         } else {
@@ -341,9 +346,10 @@ fn worker_builds_no_tree_of_what_a_host_sends() {
     }
 }
 
-/// A host that leases what is not declared, or for no time, is asked with pauses. The control: a call that runs is followed by the next one.
+/// A worker pauses between requests to a host that leases undeclared tools, or leases without a duration. The control:
+/// after a valid call the next request follows at once.
 #[test]
-fn worker_does_not_ask_without_pause() {
+fn worker_pauses_between_failed_requests() {
     let attacks: [(&str, &str, bool); 3] = [
         ("\"tool\":\"pay\"", "\"tool\":\"other\"", true),
         ("\"lease_ms\":2000", "\"lease_ms\":0", true),
@@ -359,12 +365,12 @@ fn worker_does_not_ask_without_pause() {
             }
             Some(format!("{{\"lease_ms\":{lease},\"stop\":false}}"))
         });
-        let worker = working(&User::new(), &address, "pay=true");
+        let worker = start_worker(&User::new(), &address, "pay=true");
         let times: Vec<Instant> = asks.iter().take(4).collect();
         worker.signal("INT");
         worker.signal("INT");
         worker.done();
-        // 0.5, 1 and 2 seconds.
+        // The pauses are 0.5, 1 and 2 seconds.
         let paused = times[3].duration_since(times[0]) >= Duration::from_secs(3);
         assert!(paused || !pauses, "{from}: {times:?}");
     }

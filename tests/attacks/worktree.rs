@@ -1,21 +1,21 @@
-//! Sessions in worktrees that reach for the tree of their parent, or for the worktree of another.
+//! Sessions in worktrees that try to reach the tree of their parent, or the worktree of another session.
 
 use serde_json::{Value, json};
 use subtend_tools::sandbox;
 
 use crate::cli::call::User;
-use crate::cli::worktree::{delegates, git, isolated, repository, run, writes};
+use crate::cli::worktree::{delegating_model, git, isolated, repository, run, writes};
 
 fn shell(command: &str) -> Value {
     json!({"calls": [{"tool": "shell", "args": {"command": command}}]})
 }
 
-/// Everything is allowed to the parent. The file tools and commands of its isolated child reach nothing of the workspace: not by
-/// absolute paths, not by `..`, not by links, not through git. The control: a child without isolation does all of it.
+/// The parent may do everything. Its isolated child cannot reach the workspace through file tools or commands: not by
+/// absolute paths, `..`, links or git. The control: a child without isolation does all of it.
 #[test]
 fn worktree_is_the_authority_of_its_session() {
     if sandbox::probe().is_err() {
-        println!("not tried: without a sandbox such a session has no shell");
+        println!("skipped: without a sandbox such a session has no shell");
         return;
     }
     let spoils = |user: &User| {
@@ -46,13 +46,13 @@ fn worktree_is_the_authority_of_its_session() {
     let user = User::new();
     repository(&user);
     let before = head(&user);
-    let out = run(&user, &delegates(&user, &isolated(), &spoils(&user)));
+    let out = run(&user, &delegating_model(&user, &isolated(), &spoils(&user)));
     assert_eq!((spoiled(&user), head(&user)), (Vec::new(), before), "{out}");
     assert!(out.contains("own.txt +1 -0"), "{out}");
 
     let control = User::new();
     repository(&control);
-    run(&control, &delegates(&control, &json!({}), &spoils(&control)));
+    run(&control, &delegating_model(&control, &json!({}), &spoils(&control)));
     let met = spoiled(&control);
     assert!(
         met.contains(&"sub/shell.txt") && met.contains(&"own.txt") && met.contains(&".git/hooks/pre-commit"),
@@ -60,10 +60,10 @@ fn worktree_is_the_authority_of_its_session() {
     );
 }
 
-/// A descendant without its own isolation works in the worktree of its parent, at any depth. No call lifts what a
-/// manifest asks for.
+/// A descendant without its own isolation works in the worktree of its parent, at any depth. A call cannot lift the
+/// isolation that a manifest demands.
 #[test]
-fn worktree_holds_all_sessions_below_and_no_call_lifts_it() {
+fn worktree_confines_descendants_and_calls_cannot_lift_it() {
     let user = User::new();
     repository(&user);
     let task = |agent: &str, more: Value| {
@@ -91,10 +91,10 @@ fn worktree_holds_all_sessions_below_and_no_call_lifts_it() {
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed:#}");
 }
 
-/// An agent that works in a worktree of its own answers in no session without one. The control: its own session has one, and nothing of its
-/// work is in the workspace.
+/// An agent that needs its own worktree cannot answer in a session without one. The control: its own session has a
+/// worktree and leaves no changes in the workspace.
 #[test]
-fn isolated_agent_answers_in_no_session_without_a_worktree() {
+fn isolated_agent_cannot_answer_without_a_worktree() {
     let user = User::new();
     repository(&user);
     user.file(".subtend/agents/upper.md", "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n");

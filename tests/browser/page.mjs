@@ -2,7 +2,7 @@
 //
 //   node tests/browser/page.mjs [--pictures DIR]
 //
-// SUBTEND names the binary, BROWSER_TOOLS the directory with node_modules, CHROMIUM the browser. Exits with 1 where a check fails.
+// SUBTEND names the binary, BROWSER_TOOLS the directory with node_modules, CHROMIUM the browser. Exits with 1 if a check fails.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { copyFileSync, existsSync, mkdtempSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -31,7 +31,7 @@ for (const args of [["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first
 const other = join(dir, "other");
 mkdirSync(other);
 copyFileSync(join(here, "script.json"), join(workspace, "script.json"));
-// The person's own settings, of this test alone.
+// The user configuration of this test.
 const settings = join(dir, "config");
 mkdirSync(join(settings, "subtend"), { recursive: true });
 writeFileSync(join(settings, "subtend", "subtend.yaml"), "subagents:\n  messages: true\n");
@@ -72,14 +72,14 @@ page.on("console", (line) => {
   if (line.type() === "error" && !/status of (401|404|409|422)/.test(line.text())) errors.push(line.text());
 });
 
-/// Fails where axe-core finds something serious, in light and dark and at two widths.
+/// Fails if axe-core reports a serious problem, in light and dark mode and at two widths.
 async function accessible(name) {
   for (const [scheme, size] of [["light", WIDE], ["dark", WIDE], ["light", NARROW], ["dark", NARROW]]) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.setViewportSize(size);
     await page.evaluate(axe);
     const found = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
-    // The name of a tree's line is the line, not the lines below it: the rule compares it with both.
+    // The accessible name of a tree line excludes the lines below it, but the rule compares it with both.
     const nested = (one) => one.id === "label-content-name-mismatch" && one.nodes.every((node) => node.html.includes('role="treeitem"'));
     const serious = found.violations.filter((one) => ["serious", "critical"].includes(one.impact) && !nested(one));
     const shown = serious.map((one) => `${one.id}: ${one.help} ${one.nodes.slice(0, 3).map((node) => node.html).join(" ")}`);
@@ -210,7 +210,7 @@ async function all() {
     await page.locator("#streaming", { hasText: "The first sentence" }).waitFor();
     await page.locator("#streaming code", { hasText: "streamed" }).waitFor();
     await page.reload();
-    // What was sent before is there, and the rest follows.
+    // Text that was sent earlier is shown, and the rest follows.
     await page.locator("#streaming", { hasText: "The first sentence" }).waitFor();
     await page.locator("#entries", { hasText: "The end of the story." }).waitFor();
     assert.equal(await page.locator("#streaming").innerText(), "");
@@ -254,7 +254,7 @@ async function all() {
   await check("interrupted session is continued", async () => {
     await page.getByRole("button", { name: "Continue" }).click();
     await page.locator("#said", { hasText: "Continued with run" }).waitFor();
-    // Its script hangs again.
+    // The script of this session hangs again.
     await page.locator("#head .state", { hasText: "working" }).waitFor();
     await page.getByRole("button", { name: "Interrupt" }).click();
     await page.locator("#said", { hasText: "Interrupted run 2." }).waitFor();
@@ -303,7 +303,7 @@ async function all() {
     assert.equal(await page.locator(".diff b").count(), 0);
     await accessible("worktree");
     const view = page.url();
-    // By keys alone, as everything.
+    // Uses only the keyboard.
     const merge = async () => {
       await page.locator("summary", { hasText: "Merge…" }).focus();
       await page.keyboard.press("Enter");

@@ -1,11 +1,11 @@
-//! Agents: one whole, and files checked before they are used.
+//! Agents: one shown in full, and agent files checked before use.
 
 use serde_json::{Value, json};
 
 use super::call::User;
 
 #[test]
-fn r12_a_file_that_replaces_a_built_in_agent_is_shown_as_such() {
+fn r12_file_replacing_a_built_in_agent_is_marked() {
     let user = User::new();
     user.file(".subtend/agents/explore.md", "---\nmode: subagent\nturns: 5\ncolour: blue\n---\nLook around.\n");
     let shown = user.json(&["agents", "explore", "--json"]);
@@ -13,7 +13,7 @@ fn r12_a_file_that_replaces_a_built_in_agent_is_shown_as_such() {
     assert_eq!(fields, [json!("Look around.\n"), json!(5), json!(true), json!(true)]);
     let messages: Vec<_> = shown["warnings"].as_array().expect("warnings").iter().map(|one| &one["message"]).collect();
     assert!(messages.contains(&&json!("replaces the built-in agent `explore`")), "{messages:?}");
-    assert_eq!(messages.len(), 2, "the unknown key too");
+    assert_eq!(messages.len(), 2, "the unknown key is not reported");
 
     let done = user.call(&["agents", "explore"]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -46,7 +46,7 @@ fn missing_model_of_an_agent_is_reported_with_its_substitute() {
         "---\nmode: primary\ndescription: Is.\nmodel: ollama/small\n---\nBe sound.\n",
     );
     let path = user.workspace().join(".subtend/agents/brief.md").canonicalize().expect("a file");
-    let says = |what: &str| {
+    let expected = |what: &str| {
         format!(
             "warning: {}: `model`: {what}, since unknown model `claude-x`: did you mean \
              `anthropic/claude-x`? use `offline` (rules, no network), `scripted:FILE` (answers from a file), or a provider's model: \
@@ -56,7 +56,7 @@ fn missing_model_of_an_agent_is_reported_with_its_substitute() {
     };
     for verb in [&["agents"][..], &["agents", "brief"]] {
         let done = user.call(verb);
-        assert_eq!((done.code, &*done.err), (Some(0), &*says("its runs fail")), "{verb:?}");
+        assert_eq!((done.code, &*done.err), (Some(0), &*expected("its runs fail")), "{verb:?}");
     }
     assert_eq!(user.call(&["agents", "sound"]).err, "");
     let listed = user.json(&["agents", "--json"]);
@@ -65,9 +65,9 @@ fn missing_model_of_an_agent_is_reported_with_its_substitute() {
     let done = user.call(&["run", "--agent", "brief", "--model", &model, "hi"]);
     assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
     assert_eq!(done.err.matches("warning: ").count(), 1, "once: {done:?}");
-    assert!(done.err.contains(&says(&format!("the default one, `{model}`, answers instead"))), "{done:?}");
+    assert!(done.err.contains(&expected(&format!("the default one, `{model}`, answers instead"))), "{done:?}");
     let alone = user.call(&["run", "--agent", "brief", "hi"]);
-    assert_eq!(alone.code, Some(1), "no model that was named can answer: {alone:?}");
+    assert_eq!(alone.code, Some(1), "a named model answered: {alone:?}");
     assert!(alone.err.contains("unknown model `claude-x`"), "{alone:?}");
     let quiet = user.call(&["run", "--agent", "brief", "--model", &model, "--quiet", "hi"]);
     assert_eq!((quiet.code, &*quiet.err), (Some(0), ""), "{quiet:?}");
@@ -79,7 +79,7 @@ fn rows(listing: &Value, of: &str, wanted: impl Fn(&Value) -> bool) -> Vec<Strin
 }
 
 #[test]
-fn g1_the_built_in_agents_and_the_profiles_are_listed() {
+fn g1_built_in_agents_and_profiles_are_listed() {
     let user = User::new();
     user.file("subtend.yaml", "tools: {spawn: {profiles: {writer: {system_prompt: Writes well. Always.}}}}\n");
     let listed = user.json(&["agents", "--json"]);
@@ -93,7 +93,7 @@ fn g1_the_built_in_agents_and_the_profiles_are_listed() {
 }
 
 #[test]
-fn a_built_in_agent_is_shown_whole() {
+fn built_in_agent_is_shown_whole() {
     let user = User::new();
     let done = user.call(&["agents", "research"]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
@@ -105,7 +105,7 @@ fn a_built_in_agent_is_shown_whole() {
 }
 
 #[test]
-fn agent_files_are_checked_wherever_they_lie() {
+fn agent_files_are_checked_in_any_directory() {
     let user = User::new();
     user.file("drafts/good.md", "---\nmode: all\n---\nGood.\n");
     user.file("drafts/odd.md", "---\nmode: all\ncolour: blue\n---\nOdd.\n");
@@ -141,10 +141,10 @@ fn refused_agent_file_is_named_with_its_error() {
     for args in [&["agents", "poet"][..], &["agents", "prompt", "poet"]] {
         let done = user.call(args);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
-        let says =
+        let expected =
             format!("error: the agent `poet` is refused: {}: the front matter is not valid YAML: ", path.display());
         assert!(
-            done.err.starts_with(&says)
+            done.err.starts_with(&expected)
                 && done.err.contains("duplicate mapping key `mode` is not allowed here at line 3"),
             "{}",
             done.err
@@ -153,7 +153,7 @@ fn refused_agent_file_is_named_with_its_error() {
     }
 }
 
-/// Opaque children have no rows of their own, but trees show them; inspectable children have rows (001).
+/// Opaque children have no rows in listings, but trees show them; inspectable children have rows.
 #[test]
 fn g9_only_inspectable_children_are_listed_and_trees_show_all() {
     let user = User::new();
@@ -182,14 +182,14 @@ fn g9_only_inspectable_children_are_listed_and_trees_show_all() {
     assert!(tree.out.contains("hid ") && tree.out.contains("open "), "{tree:?}");
 }
 
-/// Names of the tools of a dialect, and whether each is one of the child.
+/// Returns the names of a dialect's tools, and whether each is a tool of the child.
 fn tools(listing: &Value) -> Vec<(&str, bool)> {
     let rows = listing["tools"].as_array().expect("tools").iter();
     rows.map(|tool| (tool["name"].as_str().expect("a name"), tool["of_child"] == true)).collect()
 }
 
 #[test]
-fn a_schema_of_each_dialect_lists_its_tools() {
+fn schema_of_each_dialect_lists_its_tools() {
     let user = User::new();
     for (dialect, enabled, expected) in [
         ("task", true, &[("task", false), ("check_task", false), ("cancel_task", false)][..]),
@@ -209,7 +209,7 @@ fn a_schema_of_each_dialect_lists_its_tools() {
 }
 
 #[test]
-fn a_schema_names_agents_profiles_and_templates() {
+fn schema_names_agents_profiles_and_templates() {
     let user = User::new();
     user.file(".subtend/agents/critic.md", "---\nmode: subagent\ndescription: Judges.\n---\nYou judge.\n");
     let templates = "minion: {templates: {reviewer: {message: \"Review {path}.\"}}}";
@@ -226,7 +226,7 @@ fn a_schema_names_agents_profiles_and_templates() {
 }
 
 #[test]
-fn a_schema_is_printed_below_the_name_of_its_tool() {
+fn schema_is_printed_below_the_name_of_its_tool() {
     let user = User::new();
     let done = user.call(&["agents", "schema", "spawn"]);
     let note = "note: `spawn` is not enabled here; `subtend config set tools.spawn.enabled true` enables it\n";
@@ -240,19 +240,19 @@ fn a_schema_is_printed_below_the_name_of_its_tool() {
 }
 
 #[test]
-fn an_unknown_dialect_is_refused_with_the_near_one() {
+fn unknown_dialect_is_refused_with_a_suggestion() {
     let user = User::new();
     let done = user.call(&["agents", "schema", "spwan"]);
     assert_eq!((done.code, &*done.out), (Some(2), ""), "{done:?}");
     assert!(done.err.contains("[possible values: subagent, task, spawn, spawn_task, minion]"), "{}", done.err);
     assert!(done.err.contains("a similar value exists: 'spawn'"), "{}", done.err);
     let script = user.call(&["completions", "bash"]).out;
-    assert!(script.contains("subagent task spawn spawn_task minion"), "dialects are completed");
+    assert!(script.contains("subagent task spawn spawn_task minion"), "dialects are not completed");
 }
 
-/// The guide's page of each dialect against the schemas: every tool and parameter is named.
+/// The guide's page of each dialect names every tool and parameter of its schema.
 #[test]
-fn a_page_of_each_dialect_names_its_parameters() {
+fn guide_page_of_each_dialect_names_its_parameters() {
     let user = User::new();
     user.file("subtend.yaml", "tools: {minion: {templates: {reviewer: {message: \"Review {path}.\"}}}}\n");
     for dialect in ["task", "spawn", "spawn_task", "minion", "subagent"] {
@@ -269,7 +269,7 @@ fn a_page_of_each_dialect_names_its_parameters() {
 }
 
 #[test]
-fn x7_rules_and_tools_of_no_server_are_reported() {
+fn x7_rules_and_tools_of_unknown_servers_are_reported() {
     let user = User::new();
     user.file(".mcp.json", r#"{"mcpServers": {"files": {"command": "true"}}}"#);
     let rules = "permissions: {\"mcp:jira:*\": ask, \"mcp:files:*\": ask, \"mcp:*\": ask}";

@@ -1,4 +1,4 @@
-//! Runs the command, each user with its own data.
+//! Calls of the command, where each test user has its own data.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A call that takes longer hangs.
+/// A call that takes longer has hung.
 const LONG: Duration = Duration::from_secs(240);
 
-/// Held during a fork and while this process opens a store: a forked process has all open files, and the lock, until
-/// it execs.
+/// Held during a fork and while this process opens a store: a forked process inherits all open files, including the
+/// lock, until it execs.
 static FORKING: Mutex<()> = Mutex::new(());
 
 pub(crate) fn no_forks() -> MutexGuard<'static, ()> {
@@ -32,7 +32,7 @@ pub(crate) struct CommandOutput {
     pub(crate) err: String,
 }
 
-pub(crate) struct Under {
+pub(crate) struct RunningCommand {
     child: Child,
     out: mpsc::Receiver<String>,
     err: thread::JoinHandle<String>,
@@ -62,19 +62,19 @@ impl User {
     }
 
     /// Writes an agent whose runs resume after a restart.
-    pub(crate) fn steady(&self, name: &str, mode: &str) {
+    pub(crate) fn resumable_agent(&self, name: &str, mode: &str) {
         let text = format!("---\nmode: {mode}\ndescription: Resumes.\non_restart: resume\n---\nWork.\n");
         self.file(&format!(".subtend/agents/{name}.md"), &text);
     }
 
-    /// Writes a script; gives the model that plays it.
+    /// Writes a script; returns the model that runs it.
     pub(crate) fn script(&self, text: &str) -> String {
         let path = self.home.path().join("script.json");
         write(&path, text);
         format!("scripted:{}", path.display())
     }
 
-    /// Writes a script that always answers with `text`; gives the model that plays it.
+    /// Writes a script that always answers with `text`; returns the model that runs it.
     pub(crate) fn script_named(&self, name: &str, text: &str) -> String {
         let path = self.home.path().join(format!("{name}.json"));
         let script = serde_json::json!({ "rules": [ { "agent": "*", "steps": [ { "text": text } ] } ] });
@@ -91,7 +91,7 @@ impl User {
             .env("XDG_CONFIG_HOME", self.config())
             .env("CLAUDE_CONFIG_DIR", self.config().join("claude"))
             .env("CODEX_HOME", self.config().join("codex"))
-            // The scenes are the person's own work; what an untrusted workspace gets has tests of its own.
+            // Tests run in a trusted workspace; untrusted workspaces have tests of their own.
             .env("SUBTEND_TRUST", "1")
             .env_remove("RUST_BACKTRACE")
             .stdin(Stdio::piped())
@@ -100,12 +100,12 @@ impl User {
         command
     }
 
-    pub(crate) fn start(&self, args: &[&str]) -> Under {
+    pub(crate) fn start(&self, args: &[&str]) -> RunningCommand {
         self.start_with(args, "")
     }
 
-    fn start_with(&self, args: &[&str], stdin: &str) -> Under {
-        Under::start(self.command(args), stdin)
+    fn start_with(&self, args: &[&str], stdin: &str) -> RunningCommand {
+        RunningCommand::start(self.command(args), stdin)
     }
 
     pub(crate) fn call(&self, args: &[&str]) -> CommandOutput {
@@ -123,7 +123,7 @@ impl User {
     }
 }
 
-impl Under {
+impl RunningCommand {
     pub(crate) fn start(mut command: Command, stdin: &str) -> Self {
         let forking = no_forks();
         let mut child = command.spawn().expect("the command starts");
@@ -132,10 +132,10 @@ impl Under {
         thread::spawn(move || drop(input.write_all(text.as_bytes())));
         let stdout = child.stdout.take().expect("stdout");
         let mut stderr = child.stderr.take().expect("stderr");
-        let (tell, out) = mpsc::channel();
+        let (sender, out) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-                if tell.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                     break;
                 }
             }
@@ -163,7 +163,7 @@ impl Under {
                 return event;
             }
         }
-        panic!("the event did not come");
+        panic!("the event did not arrive");
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -171,7 +171,7 @@ impl Under {
         assert!(status.expect("kill runs").success());
     }
 
-    /// Stops reading stdout: the reading end is closed with the next line.
+    /// Stops reading stdout: the next line closes the reading end.
     pub(crate) fn close_stdout(&mut self) {
         self.out = mpsc::channel().1;
     }
@@ -179,8 +179,8 @@ impl Under {
     pub(crate) fn done(self) -> CommandOutput {
         let Self { mut child, out, err } = self;
         let pid = child.id();
-        let (tell, receiver) = mpsc::channel::<std::io::Result<ExitStatus>>();
-        thread::spawn(move || tell.send(child.wait()));
+        let (sender, receiver) = mpsc::channel::<std::io::Result<ExitStatus>>();
+        thread::spawn(move || sender.send(child.wait()));
         let Ok(status) = receiver.recv_timeout(LONG) else {
             drop(Command::new("kill").args(["-KILL", &pid.to_string()]).status());
             panic!("the call hangs; stderr: {}", err.join().expect("stderr"));

@@ -9,7 +9,7 @@ const FAMILY: &str = r#"{ "rules": [
         { "text": "waiting" } ] },
     { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 
-fn last(out: &str) -> Value {
+fn last_event(out: &str) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
 
@@ -24,7 +24,7 @@ fn ctrl_c_cancels_the_whole_tree_and_shuts_down_in_order() {
     run.signal("INT");
     let done = run.done();
     assert_eq!(done.code, Some(130), "{done:?}");
-    let end = last(&done.out);
+    let end = last_event(&done.out);
     assert_eq!((&end["type"], &end["outcome"]), (&json!("run_ended"), &json!({"cancelled": {"by": "person"}})));
     assert!(done.err.contains("cancelling the run and its children"), "{done:?}");
 
@@ -45,12 +45,12 @@ fn partial_output_of_a_cancelled_run_is_kept() {
     run.signal("TERM");
     let done = run.done();
     assert_eq!(done.code, Some(130), "{done:?}");
-    let end = last(&done.out);
+    let end = last_event(&done.out);
     assert_eq!((&end["answer"], &end["partial"]), (&Value::Null, &json!("so far")), "{end:#}");
 }
 
 #[test]
-fn a_second_ctrl_c_leaves_at_once() {
+fn second_ctrl_c_exits_at_once() {
     let user = User::new();
     let model = user.script(FAMILY);
     let run = user.start(&["run", "--json", "--model", &model, "hang"]);
@@ -62,7 +62,7 @@ fn a_second_ctrl_c_leaves_at_once() {
 }
 
 #[test]
-fn a_reader_of_events_that_goes_away_ends_the_run() {
+fn run_ends_when_the_reader_of_its_events_disconnects() {
     let user = User::new();
     let steps = r#"{ "latency_ms": 20, "calls": [ { "tool": "list" } ], "repeat": true }"#;
     let model = user.script(&format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#));
@@ -74,13 +74,13 @@ fn a_reader_of_events_that_goes_away_ends_the_run() {
     assert!(done.err.contains("stdout is closed"), "{done:?}");
 }
 
-/// A process without a model cancels runs that would resume after a kill. It waits until every session has handled the cancel: the
-/// others would end as lost when it ends.
+/// A process without a model cancels runs that would resume after a kill. It must wait until every session has handled
+/// the cancel, or the others would end as lost when it exits.
 #[test]
 fn cancel_reaches_owned_runs_of_a_resumed_run() {
     let user = User::new();
-    user.steady("steady", "primary");
-    user.steady("hand", "subagent");
+    user.resumable_agent("steady", "primary");
+    user.resumable_agent("hand", "subagent");
     let model = user.script(
         r#"{ "rules": [
             { "agent": "steady", "steps": [
@@ -102,11 +102,11 @@ fn cancel_reaches_owned_runs_of_a_resumed_run() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// The command also waits for runs that no cancelled run owns: here a run on a branch.
+/// The command also waits for runs that no cancelled run owns, here a run on a branch.
 #[test]
 fn cancel_reaches_the_whole_tree_of_a_resumed_run() {
     let user = User::new();
-    user.steady("steady", "primary");
+    user.resumable_agent("steady", "primary");
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#);
     let killed = |args: &[&str]| {
         let killed = user.start(&[args, &["--json", "--model", &model]].concat());

@@ -14,7 +14,7 @@ fn rules(user: &User, rules: &Value) -> String {
     user.script(&json!({ "rules": rules }).to_string())
 }
 
-/// The steps of the only agent.
+/// Returns a script with the steps of the only agent.
 fn script(user: &User, steps: &[Value]) -> String {
     rules(user, &json!([{"agent": "*", "steps": steps}]))
 }
@@ -35,12 +35,12 @@ fn is_rolled_back(user: &User, id: &str) -> bool {
     shown["entries"].as_array().expect("entries").iter().any(|entry| entry["rolled_back"] == true)
 }
 
-fn says(done: &CommandOutput, code: i32, text: &str) {
+fn assert_output(done: &CommandOutput, code: i32, text: &str) {
     assert!(done.code == Some(code) && (done.out.contains(text) || done.err.contains(text)), "{text}: {done:?}");
 }
 
-/// A session whose only run wrote `a.txt` and `new/b.txt`, and failed.
-fn failed(user: &User) -> String {
+/// Returns a session whose only run wrote `a.txt` and `new/b.txt`, and failed.
+fn failed_session(user: &User) -> String {
     user.file("a.txt", "one\ntwo\n");
     let steps = [write("a.txt", "one\nTWO\n"), write("new/b.txt", "b\n"), json!({"text": "no", "refuse": true})];
     let model = script(user, &steps);
@@ -48,25 +48,25 @@ fn failed(user: &User) -> String {
 }
 
 #[test]
-fn x15_rollback_restores_files_with_the_words() {
+fn x15_rollback_restores_files_with_the_messages() {
     let user = User::new();
-    let id = failed(&user);
-    says(&user.call(&["rollback", &id, "--files"]), 2, "Use --yes to restore without asking");
+    let id = failed_session(&user);
+    assert_output(&user.call(&["rollback", &id, "--files"]), 2, "Use --yes to restore without asking");
     assert!(!is_rolled_back(&user, &id));
     let output = user.call(&["rollback", &id]);
-    says(&output, 0, "files that it changed stay as they are\n2 files can be restored: `subtend rollback ");
+    assert_output(&output, 0, "files that it changed stay as they are\n2 files can be restored: `subtend rollback ");
     assert_eq!(user.json(&["rollback", &id, "--json"])["restorable_files"], json!(2));
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
     let files = user.call(&["rollback", &id, "--files", "--yes"]);
-    says(&files, 0, "2 files restored: a.txt, new/b.txt; files that commands changed stay");
+    assert_output(&files, 0, "2 files restored: a.txt, new/b.txt; files that commands changed stay");
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\ntwo\n"));
-    assert!(!user.workspace().join("new").exists(), "its directory goes with it");
-    says(&user.call(&["rollback", &id, "--files", "--yes"]), 0, "no file had to be restored");
+    assert!(!user.workspace().join("new").exists(), "its directory remains");
+    assert_output(&user.call(&["rollback", &id, "--files", "--yes"]), 0, "no file had to be restored");
     let again = user.json(&["rollback", &id, "--files", "--yes", "--json"]);
     assert_eq!((&again["rolled_back"], &again["files"]), (&json!(true), &json!([])));
     let doctor = user.call(&["doctor"]);
-    says(&doctor, doctor.code.expect("a code"), "checkpoints");
-    // The deletion of the session erases what was saved.
+    assert_output(&doctor, doctor.code.expect("a code"), "checkpoints");
+    // Deleting the session erases the saved files.
     let saved = user.data().join("checkpoints").join(&id);
     assert!(saved.exists());
     assert_eq!(user.call(&["delete", &id, "--yes"]).code, Some(0));
@@ -74,11 +74,11 @@ fn x15_rollback_restores_files_with_the_words() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A deletion that was interrupted before it erased checkpoints is completed by a compaction.
+/// A compaction completes a deletion that was interrupted before it erased checkpoints.
 #[test]
 fn x15_compaction_erases_checkpoints_of_deleted_sessions() {
     let user = User::new();
-    let id = failed(&user);
+    let id = failed_session(&user);
     assert_eq!(user.call(&["delete", &id, "--yes"]).code, Some(0));
     let left = user.data().join("checkpoints").join(&id);
     std::fs::create_dir_all(&left).expect("a directory");
@@ -88,20 +88,20 @@ fn x15_compaction_erases_checkpoints_of_deleted_sessions() {
 }
 
 #[test]
-fn x15_rollback_refuses_files_that_others_changed() {
+fn x15_rollback_refuses_files_changed_by_others() {
     let user = User::new();
-    let id = failed(&user);
+    let id = failed_session(&user);
     user.file("a.txt", "mine\n");
     let refused = user.call(&["rollback", &id, "--files", "--yes"]);
     let why =
         "nothing is rolled back, and no file is restored: `a.txt` was changed by another program since; omit --files";
-    says(&refused, 1, why);
+    assert_output(&refused, 1, why);
     assert_eq!(
         (content(&user, "a.txt").as_deref(), content(&user, "new/b.txt").as_deref()),
         (Some("mine\n"), Some("b\n"))
     );
-    assert!(!is_rolled_back(&user, &id), "neither the words");
-    says(&user.call(&["rollback", &id]), 0, "2 files can be restored");
+    assert!(!is_rolled_back(&user, &id), "the messages are rolled back");
+    assert_output(&user.call(&["rollback", &id]), 0, "2 files can be restored");
 }
 
 #[test]
@@ -123,22 +123,22 @@ fn x15_branch_restores_files_to_its_message() {
     let first = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["text"] == "first");
     let at = format!("{id}:{}", first.expect("an answer")["seq"]);
     let output = user.call(&["branch", &at]);
-    says(&output, 0, "2 files changed after that message; branch with --files to restore them");
+    assert_output(&output, 0, "2 files changed after that message; branch with --files to restore them");
     assert_eq!(content(&user, "a.txt").as_deref(), Some("two\n"));
-    says(&user.call(&["branch", &at, "--files"]), 2, "nothing is branched off: there is no terminal");
+    assert_output(&user.call(&["branch", &at, "--files"]), 2, "nothing is branched off: there is no terminal");
     let files = user.json(&["branch", &at, "--files", "--yes", "--json"]);
     assert_eq!(files["files"], json!(["a.txt", "b.txt"]));
     assert_eq!((content(&user, "a.txt").as_deref(), content(&user, "b.txt")), (Some("one\n"), None));
     let branch = files["session"].as_str().expect("an id");
     assert!(user.json(&["show", "--json", branch])["entries"].is_array());
-    // The last message has nothing after it.
+    // No files follow the last message.
     assert_eq!(user.call(&["branch", &id]).err, "");
 }
 
 /// A rollback of a parent restores what its subagents wrote in the same workspace, and leaves worktrees alone.
 #[cfg(unix)]
 #[test]
-fn x15_rollback_restores_what_subagents_wrote() {
+fn x15_rollback_restores_files_written_by_subagents() {
     let user = User::new();
     worktree::repository(&user);
     user.file(".subtend/agents/worker.md", "---\nmode: all\ndescription: Works.\n---\nWork.\n");
@@ -165,11 +165,11 @@ fn x15_rollback_restores_what_subagents_wrote() {
     let done = user.json(&["rollback", &id, "--files", "--yes", "--json"]);
     assert_eq!(done["files"], json!(["a.txt"]), "{done}");
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\ntwo\n"));
-    // A worktree is taken or discarded by a person as a whole.
+    // A worktree is merged or discarded as a whole by a person.
     assert_eq!(tree(&user).as_deref(), Some("by the worker\n"));
 }
 
-/// A host dies after a write and before the record of its result: what became of the file is reported with its diff.
+/// A host dies after a write and before the record of its result: the state of the file is reported with its diff.
 #[test]
 fn x15_write_without_a_result_is_reported_with_its_diff() {
     let user = User::new();
@@ -181,8 +181,8 @@ fn x15_write_without_a_result_is_reported_with_its_diff() {
     killed.until(|event| event["record"]["call_started"]["call"]["turn"] == json!(2));
     killed.signal("KILL");
     assert_eq!(killed.done().code, None);
-    let id = only(&user);
-    // As if the write had been the call of the second turn, which has no result.
+    let id = only_session(&user);
+    // Pretend that the write was the call of the second turn, which has no result.
     let dir = user.data().join("checkpoints").join(&id);
     let saved = dir.join(format!("{:020}.json", 1));
     let text = std::fs::read_to_string(&saved).expect("a checkpoint");
@@ -191,17 +191,17 @@ fn x15_write_without_a_result_is_reported_with_its_diff() {
     std::fs::write(&saved, checkpoint.to_string()).expect("written");
     let says_so = "the result of the write to `a.txt` is not recorded; the file was written";
     let before = user.call(&["show", &id]);
-    says(&before, 0, says_so);
+    assert_output(&before, 0, says_so);
     let recovered = user.call(&["recover"]);
-    says(&recovered, 0, says_so);
+    assert_output(&recovered, 0, says_so);
     assert!(recovered.out.contains("  -one\n  +two"), "{recovered:?}");
-    // It stays known to the session.
+    // The session keeps the report.
     let shown = user.json(&["show", "--json", &id]);
     assert_eq!(shown["unrecorded_writes"][0]["fate"], "written", "{shown}");
     assert!(user.json(&["rollback", &id, "--files", "--yes", "--json"])["files"] == json!(["a.txt"]));
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\n"));
 }
 
-fn only(user: &User) -> String {
+fn only_session(user: &User) -> String {
     user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned()
 }

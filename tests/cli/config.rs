@@ -34,7 +34,7 @@ fn every_value_is_shown_with_its_source() {
 
     let mut command = user.command(&["config", "show"]);
     command.env("SUBTEND_TIMEOUT_MS", "9000");
-    let done = super::call::Under::start(command, "").done();
+    let done = super::call::RunningCommand::start(command, "").done();
     assert_eq!(done.code, Some(0), "{done:?}");
     let line = |key: &str| done.out.lines().find(|line| line.starts_with(&format!("{key} "))).expect(key).to_owned();
     let words = |key: &str| line(key).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -64,10 +64,10 @@ fn config_show_prints_the_source_and_refuses_unknown_keys() {
     let origin = json!({ "kind": "project", "path": file(user.workspace().join("subtend.yaml")) });
     let value = json!({ "key": "llm.pools.cheap", "value": ["offline"], "origin": origin, "variable": null });
     assert_eq!(one, json!({ "values": [value], "warnings": [] }));
-    assert_eq!(shown("llm.pools.dear"), ["llm.pools.dear none"], "it may be said, and is not");
-    assert_eq!(shown("prices.small.input"), ["prices.small.input 3.0"], "a part of what is settled whole");
+    assert_eq!(shown("llm.pools.dear"), ["llm.pools.dear none"], "a known key without a value");
+    assert_eq!(shown("prices.small.input"), ["prices.small.input 3.0"], "a part of a value that is set as a whole");
     assert!(shown("limits").len() > 5 && shown("limits").iter().all(|row| row.starts_with("limits.")));
-    for (key, says) in [
+    for (key, expected) in [
         ("limits.truns", "error: unknown key `limits.truns`: did you mean `turns`?\n"),
         ("limts", "error: unknown key `limts`: did you mean `limits`?\n"),
         (
@@ -77,12 +77,12 @@ fn config_show_prints_the_source_and_refuses_unknown_keys() {
         ("limits..turns", "error: unknown key `limits..turns`: a name is missing before or after a dot\n"),
     ] {
         let done = user.call(&["config", "show", key]);
-        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", says), "{key}");
+        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", expected), "{key}");
     }
 }
 
 #[test]
-fn a_value_is_set_among_the_comments_that_are_there() {
+fn set_value_keeps_existing_comments() {
     let user = User::new();
     user.file("subtend.yaml", "# local\nlimits:\n  turns: 5 # few\n");
     let done = user.call(&["config", "set", "limits.turns", "9"]);
@@ -93,21 +93,21 @@ fn a_value_is_set_among_the_comments_that_are_there() {
     assert_eq!(user.call(&["config", "set", "--user", "agent", "plan"]).code, Some(0));
     let text = std::fs::read_to_string(user.config().join("subtend/subtend.yaml")).expect("the user's file");
     assert_eq!(text, "agent: plan\n");
-    assert_eq!(std::fs::read_dir(user.workspace()).expect("the workspace").count(), 1, "nothing else is left there");
+    assert_eq!(std::fs::read_dir(user.workspace()).expect("the workspace").count(), 1, "temporary files remain");
 }
 
 #[test]
 fn forbidden_key_is_refused_and_nothing_is_written() {
     let user = User::new();
     user.file("subtend.yaml", "limits: {turns: 5}\n");
-    for (args, says) in [
+    for (args, expected) in [
         (["limits.truns", "9"], "unknown key `limits.truns`: did you mean `turns`?"),
         (["limits.turns", "many"], "`limits.turns` is \"many\", and must be a whole number from 1 to 4294967295"),
         (["llm.default_pool", "smart"], "unknown pool `smart`; pools under `llm.pools`: none"),
     ] {
         let done = user.call(&["config", "set", args[0], args[1]]);
         assert_eq!(done.code, Some(2), "{done:?}");
-        assert!(done.err.contains(says), "{}", done.err);
+        assert!(done.err.contains(expected), "{}", done.err);
     }
     let by_hand = user.call(&["config", "set", "limits.spawns", "9"]);
     assert_eq!(by_hand.code, Some(1), "{by_hand:?}");
@@ -151,7 +151,11 @@ fn m3_enabling_minion_fills_its_model_once_from_the_sessions() {
     assert_eq!(user.call(&["config", "set", "tools.minion.options.model", "ollama/x"]).code, Some(0));
     assert_eq!(user.call(&["config", "set", "tools.minion.enabled", "false"]).code, Some(0));
     assert_eq!(user.call(&["config", "set", "tools.minion.enabled", "true"]).code, Some(0));
-    assert_eq!(rows(), [row("enabled", json!(true)), row("options.model", json!("ollama/x"))], "what is there is kept");
+    assert_eq!(
+        rows(),
+        [row("enabled", json!(true)), row("options.model", json!("ollama/x"))],
+        "the existing model was replaced"
+    );
 }
 
 #[test]
@@ -168,7 +172,7 @@ fn run_takes_configured_values_unless_an_option_overrides() {
     let done = user.call(&["run", "--model", &model, "hi"]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "A poem.\n"), "{done:?}");
     let bounded = user.call(&["run", "--model", &model, "--agent", "general", "hi"]);
-    assert_eq!(bounded.code, Some(4), "out of turns: {bounded:?}");
+    assert_eq!(bounded.code, Some(4), "the turn limit had no effect: {bounded:?}");
     let free = user.call(&["run", "--model", &model, "--agent", "general", "--limit", "turns=5", "hi"]);
     assert_eq!((free.code, free.out.as_str()), (Some(0), "A list.\n"), "{free:?}");
 }
@@ -176,7 +180,7 @@ fn run_takes_configured_values_unless_an_option_overrides() {
 #[test]
 fn invalid_configuration_stops_the_run_before_it_begins() {
     let user = User::new();
-    for (text, says) in [
+    for (text, expected) in [
         ("limits: {turns: 0}", "subtend.yaml: `limits.turns` is 0, and must be a whole number from 1 to 4294967295"),
         ("a: [", "subtend.yaml is not valid YAML"),
         (
@@ -187,8 +191,8 @@ fn invalid_configuration_stops_the_run_before_it_begins() {
         user.file("subtend.yaml", text);
         let done = user.call(&["run", "hi"]);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
-        assert!(done.err.contains(says), "{}", done.err);
-        assert!(!user.data().exists(), "no store was made");
+        assert!(done.err.contains(expected), "{}", done.err);
+        assert!(!user.data().exists(), "a store was created");
     }
 }
 
@@ -210,14 +214,14 @@ fn configuration_links_out_of_the_workspace_are_refused() {
 }
 
 #[test]
-fn the_schemas_that_are_shipped_are_those_that_are_printed() {
+fn shipped_schemas_equal_the_printed_ones() {
     let user = User::new();
     for (of, file) in [("config", "subtend.schema.json"), ("agent", "agent.schema.json")] {
         let shipped = std::fs::read_to_string(format!("docs/schemas/{file}")).unwrap_or_default();
         let printed = user.call(&["config", "schema", of]);
         let again = format!("cargo run -- config schema {of} > docs/schemas/{file}");
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-        assert_eq!(value(&shipped), value(&printed.out), "out of date; generate it with: {again}");
+        assert_eq!(value(&shipped), value(&printed.out), "the schema is out of date; generate it with: {again}");
     }
 }
 
@@ -235,7 +239,7 @@ fn m3_unknown_tool_options_are_refused_minion_options_are_set() {
     let whole = user.call(&["config", "set", "tools.options.digest", "{images: true}"]);
     assert!(whole.err.contains("a tool is not an option: write the key as tools.options.TOOL.OPTION"), "{whole:?}");
     assert!(!user.workspace().join("subtend.yaml").exists());
-    // A file with it is reported when a run begins.
+    // A configuration file with the option is reported when a run begins.
     user.file("subtend.yaml", "tools: {options: {digest: {images: true}}}\n");
     let done = user.call(&["run", "hello"]);
     assert_eq!(done.code, Some(2), "{done:?}");

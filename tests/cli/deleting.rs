@@ -1,4 +1,4 @@
-//! `subtend delete` under kills: its tree is whole or deleted, and can be deleted and erased afterwards.
+//! `subtend delete` under kills: a tree is whole or deleted, and can be deleted and erased afterwards.
 #![expect(clippy::disallowed_methods, reason = "the command under test runs in real time, and so does the test")]
 
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::life::holding;
+use super::session_verbs::holding;
 
 const SECRET: &str = "the-launch-code-is-0451";
 const MOMENTS: u32 = 8;
-/// After that no other moment is tried.
+/// Later moments are not tried.
 const LONG: Duration = Duration::from_secs(10);
 
 fn copy(from: &Path, to: &Path) {
@@ -33,7 +33,7 @@ fn sessions(user: &User) -> Vec<Value> {
     listed.as_array().expect("rows").iter().map(|row| row["id"].clone()).collect()
 }
 
-/// A tree of seven sessions whose prompts and answers all hold the secret; its root.
+/// Creates a tree of seven sessions whose prompts and answers all contain the secret; returns its root.
 fn tree(user: &User) -> String {
     let task = json!({"tool": "task", "args": {"subagent_type": "explore", "prompt": SECRET}});
     let script = json!({"rules": [
@@ -46,7 +46,7 @@ fn tree(user: &User) -> String {
 }
 
 #[test]
-fn a8_sigkill_at_any_moment_of_a_deletion_is_all_or_nothing() {
+fn a8_deletion_killed_at_any_moment_is_all_or_nothing() {
     let user = User::new();
     let id = tree(&user);
     let (all, kept) = (sessions(&user), user.data().with_file_name("kept"));

@@ -5,7 +5,7 @@ use super::call::User;
 #[test]
 fn invalid_drill_options_are_usage_errors_with_a_remedy() {
     let user = User::new();
-    user.file("mine.txt", "not to be touched");
+    user.file("mine.txt", "must not be changed");
     let cases: [(&[&str], &[&str]); 11] = [
         (&["--kills", "9"], &["9", "--kills"]),
         (&["--kills", "many"], &["many", "--kills"]),
@@ -33,7 +33,7 @@ fn invalid_drill_options_are_usage_errors_with_a_remedy() {
 fn stopped_drill_reports_its_progress() {
     let user = User::new();
     let under = user.start(&["drill", "--kills", "1000", "--json", "--store", "redb:drilled"]);
-    // It handles signals once the store exists.
+    // The drill handles signals once the store exists.
     while !user.workspace().join("drilled/1/store").exists() {
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -1,10 +1,10 @@
-//! The id of a task is taken by every verb that takes a session.
+//! Every verb that takes a session also takes the id of a task.
 
 use std::collections::BTreeSet;
 
 use super::call::User;
 
-/// Every verb that takes a session, with its other arguments; `ID` is replaced. The last ones change most.
+/// Every verb that takes a session, with its other arguments; `ID` is replaced. Verbs that change most come last.
 const VERBS: [&str; 27] = [
     "show ID",
     "tree ID",
@@ -35,19 +35,21 @@ const VERBS: [&str; 27] = [
     "delete ID --yes",
 ];
 
-/// The ones that need a host.
+/// Verbs that need a host.
 const HOSTED: [&str; 2] = ["attach ID", "agents reload ID"];
 
-/// The verbs of which the reference says that they take a session, or a message of one.
-fn documented() -> BTreeSet<String> {
+/// Returns the verbs that take a session or a message, by the reference.
+fn documented_verbs() -> BTreeSet<String> {
     let (mut verb, mut found) = (String::new(), BTreeSet::new());
     for line in include_str!("../../docs/cli.md").lines() {
         if let Some(name) = line.strip_prefix("## ").or_else(|| line.strip_prefix("### subtend ")) {
             verb = name.to_owned();
         }
         let takes = line.strip_prefix("- `").and_then(|rest| rest.split_once("`: "));
-        let is_session = |says: &str| says.contains("an id, the start of") || says.contains("SESSION:RECORD");
-        if takes.is_some_and(|(_, says)| is_session(says) || says.contains("its id, the start of")) {
+        let is_session =
+            |description: &str| description.contains("an id, the start of") || description.contains("SESSION:RECORD");
+        if takes.is_some_and(|(_, description)| is_session(description) || description.contains("its id, the start of"))
+        {
             found.insert(verb.clone());
         }
     }
@@ -55,7 +57,7 @@ fn documented() -> BTreeSet<String> {
 }
 
 #[test]
-fn r1_every_verb_that_takes_a_session_takes_the_id_of_a_task() {
+fn r1_session_verbs_accept_the_id_of_a_task() {
     let user = User::new();
     let model = user.script(
         r#"{ "rules": [
@@ -73,8 +75,8 @@ fn r1_every_verb_that_takes_a_session_takes_the_id_of_a_task() {
     };
     let takes = |verb: &str| {
         let (known, missing) = (call(verb, &task), call(verb, &unknown));
-        let says = format!("no session matches `{unknown}`");
-        assert!(missing.code != Some(0) && missing.err.contains(&says), "`{verb}`: {missing:?}");
+        let expected = format!("no session matches `{unknown}`");
+        assert!(missing.code != Some(0) && missing.err.contains(&expected), "`{verb}`: {missing:?}");
         assert!(!known.err.contains("no session matches"), "`{verb}`: {known:?}");
     };
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &model]);
@@ -86,6 +88,6 @@ fn r1_every_verb_that_takes_a_session_takes_the_id_of_a_task() {
     let tried =
         VERBS.into_iter().chain(HOSTED).map(|verb| verb.split(['-', 'I']).next().expect("a verb").trim().to_owned());
     let tried: BTreeSet<_> = tried.collect();
-    let left: Vec<_> = documented().into_iter().filter(|verb| !tried.contains(verb)).collect();
-    assert_eq!(left, Vec::<String>::new(), "these take a session too");
+    let left: Vec<_> = documented_verbs().into_iter().filter(|verb| !tried.contains(verb)).collect();
+    assert_eq!(left, Vec::<String>::new(), "these verbs take a session and are not tested");
 }

@@ -1,4 +1,4 @@
-//! Hostile inputs under `ulimit -v`: none makes the process need more than 512 MiB above what it needs when idle.
+//! Hostile inputs under `ulimit -v`: no process may need more than 512 MiB above its idle size.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -13,17 +13,17 @@ use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
-use super::call::{CommandOutput, Under, User, no_forks};
+use super::call::{CommandOutput, RunningCommand, User, no_forks};
 use super::serve::serve;
 
 /// KiB above the idle size.
-const ABOVE: u64 = 512 * 1024;
+const ALLOWED_ABOVE_IDLE: u64 = 512 * 1024;
 
-/// The most time to an end that is due in two seconds: the machine may be slow.
-const END: Duration = Duration::from_secs(15);
+/// Time limit for an end that is due in two seconds: the machine may be slow.
+const END_LIMIT: Duration = Duration::from_secs(15);
 
-/// The address space of a process that waits for its model, in KiB.
-fn idle() -> u64 {
+/// Returns the address space of a process that waits for its model, in KiB.
+fn idle_size() -> u64 {
     static IDLE: OnceLock<u64> = OnceLock::new();
     *IDLE.get_or_init(|| {
         let user = User::new();
@@ -33,18 +33,18 @@ fn idle() -> u64 {
         let mut child =
             user.command(&["run", "hello", "--model", "openai/m", "--base-url", &url]).spawn().expect("runs");
         drop(forking);
-        let (connection, _) = silent.accept().expect("it asks");
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it lives");
+        let (connection, _) = silent.accept().expect("an ask");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("a live process");
         drop(connection);
-        child.kill().expect("it can be killed");
-        child.wait().expect("it is gone");
+        child.kill().expect("kill the process");
+        child.wait().expect("wait for the process");
         let size = status.lines().find_map(|line| line.strip_prefix("VmPeak:")?.trim().strip_suffix(" kB"));
-        size.and_then(|size| size.trim().parse().ok()).expect("the system says how large it is")
+        size.and_then(|size| size.trim().parse().ok()).expect("the size in /proc")
     })
 }
 
-/// Calls the command with so much address space, in KiB.
-fn limited(user: &User, args: &[&str], kib: u64) -> CommandOutput {
+/// Calls the command with an address space of `kib` KiB.
+fn call_with_address_space(user: &User, args: &[&str], kib: u64) -> CommandOutput {
     let call = user.command(args);
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("ulimit -v {kib} && exec \"$0\" \"$@\"")).arg(call.get_program()).args(call.get_args());
@@ -56,19 +56,19 @@ fn limited(user: &User, args: &[&str], kib: u64) -> CommandOutput {
             None => shell.env_remove(name),
         };
     }
-    Under::start(shell, "").done()
+    RunningCommand::start(shell, "").done()
 }
 
-/// Calls it with what hostile inputs may take. It ends by itself, with an exit code and without an allocation that failed.
-fn bounded(user: &User, args: &[&str]) -> CommandOutput {
-    let done = limited(user, args, idle() + ABOVE);
+/// Calls the command with the limit for hostile inputs. It must exit by itself, and without a failed allocation.
+fn assert_bounded(user: &User, args: &[&str]) -> CommandOutput {
+    let done = call_with_address_space(user, args, idle_size() + ALLOWED_ABOVE_IDLE);
     let starved = ["memory allocation", "out of memory", "Cannot allocate", "overflowed its stack", "panicked"];
     assert!(done.code.is_some_and(|code| code < 100), "{args:?}: {done:?}");
-    assert!(!starved.iter().any(|says| done.err.contains(says)), "{args:?}: {done:?}");
+    assert!(!starved.iter().any(|symptom| done.err.contains(symptom)), "{args:?}: {done:?}");
     done
 }
 
-/// A server that answers each request with `head` and then `piece` without end, to clients that stay.
+/// A server that answers each request with `head` and then `piece` repeatedly, until the client disconnects.
 fn flood(head: &'static str, piece: Vec<u8>) -> String {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", server.local_addr().expect("its address"));
@@ -76,7 +76,7 @@ fn flood(head: &'static str, piece: Vec<u8>) -> String {
         // An answer before its request would be a protocol error.
         to.read_exact(&mut [0; 16]).expect("a request");
         let mut open = to.write_all(format!("HTTP/1.1 {head}\r\n\r\n").as_bytes());
-        // 4 GiB: more than any client may take.
+        // 4 GiB: more than any client may read.
         for _ in 0..(4_usize << 30) / piece.len() {
             open = open.and_then(|()| to.write_all(&piece));
         }
@@ -90,15 +90,16 @@ fn flood(head: &'static str, piece: Vec<u8>) -> String {
     url
 }
 
-/// The most memory that a process had at once, in KiB.
-fn peak(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+/// Returns the peak memory of a process, in KiB.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a live process");
     let size = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-    size.and_then(|size| size.trim().parse().ok()).expect("the system says how large it was")
+    size.and_then(|size| size.trim().parse().ok()).expect("the size in /proc")
 }
 
-/// The memory that an answer of `body` takes, in KiB: the peak at the attempt after it, above the one at its request.
-fn taken(model: &str, body: &[u8]) -> u64 {
+/// Returns the memory that an answer of `body` takes, in KiB: the difference of the peaks at the next attempt and at
+/// the request.
+fn memory_taken_by(model: &str, body: &[u8]) -> u64 {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", server.local_addr().expect("its address"));
     let limits = ["--limit", "attempts=2", "--limit", "turn_ms=60000", "--limit", "backoff_ms=1"];
@@ -107,13 +108,13 @@ fn taken(model: &str, body: &[u8]) -> u64 {
     let call = user.start(&[&args[..], &limits[..]].concat());
     let (mut first, _) = server.accept().expect("a connection");
     first.read_exact(&mut [0; 16]).expect("a request");
-    let before = peak(call.pid());
+    let before = peak_memory(call.pid());
     first.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").expect("a head");
-    // The client may leave early. A close before it left could drop what it did not read yet.
+    // The client may leave early. An earlier close could drop what the client has not read yet.
     let _ = first.write_all(body).and_then(|()| first.shutdown(Shutdown::Write));
     let _ = first.read_to_end(&mut Vec::new());
     let (second, _) = server.accept().expect("a second attempt");
-    let after = peak(call.pid());
+    let after = peak_memory(call.pid());
     drop((second, server));
     let done = call.done();
     assert!(done.code.is_some_and(|code| code != 0), "{done:?}");
@@ -142,55 +143,55 @@ fn frames_of_tiny_values_stay_within_bounds() {
         ("ollama/m", format!("{{\"error\":{single}}}\n")),
     ];
     for (model, frame) in attacks {
-        let taken = taken(model, frame.as_bytes());
-        assert!(taken < ABOVE / 4, "{model}: {taken} KiB");
+        let taken = memory_taken_by(model, frame.as_bytes());
+        assert!(taken < ALLOWED_ABOVE_IDLE / 4, "{model}: {taken} KiB");
     }
-    // The control: so many bytes of text are within the bounds, and are read.
+    // The control: the same number of bytes of text is within the bounds and is read.
     let text = event(&format!("{{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}", "x".repeat(7 << 20)));
-    let taken = taken("openai/m", text.as_bytes());
-    assert!((14 << 10..ABOVE / 4).contains(&taken), "text: {taken} KiB");
+    let taken = memory_taken_by("openai/m", text.as_bytes());
+    assert!((14 << 10..ALLOWED_ABOVE_IDLE / 4).contains(&taken), "text: {taken} KiB");
 }
 
 #[test]
 fn bodies_of_tiny_values_stay_within_bounds() {
     let user = User::new();
     let serving = serve(&user, &user.script_named("hello", "Hello."));
-    let before = peak(serving.host.pid());
+    let before = peak_memory(serving.host.pid());
     let body = format!("{{\"metadata\":{{\"a\":[{}0]}}}}", "{\"\":0},".repeat((4 << 20) / 8));
-    let refused = serving.acts(&user, "PATCH /v1/sessions/{id}", &body);
-    let taken = peak(serving.host.pid()).saturating_sub(before);
+    let refused = serving.request_to_act(&user, "PATCH /v1/sessions/{id}", &body);
+    let taken = peak_memory(serving.host.pid()).saturating_sub(before);
     assert_eq!(refused, (413, "too_large".into()));
-    assert!(taken < ABOVE / 8, "{taken} KiB");
+    assert!(taken < ALLOWED_ABOVE_IDLE / 8, "{taken} KiB");
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
 }
 
-/// A server that sends so many pieces of interim responses to each connection, and a message for each that it got.
-fn interim(pieces: usize) -> (String, mpsc::Receiver<()>) {
+/// A server that sends `pieces` of interim responses to each connection, and a message for each connection.
+fn interim_server(pieces: usize) -> (String, mpsc::Receiver<()>) {
     let hints = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4096);
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = server.local_addr().expect("its address").to_string();
-    let (tell, receiver) = mpsc::channel();
-    let pour = move |mut to: TcpStream, tell: mpsc::Sender<()>| {
+    let (sender, receiver) = mpsc::channel();
+    let pour = move |mut to: TcpStream, sender: mpsc::Sender<()>| {
         to.read_exact(&mut [0; 16]).expect("a request");
-        if tell.send(()).is_ok() && (0..pieces).all(|_| to.write_all(&hints).is_ok()) {
-            // Until the client leaves, or an error says so.
+        if sender.send(()).is_ok() && (0..pieces).all(|_| to.write_all(&hints).is_ok()) {
+            // Wait until the client leaves or the connection fails.
             let _ = to.read_to_end(&mut Vec::new());
         }
     };
     thread::spawn(move || {
         for connection in server.incoming().flatten() {
-            let (pour, tell) = (pour.clone(), tell.clone());
-            thread::spawn(move || pour(connection, tell));
+            let (pour, sender) = (pour.clone(), sender.clone());
+            thread::spawn(move || pour(connection, sender));
         }
     });
     (address, receiver)
 }
 
-/// Such responses are read without a pause: two connections held both threads of the runtime for a minute.
+/// Interim responses are read without a pause: two connections once blocked both threads of the runtime for a minute.
 #[test]
-fn interim_responses_without_end_delay_no_end() {
-    let (address, receiver) = interim(usize::MAX);
+fn endless_interim_responses_do_not_delay_an_end() {
+    let (address, receiver) = interim_server(usize::MAX);
     let url = format!("http://{address}");
     let limits = ["--limit", "attempts=1000", "--limit", "first_byte_ms=200", "--limit", "backoff_ms=1"];
     let args = [&["run", "hello", "--model", "openai/m", "--base-url", &url], &limits[..]].concat();
@@ -199,7 +200,7 @@ fn interim_responses_without_end_delay_no_end() {
     let done = user.call(&[&args[..], &["--limit", "turn_ms=2000"]].concat());
     let took = begun.elapsed();
     assert!(done.code != Some(0) && done.err.contains("one turn took too long"), "{done:?}");
-    assert!(took < END, "the limit of the turn came after {took:?}");
+    assert!(took < END_LIMIT, "the limit of the turn came after {took:?}");
     receiver.try_iter().for_each(drop);
     let run = user.start(&args);
     // An abandoned call may still be read while the next one starts.
@@ -209,13 +210,13 @@ fn interim_responses_without_end_delay_no_end() {
     let done = run.done();
     let took = begun.elapsed();
     assert!(done.code != Some(0), "{done:?}");
-    assert!(took < END, "the signal was heard after {took:?}");
+    assert!(took < END_LIMIT, "the process handled the signal after {took:?}");
 }
 
-/// The control: a task on the thread that reads such responses, here 7 MB of them, does not run meanwhile.
+/// The control: a task on the thread that reads 7 MB of interim responses does not run meanwhile.
 #[tokio::test]
-async fn interim_responses_hold_the_thread_that_reads_them() {
-    let (address, _asked) = interim(64);
+async fn endless_interim_responses_block_their_reader_thread() {
+    let (address, _asked) = interim_server(64);
     let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.expect("a client");
     tokio::spawn(connection);
@@ -223,7 +224,7 @@ async fn interim_responses_hold_the_thread_that_reads_them() {
     let answer = tokio::spawn(async move { sender.send_request(request).await.is_ok() });
     let begun = Instant::now();
     let mut longest = Duration::ZERO;
-    while longest < Duration::from_millis(150) && begun.elapsed() < END {
+    while longest < Duration::from_millis(150) && begun.elapsed() < END_LIMIT {
         let turn = Instant::now();
         tokio::task::yield_now().await;
         longest = longest.max(turn.elapsed());
@@ -233,9 +234,9 @@ async fn interim_responses_hold_the_thread_that_reads_them() {
 
 /// The control: a process that needs more than its limit fails.
 #[test]
-fn the_limit_is_one_that_can_be_hit() {
+fn memory_limit_can_be_hit() {
     let user = User::new();
-    let done = limited(&user, &["run", "hello", "--model", "offline"], 64 * 1024);
+    let done = call_with_address_space(&user, &["run", "hello", "--model", "offline"], 64 * 1024);
     assert_ne!(done.code, Some(0), "{done:?}");
 }
 
@@ -260,12 +261,12 @@ fn endless_answers_stay_within_bounds() {
         // Only interim responses: each announces a final response that never follows.
         ("103 Early Hints", b"HTTP/1.1 103 Early Hints\r\n\r\n".into(), "did not begin to answer within 5000 ms"),
     ];
-    for (head, piece, says) in attacks {
+    for (head, piece, expected) in attacks {
         let url = flood(head, piece);
         let limits = ["--limit", "attempts=1", "--limit", "turn_ms=60000", "--limit", "first_byte_ms=5000"];
         let args = ["run", "hello", "--model", "openai/m", "--base-url", &url];
-        let done = bounded(&user, &[&args[..], &limits[..]].concat());
-        assert!(done.code != Some(0) && done.err.contains(says), "{head}: {done:?}");
+        let done = assert_bounded(&user, &[&args[..], &limits[..]].concat());
+        assert!(done.code != Some(0) && done.err.contains(expected), "{head}: {done:?}");
     }
 }
 
@@ -281,12 +282,12 @@ fn hostile_files_stay_within_bounds() {
     for (what, text) in attacks {
         let user = User::new();
         user.file("hostile.md", &format!("---\n{text}\n---\nDo it.\n"));
-        let done = bounded(&user, &["agents", "check", "hostile.md"]);
+        let done = assert_bounded(&user, &["agents", "check", "hostile.md"]);
         assert_ne!(done.code, Some(0), "{what} in an agent: {done:?}");
         let own = user.config().join("subtend");
         std::fs::create_dir_all(&own).expect("a directory");
         std::fs::write(own.join("subtend.yaml"), &text).expect("a file");
-        let done = bounded(&user, &["config", "show"]);
+        let done = assert_bounded(&user, &["config", "show"]);
         assert_ne!(done.code, Some(0), "{what} in a configuration: {done:?}");
     }
 }
@@ -301,7 +302,7 @@ fn hostile_imports_stay_within_bounds() {
     for (what, text) in attacks {
         let user = User::new();
         user.file("export.jsonl", &text);
-        let done = bounded(&user, &["import", "export.jsonl"]);
+        let done = assert_bounded(&user, &["import", "export.jsonl"]);
         assert_ne!(done.code, Some(0), "{what}: {done:?}");
     }
 }
@@ -315,7 +316,7 @@ fn hostile_workspaces_stay_within_bounds() {
     let search = |pattern: &str| format!("{{\"tool\":\"search\",\"args\":{{\"pattern\":{pattern:?}}}}}");
     user.file(".gitignore", &"{a,{b,{c,".repeat(100_000));
     user.file("AGENTS.md", &"Be kind. ".repeat(10_000_000));
-    // A file of 2 GiB that takes no room.
+    // A sparse file of 2 GiB.
     File::create(user.workspace().join("sparse")).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
     let read = "{\"tool\":\"read\",\"args\":{\"path\":\"sparse\"}}".to_owned();
     let deep = search(&"(".repeat(20_000));
@@ -323,21 +324,22 @@ fn hostile_workspaces_stay_within_bounds() {
     let attacks: [String; 4] = [read, deep, vec![wide; 32].join(","), search("x")];
     for calls in attacks {
         let model = user.script(&steps(&calls));
-        bounded(&user, &["run", "look", "--model", &model]);
+        assert_bounded(&user, &["run", "look", "--model", &model]);
     }
 }
 
-/// A line of an export without an end is not kept whole. The control: a line within the bound of its store is read, and found damaged.
+/// An endless line of an export is not kept whole. The control: a line within the bound of its store is read, and found
+/// damaged.
 #[test]
 fn lines_of_an_export_stay_within_bounds() {
     let user = User::new();
-    for (bytes, says) in [(900_u64 << 20, "this store's limit is"), (1 << 20, "nothing was imported")] {
+    for (bytes, expected) in [(900_u64 << 20, "this store's limit is"), (1 << 20, "nothing was imported")] {
         let path = user.workspace().join("huge.jsonl");
         let file = File::create(&path).expect("a file");
-        // A file of holes takes no room on the disk.
+        // A sparse file takes no space on the disk.
         file.set_len(bytes).expect("a length");
         drop(file);
-        let refused = bounded(&user, &["import", "huge.jsonl"]);
-        assert!(refused.code == Some(1) && refused.err.contains(says), "{refused:?}");
+        let refused = assert_bounded(&user, &["import", "huge.jsonl"]);
+        assert!(refused.code == Some(1) && refused.err.contains(expected), "{refused:?}");
     }
 }

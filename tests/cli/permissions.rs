@@ -24,8 +24,8 @@ fn result(user: &User) -> Value {
 }
 
 #[test]
-fn a1_a_deny_takes_effect_or_the_file_is_refused() {
-    for (permissions, says) in [
+fn a1_deny_takes_effect_or_the_file_is_refused() {
+    for (permissions, expected) in [
         ("\"fs.read=secret/**\": deny", "nest the pattern below it: `fs.read: {\"secret/**\": deny}`"),
         ("\"fs.reed\": deny", "unknown action; did you mean `fs.read`?"),
         ("\"{workspace}/secret/**\": deny", "unknown placeholder `{workspace}`"),
@@ -37,11 +37,11 @@ fn a1_a_deny_takes_effect_or_the_file_is_refused() {
         let (user, model) = scene(permissions);
         let checked = user.call(&["agents", "check", ".subtend/agents"]);
         assert_eq!(checked.code, Some(1), "{permissions}: {checked:?}");
-        assert!(checked.err.contains(says), "{permissions}: {checked:?}");
+        assert!(checked.err.contains(expected), "{permissions}: {checked:?}");
         let run = user.call(&["run", "--model", &model, "look"]);
         assert_eq!(run.code, Some(2), "{permissions}: {run:?}");
-        assert!(run.err.contains("the agent `general` is refused") && run.err.contains(says), "{run:?}");
-        assert!(!user.data().exists(), "nothing is started");
+        assert!(run.err.contains("the agent `general` is refused") && run.err.contains(expected), "{run:?}");
+        assert!(!user.data().exists(), "a store was created");
     }
     for permissions in [
         "read: deny",
@@ -63,7 +63,7 @@ fn a1_a_deny_takes_effect_or_the_file_is_refused() {
 fn a1_options_and_files_have_one_parser() {
     let user = User::new();
     let model = user.script(READS);
-    for (rule, says) in [
+    for (rule, expected) in [
         ("fs.reed", "unknown action; did you mean `fs.read`?"),
         (
             "fs.read={workspace}/**",
@@ -74,7 +74,7 @@ fn a1_options_and_files_have_one_parser() {
         for option in ["--allow", "--ask"] {
             let done = user.call(&["run", "--model", &model, option, rule, "hi"]);
             assert_eq!(done.code, Some(2), "{done:?}");
-            assert!(done.err.contains(says) && done.err.contains(option), "{done:?}");
+            assert!(done.err.contains(expected) && done.err.contains(option), "{done:?}");
         }
     }
     user.file("secret/key.txt", "the-secret-text");
@@ -84,52 +84,52 @@ fn a1_options_and_files_have_one_parser() {
 }
 
 #[test]
-fn a1_keys_that_restrict_are_refused_by_check_and_run() {
+fn a1_unknown_restricting_keys_fail_check_and_run() {
     let (user, model) = scene("fs.write: deny\ndisallowedTools: [read]");
-    let says =
+    let expected =
         "`disallowedTools` is not a key here, and a restriction is never ignored: write `permissions: {ACTION: deny}`";
     let checked = user.call(&["agents", "check", ".subtend/agents"]);
-    assert!(checked.code == Some(1) && checked.err.contains(says), "{checked:?}");
+    assert!(checked.code == Some(1) && checked.err.contains(expected), "{checked:?}");
     let run = user.call(&["run", "--model", &model, "look"]);
-    assert!(run.code == Some(2) && run.err.contains(says) && !user.data().exists(), "{run:?}");
+    assert!(run.code == Some(2) && run.err.contains(expected) && !user.data().exists(), "{run:?}");
 }
 
 #[test]
 fn a1_rules_for_unknown_agents_are_refused() {
     let (user, model) = scene("task: {exlpore: deny}");
-    let says = "unknown agent `exlpore`; did you mean `explore`?";
+    let expected = "unknown agent `exlpore`; did you mean `explore`?";
     let checked = user.call(&["agents", "check", ".subtend/agents"]);
-    assert!(checked.code == Some(1) && checked.err.contains(says), "{checked:?}");
+    assert!(checked.code == Some(1) && checked.err.contains(expected), "{checked:?}");
     let run = user.call(&["run", "--model", &model, "look"]);
-    assert!(run.code == Some(2) && run.err.contains(says) && !user.data().exists(), "{run:?}");
+    assert!(run.code == Some(2) && run.err.contains(expected) && !user.data().exists(), "{run:?}");
     std::fs::remove_file(user.workspace().join(".subtend/agents/general.md")).expect("a file");
     for rule in ["task=exlpore", "task:exlpore"] {
         for option in ["--ask", "--allow"] {
             let done = user.call(&["run", "--model", &model, option, rule, "hi"]);
-            let says = format!("error: {says} ({option} {rule})\n");
-            assert_eq!((done.code, &*done.err), (Some(2), &*says));
+            let expected = format!("error: {expected} ({option} {rule})\n");
+            assert_eq!((done.code, &*done.err), (Some(2), &*expected));
         }
     }
-    // Agents of the workspace count, and so do patterns.
+    // Agents of the workspace are known too, and patterns are accepted.
     user.file(".subtend/agents/critic.md", "---\nmode: all\n---\nJudge.\n");
     let rules = ["--ask", "task=critic", "--ask", "task:r*"];
     assert_eq!(user.call(&[&["run", "--quiet", "--model", &model], &rules[..], &["hi"]].concat()).code, Some(0));
 }
 
 #[test]
-fn a1_an_allow_of_a_directory_is_refused() {
+fn a1_allow_of_a_directory_is_refused() {
     let user = User::new();
     let model = user.script_named("done", "done");
     user.file("src/a.rs", "");
     let done = user.call(&["run", "--model", &model, "--allow", "fs.write=./src", "hi"]);
-    let says = "error: `src` is a directory, and an allow rule covers only the exact path: write `src/**` (--allow \
+    let expected = "error: `src` is a directory, and an allow rule covers only the exact path: write `src/**` (--allow \
                 fs.write=./src)\n";
-    assert_eq!((done.code, &*done.err), (Some(2), says));
+    assert_eq!((done.code, &*done.err), (Some(2), expected));
     assert_eq!(user.call(&["run", "--quiet", "--model", &model, "--ask", "fs.write=src", "hi"]).code, Some(0));
 }
 
 #[test]
-fn a7_permissions_are_refused_for_a_session_that_exists() {
+fn a7_permissions_are_refused_for_an_existing_session() {
     let user = User::new();
     let writes = r#"{ "rules": [ { "agent": "*", "steps": [
         { "calls": [ { "tool": "write", "args": { "path": "made.txt", "content": "made" } } ] }, { "text": "done" },
@@ -140,20 +140,20 @@ fn a7_permissions_are_refused_for_a_session_that_exists() {
     for verb in [vec!["send", &id, "hi"], vec!["continue", &id], vec!["regenerate", &id], vec!["chat", &id]] {
         for option in ["--allow", "--ask"] {
             let done = user.call(&[&verb[..], &["--model", &model, option, "shell.run"]].concat());
-            let says = format!(
+            let expected = format!(
                 "error: `{option} shell.run`: a session keeps the permissions that it was opened with; open another one with this rule \
                  (`subtend run {option} shell.run`)\n"
             );
-            assert_eq!((done.code, &*done.err), (Some(2), &*says), "{verb:?}");
+            assert_eq!((done.code, &*done.err), (Some(2), &*expected), "{verb:?}");
         }
     }
-    // What it was opened with still holds.
+    // The permissions that it was opened with still apply.
     assert_eq!(user.call(&["send", &id, "again", "--quiet", "--model", &model]).code, Some(0));
     assert!(user.workspace().join("more.txt").exists());
 }
 
 #[test]
-fn a11_a_limit_above_the_hosts_slots_is_refused_by_name() {
+fn a11_limit_above_the_slots_of_the_host_is_refused() {
     let user = User::new();
     let model = user.script_named("done", "done");
     let done = user.call(&["run", "--model", &model, "--limit", "live_runs=1000", "hi"]);
@@ -180,7 +180,7 @@ fn a11_a_limit_above_the_hosts_slots_is_refused_by_name() {
 }
 
 #[test]
-fn unknown_tools_are_warned_of_wherever_they_are_named() {
+fn unknown_tools_cause_warnings_in_every_list() {
     let user = User::new();
     let model = user.script_named("done", "done");
     user.file(".subtend/agents/critic.md", "---\nmode: all\ntools: [raed, search, task]\n---\nJudge.\n");
@@ -208,7 +208,7 @@ fn unknown_tools_are_warned_of_wherever_they_are_named() {
 }
 
 #[test]
-fn m3_a_required_option_cannot_be_emptied() {
+fn m3_required_option_cannot_be_emptied() {
     let user = User::new();
     let set = |key: &str, value: &str| user.call(&["config", "set", key, value]);
     user.file("subtend.yaml", "llm:\n  model: ollama/small\n");
@@ -224,7 +224,7 @@ fn m3_a_required_option_cannot_be_emptied() {
         ("tools", "{}"),
     ] {
         let done = set(key, value);
-        // Without the key `enabled` the tool is off, and needs no model.
+        // Without the key `enabled` the tool is off and needs no model.
         if key == "tools" {
             assert_eq!(done.code, Some(0), "{done:?}");
             continue;

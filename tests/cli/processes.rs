@@ -21,12 +21,13 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
         }
         thread::sleep(Duration::from_millis(50));
     }
-    panic!("{what} does not hold in time");
+    panic!("timeout: {what}");
 }
 
-/// The process of a killed host ends with the host and is listed as ended; the owner's model receives one notice, with the output.
+/// The process of a killed host ends with the host and is listed as ended; the owner's model receives one notice, with
+/// the output.
 #[test]
-fn r9_killed_host_leaves_no_process_and_its_end_is_told() {
+fn r9_killed_host_leaves_no_process_and_its_end_is_noticed() {
     let user = User::new();
     let mark = format!("3040.{}", std::process::id());
     let model = user.script(
@@ -38,17 +39,17 @@ fn r9_killed_host_leaves_no_process_and_its_end_is_told() {
         .to_string(),
     );
     let run = user.start(&["run", "--quiet", "--allow", "shell.run", "--model", &model, "serve"]);
-    until("the process is alive", || alive(&mark));
+    until("the process starts", || alive(&mark));
     let newest = || user.json(&["sessions", "--json"])[0]["id"].as_str().map(str::to_owned);
     until("the session is listed", || newest().is_some());
     let id = newest().expect("a session");
     let tree = || user.json(&["tree", "--json", &id]);
-    until("the process is attended", || tree()["children"][0]["branch"]["iterations"].as_u64() > Some(1));
+    until("the run waits for the process", || tree()["children"][0]["branch"]["iterations"].as_u64() > Some(1));
     let listed: Value = tree()["children"][0].clone();
     assert_eq!((&listed["agent"], &listed["state"]), (&json!("shell.background"), &json!("working")), "{listed:#}");
     run.signal("KILL");
     run.done();
-    until("the process is gone", || !alive(&mark));
+    until("the process ends", || !alive(&mark));
     assert_eq!(user.call(&["continue", &id, "--model", &model, "and now?"]).code, Some(0));
     let shown = user.call(&["show", &id]).out;
     let (before, notice) = shown.split_once("\nnotice\n").expect("a notice of the end");

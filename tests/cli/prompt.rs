@@ -28,7 +28,7 @@ fn g10_r11_prompt_ends_with_hint_and_caller_line() {
 }
 
 #[test]
-fn r8_with_subagents_switched_off_no_prompt_speaks_of_them() {
+fn r8_prompts_omit_subagents_when_switched_off() {
     let user = User::new();
     file(&user);
     user.file("subtend.yaml", "subagents: {enabled: false}\ntools: {spawn: {enabled: true, profiles: {a: {}}}}\n");
@@ -37,7 +37,7 @@ fn r8_with_subagents_switched_off_no_prompt_speaks_of_them() {
 }
 
 #[test]
-fn s5_profiles_are_listed_where_spawn_is_offered() {
+fn s5_profiles_are_listed_when_spawn_is_offered() {
     let user = User::new();
     user.file(".subtend/agents/chief.md", "---\nmode: primary\ntools: [spawn, spawn_await, read]\n---\nYou lead.\n");
     let profiles = "profiles: {researcher: {description: Looks <things> up, tools: [read, search]}}";
@@ -50,7 +50,7 @@ fn s5_profiles_are_listed_where_spawn_is_offered() {
 }
 
 #[test]
-fn s8_spawn_is_offered_only_where_it_is_enabled() {
+fn s8_spawn_is_offered_only_when_enabled() {
     let user = User::new();
     user.file(
         ".subtend/agents/chief.md",
@@ -58,7 +58,11 @@ fn s8_spawn_is_offered_only_where_it_is_enabled() {
     );
     user.file("subtend.yaml", "tools: {spawn: {profiles: {writer: {system_prompt: You write.}}}}\n");
     assert_eq!(prompt(&user, &["chief"]).0, "You lead.\n");
-    assert_eq!(user.call(&["config", "set", "tools.spawn.enabled", "true"]).code, Some(1), "written on one line");
+    assert_eq!(
+        user.call(&["config", "set", "tools.spawn.enabled", "true"]).code,
+        Some(1),
+        "a value on one line cannot be set"
+    );
     user.file("subtend.yaml", "tools:\n  spawn:\n    profiles: {writer: {system_prompt: You write.}}\n");
     assert_eq!(user.call(&["config", "set", "tools.spawn.enabled", "true"]).code, Some(0));
     let hint = "When to hand work to other agents:\n\n- Several long pieces of work at the same time: start each with \
@@ -107,7 +111,7 @@ fn s3_child_prompt_joins_bootstrap_prompt_file_and_text() {
 #[test]
 fn prompt_of_an_unknown_agent_lists_the_agents() {
     let user = User::new();
-    for (args, says) in [
+    for (args, expected) in [
         (
             &["agents", "prompt", "nosuch"][..],
             "unknown agent `nosuch`; known agents: build, compaction, explore, general, plan,",
@@ -116,17 +120,17 @@ fn prompt_of_an_unknown_agent_lists_the_agents() {
     ] {
         let done = user.call(args);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
-        assert!(done.err.contains(says), "{}", done.err);
+        assert!(done.err.contains(expected), "{}", done.err);
     }
     user.file("subtend.yaml", "tools: {spawn: {profiles: {x: {agent: nosuch}}}}\n");
     let done = user.call(&["agents", "prompt", "general", "--profile", "x"]);
-    let says =
+    let expected =
         "error: the profile `x` names an agent that cannot be used: unknown agent `nosuch`; known agents: build,";
-    assert!(done.code == Some(2) && done.err.starts_with(says), "{done:?}");
+    assert!(done.code == Some(2) && done.err.starts_with(expected), "{done:?}");
 }
 
 #[test]
-fn s5_a_profile_of_an_unknown_agent_is_refused() {
+fn s5_profile_of_an_unknown_agent_is_refused() {
     let user = User::new();
     let model = user.script_named("done", "done");
     let profiles = |enabled: bool| {
@@ -134,21 +138,21 @@ fn s5_a_profile_of_an_unknown_agent_is_refused() {
         user.file("subtend.yaml", &text);
     };
     profiles(true);
-    let says = "`tools.spawn.profiles.scout.agent`: unknown agent `exlpore`; did you mean `explore`?";
+    let expected = "`tools.spawn.profiles.scout.agent`: unknown agent `exlpore`; did you mean `explore`?";
     let run = user.call(&["run", "--model", &model, "hi"]);
-    assert!(run.code == Some(2) && run.err.contains(says) && !user.data().exists(), "{run:?}");
-    // Without `spawn` nothing uses it: then it is a warning.
+    assert!(run.code == Some(2) && run.err.contains(expected) && !user.data().exists(), "{run:?}");
+    // If `spawn` is not enabled, nothing uses the profile: it is a warning.
     profiles(false);
     for verb in [&["agents"][..], &["run", "--model", &model, "hi"]] {
         let done = user.call(verb);
-        assert!(done.code == Some(0) && done.err.contains(says), "{done:?}");
+        assert!(done.code == Some(0) && done.err.contains(expected), "{done:?}");
     }
     let doctor = user.call(&["doctor"]);
-    assert!(doctor.code == Some(1) && doctor.out.contains(says), "{doctor:?}");
+    assert!(doctor.code == Some(1) && doctor.out.contains(expected), "{doctor:?}");
 }
 
 #[test]
-fn s3_a_missing_bootstrap_file_is_a_warning_in_the_run() {
+fn s3_missing_bootstrap_file_is_a_warning_in_the_run() {
     let user = User::new();
     user.file("subtend.yaml", "tools: {spawn: {enabled: true, profiles: {scout: {agent: explore}}}}\n");
     user.file("AGENTS.md", "House rules.\n");
@@ -168,12 +172,12 @@ fn s3_a_missing_bootstrap_file_is_a_warning_in_the_run() {
 }
 
 #[test]
-fn the_old_name_of_agents_prompt_warns_and_prints_the_same() {
+fn old_name_of_agents_prompt_warns_and_prints_the_same() {
     let user = User::new();
     file(&user);
     let (old, new) = (user.call(&["prompt", "mute"]), user.call(&["agents", "prompt", "mute"]));
     let notice = "warning: `subtend prompt` is deprecated; use `subtend agents prompt`\n";
     assert_eq!((old.code, &*old.out, &*old.err), (Some(0), &*new.out, notice), "{old:?}");
     assert_eq!((new.code, &*new.out, &*new.err), (Some(0), "You read.\n", ""), "{new:?}");
-    assert!(!user.call(&["--help"]).out.contains("\n  prompt "), "the old name is hidden");
+    assert!(!user.call(&["--help"]).out.contains("\n  prompt "), "the old name is listed");
 }

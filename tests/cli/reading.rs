@@ -10,8 +10,8 @@ const GREETER: &str = r#"{ "rules": [
         { "calls": [ { "tool": "list", "args": { "path": "." } }, { "tool": "read", "args": { "path": "none.txt" } } ] },
         { "text": "Seen." } ] } ] }"#;
 
-/// A user with one finished run; gives its session.
-fn with_a_run() -> (User, String) {
+/// A user with one finished run; returns its session.
+fn finished_run() -> (User, String) {
     let user = User::new();
     let model = user.script(GREETER);
     let done = user.call(&["run", "--json", "--model", &model, "greet"]);
@@ -37,7 +37,7 @@ fn missing_store_is_reported_and_not_created() {
 
 #[test]
 fn sessions_are_listed_with_their_outcome() {
-    let (user, id) = with_a_run();
+    let (user, id) = finished_run();
     let rows = user.json(&["sessions", "--json"]);
     let rows = rows.as_array().expect("rows");
     assert_eq!(rows.len(), 1);
@@ -55,7 +55,7 @@ fn sessions_are_listed_with_their_outcome() {
 
 #[test]
 fn sessions_are_filtered_by_workspace_and_limit() {
-    let (user, first) = with_a_run();
+    let (user, first) = finished_run();
     let model = user.script(GREETER);
     let other = user.workspace().join("other");
     std::fs::create_dir(&other).expect("a folder");
@@ -72,7 +72,7 @@ fn sessions_are_filtered_by_workspace_and_limit() {
     assert_eq!(ids(&["--workspace", "."]), [&*first]);
     assert_eq!(ids(&["--workspace", "other", "--limit", "3"]), [second]);
     std::fs::remove_dir(&other).expect("removed");
-    assert_eq!(ids(&["--workspace", "other"]), [second], "its sessions remain");
+    assert_eq!(ids(&["--workspace", "other"]), [second], "the other workspace has lost its session");
     assert_eq!(ids(&["--workspace", "nowhere"]), Vec::<String>::new());
     for verb in ["sessions", "tasks"] {
         let none = user.call(&[verb, "--limit", "0"]);
@@ -80,9 +80,9 @@ fn sessions_are_filtered_by_workspace_and_limit() {
     }
 }
 
-/// A file is in the place of the store's directory: the command must fail, not report that no sessions exist.
+/// A file is in place of the store's directory: the command must fail, not report that no sessions exist.
 #[test]
-fn an_unreadable_data_directory_is_an_error() {
+fn unreadable_data_directory_is_an_error() {
     let user = User::new();
     user.file("file", "text");
     let data = user.workspace().join("file/data");
@@ -96,7 +96,7 @@ fn an_unreadable_data_directory_is_an_error() {
 
 #[test]
 fn g4_tree_and_show_name_messages_and_call_of_the_parent() {
-    let (user, id) = with_a_run();
+    let (user, id) = finished_run();
     let shown = user.json(&["show", &id, "--json"]);
     let entries = shown["entries"].as_array().expect("entries");
     let message = |of: &str| entries.iter().find(|entry| entry["type"] == of).expect(of)["seq"].clone();
@@ -112,18 +112,22 @@ fn g4_tree_and_show_name_messages_and_call_of_the_parent() {
     assert!(branch["updated"].as_i64() >= branch["created"].as_i64(), "{branch:#}");
     let child = tree["children"][1]["id"].as_str().expect("an id");
     assert_eq!(user.json(&["show", child, "--json"])["branch"], expected);
-    assert_eq!((&tree["branch"], &shown["branch"]), (&Value::Null, &Value::Null), "a root is not a branch");
+    assert_eq!((&tree["branch"], &shown["branch"]), (&Value::Null, &Value::Null), "a root is shown as a branch");
 }
 
 #[test]
 fn g9_show_nests_opaque_children_in_their_calls() {
-    let (user, id) = with_a_run();
+    let (user, id) = finished_run();
     let shown = user.json(&["show", &id, "--json"]);
     let answer = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["type"] == "answer");
     let call = &answer.expect("an answer")["calls"][0];
     let nested = &call["transcript"];
     assert_eq!((&nested["id"], &nested["branch"]["call"]), (&call["child"], &call["call"]));
-    assert_eq!(nested, &user.json(&["show", call["child"].as_str().expect("an id"), "--json"]), "as shown alone");
+    assert_eq!(
+        nested,
+        &user.json(&["show", call["child"].as_str().expect("an id"), "--json"]),
+        "the nested child differs from the child shown alone"
+    );
 
     let full = user.call(&["show", &id, "--full"]);
     assert_eq!(full.code, Some(0), "{full:?}");
@@ -131,18 +135,18 @@ fn g9_show_nests_opaque_children_in_their_calls() {
     for part in ["session ", "system prompt", "Look at part 1.", "Look at part 2.", "none.txt", "run 1 completed"] {
         assert!(lines.iter().any(|line| line.contains(part)), "{part}: {}", full.out);
     }
-    assert!(!user.call(&["show", &id]).out.contains('│'), "only where everything is shown");
+    assert!(!user.call(&["show", &id]).out.contains('│'), "without --full no child may be nested");
 }
 
 #[test]
 fn b3_metadata_is_merged_and_shown() {
-    let (user, id) = with_a_run();
-    let says = |args: &[&str]| user.json(&[&["metadata", &id], args].concat());
-    assert_eq!(says(&[]), json!({}));
-    assert_eq!(says(&["ticket=7", "owner=kim"]), json!({ "owner": "kim", "ticket": 7 }));
+    let (user, id) = finished_run();
+    let metadata = |args: &[&str]| user.json(&[&["metadata", &id], args].concat());
+    assert_eq!(metadata(&[]), json!({}));
+    assert_eq!(metadata(&["ticket=7", "owner=kim"]), json!({ "owner": "kim", "ticket": 7 }));
     let merged = json!({ "tags": ["a"], "ticket": 7 });
-    assert_eq!(says(&["owner=null", "tags=[\"a\"]"]), merged);
-    assert_eq!(says(&[]), merged);
+    assert_eq!(metadata(&["owner=null", "tags=[\"a\"]"]), merged);
+    assert_eq!(metadata(&[]), merged);
     assert_eq!(user.json(&["show", &id, "--json"])["metadata"], merged);
     let child = user.json(&["tasks", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     assert_eq!(user.call(&["metadata", &child, "seen=true"]).code, Some(0));
@@ -154,7 +158,7 @@ fn b3_metadata_is_merged_and_shown() {
 
 #[test]
 fn sessions_are_found_by_part_short_name_and_path() {
-    let (user, id) = with_a_run();
+    let (user, id) = finished_run();
     let whole = user.json(&["tree", &id, "--json"]);
     for name in [&id[..id.len() - 6], "root"] {
         assert_eq!(user.json(&["tree", name, "--json"]), whole, "{name}");
@@ -173,8 +177,8 @@ fn sessions_are_found_by_part_short_name_and_path() {
 }
 
 #[test]
-fn a_tree_is_drawn() {
-    let (user, id) = with_a_run();
+fn tree_is_drawn() {
+    let (user, id) = finished_run();
     let done = user.call(&["tree", &id]);
     assert_eq!(done.code, Some(0), "{done:?}");
     let lines: Vec<_> = done.out.lines().collect();
@@ -186,8 +190,8 @@ fn a_tree_is_drawn() {
 }
 
 #[test]
-fn a_transcript_shows_what_was_said_and_done() {
-    let (user, id) = with_a_run();
+fn transcript_shows_messages_calls_and_ends() {
+    let (user, id) = finished_run();
     let root = user.call(&["show", &id]);
     assert_eq!(root.code, Some(0), "{root:?}");
     for part in [
@@ -210,7 +214,7 @@ fn a_transcript_shows_what_was_said_and_done() {
 }
 
 #[test]
-fn agents_are_listed_with_what_is_wrong_with_their_files() {
+fn agents_are_listed_with_the_errors_of_their_files() {
     let user = User::new();
     user.file(".subtend/agents/critic.md", "---\nmode: subagent\ndescription: Finds faults.\n---\nFind faults.\n");
     user.file(".subtend/agents/broken.md", "no front matter\n");
@@ -232,8 +236,8 @@ fn agents_are_listed_with_what_is_wrong_with_their_files() {
 }
 
 #[test]
-fn a_store_that_was_written_in_order_is_sound() {
-    let (user, _) = with_a_run();
+fn store_of_completed_runs_is_sound() {
+    let (user, _) = finished_run();
     let report = user.json(&["verify", "--json"]);
     assert_eq!((&report["sound"], &report["sessions"], &report["problems"]), (&json!(true), &json!(3), &json!([])));
     let text = user.call(&["verify"]);
@@ -241,7 +245,7 @@ fn a_store_that_was_written_in_order_is_sound() {
 }
 
 #[test]
-fn m5_show_groups_what_a_minion_did() {
+fn m5_show_groups_the_steps_of_a_minion() {
     const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [
         [ { "when": { "prompt_contains": "start" },
             "calls": [ { "tool": "minion", "args": { "message": "scan", "enableWeb": false, "enabledTools": ["list"] } } ] },
@@ -252,7 +256,7 @@ fn m5_show_groups_what_a_minion_did() {
     let model = user.script(SCRIPT);
     let mut command = user.command(&["run", "--json", "--model", &model, "start"]);
     command.env("SUBTEND_TOOLS_MINION_ENABLED", "true");
-    let done = super::call::Under::start(command, "").done();
+    let done = super::call::RunningCommand::start(command, "").done();
     assert_eq!(done.code, Some(0), "{done:?}");
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let shown = user.json(&["show", &id, "--json"]);
@@ -282,7 +286,7 @@ fn m5_show_groups_what_a_minion_did() {
 }
 
 #[test]
-fn b15_tokens_of_a_run_are_its_own_and_those_of_subagents_apart() {
+fn b15_tokens_of_a_run_and_its_subagents_are_separate() {
     let user = User::new();
     let model = user.script(
         r#"{ "rules": [
@@ -302,7 +306,7 @@ fn b15_tokens_of_a_run_are_its_own_and_those_of_subagents_apart() {
     let expected = ["2 turns · 220 tokens · 262 tokens with subagents", "1 turn · 330 tokens"];
     assert_eq!(figures, expected, "{shown}");
     let tree = user.call(&["tree", &id]).out;
-    // A busy machine takes long enough for a time to follow.
+    // On a busy machine a working time may follow.
     let line = tree.lines().next().expect("a line");
     assert!(line.contains("2 runs · 3 turns · 550 tokens") && line.ends_with("  Go."), "{tree}");
     assert!(tree.contains("2 sessions, 592 tokens in all"), "{tree}");

@@ -10,13 +10,13 @@ fn agent_file_reaches_later_and_reloaded_sessions_of_a_host() {
     let user = User::new();
     let serving =
         serve(&user, &user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "Hello.", "repeat": true}]}]}"#));
-    let before = serving.talk("Good morning.");
+    let before = serving.completed_session("Good morning.");
     let open = json!({"agent": "critic", "input": {"text": "Look."}}).to_string();
     let unknown = serving.unix("POST /v1/sessions", &open);
     assert_eq!((unknown.status, &unknown.json()["code"]), (422, &json!("unknown_agent")));
     user.file(".subtend/agents/critic.md", "---\nmode: all\ndescription: Finds errors.\n---\nFind errors.\n");
     let listed = serving.unix("GET /v1/agents/critic", "");
-    assert_eq!(listed.status, 200, "before any session is opened with it: {listed:?}");
+    assert_eq!(listed.status, 200, "the agent is listed before a session uses it: {listed:?}");
     let opened = serving.unix("POST /v1/sessions", &open);
     assert_eq!(opened.status, 201, "{opened:?}");
     let reload = || user.call(&["agents", "reload", &before]);

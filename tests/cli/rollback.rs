@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::call::User;
 
-/// Refuses what it is asked to break, and says how many messages it was given else.
+/// Refuses the input `break`; answers others with the number of messages in the request.
 const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [
     { "text": "fine" },
     [ { "when": { "user_contains": "break" }, "text": "Never", "refuse": true },
       { "text": "{n}: {last}" } ] ] } ] }"#;
 
 /// A session whose first run completed and whose second failed.
-fn failed() -> (User, String, String) {
+fn failed_session() -> (User, String, String) {
     let user = User::new();
     let model = user.script(SCRIPT);
     let done = user.call(&["run", "--json", "--model", &model, "first"]);
@@ -23,7 +23,7 @@ fn failed() -> (User, String, String) {
     (user, model, id)
 }
 
-/// The types of the entries, each with whether it is rolled back.
+/// Returns the types of the entries, each with whether it is rolled back.
 fn shown(user: &User, id: &str) -> Vec<(String, bool)> {
     let shown = user.json(&["show", "--json", id]);
     let entries = shown["entries"].as_array().expect("entries").iter();
@@ -32,7 +32,7 @@ fn shown(user: &User, id: &str) -> Vec<(String, bool)> {
 
 #[test]
 fn m10_rollback_marks_a_failed_run_and_the_session_continues() {
-    let (user, model, id) = failed();
+    let (user, model, id) = failed_session();
     let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
     let done = user.call(&["rollback", &id]);
     let says = format!("session {short}: run 2 is rolled back; files that it changed stay as they are\n");
@@ -55,13 +55,13 @@ fn m10_rollback_marks_a_failed_run_and_the_session_continues() {
     assert_eq!(people.matches(" · rolled back").count(), 2, "{people}");
     assert!(people.contains("run 2 is rolled back: its messages are hidden from the model from here on"), "{people}");
     let sent = user.call(&["send", "--quiet", "--model", &model, &id, "continue"]);
-    assert_eq!((sent.code, sent.out.as_str()), (Some(0), "2: continue\n"), "the model is not given run 2: {sent:?}");
+    assert_eq!((sent.code, sent.out.as_str()), (Some(0), "2: continue\n"), "the model received run 2: {sent:?}");
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
 fn m10_rollback_refuses_completed_and_missing_runs() {
-    let (user, _, id) = failed();
+    let (user, _, id) = failed_session();
     for (args, code, why) in [
         (&["--run", "1"][..], 1, "run 1 completed: only a run that did not complete can be rolled back"),
         (&["--run", "7"], 1, "the session has no run 7: its runs are 1 to 2"),
@@ -72,5 +72,5 @@ fn m10_rollback_refuses_completed_and_missing_runs() {
     }
     let none = user.call(&["rollback", "ffffff"]);
     assert!(none.code == Some(1) && none.err.contains("no session matches"), "{none:?}");
-    assert!(shown(&user, &id).iter().all(|(_, hidden)| !hidden), "nothing is hidden");
+    assert!(shown(&user, &id).iter().all(|(_, hidden)| !hidden), "an entry is hidden");
 }

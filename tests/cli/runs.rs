@@ -2,19 +2,19 @@ use serde_json::{Value, json};
 use subtend::tools::PROTECTED;
 use subtend::tools::sandbox::{self, Strength};
 
-use super::call::{Under, User};
+use super::call::{RunningCommand, User};
 use super::repository;
 
-fn everybody(steps: &str) -> String {
+fn every_agent(steps: &str) -> String {
     format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#)
 }
 
-fn last(out: &str) -> Value {
+fn last_event(out: &str) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
 
 #[test]
-fn the_offline_model_answers_from_the_workspace() {
+fn offline_model_answers_from_the_workspace() {
     let user = User::new();
     repository::make(&user);
     let done = user.call(&["run", "How is this project put together, and where does it handle errors?"]);
@@ -32,12 +32,12 @@ fn the_offline_model_answers_from_the_workspace() {
 }
 
 #[test]
-fn the_tree_of_an_offline_run_has_children_that_worked() {
+fn tree_of_an_offline_run_has_working_children() {
     let user = User::new();
     repository::make(&user);
     let done = user.call(&["run", "--json", "Where does it handle errors?"]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let end = last(&done.out);
+    let end = last_event(&done.out);
     let tree = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
     assert_eq!((&tree["outcome"], &tree["state"], &tree["depth"]), (&json!("completed"), &json!("quiet"), &json!(0)));
     assert_eq!(tree["background"], json!(false));
@@ -55,7 +55,7 @@ fn the_tree_of_an_offline_run_has_children_that_worked() {
 }
 
 #[test]
-fn events_come_one_a_line_and_the_end_comes_last() {
+fn events_are_printed_one_per_line_and_the_end_last() {
     let user = User::new();
     repository::make(&user);
     let done = user.call(&["run", "--json", "Where does it handle errors?"]);
@@ -69,7 +69,7 @@ fn events_come_one_a_line_and_the_end_comes_last() {
     assert_eq!(end, &expected);
     assert!(end["answer"].as_str().is_some_and(|text| text.contains("errors.rs")), "{end:#}");
 
-    // Records of each session from the first on, each once.
+    // Records of each session start at the first, and each appears once.
     let mut next = std::collections::HashMap::new();
     for event in events.iter().filter(|event| event["type"] == json!("record")) {
         let due = next.entry(event["session"].to_string()).or_insert(1);
@@ -82,7 +82,7 @@ fn events_come_one_a_line_and_the_end_comes_last() {
 }
 
 #[test]
-fn each_way_to_end_has_its_exit_code_and_its_cause() {
+fn each_outcome_has_its_exit_code_and_cause() {
     let user = User::new();
     user.file(
         ".subtend/agents/brief.md",
@@ -96,7 +96,7 @@ fn each_way_to_end_has_its_exit_code_and_its_cause() {
         ("brief", list, 4, "out of turns", "listing"),
     ];
     for (agent, steps, code, cause, partial) in cases {
-        let model = user.script(&everybody(steps));
+        let model = user.script(&every_agent(steps));
         let done = user.call(&["run", "--agent", agent, "--model", &model, "hi"]);
         assert_eq!(done.code, Some(code), "{steps}: {done:?}");
         assert!(done.err.contains(cause), "{steps}: {done:?}");
@@ -105,23 +105,23 @@ fn each_way_to_end_has_its_exit_code_and_its_cause() {
 }
 
 #[test]
-fn partial_output_is_no_answer() {
+fn partial_output_is_not_printed_as_an_answer() {
     let user = User::new();
     let list = r#"{ "text": "so far", "calls": [ { "tool": "list" } ] }, { "refuse": true }"#;
-    let model = user.script(&everybody(list));
+    let model = user.script(&every_agent(list));
     let done = user.call(&["run", "--json", "--model", &model, "hi"]);
     assert_eq!(done.code, Some(1), "{done:?}");
-    let end = last(&done.out);
+    let end = last_event(&done.out);
     assert_eq!((&end["answer"], &end["partial"]), (&Value::Null, &json!("so far")));
     assert_eq!(end["outcome"], json!({"failed": {"kind": "refused"}}));
 }
 
 #[test]
-fn tools_that_were_not_allowed_are_not_offered() {
+fn disallowed_tools_are_not_offered() {
     let user = User::new();
     let write =
         r#"{ "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] }, { "text": "{last}" }"#;
-    let model = user.script(&everybody(write));
+    let model = user.script(&every_agent(write));
     let refused = user.call(&["run", "--quiet", "--model", &model, "hi"]);
     assert_eq!((refused.code, user.workspace().join("a.txt").exists()), (Some(0), false), "{refused:?}");
 
@@ -131,15 +131,15 @@ fn tools_that_were_not_allowed_are_not_offered() {
 }
 
 #[test]
-fn a_shell_without_all_permissions_is_held_or_refused() {
+fn shell_without_all_permissions_is_confined_or_refused() {
     let user = User::new();
     let shell = r#"{ "calls": [ { "tool": "shell", "args": { "command": "echo from $PWD; echo x > src/made" } } ] },
         { "text": "{last}" }"#;
     std::fs::create_dir(user.workspace().join("src")).expect("a folder");
-    let model = user.script(&everybody(shell));
+    let model = user.script(&every_agent(shell));
     let run = ["run", "--model", &model, "--allow", "shell.run", "hi"];
     let limited = user.call(&run);
-    // Which of the two is the system's to say; that nothing was written is not.
+    // The system determines which of the two happens; in both cases nothing may be written.
     match sandbox::probe() {
         Ok(Strength::FilesAndNetwork) => {
             assert!(limited.out.contains("from /") && limited.out.contains("Permission denied"), "{limited:?}");
@@ -151,7 +151,7 @@ fn a_shell_without_all_permissions_is_held_or_refused() {
     let made = user.workspace().join("src/made");
     assert!(!made.exists());
 
-    // Everything but protected paths is allowed: what holds those is the sandbox again.
+    // Everything but protected paths is allowed, so the sandbox enforces the protection.
     let all = [&run[..], &["--allow", "fs.*", "--allow", "net.*"]].concat();
     let held = sandbox::probe() == Ok(Strength::FilesAndNetwork);
     let done = user.call(&all);
@@ -163,18 +163,19 @@ fn a_shell_without_all_permissions_is_held_or_refused() {
     assert!(made.exists());
 }
 
-/// With all rights there is no sandbox; as the superuser the command even finds the key in the runtime, and no record has it.
+/// With all rights there is no sandbox. A superuser's command may find the key in the runtime, but no record contains
+/// it.
 #[test]
-fn keys_reach_no_command_and_no_record() {
+fn keys_do_not_reach_commands_or_records() {
     const KEY: &str = "sk-test-0123456789";
     let user = User::new();
     let shell = r#"{ "calls": [ { "tool": "shell", "args": { "command": "env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep sk-test; true" } } ] },
         { "text": "{last}" }"#;
-    let model = user.script(&everybody(shell));
+    let model = user.script(&every_agent(shell));
     let mut run =
         user.command(&["run", "--model", &model, "--allow", "shell.run", "--allow", "fs.*", "--allow", "net.*", "hi"]);
     run.env("OPENAI_API_KEY", KEY);
-    let done = Under::start(run, "").done();
+    let done = RunningCommand::start(run, "").done();
     assert_eq!(done.code, Some(0), "{done:?}");
     let (own, _) = done.out.split_once("PWD=").expect("an environment");
     assert!(!own.contains("OPENAI_API_KEY") && !done.out.contains(KEY), "{done:?}");
@@ -184,10 +185,10 @@ fn keys_reach_no_command_and_no_record() {
 }
 
 #[test]
-fn a_terminal_is_not_needed_to_follow_a_run() {
+fn run_can_be_followed_without_a_terminal() {
     let user = User::new();
     let steps = r#"{ "calls": [ { "tool": "list", "args": { "path": "." } } ] }, { "text": "done" }"#;
-    let model = user.script(&everybody(steps));
+    let model = user.script(&every_agent(steps));
     let done = user.call(&["run", "--model", &model, "hi"]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "done\n"), "{done:?}");
     assert!(!done.err.contains('\u{1b}'), "{:?}", done.err);

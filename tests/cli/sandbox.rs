@@ -1,13 +1,13 @@
-//! Shells of the command where only commands and files of the workspace are allowed.
+//! Shells of the command in sessions that allow only commands and files of the workspace.
 
 use serde_json::json;
 
-use super::call::{Under, User};
+use super::call::{RunningCommand, User};
 
 /// Variables that `cargo test` and rustup add to this process.
 const OWN: [&str; 5] = ["CARGO", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"];
 
-/// A toolchain of the person builds, and what it built runs, behind the walls of the workspace.
+/// A toolchain of the user builds, and the built program runs, in the sandbox.
 #[test]
 fn cargo_builds_in_the_sandbox_of_a_run() {
     let user = User::new();
@@ -31,7 +31,7 @@ fn cargo_builds_in_the_sandbox_of_a_run() {
     for name in OWN {
         run.env_remove(name);
     }
-    let done = Under::start(run, "").done();
+    let done = RunningCommand::start(run, "").done();
     assert_eq!((done.code, &*done.err), (Some(0), ""), "{done:?}");
     assert!(done.out.contains("built here\n") && done.out.contains("confined\n"), "{done:?}");
     assert!(user.workspace().join("target/debug/tiny").exists());

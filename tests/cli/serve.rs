@@ -8,11 +8,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::call::{Under, User};
-use super::second::{ALWAYS, last};
+use super::call::{RunningCommand, User};
+use super::second_terminal::{ALWAYS, last};
 
 pub(crate) struct ServedHost {
-    pub(crate) host: Under,
+    pub(crate) host: RunningCommand,
     pub(crate) address: String,
     pub(crate) socket: String,
     login: String,
@@ -85,9 +85,9 @@ impl ServedHost {
         http(stream, request, "host: local\r\ncontent-type: application/json\r\n", body)
     }
 
-    /// Sends `body` over TCP to `request`, which names a session as `{id}`, with a token of a client that may act.
-    pub(crate) fn acts(&self, user: &User, request: &str, body: &str) -> (u16, Value) {
-        let id = self.talk("Good morning.");
+    /// Sends `body` over TCP to `request`, which names a session as `{id}`, with a token of the scope `act`.
+    pub(crate) fn request_to_act(&self, user: &User, request: &str, body: &str) -> (u16, Value) {
+        let id = self.completed_session("Good morning.");
         let made = user.call(&["token", "create", "client", "--scope", "act"]);
         assert_eq!(made.code, Some(0), "{made:?}");
         let headers = format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n", made.out.trim());
@@ -95,8 +95,8 @@ impl ServedHost {
         (reply.status, reply.json()["code"].clone())
     }
 
-    /// Opens a session with an input, and waits for the end of its run.
-    pub(crate) fn talk(&self, text: &str) -> String {
+    /// Opens a session with an input and waits for the end of its run.
+    pub(crate) fn completed_session(&self, text: &str) -> String {
         let opened = self.unix("POST /v1/sessions", &json!({"input": {"text": text}}).to_string());
         assert_eq!(opened.status, 201, "{opened:?}");
         let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
@@ -107,15 +107,15 @@ impl ServedHost {
 }
 
 #[test]
-fn host_serves_until_it_is_stopped_and_keeps_what_was_done() {
+fn host_serves_until_stopped_and_keeps_its_sessions() {
     let user = User::new();
     let serving = serve(&user, &user.script_named("hello", "Hello."));
-    let id = serving.talk("Good morning.");
+    let id = serving.completed_session("Good morning.");
     let dir = Path::new(&serving.socket).parent().expect("a directory").to_owned();
-    let mode = |path: &Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+    let mode = |path: &Path| std::fs::metadata(path).expect("an existing file").permissions().mode() & 0o777;
     assert_eq!((mode(&dir), mode(Path::new(&serving.socket))), (0o700, 0o600));
     let second = user.call(&["serve", "--listen", "127.0.0.1:0"]);
-    assert_eq!(second.code, Some(3), "a store has one host: {second:?}");
+    assert_eq!(second.code, Some(3), "a second host has started: {second:?}");
     serving.host.signal("TERM");
     let socket = serving.socket.clone();
     let done = serving.host.done();
@@ -161,7 +161,7 @@ fn login_link_is_opened_once() {
 }
 
 #[test]
-fn h3_resent_prompt_runs_once_over_a_kill_of_the_host() {
+fn h3_resent_prompt_runs_once_after_a_kill_of_the_host() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
     let open = |serving: &ServedHost| {
@@ -188,7 +188,7 @@ fn h3_resent_prompt_runs_once_over_a_kill_of_the_host() {
 }
 
 #[test]
-fn serve_refuses_what_cannot_take_effect() {
+fn serve_refuses_options_without_effect() {
     let user = User::new();
     let memory = user.call(&["serve", "--store", "memory"]);
     assert_eq!(memory.code, Some(2), "{memory:?}");
@@ -206,7 +206,8 @@ fn serve_refuses_what_cannot_take_effect() {
     assert_eq!(user.call(&["token", "revoke", "none"]).code, Some(2));
 }
 
-/// A host in one directory opens sessions in another, with what they are allowed there, and finds it again after its end.
+/// A host in one directory opens sessions in another with that directory's permissions, and finds them again after a
+/// restart.
 #[test]
 fn h5_one_host_serves_two_workspaces() {
     let user = User::new();
@@ -227,7 +228,7 @@ fn h5_one_host_serves_two_workspaces() {
     assert_eq!(run.json()["outcome"], "completed", "{run:?}");
     let made = |dir: &Path| dir.join("made.txt").exists();
     assert_eq!((made(&other), made(&user.workspace())), (true, false));
-    let at_home = serving.talk("Good morning.");
+    let at_home = serving.completed_session("Good morning.");
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
     std::fs::remove_dir_all(&other).expect("removed");
@@ -301,22 +302,22 @@ fn h8_log_has_a_line_for_each_request_with_its_trace() {
     assert_eq!(logged.iter().map(fields).collect::<Vec<_>>(), [(json!(404), json!("/v1/sessions/{id}"))], "{done:?}");
     let span = &logged[0]["spans"][0];
     assert_eq!((&span["trace_id"], &span["parent_id"]), (&json!(trace), &json!("00f067aa0ba902b7")));
-    assert_eq!(span["path"], "/v1/sessions/none", "without its query");
+    assert_eq!(span["path"], "/v1/sessions/none", "the query is logged");
     let alone = user.call(&["serve", "--log", "json"]);
-    assert_eq!(alone.code, Some(2), "the login link has no place in the log: {alone:?}");
+    assert_eq!(alone.code, Some(2), "without `--log` the login link would be lost: {alone:?}");
 }
 
-/// An exported variable is a default of commands that host the store themselves; it does not change another host.
+/// An exported variable is a default for commands that host the store themselves; it does not change another host.
 #[test]
-fn h1_exported_model_variables_stop_no_command_of_a_host() {
+fn h1_exported_model_variables_do_not_stop_host_commands() {
     let user = User::new();
     let model = user.script(ALWAYS);
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &model]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     let exported = |text: &str, args: &[&str], stdin: &str| {
         let mut command = user.command(args);
         command.env("SUBTEND_MODEL", text).env("SUBTEND_BASE_URL", "http://127.0.0.1:9");
-        Under::start(command, stdin).done()
+        RunningCommand::start(command, stdin).done()
     };
     let first = user.call(&["run", "--json", "one"]);
     let id = last(&first.out)["session"].as_str().expect("an id").to_owned();
@@ -370,9 +371,10 @@ fn h1_exported_model_variables_stop_no_command_of_a_host() {
     assert_eq!(host.done().code, Some(0));
 }
 
-/// A host serves sessions of many directories: a slash command is that of the session's directory, wherever it is sent from.
+/// A host serves sessions of many directories: a slash command comes from the session's directory, wherever it is sent
+/// from.
 #[test]
-fn x7_slash_commands_are_those_of_the_session_s_directory() {
+fn x7_slash_commands_come_from_the_session_directory() {
     let user = User::new();
     let echo = json!({"rules": [{"agent": "*", "steps": [{"text": "{last}", "repeat": true}]}]});
     let model = user.script(&echo.to_string());
@@ -400,7 +402,7 @@ fn x7_slash_commands_are_those_of_the_session_s_directory() {
         let slip = user.call(&["send", id, "/gret you"]);
         assert!(slip.code == Some(2) && slip.err.contains("unknown command /gret: did you mean /greet? "), "{slip:?}");
         assert_eq!(user.call(&["send", id, " /greet you"]).out, " /greet you\n", "a text");
-        // A client of the API asks for it.
+        // A client of the API has to request the expansion.
         let post = |body: Value| {
             let stream = UnixStream::connect(&serving.socket).expect("connected");
             let headers = "host: localhost\r\ncontent-type: application/json\r\n";
@@ -425,7 +427,11 @@ fn x7_slash_commands_are_those_of_the_session_s_directory() {
     let stream = UnixStream::connect(&serving.socket).expect("connected");
     let refused = http(stream, "POST /v1/sessions", "host: localhost\r\ncontent-type: application/json\r\n", &open);
     assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("unknown_command")));
-    assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), sessions, "none was opened for it");
+    assert_eq!(
+        user.json(&["sessions", "--json"]).as_array().map(Vec::len),
+        sessions,
+        "a session was opened for a refused command"
+    );
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
 }

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::call::{CommandOutput, User};
 
-/// A worker, and the two services.
+/// An agent and the two services.
 const SCRIPT: &str = r#"{ "rules": [
     { "agent": "title", "steps": [ { "text": "\"Fix the login test.\"" } ] },
     { "agent": "summary", "steps": [ { "text": "What changed\n\nNothing yet." } ] },
     { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
-/// As above, but the services do not answer.
+/// The same agent, but the services do not answer.
 const SILENT: &str = r#"{ "rules": [ { "agent": "general", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
 fn call(user: &User, on: bool, args: &[&str]) -> CommandOutput {
@@ -18,10 +18,10 @@ fn call(user: &User, on: bool, args: &[&str]) -> CommandOutput {
     if on {
         command.env("SUBTEND_SESSIONS_TITLES", "true").env("SUBTEND_SESSIONS_SUMMARIES", "true");
     }
-    super::call::Under::start(command, "").done()
+    super::call::RunningCommand::start(command, "").done()
 }
 
-/// Runs "inspect it" in a new session; gives its id.
+/// Runs "inspect it" in a new session; returns its id.
 fn run(user: &User, on: bool, model: &str) -> String {
     let done = call(user, on, &["run", "--json", "--model", model, "inspect it"]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -45,7 +45,7 @@ fn configured_title_is_set_and_shown_by_reading_verbs() {
         assert!(done.code == Some(0) && done.out.contains("Fix the login test"), "{verb:?}: {done:?}");
     }
     let rows = user.json(&["sessions", "--json"]);
-    assert_eq!(rows.as_array().expect("rows").len(), 1, "listings leave out services");
+    assert_eq!(rows.as_array().expect("rows").len(), 1, "listings show services");
     let other = run(&user, false, &model);
     assert_eq!(
         shown(&user, &other),
@@ -65,7 +65,10 @@ fn summary_is_written_on_close_and_on_request() {
     assert!(done.out.contains("is closed"), "{done:?}");
     let summary = json!("What changed\n\nNothing yet.");
     assert_eq!(shown(&user, &closed), (json!("inspect it"), summary.clone()));
-    assert!(user.call(&["show", &closed]).out.contains("summary\n  What changed\n"), "for people too");
+    assert!(
+        user.call(&["show", &closed]).out.contains("summary\n  What changed\n"),
+        "the summary is not shown to people"
+    );
     let done = call(&user, false, &["summary", &with_title, "--model", &model]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "What changed\n\nNothing yet.\n"), "{done:?}");
     assert_eq!(shown(&user, &with_title).1, summary);
@@ -75,7 +78,7 @@ fn summary_is_written_on_close_and_on_request() {
 }
 
 #[test]
-fn the_built_in_rules_neither_name_nor_sum_up() {
+fn built_in_rules_write_no_titles_or_summaries() {
     let user = User::new();
     let id = run(&user, true, "offline");
     let done = call(&user, false, &["summary", &id]);
@@ -84,11 +87,11 @@ fn the_built_in_rules_neither_name_nor_sum_up() {
     let done = call(&user, true, &["close", &id]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
     assert_eq!(shown(&user, &id), (json!("inspect it"), Value::Null));
-    assert_eq!(user.json(&["tree", "--json", &id])["children"], json!([]), "no service was started");
+    assert_eq!(user.json(&["tree", "--json", &id])["children"], json!([]), "a service was started");
 }
 
 #[test]
-fn g11_close_says_why_a_summary_failed() {
+fn g11_close_prints_why_a_summary_failed() {
     let user = User::new();
     let model = user.script(SILENT);
     let id = run(&user, false, &model);
@@ -111,13 +114,13 @@ fn g11_close_says_why_a_summary_failed() {
 }
 
 #[test]
-fn g11_close_is_silent_where_summaries_are_off() {
+fn g11_close_is_silent_when_summaries_are_off() {
     let user = User::new();
     let model = user.script(SILENT);
     let id = run(&user, false, &model);
     let mut command = user.command(&["close", &id, "--model", "nosuch/nothing"]);
     command.env("SUBTEND_SESSIONS_SUMMARIES", "false");
-    let done = super::call::Under::start(command, "").done();
+    let done = super::call::RunningCommand::start(command, "").done();
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
 }
 
@@ -136,12 +139,12 @@ fn ctrl_c_stops_a_summary_and_sets_the_exit_code() {
     }
     summary.signal("INT");
     let done = summary.done();
-    let says = "cancelled: the session is not summarised\n";
-    assert_eq!((done.code, &*done.out, &*done.err), (Some(130), "", says));
+    let expected = "cancelled: the session is not summarised\n";
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(130), "", expected));
 
     let mut command = user.command(&["close", &id, "--model", &model]);
     command.env("SUBTEND_SESSIONS_SUMMARIES", "true");
-    let close = super::call::Under::start(command, "");
+    let close = super::call::RunningCommand::start(command, "");
     let text = close.line().expect("a line");
     assert!(text.contains("is closed"), "{text}");
     close.signal("INT");
@@ -167,7 +170,7 @@ fn close_succeeds_without_a_summary() {
         .env("SUBTEND_SESSIONS_SUMMARIES", "true")
         .env("SUBTEND_LIMITS_COST_MICRO", "1000")
         .env("OPENAI_API_KEY", "key");
-    let done = super::call::Under::start(command, "").done();
+    let done = super::call::RunningCommand::start(command, "").done();
     assert!(done.code == Some(0) && done.out.contains("is closed"), "{done:?}");
     assert!(done.err.contains("no summary: money is limited"), "{done:?}");
 }

@@ -7,12 +7,12 @@ use super::call::User;
 
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 
-/// The agent of the run that was killed takes its time.
+/// The agent of the killed run answers slowly.
 const RESUMED: &str = r#"{ "rules": [ { "agent": "steady", "steps": [ { "text": "resumed", "latency_ms": 3000, "repeat": true } ] },
     { "agent": "*", "steps": [ { "text": "back" } ] } ] }"#;
 
 #[test]
-fn a_store_in_use_is_refused_with_the_process_that_has_it() {
+fn store_in_use_is_refused_with_the_process_of_its_host() {
     let user = User::new();
     let model = user.script(HANG);
     let first = user.start(&["run", "--json", "--model", &model, "hang"]);
@@ -29,7 +29,7 @@ fn a_store_in_use_is_refused_with_the_process_that_has_it() {
 }
 
 #[test]
-fn two_stores_do_not_meet() {
+fn two_stores_are_independent() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
     let other = user.data().join("other");
@@ -69,7 +69,7 @@ fn killed_run_ends_as_lost_and_is_reported_at_the_next_start() {
 
 /// Kills a command during a run that resumes after a restart, and returns its session.
 fn killed_with_a_resumable_run(user: &User) -> String {
-    user.steady("steady", "primary");
+    user.resumable_agent("steady", "primary");
     let model = user.script(HANG);
     let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
     let event = killed.until(|event| event["record"]["turn_started"].is_object());
@@ -78,18 +78,18 @@ fn killed_with_a_resumable_run(user: &User) -> String {
     event["session"].as_str().expect("an id").to_owned()
 }
 
-/// A run that resumes after a restart is neither announced as lost nor lost.
+/// A run that resumes after a restart is not announced as lost.
 #[test]
 fn resumable_killed_run_is_reported_and_resumes() {
     let user = User::new();
     let id = killed_with_a_resumable_run(&user);
     let before = user.call(&["tree", &id]);
     assert!(before.out.contains("it resumes with the next command that runs agents"), "{before:?}");
-    // A control resumes nothing.
+    // A command without a model does not resume it.
     assert_eq!(user.call(&["queue", &id, "clear"]).code, Some(0));
     let still = user.call(&["tree", &id]);
     assert!(still.out.contains("it resumes with the next command that runs agents"), "{still:?}");
-    // Whatever command lets agents work, it stays until the resumed run has ended.
+    // Every command that lets agents work waits until the resumed run has ended.
     let model = user.script(RESUMED);
     let next = user.call(&["run", "--model", &model, "again"]);
     assert_eq!((next.code, next.out.as_str()), (Some(0), "back\n"), "{next:?}");
@@ -107,12 +107,16 @@ fn quiet_run_waits_for_a_resumed_run_silently() {
     let model = user.script(RESUMED);
     let next = user.call(&["run", "--quiet", "--model", &model, "again"]);
     assert_eq!((next.code, next.out.as_str(), next.err.as_str()), (Some(0), "back\n", ""));
-    assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!("completed"), "it waited for the resumed run");
+    assert_eq!(
+        user.json(&["tree", &id, "--json"])["outcome"],
+        json!("completed"),
+        "the command did not wait for the resumed run"
+    );
 }
 
-/// An older copy of the store under the watermark of a newer one is refused, until the user accepts the loss.
+/// An older copy of the store under the watermark of a newer one is refused until the user accepts the loss.
 #[test]
-fn a_store_that_lost_its_end_opens_only_where_that_is_accepted() {
+fn store_without_its_end_opens_only_if_accepted() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
     assert_eq!(user.call(&["run", "--model", &model, "first"]).code, Some(0));
@@ -126,12 +130,12 @@ fn a_store_that_lost_its_end_opens_only_where_that_is_accepted() {
     assert!(refused.err.contains("--accept-loss"), "{refused:?}");
     let accepted = user.call(&["recover", "--accept-loss"]);
     assert_eq!(accepted.code, Some(0), "{accepted:?}");
-    assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), Some(1), "the second is gone");
+    assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), Some(1), "the second session must be lost");
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
-fn each_engine_keeps_what_was_done() {
+fn each_engine_keeps_completed_runs() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
     for engine in ["redb", "sled"] {
@@ -152,7 +156,7 @@ fn each_engine_keeps_what_was_done() {
 }
 
 #[test]
-fn a_damaged_store_of_any_engine_is_refused() {
+fn damaged_store_of_any_engine_is_refused() {
     for engine in ["redb", "sled"] {
         let user = User::new();
         let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
@@ -160,7 +164,7 @@ fn a_damaged_store_of_any_engine_is_refused() {
         let store = format!("{engine}:{}", folder.display());
         assert_eq!(user.call(&["run", "--model", &model, "--store", &store, "hi"]).code, Some(0));
         let largest = files(&folder).into_iter().max_by_key(|path| size(path)).expect("a file");
-        std::fs::write(&largest, vec![0x5a; size(&largest)]).expect("it is damaged");
+        std::fs::write(&largest, vec![0x5a; size(&largest)]).expect("damage the file");
         for args in [&["verify"][..], &["sessions"], &["run", "--model", &model, "hi"]] {
             let refused = user.call(&[args, &["--store", &store]].concat());
             assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{engine} {args:?}: {refused:?}");
@@ -176,7 +180,7 @@ fn damaged_store_is_refused_or_reported() {
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
     assert_eq!(user.call(&["run", "--model", &model, "hi"]).code, Some(0));
     let largest = files(&user.data()).into_iter().max_by_key(|path| size(path)).expect("a file");
-    std::fs::write(&largest, vec![0x5a; size(&largest)]).expect("it is damaged");
+    std::fs::write(&largest, vec![0x5a; size(&largest)]).expect("damage the file");
     for args in [&["verify"][..], &["sessions"], &["run", "--model", &model, "hi"]] {
         let refused = user.call(args);
         assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{args:?}: {refused:?}");
@@ -185,13 +189,13 @@ fn damaged_store_is_refused_or_reported() {
     }
 }
 
-fn taken(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let kept = |path: &PathBuf| !path.ends_with("LOCK") && !path.ends_with("host.sock");
     let files = files(folder).into_iter().filter(kept);
     files.map(|path| (path.clone(), std::fs::read(path).expect("a file"))).collect()
 }
 
-/// Commands that only read find what a killed process left, and change nothing: no engine repairs or truncates its files.
+/// Reading commands report what a killed process left, and change nothing: no engine repairs or truncates its files.
 #[test]
 fn verify_and_doctor_change_nothing_after_a_crash() {
     for engine in ["redb", "sled"] {
@@ -202,15 +206,15 @@ fn verify_and_doctor_change_nothing_after_a_crash() {
         killed.until(|event| event["record"]["turn_started"].is_object());
         killed.signal("KILL");
         assert_eq!(killed.done().code, None);
-        let left = taken(&user.data());
+        let left = contents(&user.data());
         for args in [&["verify"][..], &["doctor"], &["verify", "--json"]] {
             let done = user.call(&[args, &["--store", &store]].concat());
             assert_eq!(done.code, Some(0), "{engine} {args:?}: {done:?}");
-            assert!(taken(&user.data()) == left, "{engine}: {args:?} has changed the store");
+            assert!(contents(&user.data()) == left, "{engine}: {args:?} has changed the store");
         }
-        // Control: opening it for work writes to it.
+        // The control: opening the store for work writes to it.
         assert_eq!(user.call(&["recover", "--store", &store]).code, Some(0));
-        assert!(taken(&user.data()) != left, "{engine}");
+        assert!(contents(&user.data()) != left, "{engine}");
     }
 }
 

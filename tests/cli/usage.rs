@@ -53,7 +53,7 @@ fn impossible_option_is_a_usage_error_with_a_remedy() {
 }
 
 #[test]
-fn a_prompt_may_come_from_stdin_but_not_without_bound() {
+fn prompt_from_stdin_is_bounded() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "You said: {prompt}" } ] } ] }"#);
     let run = ["run", "--quiet", "--model", &model, "-"];
@@ -70,7 +70,7 @@ fn a_prompt_may_come_from_stdin_but_not_without_bound() {
 }
 
 #[test]
-fn completions_are_a_script() {
+fn completions_print_a_script() {
     let done = User::new().call(&["completions", "bash"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.out.contains("_subtend()"), "{}", done.out);

@@ -1,19 +1,19 @@
-//! The web tools of the command: what is offered, read and reported.
+//! The web tools of the command: offers, requests and reports.
 
 use serde_json::json;
 
 use super::call::User;
 use crate::attacks::web_server::{WebServer, send};
 
-/// A person's own configuration.
-fn configured(user: &User, text: &str) {
+/// Writes the user's own configuration.
+fn write_config(user: &User, text: &str) {
     let file = user.config().join("subtend/subtend.yaml");
     std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
     std::fs::write(file, text).expect("a file");
 }
 
-/// Plays one call, and then what it was answered is in the transcript.
-fn plays(user: &User, call: serde_json::Value, more: &[&str]) -> String {
+/// Runs one call and returns the transcript, which has its result.
+fn run_call(user: &User, call: serde_json::Value, more: &[&str]) -> String {
     let steps = json!([{"calls": [call]}, {"text": "over"}]);
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
     let store = format!("redb:{}", user.data().display());
@@ -28,15 +28,15 @@ fn plays(user: &User, call: serde_json::Value, more: &[&str]) -> String {
 fn r13_fetch_shows_a_page_as_markdown() {
     let user = User::new();
     let server = WebServer::page("content-type: text/html\r\n", "<h1>Title</h1><p>See <a href=/b>this</a>.");
-    configured(&user, &format!("web: {{internal_hosts: [\"{}\"]}}", server.host()));
+    write_config(&user, &format!("web: {{internal_hosts: [\"{}\"]}}", server.host()));
     let call = json!({"tool": "fetch", "args": {"url": server.url()}});
-    let shown = plays(&user, call.clone(), &["--allow", &format!("net.fetch={}*", server.url())]);
+    let shown = run_call(&user, call.clone(), &["--allow", &format!("net.fetch={}*", server.url())]);
     let expected = format!("# Title\n\nSee [this]({}b).", server.url());
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat(&shown).contains(&flat(&expected)), "{shown}");
     // The control: without a rule the call needs an approval, and no approver is attached.
     let request_count = server.heads().len();
-    let shown = plays(&User::new(), call, &[]);
+    let shown = run_call(&User::new(), call, &[]);
     assert!(!shown.contains("# Title") && server.heads().len() == request_count, "{shown}");
 }
 
@@ -45,14 +45,14 @@ fn r13_web_search_asks_the_configured_engine() {
     let user = User::new();
     let hit = json!({"results": [{"url": "https://a.example/", "title": "A page", "content": "of it"}]});
     let server = WebServer::page("content-type: application/json\r\n", hit.to_string());
-    configured(&user, &format!("web: {{search: {{engine: searxng, url: \"{}\"}}}}", server.url()));
+    write_config(&user, &format!("web: {{search: {{engine: searxng, url: \"{}\"}}}}", server.url()));
     let call = json!({"tool": "web_search", "args": {"query": "words"}});
-    let shown = plays(&user, call, &["--allow", "net.search"]);
+    let shown = run_call(&user, call, &["--allow", "net.search"]);
     assert!(shown.contains("https://a.example/") && shown.contains("A page"), "{shown}");
 }
 
 #[test]
-fn r13_listing_and_doctor_say_what_the_web_is() {
+fn r13_listing_and_doctor_report_the_web_tools() {
     let user = User::new();
     let listed = user.json(&["tools", "list", "--json"]);
     assert!(listed["tools"].as_array().is_some_and(|all| all.contains(&json!("fetch"))), "{listed}");
@@ -71,10 +71,10 @@ fn r13_listing_and_doctor_say_what_the_web_is() {
     let texts: Vec<_> =
         agents["warnings"].as_array().expect("a list").iter().map(|one| one["message"].clone()).collect();
     assert_eq!(texts, [json!(why), json!(why)]);
-    configured(&user, "web: {internal_hosts: [wiki.example], search: {engine: brave}}");
+    write_config(&user, "web: {internal_hosts: [wiki.example], search: {engine: brave}}");
     let mut command = user.command(&["tools", "list", "--json"]);
     command.env("BRAVE_API_KEY", "a-key-of-brave");
-    let listed = super::call::Under::start(command, "").done();
+    let listed = super::call::RunningCommand::start(command, "").done();
     let listed: serde_json::Value = serde_json::from_str(&listed.out).expect("JSON");
     assert_eq!(listed["web"], json!(["`web_search` asks Brave", "`fetch` may also reach wiki.example"]));
     let listed = user.json(&["tools", "list", "--json"]);
@@ -84,7 +84,7 @@ fn r13_listing_and_doctor_say_what_the_web_is() {
     assert!(doctor.out.contains(&format!("web: {unset}; `fetch` may also reach wiki.example")), "{doctor:?}");
 }
 
-/// A proxy gets requests that it names by their whole address, and resolves names that the system does not know.
+/// A proxy gets requests with their whole address, and resolves names that the system does not know.
 #[test]
 fn r13_proxies_are_used() {
     let user = User::new();
@@ -97,7 +97,7 @@ fn r13_proxies_are_used() {
     let mut command =
         user.command(&["run", "--store", "memory", "--model", &model, "--json", "--allow", "net.fetch", "go"]);
     command.env("http_proxy", format!("http://127.0.0.1:{}", proxy.port)).env_remove("no_proxy").env_remove("NO_PROXY");
-    let done = super::call::Under::start(command, "").done();
+    let done = super::call::RunningCommand::start(command, "").done();
     assert_eq!(done.code, Some(0), "{done:?}");
     let request_lines: Vec<String> =
         proxy.heads().iter().filter_map(|head| head.lines().next().map(str::to_owned)).collect();

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::call::{Under, User};
+use super::call::{RunningCommand, User};
 use super::serve::{ServedHost, serve, serve_at};
 
-/// Checks for what must happen soon: a minute at least.
-const CHECKS: u32 = 3_000;
-const CHECK: Duration = Duration::from_millis(20);
+/// Number of checks for an event that must happen soon: a minute at least.
+const MAX_CHECKS: u32 = 3_000;
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A person who declares the tools `pay`, which has effects, and `seek`, which is idempotent; with leases of `lease` milliseconds.
-pub(crate) fn person(lease: u32) -> User {
+/// A user who declares the tools `pay`, which has effects, and `seek`, which is idempotent; leases last `lease`
+/// milliseconds.
+pub(crate) fn user_with_tools(lease: u32) -> User {
     let user = User::new();
     let file = user.config().join("subtend/subtend.yaml");
     std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
@@ -25,8 +26,8 @@ pub(crate) fn person(lease: u32) -> User {
     user
 }
 
-/// A model that calls `tool` and answers with its result.
-pub(crate) fn caller(user: &User, tool: &str) -> String {
+/// Returns a model that calls `tool` and answers with its result.
+pub(crate) fn calling_model(user: &User, tool: &str) -> String {
     let call = json!({"tool": tool, "args": {"of": 7}});
     let steps = json!([{"calls": [call]}, {"text": "It said: {last}"}]);
     user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string())
@@ -38,7 +39,7 @@ pub(crate) fn token(user: &User, scope: &str) -> String {
     made.out.trim().to_owned()
 }
 
-fn worker(user: &User, address: &str, name: &str, tools: &[&str]) -> Under {
+fn worker(user: &User, address: &str, name: &str, tools: &[&str]) -> RunningCommand {
     let host = format!("http://{address}");
     let mut args = vec!["worker", "--host", &host, "--name", name];
     tools.iter().for_each(|tool| args.extend(["--tool", tool]));
@@ -49,35 +50,35 @@ fn worker(user: &User, address: &str, name: &str, tools: &[&str]) -> Under {
         secret
     });
     command.env("SUBTEND_WORKER_TOKEN", secret);
-    Under::start(command, "")
+    RunningCommand::start(command, "")
 }
 
-/// Starts a run that may use both tools, in the host.
-fn run(user: &User) -> Under {
+/// Starts a run in the host that may use both tools.
+fn run(user: &User) -> RunningCommand {
     user.start(&["run", "--quiet", "--allow", "tool:pay", "--allow", "tool:seek", "go"])
 }
 
-/// Waits until `seen` returns something.
+/// Waits until `seen` returns a value.
 fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..CHECKS {
+    for _ in 0..MAX_CHECKS {
         if let Some(seen) = seen() {
             return seen;
         }
-        std::thread::sleep(CHECK);
+        std::thread::sleep(CHECK_INTERVAL);
     }
-    panic!("{what} did not come");
+    panic!("timeout: {what}");
 }
 
 /// Returns the call that a worker has begun.
-fn begun(host: &ServedHost, worker: &str) -> Option<Value> {
+fn begun_call(host: &ServedHost, worker: &str) -> Option<Value> {
     let view = host.unix("GET /v1/workers", "").json();
     let calls = view["calls"].as_array().expect("calls").clone();
     calls.into_iter().find(|call| call["state"] == "running" && call["worker"] == worker)
 }
 
 /// Waits until a worker has begun a call; returns its row.
-fn running(host: &ServedHost, worker: &str) -> Value {
-    until("a running call", || begun(host, worker))
+fn wait_for_begun_call(host: &ServedHost, worker: &str) -> Value {
+    until("a running call", || begun_call(host, worker))
 }
 
 fn text(path: &Path) -> String {
@@ -98,14 +99,14 @@ fn is_alive(pid: &str) -> bool {
 }
 
 #[test]
-fn d6_worker_answers_calls_by_programs_and_ends_in_order() {
-    let user = person(30_000);
-    let host = serve(&user, &caller(&user, "pay"));
-    // The program sees its arguments and the call, and not the token.
+fn d6_worker_answers_calls_by_programs_and_shuts_down() {
+    let user = user_with_tools(30_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
+    // The program gets its arguments and the call, but not the token.
     let pay = "pay=cat; echo \"$SUBTEND_WORKER_TOOL $SUBTEND_WORKER_ATTEMPT ${SUBTEND_WORKER_TOKEN-unset}\"; echo on it >&2; sleep 1";
     let one = worker(&user, &host.address, "one", &[pay]);
     let paid = run(&user);
-    let call = running(&host, "one");
+    let call = wait_for_begun_call(&host, "one");
     assert_eq!(call["tool"], "pay");
     one.signal("TERM");
     let ended = one.done();
@@ -113,7 +114,7 @@ fn d6_worker_answers_calls_by_programs_and_ends_in_order() {
     assert!(ended.err.contains("done after") && ended.err.contains("the worker has ended"), "{ended:?}");
     let paid = paid.done();
     assert_eq!((paid.code, &*paid.out), (Some(0), "It said: {\"of\":7}\npay 1 unset\n"), "{paid:?}");
-    // A failure is the model's to read.
+    // A failure is reported to the model.
     let two = worker(&user, &host.address, "two", &["pay=echo no money >&2; exit 3", "seek=true"]);
     let failed = run(&user).done();
     assert_eq!((failed.code, &*failed.out), (Some(0), "It said: exit code 3: no money\n"), "{failed:?}");
@@ -123,12 +124,12 @@ fn d6_worker_answers_calls_by_programs_and_ends_in_order() {
 }
 
 #[test]
-fn d6_killed_worker_takes_its_program_along() {
-    let user = person(2_000);
-    let host = serve(&user, &caller(&user, "pay"));
+fn d6_program_of_a_killed_worker_is_killed() {
+    let user = user_with_tools(2_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
     let one = worker(&user, &host.address, "one", &["pay=echo $$ > pid; sleep 300"]);
     let lost = run(&user);
-    running(&host, "one");
+    wait_for_begun_call(&host, "one");
     let pid = text(&file(&user, "pid"));
     assert!(is_alive(&pid));
     one.signal("KILL");
@@ -143,16 +144,16 @@ fn d6_killed_worker_takes_its_program_along() {
 }
 
 #[test]
-fn d6_worker_that_wakes_after_its_lease_is_refused() {
-    let user = person(3_000);
-    let host = serve(&user, &caller(&user, "seek"));
+fn d6_worker_resuming_after_its_lease_is_refused() {
+    let user = user_with_tools(3_000);
+    let host = serve(&user, &calling_model(&user, "seek"));
     let one = worker(&user, &host.address, "one", &["seek=echo on > begun; sleep 1; echo first; echo $$ > first"]);
     let found = run(&user);
-    let call = running(&host, "one");
-    // A lease is renewed before its program starts: a worker paused between the two would start nothing.
+    let call = wait_for_begun_call(&host, "one");
+    // A lease is renewed before its program starts; a worker paused between the two would start nothing.
     text(&file(&user, "begun"));
     one.signal("STOP");
-    // The call is idempotent: another worker answers it.
+    // The call is idempotent, so another worker answers it.
     let two = worker(&user, &host.address, "two", &["seek=echo \"$SUBTEND_WORKER_CALL\" > second; echo second"]);
     let found = found.done();
     assert_eq!((found.code, &*found.out), (Some(0), "It said: second\n"), "{found:?}");
@@ -174,12 +175,12 @@ fn d6_worker_that_wakes_after_its_lease_is_refused() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A paused worker has asked for a call before it was paused. The call is not its own before it renews its lease: another worker may
-/// answer it, although it is not idempotent.
+/// A worker requests a call and is paused. It does not own the call before it renews the lease: another worker may
+/// answer it, although the call is not idempotent.
 #[test]
-fn d6_call_of_a_worker_that_was_paused_before_it_goes_on() {
-    let user = person(1_000);
-    let host = serve(&user, &caller(&user, "pay"));
+fn d6_call_of_a_worker_paused_before_it_is_reassigned() {
+    let user = user_with_tools(1_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
     let pay = "pay=echo $SUBTEND_WORKER_ATTEMPT >> paid; echo paid";
     let one = worker(&user, &host.address, "one", &[pay]);
     until("a worker", || (host.unix("GET /v1/workers", "").json()["workers"] != json!([])).then_some(()));
@@ -194,15 +195,15 @@ fn d6_call_of_a_worker_that_was_paused_before_it_goes_on() {
         worker.signal("TERM");
         assert_eq!(worker.done().code, Some(0));
     }
-    assert_eq!(text(&file(&user, "paid")), "2", "it was paid once");
+    assert_eq!(text(&file(&user, "paid")), "2", "the call had its effect twice");
     stop(host);
 }
 
-/// Without an address a worker answers for whichever process hosts the store on this machine, one after the other.
+/// A worker without an address works for whichever process hosts the store on this machine, one after the other.
 #[test]
-fn d6_worker_on_the_machine_needs_no_address_and_no_token() {
-    let user = person(30_000);
-    let model = caller(&user, "pay");
+fn d6_local_worker_needs_no_address_or_token() {
+    let user = user_with_tools(30_000);
+    let model = calling_model(&user, "pay");
     let one = user.start(&["worker", "--tool", "pay=echo paid"]);
     for _ in 0..2 {
         let paid = user.call(&["run", "--quiet", "--model", &model, "--allow", "tool:pay", "go"]);
@@ -215,11 +216,11 @@ fn d6_worker_on_the_machine_needs_no_address_and_no_token() {
 
 #[test]
 fn d6_cancelled_call_kills_its_program_at_once() {
-    let user = person(600_000);
-    let host = serve(&user, &caller(&user, "pay"));
+    let user = user_with_tools(600_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
     let one = worker(&user, &host.address, "one", &["pay=echo $$ > pid; sleep 300"]);
     let cancelled = run(&user);
-    let call = running(&host, "one");
+    let call = wait_for_begun_call(&host, "one");
     let pid = text(&file(&user, "pid"));
     let session = call["session"].as_str().expect("an id");
     assert_eq!(user.call(&["cancel", session]).code, Some(0));
@@ -233,14 +234,14 @@ fn d6_cancelled_call_kills_its_program_at_once() {
 
 /// A worker outlives its host: it kills the program whose lease the next host does not know, and takes calls again.
 #[test]
-fn d6_worker_returns_to_a_host_that_was_killed() {
-    let user = person(2_000);
-    let model = caller(&user, "pay");
+fn d6_worker_returns_to_a_killed_host() {
+    let user = user_with_tools(2_000);
+    let model = calling_model(&user, "pay");
     let host = serve(&user, &model);
     let address = host.address.clone();
     let one = worker(&user, &address, "one", &["pay=echo $$ >> pids; test -e quick || sleep 300; echo paid"]);
     let lost = run(&user);
-    running(&host, "one");
+    wait_for_begun_call(&host, "one");
     let pid = text(&file(&user, "pids"));
     host.host.signal("KILL");
     drop((host.host.done(), lost.done()));
@@ -256,12 +257,13 @@ fn d6_worker_returns_to_a_host_that_was_killed() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// Workers are killed and paused while they answer. No effect happens twice, and a result that a model reads has had its effect.
+/// Workers are killed and paused while they answer. No effect happens twice, and each result that a model reads has had
+/// its effect.
 #[test]
 fn d6_effects_happen_once_under_killed_and_paused_workers() {
     const CALLS: usize = 12;
-    let user = person(1_000);
-    let host = serve(&user, &caller(&user, "pay"));
+    let user = user_with_tools(1_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
     let pay = "pay=sleep 0.2; echo \"$SUBTEND_WORKER_CALL\" >> effects; sleep 0.3; echo paid";
     let open = json!({"allow": ["tool:pay"], "input": {"text": "go"}}).to_string();
     let opened = || host.unix("POST /v1/sessions", &open).json()["session"]["id"].as_str().expect("an id").to_owned();
@@ -272,11 +274,13 @@ fn d6_effects_happen_once_under_killed_and_paused_workers() {
         if !waits() {
             break;
         }
-        assert!(round < CHECKS, "calls do not end");
+        assert!(round < MAX_CHECKS, "calls do not end");
         let name = format!("worker {round}");
         let one = worker(&user, &host.address, &name, &[pay]);
-        until("a call of the worker, or the last end", || (!waits() || begun(&host, &name).is_some()).then_some(()));
-        // At any point of the first call, or of one that follows.
+        until("a call of the worker, or the last end", || {
+            (!waits() || begun_call(&host, &name).is_some()).then_some(())
+        });
+        // The kill hits any point of the first call or of a following one.
         std::thread::sleep(Duration::from_millis(100 + 300 * (u64::from(round) % 5)));
         one.signal(if round % 3 == 0 { "STOP" } else { "KILL" });
         workers.push(one);
@@ -317,9 +321,9 @@ fn d6_effects_happen_once_under_killed_and_paused_workers() {
 }
 
 #[test]
-fn d6_worker_that_can_answer_nothing_is_refused() {
-    let user = person(30_000);
-    let host = serve(&user, &caller(&user, "pay"));
+fn d6_worker_without_usable_tools_is_refused() {
+    let user = user_with_tools(30_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
     let (url, file) = (format!("http://{}", host.address), user.data().with_file_name("token"));
     std::fs::write(&file, token(&user, "work")).expect("written");
     let file = file.to_string_lossy().into_owned();
@@ -338,12 +342,12 @@ fn d6_worker_that_can_answer_nothing_is_refused() {
             "refuses this worker",
         ),
     ];
-    for (args, code, says) in cases {
+    for (args, code, expected) in cases {
         let refused = user.call(&[&["worker"], args].concat());
         assert_eq!(refused.code, Some(code), "{args:?}: {refused:?}");
-        assert!(refused.err.contains(says), "{args:?}: {refused:?}");
+        assert!(refused.err.contains(expected), "{args:?}: {refused:?}");
     }
-    // A rule for a tool that is not declared has no effect, and is refused.
+    // A rule for an undeclared tool has no effect, and is refused.
     let unknown = user.call(&["run", "--allow", "tool:other", "go"]);
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
     stop(host);

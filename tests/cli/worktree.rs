@@ -1,4 +1,4 @@
-//! Children in worktrees of their own, and what a person does with them.
+//! Children in worktrees of their own, and how the user merges, keeps or discards these.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,8 +26,8 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&done.stdout).trim().to_owned()
 }
 
-/// Returns a parent that starts `worker` with these additional arguments; the worker plays `steps`.
-pub(crate) fn delegates(user: &User, more: &Value, steps: &[Value]) -> String {
+/// Returns a parent that starts `worker` with these additional arguments; the worker runs `steps`.
+pub(crate) fn delegating_model(user: &User, more: &Value, steps: &[Value]) -> String {
     user.file(".subtend/agents/worker.md", "---\nmode: all\ndescription: Works.\non_restart: resume\n---\nWork.\n");
     let mut args = json!({"subagent_type": "worker", "prompt": "work"});
     args.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
@@ -50,12 +50,12 @@ pub(crate) fn run(user: &User, model: &str) -> String {
     done.out
 }
 
-/// Git runs in other directories, so a relative path of the store is one of the caller.
+/// Git runs in other directories, so a relative path of the store must be resolved against the caller's directory.
 #[test]
-fn worktrees_lie_in_a_relative_data_directory() {
+fn worktrees_are_created_in_a_relative_data_directory() {
     let user = User::new();
     repository(&user);
-    let model = delegates(&user, &isolated(), &[writes("a.txt", "child\n"), json!({"text": "done"})]);
+    let model = delegating_model(&user, &isolated(), &[writes("a.txt", "child\n"), json!({"text": "done"})]);
     for store in [["--data", "../d"], ["--store", "redb:../e"]] {
         let run = ["run", "--quiet", "--model", &model, "go", "--allow", "fs.*"];
         let done = user.call(&[&run[..], &store[..]].concat());
@@ -74,12 +74,12 @@ fn content(user: &User, path: &str) -> Option<String> {
 }
 
 #[test]
-fn x14_person_sees_and_merges_what_a_child_changed() {
+fn x14_user_sees_and_merges_changes_of_a_child() {
     let user = User::new();
     repository(&user);
     let steps = [writes("a.txt", "one\nTWO\n"), writes("new.txt", "n\n"), json!({"text": "changed them"})];
-    let out = run(&user, &delegates(&user, &isolated(), &steps));
-    // The parent's model reads what was changed, where, and how to merge it.
+    let out = run(&user, &delegating_model(&user, &isolated(), &steps));
+    // The parent's model reads which files changed, where, and how to merge them.
     assert!(out.contains("changed them\\n\\n[worktree subtend/"), "{out}");
     assert!(out.contains("2 files changed, +2 -1 lines: a.txt +1 -1, new.txt +1 -0."), "{out}");
     assert_eq!((content(&user, "a.txt").as_deref(), content(&user, "new.txt")), (Some("one\ntwo\n"), None));
@@ -95,7 +95,7 @@ fn x14_person_sees_and_merges_what_a_child_changed() {
     let merged = user.call(&["worktree", "merge", id, "--yes"]);
     assert_eq!((merged.code, &*merged.out), (Some(0), "merged 2 files\n"), "{merged:?}");
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
-    // A deletion of the session takes the worktree and the branch along.
+    // Deleting the session also removes the worktree and the branch.
     let root = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     assert_eq!(user.call(&["delete", &root, "--yes"]).code, Some(0));
     assert_eq!(worktrees(&user), Vec::<Value>::new());
@@ -105,11 +105,11 @@ fn x14_person_sees_and_merges_what_a_child_changed() {
 
 /// A terminal that takes `\x1b]0;…\x07` for its title would not show the lines in it.
 #[test]
-fn x14_diff_in_a_pipe_shows_each_line_that_is_merged() {
+fn x14_diff_in_a_pipe_shows_each_merged_line() {
     let user = User::new();
     repository(&user);
     let text = "echo fine # \u{1b}]0;\ntouch pwned\n# \u{7}\necho done\n";
-    run(&user, &delegates(&user, &isolated(), &[writes("build.sh", text), json!({"text": "done"})]));
+    run(&user, &delegating_model(&user, &isolated(), &[writes("build.sh", text), json!({"text": "done"})]));
     let listed = worktrees(&user);
     let id = listed[0]["session"].as_str().expect("an id");
     let diff = user.call(&["worktree", "diff", id]);
@@ -122,7 +122,7 @@ fn x14_diff_in_a_pipe_shows_each_line_that_is_merged() {
 fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
     let user = User::new();
     repository(&user);
-    let model = delegates(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    let model = delegating_model(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
     run(&user, &model);
     run(&user, &model);
     let listed = worktrees(&user);
@@ -140,11 +140,12 @@ fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
     assert!(none.code == Some(1) && none.err.contains("has no worktree"), "{none:?}");
 }
 
-/// The manifest asks for a worktree, and the workspace is not a repository: the call fails with the reason and writes nothing.
+/// The manifest asks for a worktree, and the workspace is not a repository: the call fails with the reason and writes
+/// nothing.
 #[test]
 fn x14_isolation_without_a_repository_is_refused() {
     let user = User::new();
-    let model = delegates(&user, &json!({}), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    let model = delegating_model(&user, &json!({}), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
     let text = "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n";
     user.file(".subtend/agents/worker.md", text);
     let out = run(&user, &model);
@@ -152,14 +153,14 @@ fn x14_isolation_without_a_repository_is_refused() {
     assert_eq!(content(&user, "new.txt"), None);
     let started = user.call(&["run", "--agent", "worker", "--model", &model, "go"]);
     assert!(started.code != Some(0) && started.err.contains("is not in a git repository"), "{started:?}");
-    // The control: without the key it works in the workspace.
+    // The control: without the key the child works in the workspace.
     user.file(".subtend/agents/worker.md", &text.replace("isolation: worktree", "isolation: none"));
     run(&user, &model);
     assert_eq!(content(&user, "new.txt").as_deref(), Some("n\n"));
 }
 
 #[test]
-fn x14_values_besides_worktree_and_none_are_errors() {
+fn x14_isolation_accepts_only_worktree_and_none() {
     let user = User::new();
     user.file(".subtend/agents/worker.md", "---\nmode: all\ndescription: Works.\nisolation: container\n---\nWork.\n");
     user.file(".claude/agents/other.md", "---\nname: other\ndescription: Works.\nisolation: remote\n---\nWork.\n");
@@ -171,7 +172,7 @@ fn x14_values_besides_worktree_and_none_are_errors() {
     );
 }
 
-/// A store that was put back from before its sessions: `doctor` names what is left of them, and it can be removed.
+/// A store was restored from before its sessions: `doctor` lists the remaining worktrees, and they can be removed.
 #[test]
 fn x14_doctor_lists_worktrees_without_a_session() {
     let user = User::new();
@@ -182,7 +183,7 @@ fn x14_doctor_lists_worktrees_without_a_session() {
         findings.retain(|finding| finding["check"] == json!("worktrees"));
         findings.iter().map(|finding| finding["found"].as_str().expect("a text").to_owned()).collect::<Vec<_>>()
     };
-    run(&user, &delegates(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]));
+    run(&user, &delegating_model(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]));
     assert_eq!(doctor(&user), ["1 worktree"]);
     let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
     std::fs::remove_dir_all(user.data().join("redb")).expect("a store");
@@ -192,7 +193,7 @@ fn x14_doctor_lists_worktrees_without_a_session() {
     assert_eq!(doctor(&user), Vec::<String>::new());
 }
 
-/// A kill while a child works: its run resumes in the worktree that it had, with what it had written.
+/// A kill while a child works: its run resumes in its worktree, with the files that it had written.
 #[test]
 fn x14_child_resumes_after_a_kill_in_its_worktree() {
     let user = User::new();
@@ -203,8 +204,8 @@ fn x14_child_resumes_after_a_kill_in_its_worktree() {
         json!({"calls": [{"tool": "shell", "args": {"command": "sleep 600"}}]}),
         json!({"text": "done"}),
     ];
-    user.steady("steady", "primary");
-    let model = delegates(&user, &isolated(), &steps);
+    user.resumable_agent("steady", "primary");
+    let model = delegating_model(&user, &isolated(), &steps);
     let args =
         ["run", "--json", "--agent", "steady", "--model", &model, "go", "--allow", "fs.*", "--allow", "shell.run"];
     let killed = user.start(&args);
@@ -224,12 +225,13 @@ fn x14_child_resumes_after_a_kill_in_its_worktree() {
     assert_eq!(content(&user, "first.txt"), None);
 }
 
-/// SIGKILL at any moment of a run that makes worktrees: after the next start each is whole or can be discarded, and no trace is left.
+/// SIGKILL at any moment of a run that makes worktrees: after the next start each is whole or can be discarded, and
+/// nothing else remains.
 #[test]
-fn x14_sigkill_at_any_moment_of_a_birth_leaves_it_whole() {
+fn x14_creation_killed_at_any_moment_can_be_cleaned_up() {
     let user = User::new();
     repository(&user);
-    let model = delegates(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    let model = delegating_model(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
     let args = ["run", "--json", "--model", &model, "go", "--allow", "fs.*"];
     let mut killed = 0;
     for wait_ms in [100, 200, 300, 400, 500, 600, 700, 800] {
@@ -238,12 +240,12 @@ fn x14_sigkill_at_any_moment_of_a_birth_leaves_it_whole() {
         drop(Command::new("kill").args(["-KILL", &run.pid().to_string()]).status());
         killed += i32::from(run.done().code.is_none());
     }
-    // Lost or not, none is in the way of the next.
+    // Whether the run was lost or not, the next one can start.
     let out = run(&user, &model);
     assert!(out.contains("1 file changed, +1 -0 lines: new.txt +1 -0."), "{out}");
     let listed = worktrees(&user);
     println!("{killed} kills, {} worktrees", listed.len());
-    assert!(killed > 0 && !listed.is_empty(), "the control: some were killed");
+    assert!(killed > 0 && !listed.is_empty(), "the control: no run was killed");
     for row in &listed {
         let whole = row["stage"] == json!("ready") && row["changes"].is_object();
         assert!(whole || row["stage"] == json!("making"), "{row:#}");
@@ -256,16 +258,16 @@ fn x14_sigkill_at_any_moment_of_a_birth_leaves_it_whole() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// SIGKILL at any moment of a merge: what follows finishes it, and nothing is half merged then.
+/// SIGKILL at any moment of a merge: the next merge finishes it, and no merge stays partial.
 #[test]
-fn x14_sigkill_at_any_moment_of_a_merge_loses_nothing() {
+fn x14_merge_killed_at_any_moment_loses_nothing() {
     const FILES: usize = 40;
     let user = User::new();
     repository(&user);
     let many: Vec<Value> = (0..FILES)
         .map(|n| json!({"tool": "write", "args": {"path": format!("d{n}/f.txt"), "content": "x\n"}}))
         .collect();
-    let model = delegates(&user, &isolated(), &[json!({ "calls": many }), json!({"text": "done"})]);
+    let model = delegating_model(&user, &isolated(), &[json!({ "calls": many }), json!({"text": "done"})]);
     let present = || (0..FILES).filter(|n| content(&user, &format!("d{n}/f.txt")).is_some()).count();
     let (mut killed, mut partial) = (0, 0);
     for wait_ms in [Some(0), Some(60), Some(150), Some(300), None, None, None, None] {
@@ -289,5 +291,5 @@ fn x14_sigkill_at_any_moment_of_a_merge_loses_nothing() {
         git(&user.workspace(), &["clean", "-qfd", "-e", ".subtend"]);
     }
     println!("{killed} kills, {partial} of them between two files");
-    assert!(killed > 0, "the control: some were killed");
+    assert!(killed > 0, "the control: no merge was killed");
 }

@@ -1,8 +1,8 @@
-"""A client that was generated from docs/openapi.json drives a whole run against a live host.
+"""Drives a whole run against a live host with a client generated from docs/openapi.json.
 
     python tests/client/drive.py GENERATED
 
-GENERATED is the directory that holds the package `subtend_client`. SUBTEND names the binary. Exits with 1 where a check fails.
+GENERATED is the directory of the package `subtend_client`. SUBTEND names the binary. Exits with 1 if a check fails.
 """
 
 import json

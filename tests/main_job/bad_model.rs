@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use subtend::format::Record;
 use subtend::session::{CallEnd, FailKind, ModelFail, Outcome, ToolErrorKind};
 
-use super::record::{journals, sound};
+use super::record::{journals, sound_outcomes};
 use crate::cli::call::{CommandOutput, User};
 
-fn playing(steps: &Value) -> (User, String) {
+fn scripted_user(steps: &Value) -> (User, String) {
     let user = User::new();
     user.file("a.txt", "alpha\n");
     let model = user.script(&json!({ "rules": [ { "agent": "*", "steps": steps } ] }).to_string());
     (user, model)
 }
 
-/// One run of the steps; its outcome is the only one in the journal.
+/// Runs the steps once; the returned outcome is the only one in the journal.
 fn run(steps: &Value) -> (User, CommandOutput, Outcome) {
-    let (user, model) = playing(steps);
+    let (user, model) = scripted_user(steps);
     let done = user.call(&["run", "--model", &model, "go"]);
-    let ends: Vec<_> = sound(&user).into_values().collect();
+    let ends: Vec<_> = sound_outcomes(&user).into_values().collect();
     let [outcome] = ends.try_into().unwrap_or_else(|ends| panic!("one run, and not {ends:?}: {done:?}"));
     (user, done, outcome)
 }
@@ -36,7 +36,7 @@ fn results(user: &User) -> Vec<(CallEnd, String)> {
 }
 
 #[test]
-fn a_wrong_call_is_an_error_that_the_model_can_correct() {
+fn model_can_correct_a_wrong_call() {
     let wrong = |kind| CallEnd::ToolError { kind, retryable: false };
     let cases = [
         (json!({ "tool": "teleport", "args": {} }), ToolErrorKind::UnknownTool, &["teleport", "list"][..]),
@@ -54,7 +54,7 @@ fn a_wrong_call_is_an_error_that_the_model_can_correct() {
         ),
         (json!({ "tool": "task", "args": { "subagent_type": "explore" } }), ToolErrorKind::BadArgs, &["prompt"]),
     ];
-    // One conversation: each error is reported, and the next turn follows.
+    // All calls are in one conversation: each error is reported, and the next turn follows.
     let steps = cases.iter().map(|(call, _, _)| json!({ "calls": [call] }));
     let right = json!({ "calls": [ { "tool": "read", "args": { "path": "a.txt" } } ] });
     let steps: Vec<_> = steps.chain([right, json!({ "text": "It says: {last}" })]).collect();
@@ -109,12 +109,12 @@ fn fifty_children_in_one_answer_all_end() {
     let model = user.script(&script.to_string());
     let done = user.call(&["run", "--quiet", "--model", &model, "go"]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "All are back.\n"), "{done:?}");
-    let ends = sound(&user);
+    let ends = sound_outcomes(&user);
     assert!(ends.len() == 51 && ends.values().all(|end| *end == Outcome::Completed), "{ends:#?}");
 }
 
 #[test]
-fn an_empty_answer_is_asked_again_once() {
+fn empty_answer_is_retried_once() {
     let (_, done, outcome) = run(&json!([ { "empty": true }, { "text": "after all" } ]));
     assert_eq!((done.code, done.out.as_str(), outcome), (Some(0), "after all\n", Outcome::Completed), "{done:?}");
     let (_, done, outcome) = run(&json!([ { "empty": true }, { "text": "  \n" } ]));
@@ -132,7 +132,7 @@ fn truncated_answer_is_continued_once() {
     assert!(done.out.starts_with("half") && done.err.contains("truncated at its length limit"), "{done:?}");
 }
 
-fn fails(step: &Value, error: ModelFail, expected: &[&str]) {
+fn assert_fails(step: &Value, error: ModelFail, expected: &[&str]) {
     let (_, done, outcome) = run(&json!([step]));
     assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{step}: {done:?}");
     let Outcome::Failed { kind: FailKind::Model { error: reported, message } } = &outcome else {
@@ -149,14 +149,18 @@ fn error(kind: &str) -> Value {
 }
 
 #[test]
-fn errors_that_stay_are_not_tried_again() {
-    fails(&error("auth"), ModelFail::Auth, &["run 1 failed: the model's key is missing or refused: words about auth"]);
-    fails(
+fn permanent_errors_are_not_retried() {
+    assert_fails(
+        &error("auth"),
+        ModelFail::Auth,
+        &["run 1 failed: the model's key is missing or refused: words about auth"],
+    );
+    assert_fails(
         &error("context_overflow"),
         ModelFail::ContextOverflow,
         &["larger than the model's context: words about context_overflow"],
     );
-    fails(
+    assert_fails(
         &error("invalid_request"),
         ModelFail::InvalidRequest,
         &["refused the request as invalid: words about invalid_request"],
@@ -164,18 +168,22 @@ fn errors_that_stay_are_not_tried_again() {
 }
 
 #[test]
-fn a_rate_limit_that_stays_is_the_cause() {
-    fails(&error("rate"), ModelFail::Rate, &["the model's rate limit was reached: words about rate"]);
+fn persistent_rate_limit_is_the_cause() {
+    assert_fails(&error("rate"), ModelFail::Rate, &["the model's rate limit was reached: words about rate"]);
 }
 
 #[test]
-fn a_model_that_cannot_be_reached_is_the_cause() {
-    fails(&error("unavailable"), ModelFail::Unavailable, &["the model was not available: words about unavailable"]);
+fn unreachable_model_is_the_cause() {
+    assert_fails(
+        &error("unavailable"),
+        ModelFail::Unavailable,
+        &["the model was not available: words about unavailable"],
+    );
 }
 
 #[test]
-fn a_bad_answer_is_the_cause() {
-    fails(
+fn bad_answer_is_the_cause() {
+    assert_fails(
         &error("bad_answer"),
         ModelFail::BadAnswer,
         &["the model's answer could not be read: words about bad_answer"],
@@ -185,13 +193,13 @@ fn a_bad_answer_is_the_cause() {
 #[test]
 fn garbage_is_the_cause() {
     let garbage = json!({ "garbage": "<html>\u{1b}[2J502</html>", "repeat": true });
-    fails(&garbage, ModelFail::BadAnswer, &["the model's answer could not be read: <html>", "502</html>"]);
+    assert_fails(&garbage, ModelFail::BadAnswer, &["the model's answer could not be read: <html>", "502</html>"]);
     let (_, done, _) = run(&json!([garbage]));
     assert!(!done.err.contains('\u{1b}'), "{:?}", done.err);
 }
 
 #[test]
-fn an_error_that_passes_is_forgotten() {
+fn temporary_error_is_retried() {
     let error = json!({ "kind": "rate", "message": "m", "retry_after_ms": 10 });
     let step = |attempt: u32| json!({ "when": { "attempt": attempt }, "error": error });
     let steps = json!([ [ step(1), step(2), { "text": "third time" } ] ]);
@@ -203,14 +211,14 @@ fn an_error_that_passes_is_forgotten() {
 }
 
 #[test]
-fn script_that_ends_too_soon_is_an_error() {
+fn script_with_too_few_steps_is_an_error() {
     let (_, done, _) = run(&json!([ { "calls": [ { "tool": "list" } ] } ]));
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.err.contains("has 1 steps, and this is answer 2") && done.err.contains("repeat"), "{done:?}");
 }
 
 #[test]
-fn a_panic_is_the_cause() {
+fn panic_is_the_cause() {
     let (_, done, outcome) = run(&json!([ { "panic": "wires crossed" } ]));
     assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
     assert!(done.err.contains("run 1 failed: the model's code panicked: wires crossed"), "{done:?}");
@@ -255,7 +263,7 @@ fn each_end_of_a_bad_child_reaches_its_owner_once() {
     let model = user.script(&script.to_string());
     let done = user.call(&["run", "--model", &model, "go"]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "All six ended.\n"), "{done:?}");
-    let ends = sound(&user);
+    let ends = sound_outcomes(&user);
     assert_eq!(ends.len(), 7, "{ends:#?}");
     let journals = journals(&user);
     let items = journals.values().flatten().filter_map(|record| {
@@ -279,7 +287,7 @@ fn each_end_of_a_bad_child_reaches_its_owner_once() {
 }
 
 #[test]
-fn a_broken_script_is_refused_by_line_and_field() {
+fn broken_script_is_refused_by_line_and_field() {
     let cases = [
         ("{\n  \"rules\": [\n", &["rules: EOF", "line 3"][..]),
         (
@@ -303,6 +311,6 @@ fn a_broken_script_is_refused_by_line_and_field() {
         for word in expected.iter().chain(&["script.json"]) {
             assert!(done.err.contains(word), "{text}: {word} is not in {}", done.err);
         }
-        assert!(!user.data().exists(), "a store was made for nothing");
+        assert!(!user.data().exists(), "a refused command created a store");
     }
 }

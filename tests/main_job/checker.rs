@@ -1,4 +1,4 @@
-//! Checks each claim of an answer against the files. An unparsed line is wrong.
+//! Checks each claim of an answer against the files. A line that cannot be parsed counts as wrong.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const OPENING: &str =
 pub(crate) struct Checked {
     pub(crate) facts: usize,
     pub(crate) wrong: Vec<String>,
-    /// Whether any number was a lower bound.
+    /// True if any number was a lower bound.
     pub(crate) doubt: bool,
 }
 
@@ -28,7 +28,8 @@ struct AnswerCheck<'a> {
     reported: Vec<Area>,
     places: BTreeSet<(String, usize)>,
     left: BTreeSet<String>,
-    /// Whether the one search was for beginnings of words; `None` if it was for other words too, or did not happen.
+    /// True if the search was for beginnings of words, false if also for parts of words; `None` if nothing was
+    /// searched.
     searched: Option<bool>,
     named: bool,
 }
@@ -37,7 +38,7 @@ pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
     let mut check = AnswerCheck::new(truth, words);
     check.named |= text.contains("| named in the question |");
     let mut lines = text.lines();
-    check.fact(lines.next() == Some(OPENING), || "it does not say what made it".to_owned());
+    check.fact(lines.next() == Some(OPENING), || "the opening line is missing".to_owned());
     let mut sections = BTreeSet::new();
     for line in lines.filter(|line| !line.is_empty()) {
         if line.starts_with("## ") {
@@ -48,10 +49,10 @@ pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
     }
     check.close_section();
     let searched = words.is_empty() || text.contains("\nOne search for the words of the question, ");
-    check.fact(searched, || "it does not say how the areas were chosen".to_owned());
+    check.fact(searched, || "the selection of areas is not explained".to_owned());
     for word in words {
-        let there = sections.contains(&*format!("## `{}`", word.label));
-        check.fact(there, || format!("nothing on `{}`", word.label));
+        let reported = sections.contains(&*format!("## `{}`", word.label));
+        check.fact(reported, || format!("nothing on `{}`", word.label));
     }
     check.covers_the_top();
     check.done
@@ -73,7 +74,7 @@ impl<'a> AnswerCheck<'a> {
         }
     }
 
-    /// Checks that a reported number is true, and is marked as exact where it can be.
+    /// Checks that a reported number is true, and marked as exact where it can be.
     fn number(&mut self, reported: ReportedCount, real: ReportedCount, of: &str) {
         self.done.doubt |= !reported.exact;
         let holds = if reported.exact { reported == real } else { reported.n <= real.n && !real.exact };
@@ -131,7 +132,7 @@ impl<'a> AnswerCheck<'a> {
                 all.collect::<Vec<_>>().join("|")
             };
             let (whole, parts, real) = (pattern(r"(?:(?-u:\b)|_)"), pattern(""), rest.code()?);
-            // Words of a path are searched for too, but are not subjects of the answer.
+            // Words of a path are searched for too, but do not get sections.
             self.searched = (real == whole || real == parts).then_some(real == whole);
             let holds = self.searched.is_some() || self.named;
             self.fact(holds, || "another pattern was searched for".to_owned());
@@ -225,9 +226,9 @@ impl<'a> AnswerCheck<'a> {
         let area = rest.area()?;
         rest.end()?;
         self.chosen(&area, Rest(why))?;
-        let there =
+        let reported =
             self.truth.dirs.contains(&area.path) || self.truth.files.contains_key(&area.path) || area.path == ".";
-        self.fact(there, || format!("there is no {area:?}"));
+        self.fact(reported, || format!("there is no {area:?}"));
         let mut rest = Rest(files);
         let files = rest.number()?;
         rest.end()?;
@@ -327,7 +328,7 @@ impl<'a> AnswerCheck<'a> {
             self.area_of_section(area, lines, files);
             return rest.end();
         }
-        // A note on an unreadable file must be true.
+        // A note about an unreadable file must be true.
         let path = rest.code()?;
         rest.word(" could not be read: ")?;
         let unread = self.truth.files.get(&path).is_some_and(|file| file.lines.is_none());

@@ -1,4 +1,4 @@
-//! The checker fails on an answer that is false anywhere.
+//! The checker fails on an answer with any false claim.
 
 use super::answers::ask;
 use super::checker;
@@ -13,14 +13,14 @@ fn answered() -> (Truth, String) {
     (Truth::of(&user.workspace(), HIDDEN), answer)
 }
 
-fn wrong(truth: &Truth, answer: &str) -> Vec<String> {
+fn problems(truth: &Truth, answer: &str) -> Vec<String> {
     checker::answer(answer, truth, &[ERROR]).wrong
 }
 
 #[test]
-fn any_digit_and_any_letter_counts() {
+fn changed_digit_or_letter_is_noticed() {
     let (truth, answer) = answered();
-    assert_eq!(wrong(&truth, &answer), [""; 0], "{answer}");
+    assert_eq!(problems(&truth, &answer), [""; 0], "{answer}");
     let mut changed = 0;
     for (at, byte) in answer.bytes().enumerate() {
         let other = match byte {
@@ -29,11 +29,11 @@ fn any_digit_and_any_letter_counts() {
             b'z' | b'Z' => byte - 1,
             _ => continue,
         };
-        // Every digit; of the letters a part.
+        // Every digit is changed, and some of the letters.
         if byte.is_ascii_digit() || at % 5 == 0 {
             let doctored = format!("{}{}{}", &answer[..at], other as char, &answer[at + 1..]);
             let place = &doctored[doctored.floor_char_boundary(at.saturating_sub(30))..=at];
-            assert_ne!(wrong(&truth, &doctored), [""; 0], "not seen: {place}");
+            assert_ne!(problems(&truth, &doctored), [""; 0], "not seen: {place}");
             changed += 1;
         }
     }
@@ -41,9 +41,9 @@ fn any_digit_and_any_letter_counts() {
 }
 
 #[test]
-fn a_line_that_is_left_out_counts() {
+fn missing_line_is_noticed() {
     let (truth, answer) = answered();
-    // A place may be left out: it is an example.
+    // A line with an example may be missing.
     let needed = |line: &str| !(line.is_empty() || line.starts_with("  - "));
     let dull = |line: &str| line.starts_with("|---") || line.starts_with("| area") || line.starts_with("## How");
     let kept = |line: &str| dull(line) || line.starts_with("At its top") || line.starts_with("## What");
@@ -51,12 +51,12 @@ fn a_line_that_is_left_out_counts() {
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| needed(line) && !kept(line)) {
         let rest: Vec<_> = lines.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, line)| *line).collect();
         let total = line.contains(" areas searched");
-        assert!(total || !wrong(&truth, &rest.join("\n")).is_empty(), "not missed: {line}");
+        assert!(total || !problems(&truth, &rest.join("\n")).is_empty(), "not missed: {line}");
     }
 }
 
 #[test]
-fn invented_claims_are_counted() {
+fn invented_claims_are_noticed() {
     let (truth, answer) = answered();
     let place = answer.lines().find(|line| line.starts_with("  - ")).expect("a place");
     for more in [
@@ -68,13 +68,13 @@ fn invented_claims_are_counted() {
         place,
     ] {
         let doctored = answer.replacen(place, &format!("{place}\n{more}"), 1);
-        assert_ne!(wrong(&truth, &doctored), [""; 0], "{more}");
+        assert_ne!(problems(&truth, &doctored), [""; 0], "{more}");
     }
     let doubtful = answer.replacen(" lines match", " lines at least match", 1);
-    assert_ne!(wrong(&truth, &doubtful), [""; 0]);
-    // A lower bound where everything can be counted is a fault too.
+    assert_ne!(problems(&truth, &doubtful), [""; 0]);
+    // A lower bound is wrong where everything can be counted.
     let at = answer.find(" lines match").expect("a count");
     let line = answer[..at].rfind('\n').map_or(0, |line| line + 1);
     let vague = format!("{}At least {}", &answer[..line], &answer[line..]);
-    assert_ne!(wrong(&truth, &vague), [""; 0]);
+    assert_ne!(problems(&truth, &vague), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Generated repositories with planted facts: the same seed, the same repository.
+//! Generated repositories with planted facts: the same seed gives the same repository.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use crate::cli::call::no_forks;
 
 #[derive(Debug, Default)]
 pub(crate) struct Planted {
-    /// Lines, by path and number, that speak of errors.
+    /// Lines about errors, by path and number.
     pub(crate) errors: BTreeSet<(String, usize)>,
 }
 
 /// Paths that ignore files exclude in every generated repository.
 pub(crate) const HIDDEN: &[&str] = &["noise.log", "out", "parser/cache.tmp"];
 
-/// A language: the ending of its files, lines that say nothing, and lines that handle errors; `#` is a number.
+/// A language: the extension of its files, filler lines, and lines that handle errors; `#` is replaced by a number.
 struct Language {
     ending: &'static str,
     opens: &'static str,
@@ -63,7 +63,7 @@ const AREAS: &[&str] = &["engine", "parser", "server", "store", "network", "bill
 
 pub(crate) fn plant(root: &Path, seed: u64) -> Planted {
     let mut rng = Rng::with_seed(seed);
-    let mut field = Field { root, rng: &mut rng, planted: Planted::default(), serial: 0 };
+    let mut field = RepositoryWriter { root, rng: &mut rng, planted: Planted::default(), serial: 0 };
     field.text("README.md", "# Zephyr\n\nA thing of several parts.\n");
     field.text(".gitignore", "*.log\n/out/\n");
     let mut areas = AREAS.to_vec();
@@ -83,15 +83,15 @@ pub(crate) fn plant(root: &Path, seed: u64) -> Planted {
     field.planted
 }
 
-struct Field<'a> {
+struct RepositoryWriter<'a> {
     root: &'a Path,
     rng: &'a mut Rng,
     planted: Planted,
-    /// Counts lines, so that no two are the same.
+    /// Counts lines, so that no two lines are equal.
     serial: usize,
 }
 
-impl Field<'_> {
+impl RepositoryWriter<'_> {
     /// Writes a file that is not text, or is ignored.
     fn bytes(&self, path: &str, bytes: &[u8]) {
         let path = self.root.join(path);

@@ -1,4 +1,4 @@
-//! Reading answers: small parsers that take what they understand off the front of a text.
+//! Small parsers that consume the front of an answer's text.
 
 use super::truth::{Area, ReportedCount};
 
@@ -19,7 +19,7 @@ impl<'a> Rest<'a> {
         self.0.is_empty().then_some(())
     }
 
-    /// A number: `7`, `at least 7`.
+    /// Reads a number: `7`, `at least 7`.
     pub(crate) fn number(&mut self) -> Option<ReportedCount> {
         let exact = self.one(&["at least ", "At least "]).is_none();
         let digits = self.0.len() - self.0.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -36,7 +36,7 @@ impl<'a> Rest<'a> {
         Some(reported)
     }
 
-    /// Code in Markdown, within as many backticks as it needs.
+    /// Reads code in Markdown, within as many backticks as it needs.
     pub(crate) fn code(&mut self) -> Option<String> {
         let ticks = self.0.len() - self.0.trim_start_matches('`').len();
         let (fence, rest) = self.0.split_at(ticks);
@@ -58,14 +58,14 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// An area: `` `src` `` or `` `.` (its own files) ``.
+    /// Reads an area: `` `src` `` or `` `.` (its own files) ``.
     pub(crate) fn area(&mut self) -> Option<Area> {
         let path = self.code()?;
         let shallow = self.word(" (its own files)").is_some();
         Some(Area { path, shallow })
     }
 
-    /// A place with its line: `` `src/a.rs:7` `text` ``.
+    /// Reads a place with its line: `` `src/a.rs:7` `text` ``.
     pub(crate) fn place(&mut self) -> Option<(String, usize, String)> {
         let place = self.code()?;
         let (path, line) = place.rsplit_once(':')?;
@@ -74,7 +74,7 @@ impl<'a> Rest<'a> {
         Some((path.to_owned(), line, self.code()?))
     }
 
-    /// A list with commas; takes all that is left.
+    /// Reads a comma-separated list up to the end of the text.
     pub(crate) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut all = vec![item(self)?];
         while self.word(", ").is_some() {
@@ -84,7 +84,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The cells of a table's row, with their escaped bars.
+/// Returns the cells of a table row, with their escaped bars unescaped.
 pub(crate) fn cells(line: &str) -> Option<Vec<String>> {
     let inside = line.strip_prefix("| ")?.strip_suffix(" |")?;
     let mut cells = vec![String::new()];

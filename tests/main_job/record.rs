@@ -21,7 +21,7 @@ pub(crate) fn journals(user: &User) -> Journals {
     all
 }
 
-/// The one outcome of each run; fails for a run with no end, or with more than one.
+/// Returns the outcome of each run; panics if a run has no end, or several.
 pub(crate) fn outcomes(journals: &Journals) -> BTreeMap<(SessionId, RunNo), Outcome> {
     let mut opened = 0;
     let mut ends = BTreeMap::new();
@@ -37,8 +37,8 @@ pub(crate) fn outcomes(journals: &Journals) -> BTreeMap<(SessionId, RunNo), Outc
     ends
 }
 
-/// Nothing is wrong with the store, and every run has one end; gives the ends.
-pub(crate) fn sound(user: &User) -> BTreeMap<(SessionId, RunNo), Outcome> {
+/// Checks that the store is sound and that every run has one end; returns the ends.
+pub(crate) fn sound_outcomes(user: &User) -> BTreeMap<(SessionId, RunNo), Outcome> {
     let verified = user.call(&["verify"]);
     assert_eq!((verified.code, verified.err.as_str()), (Some(0), ""), "{verified:?}");
     let journals = journals(user);

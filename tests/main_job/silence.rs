@@ -10,7 +10,7 @@ use subtend::session::{FailKind, Limits, ModelFail, Outcome, TimeLimit};
 use subtend::{OpenOptions, Runtime};
 use tokio::time::Instant;
 
-/// Runs a script with `limits`; gives the end, the time it took, and all ends in the journal.
+/// Runs a script with `limits`; returns the outcome, the time it took, and all outcomes in the journal.
 async fn run(script: Scripted, limits: Limits) -> (Outcome, Duration, Vec<Outcome>) {
     let journal = open_store(&StoreSpec::Memory).expect("a journal in memory");
     let builder = Runtime::builder().journal(journal.clone()).model(Arc::new(script)).limits(limits);
@@ -43,7 +43,7 @@ fn hanging() -> Scripted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_model_is_given_up_after_its_attempts() {
+async fn silent_model_is_abandoned_after_its_attempts() {
     let limits = Limits::default();
     let silence = Duration::from_millis(limits.first_byte_ms) * limits.attempts;
     let (outcome, took, ends) = run(hanging(), limits).await;
@@ -54,7 +54,7 @@ async fn a_silent_model_is_given_up_after_its_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_has_a_limit_of_its_own() {
+async fn turn_has_its_own_time_limit() {
     let limits = Limits { turn_ms: 7_000, ..Limits::default() };
     let (outcome, took, ends) = run(hanging(), limits).await;
     assert_eq!(outcome, Outcome::TimedOut { what: TimeLimit::Turn });
@@ -63,7 +63,7 @@ async fn a_turn_has_a_limit_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_child_does_not_keep_its_owner() {
+async fn silent_child_does_not_block_its_owner() {
     let script = Scripted::builder("family")
         .rule("general", [Step::fan_out(2, "explore", true, "Part {n}."), Step::text("ended: {last}").repeat()])
         .rule("explore", [Step::hang().repeat()])

@@ -8,7 +8,7 @@ use subtend::session::{CallEnd, Outcome};
 
 use super::answers::ask;
 use super::planted;
-use super::record::{journals, sound};
+use super::record::{journals, sound_outcomes};
 use crate::cli::call::User;
 
 const QUESTION: &str = "Where does it handle errors?";
@@ -17,7 +17,7 @@ fn fields(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(|key| &**key).collect()
 }
 
-fn last(out: &str) -> Value {
+fn last_event(out: &str) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
 
@@ -26,22 +26,22 @@ fn start_tree(seed: u64) -> (User, Value) {
     planted::plant(&user.workspace(), seed);
     let done = user.call(&["run", "--json", QUESTION]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let end = last(&done.out);
+    let end = last_event(&done.out);
     (user, end)
 }
 
 #[test]
-fn the_last_event_is_the_end_and_no_more() {
+fn last_event_has_only_the_fields_of_an_end() {
     let (user, end) = start_tree(5);
     let expected = ["type", "session", "run", "outcome", "answer", "partial", "turns", "usage"];
     assert_eq!(fields(&end), expected.into());
     assert_eq!((&end["type"], &end["run"], &end["outcome"]), (&json!("run_ended"), &json!(1), &json!("completed")));
     let again = ask(&user, QUESTION);
-    assert_eq!(end["answer"].as_str(), Some(again.trim_end()), "the same question, the same answer");
+    assert_eq!(end["answer"].as_str(), Some(again.trim_end()), "the answers to one question differ");
 }
 
 #[test]
-fn a_tree_has_its_fields_and_no_more() {
+fn tree_has_only_the_documented_fields() {
     let (user, end) = start_tree(6);
     let root = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
     let expected = ["id", "agent", "state", "outcome", "depth", "background", "usage", "children"];
@@ -61,9 +61,9 @@ fn a_tree_has_its_fields_and_no_more() {
 }
 
 #[test]
-fn at_least_three_children_did_real_work_in_the_background() {
+fn three_children_or_more_work_in_the_background() {
     let (user, end) = start_tree(7);
-    let ends = sound(&user);
+    let ends = sound_outcomes(&user);
     let journals = journals(&user);
     let root = end["session"].as_str().and_then(|id| id.parse().ok()).expect("an id");
     assert!(journals.len() >= 4 && ends.values().all(|outcome| *outcome == Outcome::Completed), "{ends:#?}");
@@ -75,7 +75,7 @@ fn at_least_three_children_did_real_work_in_the_background() {
 }
 
 #[test]
-fn each_end_arrives_once_as_a_synthetic_message() {
+fn each_end_arrives_once_as_a_generated_message() {
     let (user, end) = start_tree(8);
     let journals = journals(&user);
     let root = end["session"].as_str().and_then(|id| id.parse().ok()).expect("an id");
@@ -115,7 +115,7 @@ fn different_questions_give_different_trees() {
     for question in questions {
         let done = user.call(&["run", "--json", question]);
         assert_eq!(done.code, Some(0), "{done:?}");
-        let end = last(&done.out);
+        let end = last_event(&done.out);
         answers.insert(end["answer"].as_str().expect("an answer").to_owned());
         let tree = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
         let children = tree["children"].as_array().expect("children");
@@ -133,11 +133,11 @@ fn different_questions_give_different_trees() {
     let titles: Vec<_> =
         roots.as_array().expect("rows").iter().map(|row| row["title"].as_str().expect("a title")).collect();
     assert_eq!(titles, questions.iter().rev().copied().collect::<Vec<_>>(), "newest first");
-    sound(&user);
+    sound_outcomes(&user);
 }
 
 #[test]
-fn the_verbs_read_it_back() {
+fn reading_verbs_show_the_tree() {
     let (user, end) = start_tree(9);
     let id = end["session"].as_str().expect("an id");
     let answer = end["answer"].as_str().expect("an answer");
@@ -155,14 +155,14 @@ fn the_verbs_read_it_back() {
 }
 
 #[test]
-fn areas_are_chosen_by_what_matches_the_question() {
+fn areas_are_chosen_by_matches_of_the_question() {
     let user = User::new();
     let write = |path: String, text: &str| {
         let path = user.workspace().join(path);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         std::fs::write(path, text).expect("a file");
     };
-    // Large crates with words that contain the one asked for, and small ones that have it.
+    // Large crates with words that contain `actor`, and small ones with the word itself.
     for of in ["asn1", "bindings", "codes", "formats", "parsers", "tables", "zones"] {
         (0..30).for_each(|n| write(format!("{of}-1.0.{n}/src/lib.rs"), "//! Refactor.\nfn factory() {}\n"));
         (0..30).for_each(|n| write(format!("{of}-2.0.0/src/{n}.rs"), "// The refactored factor.\n"));
@@ -173,7 +173,7 @@ fn areas_are_chosen_by_what_matches_the_question() {
     let question = "Which of these crates implement an actor supervisor?";
     let done = user.call(&["run", "--json", question]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let end = last(&done.out);
+    let end = last_event(&done.out);
     let answer = end["answer"].as_str().expect("an answer");
     let rows: Vec<&str> = answer.lines().filter(|line| line.starts_with("| `")).collect();
     let chosen: Vec<String> =

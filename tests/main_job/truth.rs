@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// A word that an answer may tell of: how it is shown, its pattern, and what that means in plain words.
+/// A word of the question: its label in answers, its pattern, and functions that find it in a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
     pub(crate) label: &'static str,
     pub(crate) pattern: &'static str,
     pub(crate) means: fn(&str) -> bool,
-    /// Whether a word of the text, or a part of a name after `_`, begins with it.
+    /// True if a whole word matches when it begins with the pattern's word, also after `_` in a name.
     pub(crate) begins: fn(&str) -> bool,
 }
 
 impl Word {
-    /// Whether the text has the word: as the beginning of a `whole` one, or anywhere.
+    /// Returns whether the text contains the word: at the beginning of a word if `whole`, else anywhere.
     pub(crate) fn found(&self, text: &str, whole: bool) -> bool {
         if whole { (self.begins)(text) } else { (self.means)(text) }
     }
@@ -62,7 +62,7 @@ pub(crate) const BEACON: Word = Word {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
-    /// Its lines; `None` if it is not text or cannot be read.
+    /// Lines of the file; `None` if it is not text or cannot be read.
     pub(crate) lines: Option<Vec<String>>,
     matching: BTreeMap<&'static str, usize>,
     pub(crate) closed: bool,
@@ -82,14 +82,14 @@ pub(crate) struct ReportedCount {
 }
 
 impl Truth {
-    /// Looks at `root`; `hidden` are the paths that its ignore files leave out.
+    /// Reads `root`; `hidden` are the paths that its ignore files exclude.
     pub(crate) fn of(root: &Path, hidden: &[&str]) -> Self {
         let mut truth = Self::default();
-        truth.look(root, "", hidden);
+        truth.read(root, "", hidden);
         truth
     }
 
-    fn look(&mut self, root: &Path, below: &str, hidden: &[&str]) {
+    fn read(&mut self, root: &Path, below: &str, hidden: &[&str]) {
         for entry in fs::read_dir(root).expect("a directory") {
             let entry = entry.expect("an entry");
             let name = entry.file_name().to_string_lossy().replace(char::is_control, "\u{fffd}");
@@ -100,7 +100,7 @@ impl Truth {
             // Link targets are not part of the workspace.
             let kind = entry.file_type().expect("its kind");
             if kind.is_dir() {
-                self.look(&entry.path(), &format!("{path}/"), hidden);
+                self.read(&entry.path(), &format!("{path}/"), hidden);
                 self.dirs.insert(path);
             } else if kind.is_file() {
                 let bytes = fs::read(entry.path()).expect("its bytes");
@@ -109,7 +109,7 @@ impl Truth {
         }
     }
 
-    /// With files and directories that the command cannot read.
+    /// Marks files and directories that the command cannot read.
     pub(crate) fn without(mut self, closed: &[&str]) -> Self {
         for path in closed {
             match self.files.get_mut(*path) {
@@ -155,7 +155,7 @@ impl Truth {
         area.shallow || !self.closed.iter().any(|dir| area.holds(dir))
     }
 
-    /// One line, counted from 1.
+    /// Returns a line, counted from 1.
     pub(crate) fn line(&self, path: &str, line: usize) -> Option<&str> {
         let lines = self.files.get(path)?.lines.as_ref()?;
         lines.get(line.checked_sub(1)?).map(|line| &**line)
@@ -170,14 +170,14 @@ impl File {
     }
 }
 
-/// Lines of a text, as editors count them; `None` for other bytes.
+/// Returns the lines of a text, as editors count them; `None` for other bytes.
 fn text(bytes: &[u8]) -> Option<Vec<String>> {
     if bytes.contains(&0) {
         return None;
     }
     let mut lines: Vec<_> =
         bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned()).collect();
-    // After the last line break there is no line.
+    // There is no line after the last line break.
     lines.pop_if(|last| last.is_empty());
     Some(lines)
 }
@@ -200,7 +200,7 @@ impl Area {
     }
 }
 
-/// The language of a file, as answers call it.
+/// Returns the language of a file, as answers name it.
 pub(crate) fn kind(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let word = |text: &str| (1..=12).contains(&text.len()) && text.chars().all(char::is_alphanumeric);
@@ -227,7 +227,7 @@ pub(crate) fn kind(path: &str) -> String {
     kind.to_owned()
 }
 
-/// A line as answers show it: trimmed, cut to 100 characters, without control characters.
+/// Returns a line as answers show it: trimmed, truncated to 100 characters, without control characters.
 pub(crate) fn shown(line: &str) -> String {
     let line = line.trim();
     let mut shown: String =

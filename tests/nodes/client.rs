@@ -1,4 +1,4 @@
-//! A client of nodes: one connection for each request.
+//! A client of nodes that opens one connection for each request.
 
 use std::io::{BufRead as _, BufReader, Error, ErrorKind, Read as _, Result, Write as _};
 use std::net::TcpStream;
@@ -7,21 +7,21 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Longer than any request may wait for an owner.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub(crate) struct NodeClient {
     pub(crate) token: String,
 }
 
-/// An answer whose body is still to be read.
+/// A response whose body has not been read yet.
 pub(crate) struct Streamed {
     pub(crate) status: u16,
     pub(crate) body: BufReader<Chunks>,
 }
 
 impl NodeClient {
-    /// Sends a request to a node, and reads the status and the JSON of the answer.
+    /// Sends a request to a node; reads the status and the JSON of the response.
     pub(crate) fn ask(&self, port: u16, request: &str, headers: &str, body: &str) -> Result<(u16, Value)> {
         let mut answer = self.open(port, request, headers, body)?;
         let mut text = String::new();
@@ -31,10 +31,10 @@ impl NodeClient {
         Ok((answer.status, json))
     }
 
-    /// Sends a request, and returns the answer as it comes.
+    /// Sends a request and returns the streamed response.
     pub(crate) fn open(&self, port: u16, request: &str, headers: &str, body: &str) -> Result<Streamed> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         let (length, token) = (body.len(), &self.token);
         let head = format!(
             "{request} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
@@ -59,7 +59,7 @@ impl NodeClient {
     }
 }
 
-/// The body of an answer, without the sizes of its chunks.
+/// The body of a response, without its chunk sizes.
 pub(crate) struct Chunks {
     reader: BufReader<TcpStream>,
     chunked: bool,
@@ -78,7 +78,7 @@ impl std::io::Read for Chunks {
         if self.left == 0 {
             let mut line = String::new();
             self.reader.read_line(&mut line)?;
-            let cut = || Error::new(ErrorKind::UnexpectedEof, "the answer was cut");
+            let cut = || Error::new(ErrorKind::UnexpectedEof, "the answer is truncated");
             self.left = usize::from_str_radix(line.trim(), 16).map_err(|_| cut())?;
             if self.left == 0 {
                 self.ended = true;
@@ -88,7 +88,7 @@ impl std::io::Read for Chunks {
         let most = bytes.len().min(self.left);
         let count = self.reader.read(&mut bytes[..most])?;
         if count == 0 {
-            return Err(Error::new(ErrorKind::UnexpectedEof, "the answer was cut"));
+            return Err(Error::new(ErrorKind::UnexpectedEof, "the answer is truncated"));
         }
         self.left -= count;
         if self.left == 0 {

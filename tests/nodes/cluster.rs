@@ -1,4 +1,4 @@
-//! Nodes as processes, with a server of their own and a network between.
+//! Nodes as processes, with their own server and a proxy between.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use crate::history;
 use crate::proxy::Proxy;
 use crate::server::Server;
 
-/// Seconds of a lease in tests: others take over soon.
+/// Lease duration of tests in seconds: short, so that others take over soon.
 pub(crate) const LEASE: u64 = 3;
 
 pub(crate) struct Cluster {
@@ -30,7 +30,7 @@ pub(crate) struct NodeProcess {
     child: Option<Child>,
 }
 
-/// A worker that leaves a line in the file `effects`, starts two children, and ends.
+/// A worker that appends a line to the file `effects`, starts two children, and ends.
 const SCRIPT: &str = r#"{ "leaves_process": true, "rules": [
     { "agent": "general", "steps": [
         [ { "when": { "prompt_contains": "quick" }, "text": "Done at once." },
@@ -64,7 +64,7 @@ impl Cluster {
             let name = ["a", "b", "c", "d"][number].to_owned();
             let proxy = Proxy::to(cluster.server.port());
             cluster.nodes.push(NodeProcess { name, port, proxy, child: None });
-            cluster.up(number, shards);
+            cluster.start_node(number, shards);
         }
         cluster.wait_for(|members| owned(members) == usize::from(shards) && shares(members).len() == count);
         history::record(&cluster.server);
@@ -94,11 +94,11 @@ impl Cluster {
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     }
 
-    /// Starts a node's process, which is down.
-    pub(crate) fn up(&mut self, number: usize, shards: u16) {
+    /// Starts the process of a node that is not running.
+    pub(crate) fn start_node(&mut self, number: usize, shards: u16) {
         let node = &self.nodes[number];
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.path(&node.name)).unwrap();
-        // Where leases are long no reply is late either.
+        // With long leases, no reply counts as late either.
         let reply = (self.lease / 3).clamp(2, 10);
         let store = format!("{}&reply_timeout={reply}", crate::server::address(node.proxy.port));
         let mut command = self.command(&store);
@@ -129,7 +129,7 @@ impl Cluster {
         assert!(done.success());
     }
 
-    /// Waits for the end of a node's process.
+    /// Waits for the exit of a node's process.
     pub(crate) fn ended(&mut self, number: usize) -> Option<i32> {
         self.nodes[number].child.take().unwrap().wait().unwrap().code()
     }
@@ -139,7 +139,7 @@ impl Cluster {
         self.ended(number);
     }
 
-    /// Asks a node, again while no connection or answer comes.
+    /// Sends a request to a node, and retries while it gets no connection or response.
     pub(crate) fn ask(&self, number: usize, request: &str, headers: &str, body: &Value) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let give_up = Instant::now() + Duration::from_secs(60);
@@ -152,14 +152,14 @@ impl Cluster {
         }
     }
 
-    /// Opens a session through a node, and returns its id.
+    /// Opens a session through a node; returns its id.
     pub(crate) fn open(&self, number: usize, text: &str) -> String {
         let (status, opened) = self.ask(number, "POST /v1/sessions", "", &json!({"input": {"text": text}}));
         assert_eq!(status, 201, "{opened}");
         opened["session"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits for the end of a session's first run, and returns its outcome.
+    /// Waits for the end of a session's first run; returns its outcome.
     pub(crate) fn outcome(&self, number: usize, session: &str) -> Value {
         let give_up = Instant::now() + Duration::from_secs(90);
         loop {
@@ -180,7 +180,7 @@ impl Cluster {
         self.ask(number, "GET /v1/nodes", "", &Value::Null).1
     }
 
-    /// The node that has the shard of a session, by its number.
+    /// Returns the number of the node that has the shard of a session.
     pub(crate) fn owner_of(&self, session: &str) -> usize {
         let key = session.replace('-', "");
         let node = self.server.sql(&format!(
@@ -213,7 +213,7 @@ impl Cluster {
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 
-    /// Ends all nodes in order.
+    /// Shuts down all nodes in order.
     pub(crate) fn end(&mut self) {
         let live: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].child.is_some()).collect();
         live.iter().for_each(|at| self.signal(*at, "TERM"));
@@ -222,7 +222,7 @@ impl Cluster {
         }
     }
 
-    /// The lines that commands left in the workspace.
+    /// Returns the lines that commands appended in the workspace.
     pub(crate) fn effects(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path("workspace").join("effects")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -238,12 +238,12 @@ impl Drop for Cluster {
     }
 }
 
-/// Shards that a live node has.
+/// Returns the number of shards that live nodes have.
 pub(crate) fn owned(members: &Value) -> usize {
     members["shards"].as_array().into_iter().flatten().filter(|shard| shard["node"].is_string()).count()
 }
 
-/// Shards of each node by name.
+/// Returns the number of shards of each node by name.
 pub(crate) fn shares(members: &Value) -> Vec<(String, usize)> {
     let mut shares = std::collections::BTreeMap::new();
     for shard in members["shards"].as_array().into_iter().flatten() {

@@ -1,6 +1,6 @@
-//! The drill of nodes: faults of every kind under load, and a judgement by the database and the workspace alone.
+//! The drill of nodes: faults of every kind under load, checked only by the database and the workspace.
 //!
-//! `FAULTS=1000 .ci/run nodes` for more. `SEED=N` repeats the order of faults.
+//! `FAULTS=1000 .ci/run nodes` runs more faults. `SEED=N` repeats the order of faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ enum NodeFault {
     Kill,
     Pause,
     Leave,
-    Mute,
-    Deaf,
+    AllBlocked,
+    RepliesBlocked,
     Slow,
     LosesReply,
     CutConnections,
@@ -40,9 +40,9 @@ const FAULTS: [NodeFault; 9] = [
     NodeFault::Pause,
     NodeFault::CrashDatabase,
     NodeFault::Leave,
-    NodeFault::Deaf,
+    NodeFault::RepliesBlocked,
     NodeFault::CutConnections,
-    NodeFault::Mute,
+    NodeFault::AllBlocked,
     NodeFault::Slow,
 ];
 
@@ -83,15 +83,15 @@ struct Drill {
 }
 
 impl Drill {
-    /// Does one fault to a node, mends it, and waits until every shard has an owner again.
-    fn strike(&mut self, fault: NodeFault, victim: usize) {
+    /// Applies one fault to a node, repairs it, and waits until every shard has an owner again.
+    fn apply_fault(&mut self, fault: NodeFault, victim: usize) {
         let seconds = Duration::from_secs;
         let session = self.session_of(victim);
         match fault {
             NodeFault::Kill => {
                 self.cluster.kill(victim);
                 self.failover(victim, session);
-                self.cluster.up(victim, SHARDS);
+                self.cluster.start_node(victim, SHARDS);
             }
             NodeFault::Pause => {
                 self.cluster.signal(victim, "STOP");
@@ -102,18 +102,19 @@ impl Drill {
             NodeFault::Leave => {
                 self.cluster.signal(victim, "TERM");
                 assert_eq!(self.cluster.ended(victim), Some(0), "{}", self.cluster.log(victim));
-                self.cluster.up(victim, SHARDS);
+                self.cluster.start_node(victim, SHARDS);
             }
-            NodeFault::Mute | NodeFault::Deaf => {
-                let network = if fault == NodeFault::Mute { Network::Mute } else { Network::Deaf };
+            NodeFault::AllBlocked | NodeFault::RepliesBlocked => {
+                let network =
+                    if fault == NodeFault::AllBlocked { Network::AllBlocked } else { Network::RepliesBlocked };
                 self.cluster.nodes[victim].proxy.set(network);
                 self.failover(victim, session);
-                self.cluster.nodes[victim].proxy.set(Network::Whole);
+                self.cluster.nodes[victim].proxy.set(Network::Healthy);
             }
             NodeFault::Slow => {
                 self.cluster.nodes[victim].proxy.set(Network::Slow);
                 std::thread::sleep(seconds(LEASE));
-                self.cluster.nodes[victim].proxy.set(Network::Whole);
+                self.cluster.nodes[victim].proxy.set(Network::Healthy);
             }
             NodeFault::LosesReply => {
                 let (proxy, before) = (&self.cluster.nodes[victim].proxy, self.cluster.nodes[victim].proxy.lost());
@@ -122,7 +123,7 @@ impl Drill {
                 while proxy.lost() == before && Instant::now() < give_up {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                assert!(proxy.lost() > before, "no commit met the loss\n{}", self.cluster.log(victim));
+                assert!(proxy.lost() > before, "no reply of a commit was lost\n{}", self.cluster.log(victim));
             }
             NodeFault::CutConnections => self.cluster.server.cut(),
             NodeFault::CrashDatabase => {
@@ -132,21 +133,21 @@ impl Drill {
             }
         }
         *self.done.entry(fault).or_default() += 1;
-        self.settled(victim);
+        self.wait_until_settled(victim);
     }
 
-    fn settled(&self, victim: usize) {
+    fn wait_until_settled(&self, victim: usize) {
         let all = |members: &Value| owned(members) == usize::from(SHARDS) && shares(members).len() == NODES;
         self.cluster.wait_for(all);
-        // Work continues before the next fault.
+        // Work must continue before the next fault.
         let (before, give_up) = (self.sent.load(Ordering::SeqCst), Instant::now() + Duration::from_secs(180));
         while self.sent.load(Ordering::SeqCst) < before + 8 {
-            assert!(Instant::now() < give_up, "no session is opened\n{}", self.cluster.log(victim));
+            assert!(Instant::now() < give_up, "no session could be opened\n{}", self.cluster.log(victim));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// A session of a shard that the node has.
+    /// Returns a session of a shard that the node has.
     fn session_of(&self, node: usize) -> String {
         let name = &self.cluster.nodes[node].name;
         let sql = format!(
@@ -155,7 +156,7 @@ impl Drill {
         );
         let give_up = Instant::now() + Duration::from_secs(30);
         loop {
-            // Its shards may be new, or on their way.
+            // The node may have just claimed its shards, or may be losing them.
             if let Ok(id) = uuid::Uuid::parse_str(&self.cluster.server.sql(&sql)) {
                 return SessionId(id).to_string();
             }
@@ -164,7 +165,7 @@ impl Drill {
         }
     }
 
-    /// Measures how long a client of another node waits for a session of a node that is gone.
+    /// Measures how long a client of another node waits for a session of a killed node.
     fn failover(&mut self, gone: usize, session: String) {
         let started = Instant::now();
         let other = (gone + 1) % NODES;
@@ -194,7 +195,7 @@ impl Drill {
     }
 }
 
-/// All sessions, and the number of the last record of each.
+/// Returns all sessions with the number of their last record.
 fn last_records(cluster: &Cluster) -> BTreeMap<String, u64> {
     let (mut all, mut cursor) = (BTreeMap::new(), String::new());
     loop {
@@ -210,7 +211,7 @@ fn last_records(cluster: &Cluster) -> BTreeMap<String, u64> {
     }
 }
 
-/// Waits until a follower has the last record of each session, and checks that it got each record once and in order.
+/// Waits until a follower has the last record of each session; checks that it got each record once and in order.
 fn check_events(cluster: &Cluster, follower: Follower) -> usize {
     let give_up = Instant::now() + Duration::from_secs(120);
     let complete = |received: &Received| {
@@ -219,18 +220,18 @@ fn check_events(cluster: &Cluster, follower: Follower) -> usize {
             .all(|(session, last)| received.get(session).and_then(|seqs| seqs.last()) == Some(last))
     };
     while !complete(&follower.so_far()) {
-        assert!(Instant::now() < give_up, "a follower does not get everything\n{}", cluster.log(0));
+        assert!(Instant::now() < give_up, "a follower lacks records\n{}", cluster.log(0));
         std::thread::sleep(Duration::from_millis(200));
     }
     let received = follower.received();
     for (session, seqs) in &received {
         let expected: Vec<u64> = (1..=seqs.len() as u64).collect();
-        assert_eq!(*seqs, expected, "session {session}: each record once, in order");
+        assert_eq!(*seqs, expected, "session {session}: records are missing, repeated or out of order");
     }
     received.values().map(Vec::len).sum()
 }
 
-/// Checks that each session that was acknowledged exists, that each run ended once, and that no command ran twice.
+/// Checks that each acknowledged session exists, that each run ended once, and that no command ran twice.
 fn check_store(cluster: &Cluster, opened: &[String]) {
     let mut ends: BTreeMap<String, usize> = BTreeMap::new();
     for journal in history::journals(&cluster.server) {
@@ -240,12 +241,12 @@ fn check_store(cluster: &Cluster, opened: &[String]) {
             let family = [Some(head.root), head.parent];
             assert!(
                 family.into_iter().flatten().all(|of| here.contains(&of)),
-                "session {session} is apart from its tree"
+                "session {session} is not in the shard of its tree"
             );
             let records = journal.records(session).unwrap();
             let runs = records.iter().filter(|stored| matches!(stored.record, Record::RunOpened(..))).count();
             let ended = records.iter().filter(|stored| matches!(stored.record, Record::RunEnded { .. })).count();
-            assert_eq!((runs, ended), (1, 1), "session {session}: one run, which ended once");
+            assert_eq!((runs, ended), (1, 1), "session {session}: one run must have ended once");
             assert!(ends.insert(session.to_string(), ended).is_none(), "session {session} is in two shards");
         }
     }
@@ -273,14 +274,14 @@ fn d3_faults_of_every_kind_lose_nothing() {
             scope.spawn(move || send(client, ports, sender, stop, sent))
         };
         let senders: Vec<_> = (0..SENDERS).map(begin).collect();
-        // A panic of a fault ends the senders too.
+        // A panic in a fault must also stop the senders.
         let struck = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            drill.settled(0);
+            drill.wait_until_settled(0);
             for at in 0..faults {
-                // A linear congruence: the victims of a seed are the same each time.
+                // A linear congruence, so that a seed always selects the same victims.
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let fault = FAULTS[usize::try_from(at).unwrap() % FAULTS.len()];
-                drill.strike(fault, usize::try_from(seed >> 33).unwrap() % NODES);
+                drill.apply_fault(fault, usize::try_from(seed >> 33).unwrap() % NODES);
                 eprintln!("fault {} of {faults}: {fault:?}", at + 1);
             }
         }));

@@ -1,4 +1,4 @@
-//! A client that follows the events of all shards, over every failure.
+//! A client that follows the events of all shards across every failure.
 
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::client::NodeClient;
 
-/// Sequence numbers of the records that a follower received, by session.
+/// Sequence numbers of the received records, by session.
 pub(crate) type Received = BTreeMap<String, Vec<u64>>;
 
 pub(crate) struct Follower {
@@ -31,7 +31,7 @@ impl Follower {
             while !stopping.load(Ordering::SeqCst) {
                 turn += 1;
                 let port = ports[turn % ports.len()];
-                // However it ended: it continues from the id that it has.
+                // After any end, the stream continues from the last received id.
                 drop(follow(&client, port, &mut last, &receiving, &stopping));
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -43,7 +43,7 @@ impl Follower {
         self.received.lock().unwrap().clone()
     }
 
-    /// Ends it when the next event or heartbeat comes.
+    /// Stops the follower at the next event or heartbeat; returns all received records.
     pub(crate) fn received(self) -> Received {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.join().unwrap();
@@ -78,7 +78,7 @@ fn follow(
             value.clone_into(&mut data);
         } else if line.is_empty() {
             if let Some(id) = id.take() {
-                assert_eq!(name, "record", "only records have ids");
+                assert_eq!(name, "record", "an event that is not a record has an id");
                 let record: Value = serde_json::from_str(&data).unwrap();
                 let session = record["session"].as_str().unwrap().to_owned();
                 received.lock().unwrap().entry(session).or_default().push(record["seq"].as_u64().unwrap());

@@ -1,4 +1,4 @@
-//! The history of the shards: each change of a shard's row, kept by a trigger.
+//! The history of the shards: each change of a shard's row, recorded by a trigger.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use subtend_journal::{Journal, Options, audit};
 
 use crate::server::Server;
 
-/// Keeps each change of a shard's row from here on.
+/// Records each change of a shard's row from now on.
 pub(crate) fn record(server: &Server) {
     server.sql(
         "CREATE TABLE public.history (n bigserial, shard int, epoch bigint, owner uuid, last_lsn bigint); \
@@ -17,7 +17,8 @@ pub(crate) fn record(server: &Server) {
     );
 }
 
-/// Checks that each epoch of each shard had one owner, that epochs and LSNs never went back, and returns the number of claims.
+/// Checks that each epoch of each shard had one owner, and that epochs and LSNs never decreased; returns the number of
+/// claims.
 pub(crate) fn check(server: &Server) -> usize {
     let rows = server.sql("SELECT shard, epoch, owner, last_lsn FROM public.history ORDER BY n");
     let mut shards: BTreeMap<&str, (i64, &str, i64)> = BTreeMap::new();
@@ -34,7 +35,7 @@ pub(crate) fn check(server: &Server) -> usize {
     claims
 }
 
-/// Opens each shard, and returns its journal; it must be sound.
+/// Opens each shard, checks that its journal is sound, and returns the journals.
 pub(crate) fn journals(server: &Server) -> Vec<Journal> {
     let names = server.sql("SELECT name FROM subtend.shard WHERE shared ORDER BY id");
     let open = |name: &str| {

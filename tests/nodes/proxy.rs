@@ -1,4 +1,4 @@
-//! A proxy between a node and its database: it delays, cuts one direction, and loses the replies of commits.
+//! A proxy between a node and its database that delays, blocks one direction, or loses the replies of commits.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,14 +9,14 @@ use std::time::Duration;
 /// The state of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
-    Whole = 0,
-    /// Every piece comes late.
+    Healthy = 0,
+    /// Each piece arrives late.
     Slow = 1,
     /// Requests arrive, replies do not.
-    Deaf = 2,
-    /// Nothing arrives, and nothing is closed.
-    Mute = 3,
-    /// The server does the next commit; its reply is lost with the connection.
+    RepliesBlocked = 2,
+    /// Nothing arrives, and connections stay open.
+    AllBlocked = 3,
+    /// The server executes the next commit; its reply is lost with the connection.
     LosesReply = 4,
 }
 
@@ -48,7 +48,7 @@ impl Proxy {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
                 let state = Arc::clone(&shared);
-                std::thread::spawn(move || carry(client, server, &state));
+                std::thread::spawn(move || forward(client, server, &state));
             }
         });
         Self { port, state }
@@ -58,13 +58,13 @@ impl Proxy {
         self.state.network.store(network as u8, Ordering::SeqCst);
     }
 
-    /// Replies that were lost so far.
+    /// Returns the number of lost replies.
     pub(crate) fn lost(&self) -> u32 {
         self.state.lost.load(Ordering::SeqCst)
     }
 }
 
-fn carry(mut client: TcpStream, mut server: TcpStream, state: &Arc<ProxyState>) {
+fn forward(mut client: TcpStream, mut server: TcpStream, state: &Arc<ProxyState>) {
     let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let (replies, losing) = (Arc::clone(state), Arc::new(AtomicU8::new(0)));
     let loses = Arc::clone(&losing);
@@ -77,7 +77,9 @@ fn carry(mut client: TcpStream, mut server: TcpStream, state: &Arc<ProxyState>) 
             if replies.is(Network::Slow) {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            if !replies.is(Network::Deaf) && !replies.is(Network::Mute) && to_client.write_all(&bytes[..count]).is_err()
+            if !replies.is(Network::RepliesBlocked)
+                && !replies.is(Network::AllBlocked)
+                && to_client.write_all(&bytes[..count]).is_err()
             {
                 break;
             }
@@ -86,13 +88,13 @@ fn carry(mut client: TcpStream, mut server: TcpStream, state: &Arc<ProxyState>) 
     });
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = client.read(&mut bytes) {
-        // A group is larger than anything else that is sent.
+        // A group commit is larger than any other request.
         let lost = || state.network.compare_exchange(4, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if count > 1_000 && lost() {
             losing.store(1, Ordering::SeqCst);
             state.lost.fetch_add(1, Ordering::SeqCst);
         }
-        if !state.is(Network::Mute) && server.write_all(&bytes[..count]).is_err() {
+        if !state.is(Network::AllBlocked) && server.write_all(&bytes[..count]).is_err() {
             break;
         }
     }

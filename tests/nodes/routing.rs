@@ -1,4 +1,4 @@
-//! Any node answers for every session.
+//! Requests for any session to any node.
 
 use serde_json::{Value, json};
 
@@ -30,14 +30,14 @@ fn d4_any_node_answers_for_every_session() {
             None => break,
         }
     }
-    assert_eq!(paged, ids(&whole), "pages of all shards, newest first");
+    assert_eq!(paged, ids(&whole), "the pages do not merge all shards, newest first");
     let newest = whole["items"][0]["short"].as_str().unwrap();
     let (status, found) = cluster.ask(0, &format!("GET /v1/sessions/{newest}"), "", &Value::Null);
-    assert_eq!((status, &found["id"]), (200, &whole["items"][0]["id"]), "by its short name");
+    assert_eq!((status, &found["id"]), (200, &whole["items"][0]["id"]), "the session is not found by its short name");
     let missing = cluster.ask(0, "GET /v1/sessions/0192d1f0-1111-7abc-8def-0123456789ab", "", &Value::Null);
     assert_eq!((missing.0, &missing.1["code"]), (404, &json!("session_not_found")));
     let spread = sessions.iter().filter(|session| cluster.owner_of(session) == 0).count();
-    assert_eq!(spread, 3, "a node opens sessions in its own shards");
+    assert_eq!(spread, 3, "a node must open sessions in its own shards");
     cluster.end();
 }
 
@@ -47,7 +47,7 @@ fn d4_command_with_a_key_takes_effect_once_on_any_node() {
     let open = |node: usize, text: &str| {
         cluster.ask(node, "POST /v1/sessions", "idempotency-key: invoice-17\r\n", &json!({"input": {"text": text}}))
     };
-    // At once, so that neither finds what the other made.
+    // Both are sent at once, so that neither finds the session of the other.
     let answers: Vec<(u16, Value)> = std::thread::scope(|scope| {
         let requests: Vec<_> = (0..8).map(|n| scope.spawn(move || open(n % 2, "quick"))).collect();
         requests.into_iter().map(|answer| answer.join().unwrap()).collect()
@@ -62,7 +62,7 @@ fn d4_command_with_a_key_takes_effect_once_on_any_node() {
 }
 
 #[test]
-fn d4_nodes_forward_what_a_token_may_do_and_nothing_more() {
+fn d4_nodes_forward_only_permitted_requests_of_a_token() {
     let mut cluster = Cluster::steady(2, 2);
     let session = cluster.open(0, "quick");
     cluster.outcome(0, &session);
@@ -87,7 +87,7 @@ fn d2_shards_are_shared_evenly_on_join_and_leave() {
     cluster.signal(2, "TERM");
     assert_eq!(cluster.ended(2), Some(0), "{}", cluster.log(2));
     cluster.wait_for(|members| shares(members) == [("a".to_owned(), 3), ("b".to_owned(), 3)]);
-    cluster.up(2, 6);
+    cluster.start_node(2, 6);
     cluster.wait_for(even);
     cluster.end();
     assert_eq!(cluster.server.sql("SELECT count(*) FROM subtend.node"), "0");

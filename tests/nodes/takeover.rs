@@ -1,4 +1,4 @@
-//! Sessions whose node is gone, paused or out of reach continue with another one.
+//! Sessions whose node is killed, paused or disconnected continue on another one.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use crate::cluster::{Cluster, LEASE, owned, shares};
 use crate::history;
 use crate::proxy::Network;
 
-/// Ends the cluster in order, and checks every shard.
-fn checked(cluster: &mut Cluster) {
+/// Shuts the cluster down and checks every shard.
+fn shut_down_and_check(cluster: &mut Cluster) {
     cluster.end();
     history::check(&cluster.server);
     history::journals(&cluster.server);
 }
 
 #[test]
-fn d3_running_session_goes_on_when_its_node_is_killed() {
+fn d3_running_session_continues_when_its_node_is_killed() {
     let mut cluster = Cluster::start(2, 2);
     let session = cluster.open(0, "count to ten");
     let owner = cluster.owner_of(&session);
@@ -25,15 +25,15 @@ fn d3_running_session_goes_on_when_its_node_is_killed() {
     let other = 1 - owner;
     assert_eq!(cluster.outcome(other, &session), "completed", "{}", cluster.log(other));
     assert_eq!(cluster.owner_of(&session), other);
-    // Generous, since machines of tests are busy: the rest of the lease, and a start.
+    // Generous, since test machines are busy: the rest of the lease, and a start.
     assert!(killed.elapsed() < Duration::from_secs(LEASE + 30), "{:?}", killed.elapsed());
-    assert!(cluster.effects().len() <= 1, "its command ran once, or was under way");
-    cluster.up(owner, 2);
+    assert!(cluster.effects().len() <= 1, "its command ran twice");
+    cluster.start_node(owner, 2);
     cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
-    checked(&mut cluster);
+    shut_down_and_check(&mut cluster);
 }
 
-/// The paused node wakes with work in hand. It writes nothing, starts nothing, and joins again.
+/// The paused node wakes while it has work. It writes nothing, starts nothing, and joins again.
 #[test]
 fn d2_paused_node_does_nothing_when_it_wakes() {
     let mut cluster = Cluster::start(2, 2);
@@ -47,17 +47,17 @@ fn d2_paused_node_does_nothing_when_it_wakes() {
     let before = cluster.effects();
     cluster.signal(owner, "CONT");
     cluster.wait_for(|members| shares(members).iter().filter(|(name, _)| name != "none").count() == 2);
-    assert_eq!(cluster.effects(), before, "no command ran again");
+    assert_eq!(cluster.effects(), before, "a command ran again");
     for session in &sessions {
         assert_eq!(cluster.outcome(owner, session), "completed");
     }
-    checked(&mut cluster);
+    shut_down_and_check(&mut cluster);
 }
 
-/// The node cannot tell silence of the network from a slow server. It stops before others take over.
+/// A node cannot distinguish a network failure from a slow server. It stops before others take over.
 #[test]
-fn d2_node_that_hears_nothing_of_the_database_stops() {
-    for network in [Network::Mute, Network::Deaf] {
+fn d2_node_without_its_database_stops() {
+    for network in [Network::AllBlocked, Network::RepliesBlocked] {
         let mut cluster = Cluster::start(2, 2);
         let session = cluster.open(0, "work on");
         let owner = cluster.owner_of(&session);
@@ -65,11 +65,11 @@ fn d2_node_that_hears_nothing_of_the_database_stops() {
         let other = 1 - owner;
         assert_eq!(cluster.outcome(other, &session), "completed", "{network:?}\n{}", cluster.log(other));
         assert!(cluster.effects().len() <= 1);
-        cluster.nodes[owner].proxy.set(Network::Whole);
+        cluster.nodes[owner].proxy.set(Network::Healthy);
         cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
-        // A request over the node that was out of reach.
+        // A request through the node that was disconnected.
         assert_eq!(cluster.outcome(owner, &session), "completed");
-        checked(&mut cluster);
+        shut_down_and_check(&mut cluster);
     }
 }
 
@@ -86,13 +86,13 @@ fn d3_crash_of_the_database_loses_no_session() {
     let mut effects = cluster.effects();
     effects.sort();
     effects.dedup();
-    assert_eq!(cluster.effects().len(), effects.len(), "no command ran twice");
-    checked(&mut cluster);
+    assert_eq!(cluster.effects().len(), effects.len(), "a command ran twice");
+    shut_down_and_check(&mut cluster);
 }
 
-/// A request that waits for the end of a run ends with its node, and not the other way round.
+/// A request that waits for the end of a run ends when its node leaves; the node does not wait for it.
 #[test]
-fn d7_waiting_client_does_not_hold_a_leaving_node() {
+fn d7_waiting_client_does_not_delay_a_leaving_node() {
     let mut cluster = Cluster::steady(2, 2);
     let session = cluster.open(0, "slow");
     let owner = cluster.owner_of(&session);
@@ -105,14 +105,14 @@ fn d7_waiting_client_does_not_hold_a_leaving_node() {
     assert_eq!(cluster.ended(owner), Some(0), "{}", cluster.log(owner));
     assert!(leaving.elapsed() < Duration::from_secs(30), "{:?}", leaving.elapsed());
     let answer = waiting.join().unwrap();
-    assert!(answer.is_ok_and(|(_, run)| run["outcome"].is_null()), "the run is in flight");
+    assert!(answer.is_ok_and(|(_, run)| run["outcome"].is_null()), "the run must be in flight");
     assert_eq!(cluster.outcome(1 - owner, &session), "completed");
-    cluster.up(owner, 2);
+    cluster.start_node(owner, 2);
     cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
-    checked(&mut cluster);
+    shut_down_and_check(&mut cluster);
 }
 
-/// Every node is replaced while sessions work: none of their runs is lost.
+/// Every node is replaced while sessions run: none of their runs is lost.
 #[test]
 fn d7_rolling_change_loses_no_run() {
     let mut cluster = Cluster::steady(2, 4);
@@ -120,10 +120,10 @@ fn d7_rolling_change_loses_no_run() {
     for node in [0, 1] {
         sessions.extend((0..4).map(|n| cluster.open(n % 2, &format!("before {node} {n}"))));
         cluster.signal(node, "TERM");
-        // Clients go to the node that stays.
+        // Clients use the node that stays.
         sessions.extend((0..4).map(|n| cluster.open(1 - node, &format!("during {node} {n}"))));
         assert_eq!(cluster.ended(node), Some(0), "{}", cluster.log(node));
-        cluster.up(node, 4);
+        cluster.start_node(node, 4);
         cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 4);
     }
     for session in &sessions {
@@ -132,9 +132,9 @@ fn d7_rolling_change_loses_no_run() {
     let (effects, mut once) = (cluster.effects(), cluster.effects());
     once.sort();
     once.dedup();
-    // A command that was about to start when its node left ends with unknown effects, and is not run again.
-    assert_eq!(effects.len(), once.len(), "no command ran twice");
+    // A command that was about to start when its node left ends with unknown effects, and does not run again.
+    assert_eq!(effects.len(), once.len(), "a command ran twice");
     let (_, list) = cluster.ask(1, "GET /v1/sessions?limit=100", "", &Value::Null);
     assert_eq!(list["items"].as_array().unwrap().len(), sessions.len());
-    checked(&mut cluster);
+    shut_down_and_check(&mut cluster);
 }

@@ -1,4 +1,4 @@
-//! A server with byte-level faults that the mock lacks.
+//! A server with byte-level faults that the mock cannot produce.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -8,32 +8,32 @@ use std::thread;
 use super::http::HttpMessage;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Act {
+pub(crate) enum ServerAction {
     /// Sends these bytes and closes the connection.
     Send(String),
     /// Sends these bytes, then hangs.
     Hang(String),
 }
 
-impl Act {
+impl ServerAction {
     pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Self {
         let length = body.len();
         Self::Send(format!("HTTP/1.1 {status}\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"))
     }
 }
 
-pub(crate) struct Broken {
+pub(crate) struct BrokenServer {
     origin: String,
     requests: Arc<Mutex<Vec<HttpMessage>>>,
 }
 
-impl Broken {
-    pub(crate) fn new(acts: Vec<Act>) -> Self {
+impl BrokenServer {
+    pub(crate) fn new(acts: Vec<ServerAction>) -> Self {
         Self::making(move |at, _| acts.get(at).or(acts.last()).expect("an act").clone())
     }
 
-    /// Does what `act` makes of the number of the request, from 0, and the request.
-    pub(crate) fn making(act: impl Fn(usize, &HttpMessage) -> Act + Send + Sync + 'static) -> Self {
+    /// Answers each request with the result of `act` for its number, from 0, and its content.
+    pub(crate) fn making(act: impl Fn(usize, &HttpMessage) -> ServerAction + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let origin = format!("http://{}", listener.local_addr().expect("an address"));
         let requests = Arc::<Mutex<Vec<HttpMessage>>>::default();
@@ -56,7 +56,7 @@ impl Broken {
     }
 }
 
-fn serve(mut stream: TcpStream, act: &dyn Fn(usize, &HttpMessage) -> Act, noted: &Mutex<Vec<HttpMessage>>) {
+fn serve(mut stream: TcpStream, act: &dyn Fn(usize, &HttpMessage) -> ServerAction, noted: &Mutex<Vec<HttpMessage>>) {
     let Some(request) = HttpMessage::request(&mut BufReader::new(&stream)) else { return };
     let at = {
         let mut requests = noted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,8 +64,8 @@ fn serve(mut stream: TcpStream, act: &dyn Fn(usize, &HttpMessage) -> Act, noted:
         requests.len() - 1
     };
     match act(at, &request) {
-        Act::Send(bytes) => drop(stream.write_all(bytes.as_bytes())),
-        Act::Hang(bytes) => {
+        ServerAction::Send(bytes) => drop(stream.write_all(bytes.as_bytes())),
+        ServerAction::Hang(bytes) => {
             drop(stream.write_all(bytes.as_bytes()));
             drop(stream.read(&mut [0; 1]));
         }

@@ -21,7 +21,7 @@ fn reader(keys: &str) -> User {
     user
 }
 
-fn three() -> Vec<Value> {
+fn read_both_files() -> Vec<Value> {
     let call = |id: &str, path: &str| json!({ "id": id, "name": "read", "arguments": { "path": path } });
     let calls = [call("call_a", "a.txt"), call("call_b", "b.txt"), call("call_c", "none.txt")];
     let first = json!({ "content": "I read them.", "toolCalls": calls });
@@ -29,16 +29,16 @@ fn three() -> Vec<Value> {
 }
 
 #[test]
-fn parallel_calls_are_made_and_their_results_sent_back_in_order() {
+fn parallel_calls_run_and_return_results_in_order() {
     for protocol in Protocol::ALL {
-        let mock = Mock::new(&three());
+        let mock = Mock::new(&read_both_files());
         let (user, relay) = (reader(""), Relay::to(mock.origin()));
         let output = ProviderRun { agent: "reader", ..ProviderRun::new(protocol, relay.origin()) }
             .run(&user, "Read both files.");
         assert_eq!(output.answer(), "One says alpha, one beta.", "{protocol:?}");
 
-        let kept = only(&user);
-        let first = kept.of("turn_answered")[0];
+        let stored = only(&user);
+        let first = stored.of("turn_answered")[0];
         assert_eq!((&first["text"], &first["stop"]), (&json!("I read them."), &json!("calls")), "{protocol:?}");
         let calls: Vec<_> = first["calls"].as_array().expect("calls").iter().map(name_and_args).collect();
         let read = |path: &str| ("read".to_owned(), json!({ "path": path }));
@@ -48,16 +48,16 @@ fn parallel_calls_are_made_and_their_results_sent_back_in_order() {
         assert_eq!(sent.len(), 2, "{protocol:?}: {sent:#?}");
         let messages = messages_of(protocol, &sent[1]);
         assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", sent[1]);
-        said_back(protocol, &messages);
-        understood(protocol, &mock.journal()[1]["body"]["messages"]);
+        assert_returned(protocol, &messages);
+        assert_mock_parsed(protocol, &mock.journal()[1]["body"]["messages"]);
     }
 }
 
 /// Checks the messages as the mock parsed them, independently of this test: each result follows the calls.
-fn understood(protocol: Protocol, messages: &Value) {
+fn assert_mock_parsed(protocol: Protocol, messages: &Value) {
     let messages = messages.as_array().expect("messages");
     let roles: Vec<_> = messages.iter().map(|message| message["role"].as_str().expect("a role")).collect();
-    // One provider has text and each call as an item of its own.
+    // The responses protocol has text and each call as separate items.
     let model = if protocol == Protocol::Responses { 4 } else { 1 };
     let expected = [&["system", "user"][..], &["assistant"; 4][..model], &["tool"; 3][..]].concat();
     assert_eq!(roles, expected, "{protocol:?}: {messages:#?}");
@@ -72,7 +72,7 @@ fn name_and_args(call: &Value) -> (String, Value) {
 }
 
 /// Checks the text and calls of the first answer, then each result; a failed call is marked as failed.
-fn said_back(protocol: Protocol, messages: &[ChatMessage]) {
+fn assert_returned(protocol: Protocol, messages: &[ChatMessage]) {
     let model: Vec<&MessagePart> =
         messages.iter().filter(|message| message.role == Role::Model).flat_map(|message| &message.parts).collect();
     assert_eq!(model[0], &MessagePart::Text("I read them.".to_owned()), "{protocol:?}: {messages:#?}");
@@ -94,7 +94,8 @@ fn said_back(protocol: Protocol, messages: &[ChatMessage]) {
     assert!(a.contains("alpha") && b.contains("beta") && none.contains("none.txt"), "{protocol:?}: {results:#?}");
 }
 
-/// Makes the real model call: it does so only when its own words begin with a call.
+/// Returns a relay that makes the real model call a tool: the model does so only when its answer is made to begin with
+/// a call.
 fn forcing(protocol: Protocol, origin: &'static str) -> Relay {
     Relay::start(move |_, body| {
         let answered =
@@ -109,7 +110,7 @@ fn forcing(protocol: Protocol, origin: &'static str) -> Relay {
     })
 }
 
-/// Calls in the stream of an answer: the tool and its arguments, as far as they came, by their index.
+/// Returns the calls in a streamed answer: tool and arguments, possibly incomplete, by index.
 fn streamed(protocol: Protocol, stream: &str) -> Vec<(String, String)> {
     let mut calls = BTreeMap::<u64, (String, String)>::new();
     for data in stream.lines().filter_map(|line| line.strip_prefix("data: ")) {
@@ -130,15 +131,15 @@ fn streamed(protocol: Protocol, stream: &str) -> Vec<(String, String)> {
     calls.into_values().filter(|(tool, _)| !tool.is_empty()).collect()
 }
 
-/// Each call of the first answer as the journal has it: tool and arguments as text.
-fn recorded(kept: &StoredSession) -> Vec<(String, String)> {
+/// Returns each call of the first answer as recorded in the journal: tool and arguments as text.
+fn recorded(stored: &StoredSession) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
-    let calls = kept.of("turn_answered")[0]["calls"].as_array().cloned().unwrap_or_default();
+    let calls = stored.of("turn_answered")[0]["calls"].as_array().cloned().unwrap_or_default();
     calls.iter().map(|call| (text(&call["tool"]), text(&call["args"]))).collect()
 }
 
 #[test]
-fn a_real_model_calls_our_tools_and_no_call_of_its_is_lost() {
+fn calls_of_a_real_model_are_not_lost() {
     let llm = llm();
     for protocol in [Protocol::Chat, Protocol::Anthropic] {
         let (user, relay) = (reader("output_tokens: 60\n"), forcing(protocol, llm.origin()));
@@ -148,12 +149,12 @@ fn a_real_model_calls_our_tools_and_no_call_of_its_is_lost() {
         let seen = relay.seen();
         assert!(seen.len() > 1, "{protocol:?}: {output:#?}");
         assert!(seen.iter().all(|exchange| exchange.status.contains(" 200 ")), "{protocol:?}: {seen:#?}");
-        let kept = only(&user);
+        let stored = only(&user);
         let calls = streamed(protocol, &seen[0].answer);
         assert!(!calls.is_empty() && calls.iter().all(|(tool, _)| tool == "read"), "{protocol:?}: {}", seen[0].answer);
-        assert_eq!(recorded(&kept), calls, "{protocol:?}: {}", seen[0].answer);
-        // Each call has its one end, and the next request shows each of them.
-        assert_eq!(kept.of("call_finished").len(), calls.len(), "{protocol:?}: {kept:#?}");
+        assert_eq!(recorded(&stored), calls, "{protocol:?}: {}", seen[0].answer);
+        // Each call has one end, and the next request contains each of them.
+        assert_eq!(stored.of("call_finished").len(), calls.len(), "{protocol:?}: {stored:#?}");
         let messages = messages_of(protocol, &seen[1].sent);
         assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
         let results =
@@ -163,7 +164,7 @@ fn a_real_model_calls_our_tools_and_no_call_of_its_is_lost() {
 }
 
 #[test]
-fn truncated_arguments_are_an_error_the_model_can_correct() {
+fn model_can_correct_truncated_arguments() {
     let llm = llm();
     for protocol in [Protocol::Chat, Protocol::Anthropic] {
         let (user, relay) = (reader("output_tokens: 12\nturns: 2\n"), forcing(protocol, llm.origin()));
@@ -175,11 +176,11 @@ fn truncated_arguments_are_an_error_the_model_can_correct() {
         let calls = streamed(protocol, &seen[0].answer);
         let cut = calls.iter().filter(|(_, args)| serde_json::from_str::<Value>(args).is_err()).count();
         assert!(cut > 0, "{protocol:?}: no arguments were truncated: {}", seen[0].answer);
-        let kept = only(&user);
-        assert_eq!(recorded(&kept), calls, "{protocol:?}");
-        let ends: Vec<_> = kept.of("call_finished").iter().map(|end| end["end"].clone()).collect();
+        let stored = only(&user);
+        assert_eq!(recorded(&stored), calls, "{protocol:?}");
+        let ends: Vec<_> = stored.of("call_finished").iter().map(|end| end["end"].clone()).collect();
         let wrong = json!({ "tool_error": { "kind": "bad_args", "retryable": false } });
-        assert_eq!(ends.iter().filter(|end| **end == wrong).count(), cut, "{protocol:?}: {kept:#?}");
+        assert_eq!(ends.iter().filter(|end| **end == wrong).count(), cut, "{protocol:?}: {stored:#?}");
         // The model receives the error in a form that its server accepts.
         let messages = messages_of(protocol, &seen[1].sent);
         assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", seen[1].sent);

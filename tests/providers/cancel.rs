@@ -9,12 +9,12 @@ use super::provider_run::{ProviderRun, RunOutput};
 use super::stored_session::only;
 use super::text::agent;
 
-/// How long a server may continue a cancelled request.
-const FREE: Duration = Duration::from_secs(5);
+/// Time within which a server must stop a cancelled request.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn freed(llm: &Llm) -> bool {
+fn becomes_free(llm: &Llm) -> bool {
     let step = Duration::from_millis(50);
-    (0..FREE.as_millis() / step.as_millis()).any(|_| {
+    (0..RELEASE_TIMEOUT.as_millis() / step.as_millis()).any(|_| {
         let free = llm.busy() == 0;
         if !free {
             std::thread::sleep(step);
@@ -24,7 +24,7 @@ fn freed(llm: &Llm) -> bool {
 }
 
 #[test]
-fn a_cancel_in_mid_stream_frees_the_slot_of_the_real_server() {
+fn cancel_in_mid_stream_frees_the_server_slot() {
     let llm = llm();
     for protocol in Protocol::REAL {
         let user = User::new();
@@ -32,10 +32,10 @@ fn a_cancel_in_mid_stream_frees_the_slot_of_the_real_server() {
         let talk = ProviderRun { agent: "long", model: "smollm2", ..ProviderRun::new(protocol, llm.origin()) };
         let run = talk.start(&user, "Write a long story of a fox, a crow and a farmer, with many chapters.");
         let piece = run.until(|event| event["type"] == "delta");
-        assert_eq!(llm.busy(), 1, "{protocol:?}: the model had ended at once: {piece:#}");
+        assert_eq!(llm.busy(), 1, "{protocol:?}: the model has already ended: {piece:#}");
         run.signal("INT");
         let output = RunOutput::of(run.done());
-        assert!(freed(&llm), "{protocol:?}: the slot is still busy");
+        assert!(becomes_free(&llm), "{protocol:?}: the slot is still busy");
 
         assert_eq!(
             (output.code, &output.end["outcome"]),
@@ -43,9 +43,13 @@ fn a_cancel_in_mid_stream_frees_the_slot_of_the_real_server() {
             "{output:#?}"
         );
         assert_eq!(output.end["answer"], Value::Null, "{protocol:?}");
-        let kept = only(&user);
+        let stored = only(&user);
         // The turn has no answer, so its streamed text is discarded.
-        assert_eq!((kept.of("turn_started").len(), kept.of("turn_answered").len()), (1, 0), "{protocol:?}: {kept:#?}");
-        assert_eq!(kept.of("run_ended").len(), 1, "{protocol:?}");
+        assert_eq!(
+            (stored.of("turn_started").len(), stored.of("turn_answered").len()),
+            (1, 0),
+            "{protocol:?}: {stored:#?}"
+        );
+        assert_eq!(stored.of("run_ended").len(), 1, "{protocol:?}");
     }
 }

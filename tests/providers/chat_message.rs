@@ -1,4 +1,4 @@
-//! Messages in a request body, parsed as the provider does, with everything that it would refuse.
+//! Messages in a request body, parsed and rejected as providers do.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub(crate) enum MessagePart {
     Text(String),
     /// A call: its id, if the protocol has ids, and its tool's name.
     Call(Option<String>, String, Value),
-    /// The result of a call: the call's id, or the tool's name where there are no ids.
+    /// The result of a call: the call's id, or the tool's name if the protocol has no ids.
     Result(Option<String>, String),
 }
 
@@ -74,7 +74,7 @@ impl ChatMessage {
     }
 }
 
-/// What a provider of this protocol would refuse in `messages`, in words. Empty where all is well.
+/// Returns the reasons for which a provider of this protocol would refuse `messages`; empty if it accepts them.
 pub(crate) fn refused(protocol: Protocol, messages: &[ChatMessage]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut turns = messages.iter().filter(|message| message.role != Role::System).peekable();
@@ -92,7 +92,7 @@ pub(crate) fn refused(protocol: Protocol, messages: &[ChatMessage]) -> Vec<Strin
     }
     wrong.extend(pairing(messages));
     match protocol {
-        // Messages of one role in a row, and a user's text before results, are refused or change what the model sees.
+        // Consecutive messages of one role, or a user's text before results, are refused or change what the model sees.
         Protocol::Anthropic | Protocol::Gemini => {
             let all: Vec<_> = messages.iter().filter(|message| message.role != Role::System).collect();
             for pair in all.windows(2).filter(|pair| pair[0].role == pair[1].role) {
@@ -111,7 +111,8 @@ pub(crate) fn refused(protocol: Protocol, messages: &[ChatMessage]) -> Vec<Strin
     wrong
 }
 
-/// Each call has its one result, right behind the message (or the run of items) that asks, in the order of the calls.
+/// Returns violations of the pairing: each call has one result, directly after the message (or run of items) with the
+/// call, in order.
 fn pairing(messages: &[ChatMessage]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut rest = messages;
@@ -124,7 +125,7 @@ fn pairing(messages: &[ChatMessage]) -> Vec<String> {
             continue;
         }
         let mut calls = first.calls();
-        // One provider has each call as an item of its own.
+        // The responses protocol has each call as an item.
         while let [next, after @ ..] = rest
             && next.role == Role::Model
             && !next.calls().is_empty()
@@ -164,11 +165,11 @@ fn role(value: &Value) -> Role {
         Some("user") => Role::User,
         Some("assistant" | "model") => Role::Model,
         Some("tool") => Role::Tool,
-        _ => panic!("no such role: {value}"),
+        _ => panic!("unknown role: {value}"),
     }
 }
 
-/// Text, or blocks of Anthropic's and of OpenAI's kind.
+/// Parses text, or blocks in the formats of Anthropic and OpenAI.
 fn blocks(content: &Value) -> Vec<MessagePart> {
     let block = |block: &Value| match block["type"].as_str() {
         Some("thinking" | "redacted_thinking") => None,
@@ -183,7 +184,7 @@ fn blocks(content: &Value) -> Vec<MessagePart> {
                 .collect();
             Some(MessagePart::Result(word(&block["tool_use_id"]), text.concat()))
         }
-        _ => panic!("no such block: {block}"),
+        _ => panic!("unknown block: {block}"),
     };
     match content {
         Value::Null => Vec::new(),
@@ -194,7 +195,7 @@ fn blocks(content: &Value) -> Vec<MessagePart> {
     }
 }
 
-/// A message of OpenAI's chat, or of Ollama's, which has no ids: a result is known by its place.
+/// Parses a message of OpenAI's chat, or of Ollama's, which has no ids: a result is identified by its position.
 fn chat(message: &Value) -> ChatMessage {
     let role = role(&message["role"]);
     if role == Role::Tool {
@@ -202,7 +203,7 @@ fn chat(message: &Value) -> ChatMessage {
         return ChatMessage { role, parts: vec![MessagePart::Result(word(&message["tool_call_id"]), text)] };
     }
     let mut parts = blocks(&message["content"]);
-    // With calls there may be no text, or an empty one.
+    // With calls, the text may be missing or empty.
     let calls = list(&message["tool_calls"]);
     parts.retain(|part| calls.is_empty() || *part != MessagePart::Text(String::new()));
     parts.extend(calls.iter().map(|call| {
@@ -215,7 +216,7 @@ fn chat(message: &Value) -> ChatMessage {
     ChatMessage { role, parts }
 }
 
-/// An item of OpenAI's responses.
+/// Parses an item of OpenAI's responses.
 fn item(item: &Value) -> ChatMessage {
     match item["type"].as_str() {
         Some("function_call") => {
@@ -228,7 +229,7 @@ fn item(item: &Value) -> ChatMessage {
             ChatMessage { role: Role::Tool, parts: vec![MessagePart::Result(word(&item["call_id"]), text)] }
         }
         None | Some("message") => ChatMessage { role: role(&item["role"]), parts: blocks(&item["content"]) },
-        Some(_) => panic!("no such item: {item}"),
+        Some(_) => panic!("unknown item: {item}"),
     }
 }
 
@@ -236,7 +237,7 @@ fn message(message: &Value) -> ChatMessage {
     ChatMessage { role: role(&message["role"]), parts: blocks(&message["content"]) }
 }
 
-/// A content of Gemini's: calls and results are paired by tool, so the name stands for the id.
+/// Parses a content of Gemini's: calls and results are paired by tool, so the name replaces the id.
 fn content_of(content: &Value) -> ChatMessage {
     let part = |part: &Value| {
         if let Some(text) = part["text"].as_str() {
@@ -246,7 +247,7 @@ fn content_of(content: &Value) -> ChatMessage {
         if call.is_object() {
             return MessagePart::Call(word(&call["name"]), word(&call["name"]).expect("a name"), call["args"].clone());
         }
-        assert!(result.is_object(), "no such part: {part}");
+        assert!(result.is_object(), "unknown part: {part}");
         MessagePart::Result(word(&result["name"]), result["response"].to_string())
     };
     let role = content["role"].as_str().map_or(Role::User, |_| role(&content["role"]));

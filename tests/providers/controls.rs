@@ -1,4 +1,4 @@
-//! The checker of requests must refuse what providers refuse.
+//! The controls: the checker of requests refuses what providers refuse.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn refusals(protocol: Protocol, body: &Value) -> usize {
 }
 
 #[test]
-fn a_chat_that_a_provider_refuses_is_noticed() {
+fn chat_refused_by_a_provider_is_noticed() {
     let user = json!({ "role": "user", "content": "Go." });
     let answer = json!({ "role": "assistant", "content": "Gone." });
     let call = |id: &str| json!({ "id": id, "type": "function", "function": { "name": "read", "arguments": "{}" } });
@@ -36,7 +36,7 @@ fn a_chat_that_a_provider_refuses_is_noticed() {
 }
 
 #[test]
-fn items_and_blocks_that_a_provider_refuses_are_noticed() {
+fn items_and_blocks_refused_by_a_provider_are_noticed() {
     let user = json!({ "role": "user", "content": "Go." });
     let call = |id: &str| json!({ "type": "function_call", "call_id": id, "name": "read", "arguments": "{}" });
     let output = |id: &str| json!({ "type": "function_call_output", "call_id": id, "output": "done" });

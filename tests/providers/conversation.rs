@@ -6,8 +6,8 @@ use super::mock::{Mock, script};
 use super::protocol::Protocol;
 use super::provider_run::{ProviderRun, RunOutput};
 use super::relay::Relay;
-use super::same::alike;
-use super::stored_session::{StoredSession, kept};
+use super::same::normalize;
+use super::stored_session::{StoredSession, stored_sessions};
 use super::subagents::{RequestGate, task};
 
 const LEAD: &str = "You lead.";
@@ -37,7 +37,7 @@ fn fixtures() -> Vec<Value> {
     [script(LEAD, &lead), script(SCOUT, &scout)].concat()
 }
 
-/// One conversation over `protocol`: text, parallel calls, a child in the background, its notice, the last answer.
+/// Runs one conversation over `protocol`: text, parallel calls, a child in the background, its notice, the last answer.
 fn converse(protocol: Protocol) -> (User, Vec<StoredSession>) {
     let mock = Mock::new(&fixtures());
     let (gate, origin) = (RequestGate::default(), mock.origin().to_owned());
@@ -63,12 +63,12 @@ fn converse(protocol: Protocol) -> (User, Vec<StoredSession>) {
     for body in relay.sent() {
         assert_eq!(refused(protocol, &messages_of(protocol, &body)), [""; 0], "{protocol:?}: {body:#}");
     }
-    let kept = kept(&user);
-    (user, kept)
+    let stored = stored_sessions(&user);
+    (user, stored)
 }
 
-fn made_alike((user, kept): &(User, Vec<StoredSession>)) -> Vec<Vec<Value>> {
-    alike(kept, &user.workspace().canonicalize().expect("a workspace").display().to_string())
+fn normalized((user, stored): &(User, Vec<StoredSession>)) -> Vec<Vec<Value>> {
+    normalize(stored, &user.workspace().canonicalize().expect("a workspace").display().to_string())
 }
 
 fn line(record: &Value) -> String {
@@ -141,8 +141,8 @@ const CHILD: [&str; 12] = [
 ];
 
 #[test]
-fn every_protocol_leaves_the_same_records() {
-    let all = Protocol::ALL.map(|protocol| (protocol, made_alike(&converse(protocol))));
+fn every_protocol_records_the_same() {
+    let all = Protocol::ALL.map(|protocol| (protocol, normalized(&converse(protocol))));
     let (_, first) = &all[0];
     for (protocol, records) in &all[1..] {
         let pairs = records.iter().flatten().zip(first.iter().flatten());
@@ -153,19 +153,19 @@ fn every_protocol_leaves_the_same_records() {
     assert_eq!(lines, [&PARENT[..], &CHILD[..]]);
 }
 
-/// Normalization of journals keeps every difference that matters: each of these is noticed.
+/// Normalized journals keep every difference that matters: each of these changes is noticed.
 #[test]
-fn a_doctored_journal_is_noticed() {
-    let (user, kept) = converse(Protocol::Chat);
+fn doctored_journal_is_noticed() {
+    let (user, stored) = converse(Protocol::Chat);
     let workspace = user.workspace().canonicalize().expect("a workspace").display().to_string();
-    let true_ones = alike(&kept, &workspace);
+    let true_ones = normalize(&stored, &workspace);
     let find = |session: usize, kind: &str| {
-        let records = &kept[session].records;
+        let records = &stored[session].records;
         records.iter().position(|record| record.get(kind).is_some()).expect("a record")
     };
     let mut doctored: Vec<(&str, Vec<StoredSession>)> = Vec::new();
     let mut doctor = |what, session: usize, change: &dyn Fn(&mut Vec<Value>)| {
-        let mut copy = kept.clone();
+        let mut copy = stored.clone();
         change(&mut copy[session].records);
         doctored.push((what, copy));
     };
@@ -185,12 +185,12 @@ fn a_doctored_journal_is_noticed() {
     doctor("no notice", 0, &|records| drop(records.remove(notice)));
     doctor("two notices", 0, &|records| records.insert(notice, records[notice].clone()));
     doctor("another child", 0, &|records| {
-        records[notice]["notice_taken"]["items"][0]["child"] = kept[0].id.clone().into()
+        records[notice]["notice_taken"]["items"][0]["child"] = stored[0].id.clone().into()
     });
     doctor("an outcome", 1, &|records| records[end]["run_ended"]["outcome"] = "lost".into());
     doctor("another attempt", 1, &|records| records[end - 1]["turn_answered"]["attempt"] = 2.into());
     for (what, copy) in &doctored {
-        assert_ne!(alike(copy, &workspace), true_ones, "{what} was not noticed");
+        assert_ne!(normalize(copy, &workspace), true_ones, "{what} was not noticed");
     }
-    assert_eq!(alike(&kept, &workspace), true_ones);
+    assert_eq!(normalize(&stored, &workspace), true_ones);
 }

@@ -1,4 +1,4 @@
-//! The real model writes the calls of each dialect. Its wording is not judged.
+//! The real model writes the calls of each dialect. Its wording is not checked.
 //! Three dialects run over one protocol and two over another, to save time.
 
 use serde_json::{Value, json};
@@ -9,36 +9,36 @@ use super::llm::{Llm, llm};
 use super::protocol::Protocol;
 use super::provider_run::{ProviderRun, RunOutput};
 use super::relay::{Exchange, Relay};
-use super::stored_session::{StoredSession, kept};
+use super::stored_session::{StoredSession, stored_sessions};
 
-/// A word of the first message that no other session's request has.
+/// A word of the root's first message that no other session's request contains.
 const ROOT: &str = "Kestrel";
 
 /// A tool that the model must call, and a function from the results so far to the arguments.
 type ScriptedCall = (&'static str, fn(&[String]) -> Value);
 
-/// A short text, in the model's own words.
-fn words() -> Value {
+/// Returns a schema for a short text of the model's choice.
+fn free_text() -> Value {
     json!({"type": "string", "minLength": 3, "maxLength": 30})
 }
 
-fn only(value: impl Into<Value>) -> Value {
+fn constant(value: impl Into<Value>) -> Value {
     json!({"type": "string", "enum": [value.into()]})
 }
 
-fn takes(properties: Value) -> Value {
+fn object_schema(properties: Value) -> Value {
     let names: Vec<String> = properties.as_object().expect("properties").keys().cloned().collect();
     json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
 }
 
-/// Results of calls that the request shows, in order.
+/// Returns the results of calls in the request, in order.
 fn results(protocol: Protocol, body: &Value) -> Vec<String> {
     let messages = messages_of(protocol, body);
     let parts = messages.iter().flat_map(|message| &message.parts);
     parts.filter_map(|part| if let MessagePart::Result(_, text) = part { Some(text.clone()) } else { None }).collect()
 }
 
-/// Has the model make one call of `step` in this request.
+/// Makes the model answer this request with the call of `step`.
 fn lead(protocol: Protocol, body: &mut Value, (tool, arguments): ScriptedCall) {
     let arguments = arguments(&results(protocol, body));
     let anthropic = protocol == Protocol::Anthropic;
@@ -49,18 +49,18 @@ fn lead(protocol: Protocol, body: &mut Value, (tool, arguments): ScriptedCall) {
     let spec = tools.first_mut().unwrap_or_else(|| panic!("{tool} is not offered"));
     *(if anthropic { &mut spec["input_schema"] } else { &mut spec["function"]["parameters"] }) = arguments;
     body["tool_choice"] = if anthropic { json!({"type": "any"}) } else { json!("required") };
-    // One call and no more, with room for all the blanks that it puts into it.
+    // One call, with enough tokens for the blanks that the model puts into it.
     body[stop(protocol)] = json!(["</tool_call>"]);
     body["max_tokens"] = json!(160);
     let prefill = json!({"role": "assistant", "content": "<tool_call>\n"});
     body["messages"].as_array_mut().expect("messages").push(prefill);
 }
 
-/// It has made its calls: the answer ends at its first full stop or comma.
+/// Ends the last answer, which has no calls, at its first full stop or comma.
 fn answer(protocol: Protocol, body: &mut Value) {
     body.as_object_mut().expect("a body").remove("tools");
     body[stop(protocol)] = json!([".", ","]);
-    // The small model may repeat a result: without room for that, the answer would be truncated.
+    // The small model may repeat a result: with too few tokens, the answer would be truncated.
     body["max_tokens"] = json!(160);
 }
 
@@ -68,33 +68,34 @@ fn stop(protocol: Protocol) -> &'static str {
     if protocol == Protocol::Anthropic { "stop_sequences" } else { "stop" }
 }
 
-struct Came {
-    kept: Vec<StoredSession>,
+struct DialectConversation {
+    stored: Vec<StoredSession>,
     root: Vec<Exchange>,
     output: RunOutput,
 }
 
-impl Came {
-    /// Results of the root's calls, as its last request shows them.
+impl DialectConversation {
+    /// Returns the results of the root's calls in its last request.
     fn results(&self, protocol: Protocol) -> Vec<String> {
         results(protocol, &self.root.last().expect("a request").sent)
     }
 
-    /// The child, with its birth and the parent's record of it.
+    /// Returns the child, with its first record and the parent's record of it.
     fn child(&self) -> (&StoredSession, &Value, &Value) {
-        assert_eq!(self.kept.len(), 2, "{:#?}", self.output);
-        (&self.kept[1], self.kept[1].of("session_created")[0], self.kept[0].of("child_spawned")[0])
+        assert_eq!(self.stored.len(), 2, "{:#?}", self.output);
+        (&self.stored[1], self.stored[1].of("session_created")[0], self.stored[0].of("child_spawned")[0])
     }
 }
 
-/// Runs one conversation: the root makes the calls of `steps`, one in each turn, the child those of `below`; then they answer.
+/// Runs one conversation: the root makes the calls of `steps`, one in each turn, the child those of `below`; then they
+/// answer.
 fn converse(
     llm: &Llm,
     protocol: Protocol,
     dialect: &str,
     steps: &'static [ScriptedCall],
     below: &'static [ScriptedCall],
-) -> Came {
+) -> DialectConversation {
     let user = User::new();
     let dialects = ["task", "spawn", "spawn_task", "minion", "subagent"];
     let keys = dialects.map(|name| format!("  {name}: {{enabled: {}}}\n", name == dialect));
@@ -126,26 +127,26 @@ fn converse(
         assert!(exchange.status.contains(" 200 "), "{protocol:?}: {exchange:#?}");
     }
     let root = seen.into_iter().filter(|exchange| exchange.sent.to_string().contains(ROOT)).collect();
-    let kept = kept(&user);
+    let stored = stored_sessions(&user);
     // A model this small may ramble until the limit.
-    for end in kept.iter().flat_map(|kept| kept.of("run_ended")) {
+    for end in stored.iter().flat_map(|stored| stored.of("run_ended")) {
         let fine = [json!("completed"), json!({"failed": {"kind": "truncated"}})].contains(&end["outcome"]);
         assert!(fine, "{protocol:?}: {end:#}");
     }
-    Came { kept, root, output }
+    DialectConversation { stored, root, output }
 }
 
-/// How the child's run ended, in the words of its dialect.
-fn ended<'a>(conversation: &Came, well: &'a str, ill: &'a str) -> &'a str {
+/// Returns `well` or `ill` by how the child's run ended: the dialect's words for it.
+fn ended<'a>(conversation: &DialectConversation, well: &'a str, ill: &'a str) -> &'a str {
     let (child, ..) = conversation.child();
     let end = child.of("run_ended");
     assert_eq!(end.len(), 1, "{:#?}", conversation.output);
     if end[0]["outcome"] == "completed" { well } else { ill }
 }
 
-/// Each of the root's calls, with the arguments that the model wrote.
-fn calls(conversation: &Came) -> Vec<(String, Value)> {
-    let answers = conversation.kept[0].of("turn_answered");
+/// Returns each of the root's calls, with the arguments that the model wrote.
+fn calls(conversation: &DialectConversation) -> Vec<(String, Value)> {
+    let answers = conversation.stored[0].of("turn_answered");
     let all = answers.clone().into_iter().flat_map(|answer| answer["calls"].as_array().cloned().unwrap_or_default());
     let call = |call: Value| {
         let args = call["args"].as_str().expect("arguments");
@@ -155,7 +156,7 @@ fn calls(conversation: &Came) -> Vec<(String, Value)> {
     all.map(call).collect()
 }
 
-fn names(conversation: &Came) -> Vec<String> {
+fn names(conversation: &DialectConversation) -> Vec<String> {
     calls(conversation).into_iter().map(|(tool, _)| tool).collect()
 }
 
@@ -164,9 +165,11 @@ fn prompt(child: &StoredSession) -> &str {
 }
 
 #[test]
-fn a_real_model_starts_jobs_by_spawn_and_awaits_them() {
-    const STEPS: &[ScriptedCall] =
-        &[("spawn", |_| takes(json!({"task": words()}))), ("spawn_await", |_| takes(json!({"job_ids": only("*")})))];
+fn real_model_starts_jobs_by_spawn_and_awaits_them() {
+    const STEPS: &[ScriptedCall] = &[
+        ("spawn", |_| object_schema(json!({"task": free_text()}))),
+        ("spawn_await", |_| object_schema(json!({"job_ids": constant("*")}))),
+    ];
     let (llm, protocol) = (llm(), Protocol::Chat);
     let conversation = converse(&llm, protocol, "spawn", STEPS, &[]);
     assert_eq!(names(&conversation), ["spawn", "spawn_await"], "{protocol:?}");
@@ -178,17 +181,19 @@ fn a_real_model_starts_jobs_by_spawn_and_awaits_them() {
     assert_eq!(output[0], child.short, "{protocol:?}");
     let marker = format!("[{}: {}]\n", child.short, ended(&conversation, "OK", "ERROR"));
     assert!(output[1].starts_with(&marker), "{protocol:?}: {output:?}");
-    let taken = &conversation.kept[0].of("notice_taken")[0]["carrier"];
+    let taken = &conversation.stored[0].of("notice_taken")[0]["carrier"];
     assert!(taken["await"].is_object(), "{protocol:?}: {taken}");
 }
 
 #[test]
-fn a_real_model_starts_a_task_by_spawn_task_and_checks_it() {
+fn real_model_starts_a_task_by_spawn_task_and_checks_it() {
     const STEPS: &[ScriptedCall] = &[
-        ("spawn_task", |_| takes(json!({"type": only("scout"), "prompt": words(), "description": words()}))),
+        ("spawn_task", |_| {
+            object_schema(json!({"type": constant("scout"), "prompt": free_text(), "description": free_text()}))
+        }),
         ("check_task", |output| {
             let started: Value = serde_json::from_str(&output[0]).expect("an object");
-            takes(json!({"taskId": only(started["taskId"].clone())}))
+            object_schema(json!({"taskId": constant(started["taskId"].clone())}))
         }),
     ];
     let (llm, protocol) = (llm(), Protocol::Anthropic);
@@ -207,17 +212,17 @@ fn a_real_model_starts_a_task_by_spawn_task_and_checks_it() {
 }
 
 #[test]
-fn a_real_model_hands_work_to_a_minion_that_returns() {
+fn real_model_starts_a_minion_that_returns() {
     const STEPS: &[ScriptedCall] = &[("minion", |_| {
-        takes(json!({
-            "message": words(),
+        object_schema(json!({
+            "message": free_text(),
             "enableWeb": {"type": "boolean", "enum": [false]},
-            "enabledTools": {"type": "array", "items": only("read"), "maxItems": 1},
+            "enabledTools": {"type": "array", "items": constant("read"), "maxItems": 1},
         }))
     })];
-    const BELOW: &[ScriptedCall] = &[("return", |_| takes(json!({"result": words()})))];
+    const CHILD_STEPS: &[ScriptedCall] = &[("return", |_| object_schema(json!({"result": free_text()})))];
     let (llm, protocol) = (llm(), Protocol::Chat);
-    let conversation = converse(&llm, protocol, "minion", STEPS, BELOW);
+    let conversation = converse(&llm, protocol, "minion", STEPS, CHILD_STEPS);
     assert_eq!(names(&conversation), ["minion"], "{protocol:?}");
     let (child, created, spawned) = conversation.child();
     assert_eq!((&created["returns"], &spawned["dialect"]), (&json!(true), &json!("minion")), "{protocol:?}");
@@ -243,7 +248,8 @@ fn a_real_model_hands_work_to_a_minion_that_returns() {
 
 #[test]
 fn real_model_starts_a_subagent_and_receives_its_end() {
-    const STEPS: &[ScriptedCall] = &[("subagent", |_| takes(json!({"task": words(), "agent": only("scout")})))];
+    const STEPS: &[ScriptedCall] =
+        &[("subagent", |_| object_schema(json!({"task": free_text(), "agent": constant("scout")})))];
     let (llm, protocol) = (llm(), Protocol::Anthropic);
     let conversation = converse(&llm, protocol, "subagent", STEPS, &[]);
     assert_eq!(names(&conversation), ["subagent"], "{protocol:?}");
@@ -254,7 +260,7 @@ fn real_model_starts_a_subagent_and_receives_its_end() {
     let started: Value = serde_json::from_str(&output[0]).expect("an object");
     let parts = |of: &Value| (of["success"].clone(), of["branchId"].clone(), of["status"].clone());
     assert_eq!(parts(&started), (json!(true), json!(child.short), json!("started")), "{protocol:?}: {output:?}");
-    // Its end arrives in a message of its own.
+    // The end of the child arrives in a separate message.
     let notice = output.last().expect("a notice");
     let end = notice.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{protocol:?}: {output:?}"));
     let end: Value = serde_json::from_str(end).expect("an object");
@@ -264,14 +270,15 @@ fn real_model_starts_a_subagent_and_receives_its_end() {
 }
 
 #[test]
-fn a_real_model_gives_a_task_and_has_its_answer_as_the_result() {
-    const STEPS: &[ScriptedCall] = &[("task", |_| takes(json!({"subagent_type": only("scout"), "prompt": words()})))];
+fn real_model_gets_the_answer_of_a_task_as_its_result() {
+    const STEPS: &[ScriptedCall] =
+        &[("task", |_| object_schema(json!({"subagent_type": constant("scout"), "prompt": free_text()})))];
     let (llm, protocol) = (llm(), Protocol::Chat);
     let conversation = converse(&llm, protocol, "task", STEPS, &[]);
     assert_eq!(names(&conversation), ["task"], "{protocol:?}");
     let (child, created, spawned) = conversation.child();
     assert_eq!((&created["agent"], &spawned["mode"]), (&json!("scout"), &json!("blocking")), "{protocol:?}");
-    assert!(spawned.get("dialect").is_none(), "the first dialect is left out: {spawned}");
+    assert!(spawned.get("dialect").is_none(), "the default dialect is recorded: {spawned}");
     assert_eq!(prompt(child), calls(&conversation)[0].1["prompt"], "{protocol:?}");
     let output = conversation.results(protocol);
     let answer = child.of("run_ended")[0]["text"].as_str().unwrap_or_default();

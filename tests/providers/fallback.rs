@@ -1,15 +1,15 @@
 use serde_json::{Value, json};
 
-use super::call::{Under, User};
+use super::call::{RunningCommand, User};
 use super::mock::{Mock, script};
-use super::protocol::bare;
+use super::protocol::clear_environment;
 use super::provider_run::{KEY, RunOutput};
 use super::stored_session::{StoredSession, only};
 use super::text::agent;
 
 const BRIEF: &str = "You are brief.";
 
-fn fails(status: u16) -> Value {
+fn error_response(status: u16) -> Value {
     json!({ "error": { "message": "not now", "type": "server_error" }, "status": status })
 }
 
@@ -19,14 +19,14 @@ fn run(first: &Mock, second: &Mock) -> (RunOutput, StoredSession) {
     let (first, second) = (format!("openai={}", first.origin()), format!("anthropic={}", second.origin()));
     let models = ["--model", "openai/first,anthropic/second", "--base-url", &first, "--base-url", &second];
     let mut command = user.command(&[&["run", "--json", "--agent", "brief"], &models[..], &["Speak."]].concat());
-    bare(&mut command);
+    clear_environment(&mut command);
     command.env("OPENAI_API_KEY", KEY).env("ANTHROPIC_API_KEY", KEY);
-    let output = RunOutput::of(Under::start(command, "").done());
+    let output = RunOutput::of(RunningCommand::start(command, "").done());
     (output, only(&user))
 }
 
-fn models(kept: &StoredSession, kind: &str) -> Vec<Value> {
-    kept.of(kind).iter().map(|record| record["model"].clone()).collect()
+fn models(stored: &StoredSession, kind: &str) -> Vec<Value> {
+    stored.of(kind).iter().map(|record| record["model"].clone()).collect()
 }
 
 #[test]
@@ -34,45 +34,45 @@ fn pool_falls_back_and_the_journal_names_both_models() {
     let cut =
         json!({ "response": { "content": "A long answer that is cut." }, "chunkSize": 4, "truncateAfterChunks": 5 });
     let cases = [
-        (fails(500), "unavailable"),
-        (fails(429), "rate"),
-        (fails(401), "auth"),
+        (error_response(500), "unavailable"),
+        (error_response(429), "rate"),
+        (error_response(401), "auth"),
         (cut, "unavailable"),
         (json!({ "response": { "content": "x" }, "chaos": { "malformedRate": 1 } }), "bad_answer"),
     ];
     for (failure, kind) in cases {
         let first = Mock::new(&script(BRIEF, std::slice::from_ref(&failure)));
         let second = Mock::new(&script(BRIEF, &[json!({ "content": "The second speaks." })]));
-        let (output, kept) = run(&first, &second);
+        let (output, stored) = run(&first, &second);
         assert_eq!(output.answer(), "The second speaks.", "{failure}");
-        assert_eq!(kept.of("attempt_discarded")[0]["error"], json!(kind), "{failure}");
-        assert_eq!(models(&kept, "attempt_discarded"), [json!("openai/first")], "{failure}: {kept:#?}");
-        let started = models(&kept, "turn_started");
-        assert_eq!(started.last(), Some(&json!("anthropic/second")), "{failure}: {kept:#?}");
+        assert_eq!(stored.of("attempt_discarded")[0]["error"], json!(kind), "{failure}");
+        assert_eq!(models(&stored, "attempt_discarded"), [json!("openai/first")], "{failure}: {stored:#?}");
+        let started = models(&stored, "turn_started");
+        assert_eq!(started.last(), Some(&json!("anthropic/second")), "{failure}: {stored:#?}");
         assert_eq!((first.journal().len(), second.statuses()), (1, vec![200]), "{failure}");
     }
 }
 
 #[test]
-fn a_first_model_that_answers_leaves_the_second_alone() {
+fn second_model_is_not_called_when_the_first_answers() {
     let first = Mock::new(&script(BRIEF, &[json!({ "content": "The first speaks." })]));
     let second = Mock::new(&script(BRIEF, &[json!({ "content": "The second speaks." })]));
-    let (output, kept) = run(&first, &second);
+    let (output, stored) = run(&first, &second);
     assert_eq!(output.answer(), "The first speaks.");
-    assert_eq!((kept.of("attempt_discarded").len(), second.statuses().len()), (0, 0), "{kept:#?}");
+    assert_eq!((stored.of("attempt_discarded").len(), second.statuses().len()), (0, 0), "{stored:#?}");
 }
 
 #[test]
-fn where_all_models_fail_the_run_fails_and_each_was_asked() {
-    let first = Mock::new(&[json!({ "match": {}, "response": fails(500) })]);
-    let second = Mock::new(&[json!({ "match": {}, "response": fails(503) })]);
-    let (output, kept) = run(&first, &second);
+fn run_fails_after_every_model_of_the_pool_failed() {
+    let first = Mock::new(&[json!({ "match": {}, "response": error_response(500) })]);
+    let second = Mock::new(&[json!({ "match": {}, "response": error_response(503) })]);
+    let (output, stored) = run(&first, &second);
     assert_eq!(output.code, Some(1), "{output:#?}");
     assert_eq!(output.end["outcome"]["failed"]["kind"]["model"]["error"], json!("unavailable"), "{output:#?}");
-    let discarded = models(&kept, "attempt_discarded");
+    let discarded = models(&stored, "attempt_discarded");
     assert!(
         discarded.contains(&json!("openai/first")) && discarded.contains(&json!("anthropic/second")),
         "{discarded:?}"
     );
-    assert_eq!(first.statuses().len() + second.statuses().len(), discarded.len(), "{kept:#?}");
+    assert_eq!(first.statuses().len() + second.statuses().len(), discarded.len(), "{stored:#?}");
 }

@@ -2,7 +2,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use super::broken::{Act, Broken};
+use super::broken::{BrokenServer, ServerAction};
 use super::call::User;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
@@ -21,8 +21,8 @@ fn run(protocol: Protocol, origin: &str) -> (RunOutput, StoredSession) {
     (output, only(&user))
 }
 
-fn discarded(kept: &StoredSession) -> Vec<&str> {
-    kept.of("attempt_discarded").iter().map(|record| record["error"].as_str().expect("a kind")).collect()
+fn discarded(stored: &StoredSession) -> Vec<&str> {
+    stored.of("attempt_discarded").iter().map(|record| record["error"].as_str().expect("a kind")).collect()
 }
 
 fn error(status: u16, message: &str) -> Value {
@@ -30,12 +30,12 @@ fn error(status: u16, message: &str) -> Value {
 }
 
 /// Checks that one attempt failed with `kind`, and that only the answer of the next attempt is recorded.
-fn once_discarded(protocol: Protocol, (output, kept): &(RunOutput, StoredSession), kind: &str) {
+fn assert_one_attempt_discarded(protocol: Protocol, (output, stored): &(RunOutput, StoredSession), kind: &str) {
     assert_eq!(output.answer(), LONG, "{protocol:?}");
-    assert_eq!(discarded(kept), [kind], "{protocol:?}: {kept:#?}");
-    let attempts: Vec<_> = kept.of("turn_started").iter().map(|turn| turn["attempt"].clone()).collect();
+    assert_eq!(discarded(stored), [kind], "{protocol:?}: {stored:#?}");
+    let attempts: Vec<_> = stored.of("turn_started").iter().map(|turn| turn["attempt"].clone()).collect();
     assert_eq!(attempts, [json!(1), json!(2)], "{protocol:?}");
-    let answers = kept.of("turn_answered");
+    let answers = stored.of("turn_answered");
     assert_eq!(
         (answers.len(), &answers[0]["attempt"], &answers[0]["text"]),
         (1, &json!(2), &json!(LONG)),
@@ -44,15 +44,15 @@ fn once_discarded(protocol: Protocol, (output, kept): &(RunOutput, StoredSession
 }
 
 #[test]
-fn a_rate_limit_is_waited_out_as_long_as_the_server_says() {
+fn rate_limit_is_waited_out_for_the_retry_after() {
     for protocol in Protocol::ALL {
         let mut limited = error(429, "slow down");
         limited["retryAfter"] = json!(2);
         let mock = Mock::new(&script(BRIEF, &[limited, json!({ "content": LONG })]));
         let done = run(protocol, mock.origin());
-        once_discarded(protocol, &done, "rate");
+        assert_one_attempt_discarded(protocol, &done, "rate");
         assert_eq!(mock.statuses(), [429, 200], "{protocol:?}");
-        // By the server's clock, and by that of the journal.
+        // Measured by the server's clock, and by the journal's.
         let journal = mock.journal();
         let at = |ix: usize| journal[ix]["timestamp"].as_i64().expect("a time");
         let (failed, answered) = (done.1.times("attempt_discarded")[0], done.1.times("turn_answered")[0]);
@@ -64,10 +64,10 @@ fn a_rate_limit_is_waited_out_as_long_as_the_server_says() {
 }
 
 #[test]
-fn an_error_of_the_server_is_tried_again() {
+fn server_error_is_retried() {
     for protocol in Protocol::ALL {
         let mock = Mock::new(&script(BRIEF, &[error(500, "something broke"), json!({ "content": LONG })]));
-        once_discarded(protocol, &run(protocol, mock.origin()), "unavailable");
+        assert_one_attempt_discarded(protocol, &run(protocol, mock.origin()), "unavailable");
         assert_eq!(mock.statuses(), [500, 200], "{protocol:?}");
     }
 }
@@ -75,37 +75,37 @@ fn an_error_of_the_server_is_tried_again() {
 #[test]
 fn failing_server_is_abandoned_and_its_error_reported() {
     let mock = Mock::new(&[json!({ "match": {}, "response": error(503, "down for the day") })]);
-    let (output, kept) = run(Protocol::Anthropic, mock.origin());
+    let (output, stored) = run(Protocol::Anthropic, mock.origin());
     assert_eq!(output.code, Some(1), "{output:#?}");
     let kind = &output.end["outcome"]["failed"]["kind"]["model"];
     assert_eq!(kind["error"], json!("unavailable"), "{output:#?}");
     assert!(kind["message"].as_str().is_some_and(|text| text.contains("down for the day")), "{kind}");
     assert!(output.err.contains("down for the day"), "{}", output.err);
-    assert_eq!((mock.statuses().len(), discarded(&kept).len()), (3, 3), "{kept:#?}");
+    assert_eq!((mock.statuses().len(), discarded(&stored).len()), (3, 3), "{stored:#?}");
 }
 
-/// The mock breaks the connection after a few pieces: the rest never comes.
+/// The mock breaks the connection after a few pieces: the rest never arrives.
 #[test]
-fn a_stream_that_breaks_off_is_never_taken_for_a_short_answer() {
+fn broken_stream_is_not_taken_for_a_short_answer() {
     for protocol in Protocol::ALL {
         let cut = json!({ "response": { "content": LONG }, "chunkSize": 5, "latency": 5, "truncateAfterChunks": 8 });
         let mock = Mock::new(&script(BRIEF, &[cut, json!({ "content": LONG })]));
         let relay = Relay::to(mock.origin());
-        let (output, kept) = run(protocol, relay.origin());
+        let (output, stored) = run(protocol, relay.origin());
         let seen = relay.seen();
         assert!(
             seen[0].answer.contains("A who") && !seen[0].answer.contains("strea"),
             "{protocol:?}: {}",
             seen[0].answer
         );
-        // Something of the first attempt was shown before it was discarded.
+        // Part of the first attempt was shown before it was discarded.
         let first = |event: &&Value| event["type"] == "delta" && event["attempt"] == 1;
         assert!(output.events.iter().any(|event| first(&event)), "{protocol:?}");
-        once_discarded(protocol, &(output, kept), "unavailable");
+        assert_one_attempt_discarded(protocol, &(output, stored), "unavailable");
     }
 }
 
-/// The last event is missing, though the connection ends in good order.
+/// The final event is missing, although the connection ends normally.
 #[test]
 fn stream_without_its_final_event_is_not_an_answer() {
     for protocol in Protocol::ALL {
@@ -113,14 +113,14 @@ fn stream_without_its_final_event_is_not_an_answer() {
         let whole = Relay::to(mock.origin());
         let (output, _) = run(protocol, whole.origin());
         assert_eq!(output.answer(), LONG, "{protocol:?}");
-        // The mock's own stream, without what comes after the middle of the text.
+        // The mock's own stream, truncated after the middle of the text.
         let stream = whole.seen()[0].answer.clone();
         let cut = stream.find("enough").expect("the middle");
         let cut = cut + stream[cut..].find('\n').expect("an end of line");
         let kind = if protocol == Protocol::Ollama { "application/x-ndjson" } else { "text/event-stream" };
-        let answer = |text: &str| Act::answer("200 OK", &format!("Content-Type: {kind}\r\n"), text);
+        let answer = |text: &str| ServerAction::answer("200 OK", &format!("Content-Type: {kind}\r\n"), text);
         let half = format!("{}\n\n", &stream[..cut]);
-        let broken = Broken::new(vec![answer(&half), answer(&stream)]);
+        let broken = BrokenServer::new(vec![answer(&half), answer(&stream)]);
         let done = run(protocol, broken.origin());
         assert_eq!(done.0.answer(), LONG, "{protocol:?}");
         assert_eq!(discarded(&done.1).len(), 1, "{protocol:?}: {:#?}", done.1);
@@ -128,55 +128,56 @@ fn stream_without_its_final_event_is_not_an_answer() {
 }
 
 #[test]
-fn garbage_is_no_answer() {
+fn garbage_is_not_accepted_as_an_answer() {
     for protocol in Protocol::ALL {
         let garbage = json!({ "response": { "content": LONG }, "chaos": { "malformedRate": 1 } });
         let mock = Mock::new(&script(BRIEF, &[garbage, json!({ "content": LONG })]));
-        once_discarded(protocol, &run(protocol, mock.origin()), "bad_answer");
+        assert_one_attempt_discarded(protocol, &run(protocol, mock.origin()), "bad_answer");
     }
 }
 
 #[test]
-fn a_page_for_people_is_no_answer() {
+fn html_page_is_not_accepted_as_an_answer() {
     let page = "<!doctype html><html><body><h1>Welcome</h1><p>Please sign in to the network.</p></body></html>";
     for protocol in Protocol::ALL {
-        let broken = Broken::new(vec![Act::answer("200 OK", "Content-Type: text/html; charset=utf-8\r\n", page)]);
-        let (output, kept) = run(protocol, broken.origin());
+        let broken =
+            BrokenServer::new(vec![ServerAction::answer("200 OK", "Content-Type: text/html; charset=utf-8\r\n", page)]);
+        let (output, stored) = run(protocol, broken.origin());
         assert_eq!(output.code, Some(1), "{protocol:?}: {output:#?}");
         let kind = &output.end["outcome"]["failed"]["kind"]["model"];
         assert_eq!(kind["error"], json!("bad_answer"), "{protocol:?}: {kind}");
-        assert_eq!((broken.requests().len(), kept.of("turn_answered").len()), (3, 0), "{protocol:?}");
+        assert_eq!((broken.requests().len(), stored.of("turn_answered").len()), (3, 0), "{protocol:?}");
     }
 }
 
 #[test]
-fn a_connection_that_is_dropped_at_once_is_tried_again() {
+fn connection_dropped_at_once_is_retried() {
     for protocol in Protocol::ALL {
         let dropped = json!({ "response": { "content": LONG }, "chaos": { "disconnectRate": 1 } });
         let mock = Mock::new(&script(BRIEF, &[dropped, json!({ "content": LONG })]));
-        once_discarded(protocol, &run(protocol, mock.origin()), "unavailable");
+        assert_one_attempt_discarded(protocol, &run(protocol, mock.origin()), "unavailable");
     }
 }
 
 #[test]
 fn unreachable_server_is_named() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let (output, kept) = run(Protocol::Chat, &format!("http://{free}"));
-    assert_eq!((output.code, discarded(&kept)), (Some(1), vec!["unavailable"; 3]), "{output:#?}");
+    let (output, stored) = run(Protocol::Chat, &format!("http://{free}"));
+    assert_eq!((output.code, discarded(&stored)), (Some(1), vec!["unavailable"; 3]), "{output:#?}");
     assert!(output.err.contains(&free.to_string()), "{}", output.err);
 }
 
 #[test]
-fn an_unknown_model_lists_near_names() {
+fn unknown_model_error_lists_similar_names() {
     for protocol in [Protocol::Chat, Protocol::Responses, Protocol::Anthropic] {
         let models = json!({ "object": "list", "data": [
             { "id": "haiku-5", "object": "model" }, { "id": "sonnet-5", "object": "model" }, { "id": "opus-5", "object": "model" } ] });
         let missing = json!({ "error": { "message": "The model `sonet-5` does not exist", "type": "not_found_error", "code": "model_not_found" } });
-        let server = Broken::making(move |_, request| {
+        let server = BrokenServer::making(move |_, request| {
             let json = "Content-Type: application/json\r\n";
             match request.path() {
-                "/v1/models" => Act::answer("200 OK", json, &models.to_string()),
-                _ => Act::answer("404 Not Found", json, &missing.to_string()),
+                "/v1/models" => ServerAction::answer("200 OK", json, &models.to_string()),
+                _ => ServerAction::answer("404 Not Found", json, &missing.to_string()),
             }
         });
         let user = User::new();
@@ -187,7 +188,7 @@ fn an_unknown_model_lists_near_names() {
         let kind = &output.end["outcome"]["failed"]["kind"]["model"];
         assert_eq!(kind["error"], json!("invalid_request"), "{protocol:?}: {kind}");
         assert!(output.err.contains("sonet-5") && output.err.contains("sonnet-5"), "{protocol:?}: {}", output.err);
-        // The same request again would find it missing again.
+        // A retry would fail in the same way.
         let requests = server.requests();
         let calls = requests.iter().filter(|message| message.first.starts_with("POST")).count();
         assert_eq!((calls, only(&user).of("turn_answered").len()), (1, 0), "{protocol:?}");
@@ -195,11 +196,11 @@ fn an_unknown_model_lists_near_names() {
 }
 
 #[test]
-fn a_request_that_a_real_server_refuses_is_not_sent_again() {
+fn request_refused_by_a_real_server_is_not_retried() {
     let llm = super::llm::llm();
     let user = User::new();
     agent(&user, "brief", "");
-    // More than the 4096 tokens of a slot.
+    // The prompt is larger than the 4096 tokens of a slot.
     let prompt = "one two three four five six seven ".repeat(900);
     for protocol in Protocol::REAL {
         let relay = Relay::to(llm.origin());

@@ -1,4 +1,4 @@
-//! A minimal HTTP for servers and relays.
+//! A minimal HTTP implementation for servers and relays.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A server that takes longer is dead.
+/// A server that takes longer has failed.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A request, or an answer: its first line, its headers in small letters, its body.
+/// A request or an answer: its first line, its headers in lower case, its body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HttpMessage {
     pub(crate) first: String,
@@ -18,7 +18,7 @@ pub(crate) struct HttpMessage {
 }
 
 impl HttpMessage {
-    /// Reads the first line and the headers; `None` where the other side had nothing to say.
+    /// Reads the first line and the headers; `None` if the connection ended before them.
     pub(crate) fn head(from: &mut impl std::io::BufRead) -> Option<Self> {
         let mut message = Self { first: line(from)?, ..Self::default() };
         while let Some(header) = line(from).filter(|line| !line.is_empty()) {
@@ -61,7 +61,7 @@ pub(crate) fn get(origin: &str, path: &str) -> Value {
 
 fn ask(origin: &str, method: &str, path: &str, body: &str) -> Value {
     let mut stream = connect(origin);
-    // The old version of the protocol: the answer ends with the connection.
+    // HTTP/1.0: the answer ends with the connection.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len())
         .expect("the server reads");
     let mut reader = BufReader::new(stream);
@@ -78,7 +78,7 @@ pub(crate) fn connect(origin: &str) -> TcpStream {
     stream
 }
 
-/// The text of a body that was sent in chunks, as far as it came.
+/// Returns the text of a chunked body, which may be incomplete.
 pub(crate) fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     let mut size = String::new();

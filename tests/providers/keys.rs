@@ -2,7 +2,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::broken::{Act, Broken};
+use super::broken::{BrokenServer, ServerAction};
 use super::call::User;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
@@ -22,14 +22,15 @@ fn holding(dir: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// Checks that neither the output nor the files of a run contain the key, or half of it, from which it could be guessed.
+/// Checks that neither the output nor the files of a run contain the key, or half of it, from which it could be
+/// guessed.
 fn key_is_absent(protocol: Protocol, user: &User, output: &RunOutput) {
     let half = &KEY[..20];
     let text = format!("{output:?}");
     assert!(!text.contains(half), "{protocol:?}: {text}");
     assert_eq!(holding(&user.data(), half), [""; 0], "{protocol:?}");
     assert_eq!(holding(&user.workspace(), half), [""; 0], "{protocol:?}");
-    // Control: the search finds an existing file.
+    // The control: the search finds existing text.
     assert_ne!(holding(&user.data(), "You are brief."), [""; 0], "{protocol:?}");
 }
 
@@ -53,14 +54,14 @@ fn refused_key_names_its_variable_and_is_not_printed() {
         );
         let variable = protocol.variable().expect("a variable");
         assert!(output.err.contains(variable), "{protocol:?}: {}", output.err);
-        // A key that is refused once is refused again.
+        // A refused key is refused again.
         assert_eq!(only(&user).of("turn_started").len(), 1, "{protocol:?}");
         key_is_absent(protocol, &user, &output);
     }
 }
 
 #[test]
-fn the_right_key_opens_the_same_lock() {
+fn right_key_is_accepted_by_the_same_server() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         let mock = Mock::locked(&script("You are brief.", &[json!({ "content": "Hello." })]), KEY);
         let user = user();
@@ -70,15 +71,19 @@ fn the_right_key_opens_the_same_lock() {
     }
 }
 
-/// Some servers show the key that they refuse, or all headers.
+/// Some servers print the key that they refuse, or all headers.
 #[test]
 fn key_echoed_by_a_server_is_not_printed() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         for status in ["401 Unauthorized", "400 Bad Request", "500 Internal Server Error"] {
-            let server = Broken::making(move |_, request| {
+            let server = BrokenServer::making(move |_, request| {
                 let message = format!("Incorrect API key provided: {KEY}. Headers: {:?}", request.headers);
                 let body = json!({ "type": "error", "error": { "type": "authentication_error", "message": message } });
-                Act::answer(status, &format!("Content-Type: application/json\r\nX-Echo: {KEY}\r\n"), &body.to_string())
+                ServerAction::answer(
+                    status,
+                    &format!("Content-Type: application/json\r\nX-Echo: {KEY}\r\n"),
+                    &body.to_string(),
+                )
             });
             let user = user();
             let output =
@@ -95,8 +100,8 @@ fn missing_key_names_its_variable_and_sends_no_request() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
         let user = user();
         let mut command = user.command(&["run", "--json", "--model", &protocol.model("any"), "Speak."]);
-        super::protocol::bare(&mut command);
-        let done = super::call::Under::start(command, "").done();
+        super::protocol::clear_environment(&mut command);
+        let done = super::call::RunningCommand::start(command, "").done();
         assert_eq!(done.code, Some(2), "{protocol:?}: {done:?}");
         assert!(done.err.contains(protocol.variable().expect("a variable")), "{protocol:?}: {}", done.err);
         assert!(!user.data().exists(), "{protocol:?}");

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::broken::{Act, Broken};
+use super::broken::{BrokenServer, ServerAction};
 use super::call::User;
 use super::mock::{Mock, script};
 use super::protocol::Protocol;
@@ -10,8 +10,8 @@ use super::stored_session::only;
 use super::subagents::{family, task};
 use super::text::agent;
 
-/// A parent with three children at the same time, each of whose answers takes a while to begin; gives the children's calls.
-fn children(more: &[&str]) -> Vec<Exchange> {
+/// Runs a parent with three concurrent children whose answers begin late; returns the exchanges of the children.
+fn run_children(more: &[&str]) -> Vec<Exchange> {
     let calls = ["one", "two", "three"].map(|name| task(&format!("call_{name}"), &format!("Look at {name}."), false));
     let lead = [json!({ "toolCalls": calls }), json!({ "content": "All are back." })];
     let slow = json!({ "match": { "systemMessage": "You scout." }, "response": { "content": "Seen." },
@@ -27,20 +27,20 @@ fn children(more: &[&str]) -> Vec<Exchange> {
     seen
 }
 
-fn beside(seen: &[Exchange]) -> usize {
+fn overlapping(seen: &[Exchange]) -> usize {
     let pairs = seen.iter().enumerate().flat_map(|(at, one)| seen[at + 1..].iter().map(move |other| (one, other)));
     pairs.filter(|(one, other)| one.began < other.ended && other.began < one.ended).count()
 }
 
 #[test]
-fn calls_at_the_same_time_are_as_many_as_were_allowed() {
-    assert_eq!(beside(&children(&[])), 3, "three slots, and no narrower limit: all at once");
-    assert_eq!(beside(&children(&["--calls", "1"])), 0, "one at a time");
+fn concurrent_calls_reach_the_configured_limit() {
+    assert_eq!(overlapping(&run_children(&[])), 3, "with three slots and no other limit, all calls overlap");
+    assert_eq!(overlapping(&run_children(&["--calls", "1"])), 0, "with one call at a time, no calls overlap");
 }
 
 #[test]
 fn silent_server_times_out_after_the_configured_limit() {
-    let server = Broken::new(vec![Act::Hang(String::new())]);
+    let server = BrokenServer::new(vec![ServerAction::Hang(String::new())]);
     let user = User::new();
     agent(&user, "brief", "");
     let more = ["--limit", "first_byte_ms=250", "--limit", "attempts=1"];

@@ -6,22 +6,22 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use serde_json::Value;
 
 use super::http;
-use super::server::{ListeningServer, installed, ours};
+use super::server::{ListeningServer, installed, server_file};
 
 static LLM: OnceLock<ListeningServer> = OnceLock::new();
-static ALONE: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-/// The server, for one test at a time: its slots and its speed are this test's.
+/// The server, for one test at a time, which then has all slots and the full speed.
 pub(crate) struct Llm {
     origin: &'static str,
     _alone: MutexGuard<'static, ()>,
 }
 
 pub(crate) fn llm() -> Llm {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = LLM.get_or_init(|| {
         let mut command = Command::new(installed("llm/bin/python"));
-        command.arg(ours("llm.py")).arg(ours("tools.jinja"));
+        command.arg(server_file("llm.py")).arg(server_file("tools.jinja"));
         ListeningServer::start(command)
     });
     Llm { origin: server.origin(), _alone: alone }

@@ -1,4 +1,4 @@
-//! A mock of the providers' protocols: plays fixtures, and remembers what it was sent.
+//! A mock of the providers' protocols, which answers with fixtures and records its requests.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::http;
-use super::server::{ListeningServer, installed, ours};
+use super::server::{ListeningServer, installed, server_file};
 
-/// Fixtures for an agent whose system prompt contains `agent`: its n-th request is answered by the n-th of `answers`, each a
-/// response, or a fixture with more about how it is sent.
+/// Returns fixtures for an agent whose system prompt contains `agent`: its n-th request is answered by the n-th of
+/// `answers`, each a response, or a fixture with details of the transmission.
 pub(crate) fn script(agent: &str, answers: &[Value]) -> Vec<Value> {
     let fixture = |(at, answer): (usize, &Value)| {
         let mut fixture = if answer["response"].is_null() { json!({ "response": answer }) } else { answer.clone() };
@@ -25,12 +25,12 @@ pub(crate) struct Mock {
 }
 
 impl Mock {
-    /// Plays `fixtures`: the first that matches a request answers it; where none does, the answer is 503.
+    /// Answers each request with the first matching fixture, or with 503 if none matches.
     pub(crate) fn new(fixtures: &[Value]) -> Self {
         Self::with(fixtures, |_| {})
     }
 
-    /// Like [`Mock::new`], but takes no key except `key`.
+    /// Like [`Mock::new`], but refuses every key except `key`.
     pub(crate) fn locked(fixtures: &[Value], key: &str) -> Self {
         Self::with(fixtures, |command| {
             command.env("AIMOCK_API_KEYS", key);
@@ -42,7 +42,10 @@ impl Mock {
         let path = dir.path().join("fixtures.json");
         std::fs::write(&path, json!({ "fixtures": fixtures }).to_string()).expect("a file");
         let mut command = Command::new("node");
-        command.arg("--import").arg(ours("leash.mjs")).arg(installed("node_modules/@copilotkit/aimock/dist/cli.js"));
+        command
+            .arg("--import")
+            .arg(server_file("leash.mjs"))
+            .arg(installed("node_modules/@copilotkit/aimock/dist/cli.js"));
         command.args(["--port", "0", "--strict", "--validate-on-load", "--fixtures"]).arg(&path);
         command.env_remove("AIMOCK_API_KEYS");
         change(&mut command);
@@ -53,7 +56,7 @@ impl Mock {
         self.server.origin()
     }
 
-    /// Returns the requests that the server received, every protocol translated into OpenAI's.
+    /// Returns the received requests, all translated into OpenAI's protocol.
     pub(crate) fn journal(&self) -> Vec<Value> {
         let journal = http::get(self.origin(), "/__aimock/journal?method=POST");
         journal.as_array().expect("entries").clone()

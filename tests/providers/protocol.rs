@@ -1,4 +1,4 @@
-//! The protocols that providers speak.
+//! The protocols of the providers.
 
 use std::process::Command;
 
@@ -11,17 +11,17 @@ pub(crate) enum Protocol {
     Ollama,
 }
 
-/// Variables that hold keys.
+/// Variables with keys.
 const KEYS: [&str; 3] = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"];
-/// Variables that would lead a call elsewhere.
+/// Variables that would redirect a call.
 const PROXIES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
 impl Protocol {
     pub(crate) const ALL: [Self; 5] = [Self::Chat, Self::Responses, Self::Anthropic, Self::Gemini, Self::Ollama];
-    /// Those that llama.cpp's server speaks.
+    /// Protocols that llama.cpp's server supports.
     pub(crate) const REAL: [Self; 3] = [Self::Chat, Self::Responses, Self::Anthropic];
 
-    /// The provider's name in front of a model's.
+    /// Returns the provider's name in front of a model's.
     pub(crate) fn provider(self) -> &'static str {
         match self {
             Self::Chat => "openai",
@@ -64,8 +64,8 @@ impl Protocol {
     }
 }
 
-/// Takes away what the machine's own user may have set.
-pub(crate) fn bare(command: &mut Command) {
+/// Removes variables that this machine's user may have set.
+pub(crate) fn clear_environment(command: &mut Command) {
     // These servers count calls, so titles are off.
     command.env("SUBTEND_SESSIONS_TITLES", "false");
     KEYS.iter().chain(&PROXIES).for_each(|name| {

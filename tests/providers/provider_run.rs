@@ -1,11 +1,11 @@
-//! Runs of the command over a provider.
+//! Runs of the command with a provider.
 
 use serde_json::Value;
 
-use super::call::{CommandOutput, Under, User};
-use super::protocol::{Protocol, bare};
+use super::call::{CommandOutput, RunningCommand, User};
+use super::protocol::{Protocol, clear_environment};
 
-/// A key that must turn up nowhere.
+/// A key that must not appear anywhere.
 pub(crate) const KEY: &str = "sk-canary-5f2e8c41b7a94d06";
 
 #[derive(Clone, Debug)]
@@ -24,15 +24,15 @@ impl<'a> ProviderRun<'a> {
         Self { protocol, origin, model: "canned", agent: "general", key: Some(KEY), more: &[] }
     }
 
-    pub(crate) fn start(&self, user: &User, prompt: &str) -> Under {
+    pub(crate) fn start(&self, user: &User, prompt: &str) -> RunningCommand {
         let (model, base) = (self.protocol.model(self.model), self.protocol.base(self.origin));
         let args = ["run", "--json", "--agent", self.agent, "--model", &model, "--base-url", &base];
         let mut command = user.command(&[&args, self.more, &[prompt]].concat());
-        bare(&mut command);
+        clear_environment(&mut command);
         if let (Some(variable), Some(key)) = (self.protocol.variable(), self.key) {
             command.env(variable, key);
         }
-        Under::start(command, "")
+        RunningCommand::start(command, "")
     }
 
     pub(crate) fn run(&self, user: &User, prompt: &str) -> RunOutput {
@@ -56,7 +56,7 @@ impl RunOutput {
         Self { code: done.code, err: done.err, events, end }
     }
 
-    /// Its answer; fails for a run that did not complete.
+    /// Returns the answer; panics if the run did not complete.
     pub(crate) fn answer(&self) -> &str {
         assert_eq!((self.code, &self.end["outcome"]), (Some(0), &Value::from("completed")), "{self:#?}");
         self.end["answer"].as_str().expect("an answer")

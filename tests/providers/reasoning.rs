@@ -5,7 +5,7 @@ use super::mock::{Mock, script};
 use super::protocol::Protocol;
 use super::provider_run::ProviderRun;
 use super::relay::Relay;
-use super::stored_session::kept;
+use super::stored_session::stored_sessions;
 use super::subagents::{family, task};
 
 const THOUGHT: &str = "First the file, then the scout.";
@@ -48,8 +48,8 @@ fn reasoning_is_kept_apart_and_returned_where_required() {
         for body in &sent {
             assert_eq!(refused(protocol, &messages_of(protocol, body)), [""; 0], "{protocol:?}: {body:#}");
         }
-        let kept = kept(&user);
-        let answer = kept[0].of("turn_answered")[0];
+        let stored = stored_sessions(&user);
+        let answer = stored[0].of("turn_answered")[0];
         assert_eq!(answer["text"], json!("Two things."), "{protocol:?}");
         let last = sent.last().expect("a request");
         if protocol == Protocol::Anthropic {
@@ -57,7 +57,7 @@ fn reasoning_is_kept_apart_and_returned_where_required() {
             let thinking = json!({ "type": "thinking", "thinking": THOUGHT, "signature": "c2lnbmVk" });
             assert_eq!(last["messages"][1]["content"][0], thinking, "{last:#}");
             assert!(answer["reasoning"].as_str().is_some_and(|text| text.contains("c2lnbmVk")), "{answer:#}");
-            // While it thinks no other temperature is taken.
+            // With thinking enabled, no other temperature is allowed.
             assert!(last["temperature"].is_null() || last["temperature"] == json!(1), "{last:#}");
         }
     }

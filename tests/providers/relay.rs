@@ -22,7 +22,7 @@ pub(crate) struct Exchange {
     pub(crate) ended: Instant,
 }
 
-/// Where a request goes, and as what: may wait, and may change the body.
+/// Chooses the origin of a request; may wait, and may change the body.
 pub(crate) trait Route: Fn(&str, &mut Value) -> String + Send + Sync + 'static {}
 impl<F: Fn(&str, &mut Value) -> String + Send + Sync + 'static> Route for F {}
 
@@ -38,7 +38,7 @@ impl Relay {
         Self::start(move |_, _| origin.clone())
     }
 
-    /// Passes each request to the origin that `route` gives for its path and body.
+    /// Forwards each request to the origin that `route` returns for its path and body.
     pub(crate) fn start(route: impl Route) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let origin = format!("http://{}", listener.local_addr().expect("an address"));
@@ -60,7 +60,7 @@ impl Relay {
         &self.origin
     }
 
-    /// All that was passed, in the order in which the requests came.
+    /// Returns all exchanges, in the order of the requests.
     pub(crate) fn seen(&self) -> Vec<Exchange> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -109,28 +109,28 @@ fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) 
     if server.write_all((head + &body).as_bytes()).is_err() {
         return;
     }
-    // Recorded piece by piece, since the reader may leave early.
+    // The answer is recorded piece by piece, since the reader may leave early.
     let (mut piece, mut bytes, mut announced) = ([0; 4096], Vec::new(), false);
     while let Ok(read @ 1..) = server.read(&mut piece) {
         bytes.extend_from_slice(&piece[..read]);
         let Some((head, body)) = split(&bytes) else { continue };
         note(&mut |seen| answer(&mut seen[at], &head, body));
-        // The server may keep its connection open, but the one to the client takes no second request.
+        // The server may keep its connection open, but the connection to the client takes no second request.
         let out = if announced { piece[..read].to_vec() } else { [closing(&head).as_bytes(), body].concat() };
         announced = true;
-        if client.write_all(&out).is_err() || whole(&head, body) {
+        if client.write_all(&out).is_err() || is_complete(&head, body) {
             return;
         }
     }
 }
 
-/// Head and body, once the head is whole.
+/// Returns head and body, once the head is complete.
 fn split(bytes: &[u8]) -> Option<(HttpMessage, &[u8])> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     Some((HttpMessage::head(&mut &bytes[..end])?, &bytes[end..]))
 }
 
-/// The head, with the word that the connection ends with this answer.
+/// Returns the head with a header that the connection closes after this answer.
 fn closing(head: &HttpMessage) -> String {
     let mut text = format!("{}\r\nconnection: close\r\n", head.first);
     for (name, value) in head.headers.iter().filter(|(name, _)| !matches!(&**name, "connection" | "keep-alive")) {
@@ -139,7 +139,7 @@ fn closing(head: &HttpMessage) -> String {
     text + "\r\n"
 }
 
-fn whole(head: &HttpMessage, body: &[u8]) -> bool {
+fn is_complete(head: &HttpMessage, body: &[u8]) -> bool {
     let length = head.header("content-length").map(|length| length.parse::<usize>().expect("a length"));
     let chunked = head.header("transfer-encoding").is_some();
     length.is_some_and(|length| body.len() >= length) || chunked && body.ends_with(b"0\r\n\r\n")

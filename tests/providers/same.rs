@@ -1,24 +1,24 @@
-//! Journals of one conversation with everything replaced that may differ between two runs.
+//! Normalized journals of one conversation: everything that may differ between two runs is replaced.
 
 use serde_json::Value;
 
 use super::stored_session::StoredSession;
 
-/// The records of each session, the parent first, with ids by their order, without times, usage, reasoning, the addresses of
-/// servers, and the names that the provider gives to calls and to its model.
-pub(crate) fn alike(kept: &[StoredSession], workspace: &str) -> Vec<Vec<Value>> {
-    let text = serde_json::to_string(&kept.iter().map(|kept| &kept.records).collect::<Vec<_>>()).expect("json");
+/// Returns the records of each session, the parent first: ids are replaced by their order; times, usage, reasoning,
+/// server addresses, and the provider's names for calls and its model are removed.
+pub(crate) fn normalize(stored: &[StoredSession], workspace: &str) -> Vec<Vec<Value>> {
+    let text = serde_json::to_string(&stored.iter().map(|stored| &stored.records).collect::<Vec<_>>()).expect("json");
     let mut text = text.replace(workspace, "[workspace]");
-    for (at, kept) in kept.iter().enumerate() {
-        text = text.replace(&kept.id, &format!("[session {at}]"));
-        text = text.replace(&kept.short, &format!("[short {at}]"));
+    for (at, stored) in stored.iter().enumerate() {
+        text = text.replace(&stored.id, &format!("[session {at}]"));
+        text = text.replace(&stored.short, &format!("[short {at}]"));
     }
     let mut all: Vec<Vec<Value>> = serde_json::from_str(&ids(&text)).expect("json");
     all.iter_mut().flatten().for_each(strip);
     all
 }
 
-/// Replaces what has the form of an id by a number, the same id by the same number.
+/// Replaces each id by a number, the same id by the same number.
 fn ids(text: &str) -> String {
     let (mut known, mut out, mut rest) = (Vec::<&str>::new(), String::new(), text);
     while let Some(next) = rest.chars().next() {
@@ -54,7 +54,7 @@ fn strip(record: &mut Value) {
                 let differs = ["usage", "usage_self", "usage_owned", "reasoning", "provider_id", "model", "worked_ms"];
                 !differs.contains(&&**name)
             });
-            // Every server listens at a port of its own.
+            // Each server listens on its own port.
             if let Some(Value::Array(servers)) = fields.get_mut("servers") {
                 servers.iter_mut().for_each(|server| *server = "[server]".into());
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::call::no_forks;
 
-/// A server that takes longer to start does not.
+/// A server that takes longer has failed to start.
 const START: Duration = Duration::from_secs(60);
 
 pub(crate) fn installed(path: &str) -> PathBuf {
@@ -19,11 +19,11 @@ pub(crate) fn installed(path: &str) -> PathBuf {
     place
 }
 
-pub(crate) fn ours(name: &str) -> PathBuf {
+pub(crate) fn server_file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/providers/servers").join(name)
 }
 
-/// A server that listens. Holding its stdin holds it alive.
+/// A server that listens. It lives until its stdin closes.
 #[derive(Debug)]
 pub(crate) struct ListeningServer {
     child: Child,
@@ -56,7 +56,7 @@ impl ListeningServer {
         });
         let Ok(origin) = receiver.recv_timeout(START) else {
             drop(child.kill());
-            panic!("{command:?} does not listen: {}", error_output.lock().unwrap_or_else(PoisonError::into_inner));
+            panic!("{command:?} did not listen: {}", error_output.lock().unwrap_or_else(PoisonError::into_inner));
         };
         Self { child, origin }
     }

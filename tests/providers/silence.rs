@@ -5,7 +5,7 @@ use subtend::models::ModelSpec;
 use subtend::session::{FailKind, Limits, ModelFail, Outcome};
 use subtend::{Ended, OpenOptions, Runtime};
 
-use super::broken::{Act, Broken};
+use super::broken::{BrokenServer, ServerAction};
 use super::protocol::Protocol;
 
 async fn run(protocol: Protocol, origin: &str, limits: Limits) -> Ended {
@@ -30,7 +30,7 @@ fn unavailable(outcome: &Outcome) -> &str {
 #[tokio::test]
 async fn silent_server_times_out() {
     for protocol in Protocol::ALL {
-        let server = Broken::new(vec![Act::Hang(String::new())]);
+        let server = BrokenServer::new(vec![ServerAction::Hang(String::new())]);
         let limits = Limits { first_byte_ms: 300, attempts: 2, backoff_ms: 10, ..Limits::default() };
         let ended = run(protocol, server.origin(), limits).await;
         let message = unavailable(&ended.outcome);
@@ -74,12 +74,12 @@ fn opening(protocol: Protocol) -> String {
 }
 
 #[tokio::test]
-async fn a_stream_that_falls_silent_is_left_after_its_time() {
+async fn silent_stream_times_out() {
     for protocol in Protocol::ALL {
         let kind = if protocol == Protocol::Ollama { "application/x-ndjson" } else { "text/event-stream" };
         let opening = opening(protocol);
-        // Without a length: there is more to come.
-        let server = Broken::new(vec![Act::Hang(format!(
+        // Without a length, more data could follow.
+        let server = BrokenServer::new(vec![ServerAction::Hang(format!(
             "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n{opening}"
         ))]);
         let limits = Limits { first_byte_ms: 60_000, stall_ms: 300, attempts: 2, backoff_ms: 10, ..Limits::default() };

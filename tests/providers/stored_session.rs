@@ -10,7 +10,7 @@ pub(crate) struct StoredSession {
     pub(crate) id: String,
     pub(crate) short: String,
     pub(crate) records: Vec<Value>,
-    /// When each was written, in milliseconds.
+    /// Unix times in milliseconds at which the records were written.
     pub(crate) at_ms: Vec<i64>,
 }
 
@@ -25,8 +25,8 @@ impl StoredSession {
     }
 }
 
-/// All sessions: a parent before its children, children in the order in which they were made.
-pub(crate) fn kept(user: &User) -> Vec<StoredSession> {
+/// Returns all sessions: a parent before its children, children in the order of their creation.
+pub(crate) fn stored_sessions(user: &User) -> Vec<StoredSession> {
     let verified = user.call(&["verify"]);
     assert_eq!((verified.code, verified.err.as_str()), (Some(0), ""), "{verified:?}");
     let _alone = no_forks();
@@ -50,7 +50,7 @@ pub(crate) fn kept(user: &User) -> Vec<StoredSession> {
 }
 
 pub(crate) fn only(user: &User) -> StoredSession {
-    let mut all = kept(user);
+    let mut all = stored_sessions(user);
     assert_eq!(all.len(), 1, "{all:#?}");
     all.remove(0)
 }

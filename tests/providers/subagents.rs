@@ -9,7 +9,7 @@ use super::mock::{Mock, script};
 use super::protocol::Protocol;
 use super::provider_run::{ProviderRun, RunOutput};
 use super::relay::{Exchange, Relay};
-use super::stored_session::{StoredSession, kept};
+use super::stored_session::{StoredSession, stored_sessions};
 
 const LEAD: &str = "You lead.";
 const SCOUT: &str = "You scout.";
@@ -50,8 +50,8 @@ fn of<'a>(seen: &'a [Exchange], prompt: &str) -> Vec<&'a Exchange> {
     seen.iter().filter(|exchange| exchange.sent.to_string().contains(prompt)).collect()
 }
 
-/// Nothing in any request is what a provider of this protocol refuses, and every one was answered.
-fn accepted(protocol: Protocol, seen: &[Exchange]) {
+/// Checks that no request has anything that a provider of this protocol refuses, and that every request was answered.
+fn assert_accepted(protocol: Protocol, seen: &[Exchange]) {
     for exchange in seen {
         let messages = messages_of(protocol, &exchange.sent);
         assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", exchange.sent);
@@ -59,7 +59,8 @@ fn accepted(protocol: Protocol, seen: &[Exchange]) {
     }
 }
 
-/// The last thing said is the result of a call that the model never made, which tells of the ends once, with `expected` in it.
+/// Checks that the last message is the result of a call that the model never made, which reports the ends once and
+/// contains `expected`.
 fn ends_with_the_notice(protocol: Protocol, body: &Value, expected: &[&str]) {
     let messages = messages_of(protocol, body);
     let [.., call, last] = &*messages else { panic!("{protocol:?}: {messages:#?}") };
@@ -71,11 +72,11 @@ fn ends_with_the_notice(protocol: Protocol, body: &Value, expected: &[&str]) {
     assert_eq!((text.matches(NOTICE).count(), all.matches(NOTICE).count()), (1, 1), "{protocol:?}: {messages:#?}");
 }
 
-fn ends(kept: &[StoredSession]) -> Vec<Value> {
-    kept.iter().flat_map(|kept| kept.of("run_ended")).map(|end| end["outcome"].clone()).collect()
+fn ends(stored: &[StoredSession]) -> Vec<Value> {
+    stored.iter().flat_map(|stored| stored.of("run_ended")).map(|end| end["outcome"].clone()).collect()
 }
 
-/// The children's ends come while the parent rests: after its own last answer.
+/// The children's ends arrive while the parent rests after its own last answer.
 #[test]
 fn notices_at_rest_fit_every_protocol() {
     for protocol in Protocol::ALL {
@@ -105,7 +106,7 @@ fn notices_at_rest_fit_every_protocol() {
         assert_eq!(output.answer(), "Both are back.", "{protocol:?}");
 
         let seen = relay.seen();
-        accepted(protocol, &seen);
+        assert_accepted(protocol, &seen);
         let lead = of(&seen, LEAD);
         assert_eq!((lead.len(), of(&seen, SCOUT).len()), (3, 2), "{protocol:?}: {seen:#?}");
         ends_with_the_notice(protocol, &lead[2].sent, &["Left is clear."]);
@@ -114,15 +115,15 @@ fn notices_at_rest_fit_every_protocol() {
             blocking.contains("Right is clear.") && !blocking.contains("Left is clear."),
             "{protocol:?}: {blocking}"
         );
-        let kept = kept(&user);
-        assert_eq!(ends(&kept), vec![json!("completed"); 3], "{protocol:?}");
-        let notices = kept[0].of("notice_taken");
+        let stored = stored_sessions(&user);
+        assert_eq!(ends(&stored), vec![json!("completed"); 3], "{protocol:?}");
+        let notices = stored[0].of("notice_taken");
         let carriers: Vec<_> = notices.iter().map(|notice| notice["carrier"].clone()).collect();
         assert_eq!(carriers, [json!("result"), json!("message")], "{protocol:?}");
     }
 }
 
-/// A child's end comes while the parent's call is out: results and notice go into one request.
+/// A child's end arrives during the parent's call: results and notice are in one request.
 #[test]
 fn notice_at_a_turn_boundary_follows_the_results() {
     for protocol in Protocol::ALL {
@@ -150,7 +151,7 @@ fn notice_at_a_turn_boundary_follows_the_results() {
         assert_eq!(output.answer(), "Read, and scouted.", "{protocol:?}");
 
         let seen = relay.seen();
-        accepted(protocol, &seen);
+        assert_accepted(protocol, &seen);
         let lead = of(&seen, LEAD);
         assert_eq!(lead.len(), 3, "{protocol:?}: {seen:#?}");
         ends_with_the_notice(protocol, &lead[2].sent, &["Left is clear."]);
@@ -160,9 +161,9 @@ fn notice_at_a_turn_boundary_follows_the_results() {
     }
 }
 
-/// The history with calls, results and a notice goes to the server of a real model, which reads all of it.
+/// The history with calls, results and a notice is sent to the server of a real model, which processes all of it.
 #[test]
-fn a_real_server_takes_the_history_of_a_parent_and_answers_it() {
+fn real_server_answers_the_history_of_a_parent() {
     let llm = llm();
     for protocol in Protocol::REAL {
         let calls = [task("call_1", "Say one word.", true), task("call_2", "Say two words.", false)];
@@ -178,18 +179,18 @@ fn a_real_server_takes_the_history_of_a_parent_and_answers_it() {
         let output = talk.run(&user, "Ask both scouts.");
 
         let seen = relay.seen();
-        accepted(protocol, &seen);
+        assert_accepted(protocol, &seen);
         let lead = of(&seen, LEAD);
         let notified = lead.iter().find(|exchange| exchange.sent.to_string().contains(NOTICE));
         let notified = notified.unwrap_or_else(|| panic!("{protocol:?}: {output:#?}"));
         ends_with_the_notice(protocol, &notified.sent, &[]);
         // A model this small may ramble until the limit.
-        let kept = kept(&user);
+        let stored = stored_sessions(&user);
         let cut = json!({ "failed": { "kind": "truncated" } });
-        let ends = ends(&kept);
+        let ends = ends(&stored);
         assert_eq!(ends.len(), 3, "{protocol:?}: {ends:?}");
         assert!(ends.iter().all(|end| *end == json!("completed") || *end == cut), "{protocol:?}: {ends:?}");
-        let answers: Vec<_> = kept[0].of("turn_answered");
+        let answers: Vec<_> = stored[0].of("turn_answered");
         assert!(answers.iter().all(|answer| answer["text"].is_string()), "{protocol:?}: {answers:#?}");
     }
 }

@@ -11,14 +11,14 @@ use super::stored_session::only;
 
 const HELLO: &str = "Hello. This answer comes in several pieces, so that it can be seen on its way.";
 
-/// An agent without tools, whose prompt a small model reads quickly.
+/// Writes an agent without tools, whose prompt a small model reads quickly.
 pub(crate) fn agent(user: &User, name: &str, keys: &str) {
     let text = format!("---\nmode: primary\ntools: []\ntemperature: 0\n{keys}---\nYou are brief.\n");
     user.file(&format!(".subtend/agents/{name}.md"), &text);
 }
 
 #[test]
-fn text_comes_in_pieces_and_is_recorded_with_its_usage() {
+fn streamed_text_is_recorded_with_its_usage() {
     let usage = json!({ "prompt_tokens": 31, "completion_tokens": 17, "total_tokens": 48 });
     let fixture = json!({ "match": { "userMessage": "say hello" }, "response": { "content": HELLO, "usage": usage } });
     let mock = Mock::new(&[fixture]);
@@ -31,22 +31,22 @@ fn text_comes_in_pieces_and_is_recorded_with_its_usage() {
         let pieces = output.deltas(output.session());
         assert_eq!((pieces.concat().as_str(), pieces.len() > 2), (HELLO, true), "{protocol:?}: {pieces:?}");
 
-        // The mock counts nothing for this one.
+        // The mock reports no usage for this protocol.
         let usage =
             if protocol == Protocol::Ollama { json!({"in": 0, "out": 0}) } else { json!({"in": 31, "out": 17}) };
         assert_eq!(output.end["usage"], usage, "{protocol:?}");
-        let kept = only(&user);
-        let answers = kept.of("turn_answered");
+        let stored = only(&user);
+        let answers = stored.of("turn_answered");
         assert_eq!(answers.len(), 1, "{protocol:?}: {answers:#?}");
         let (text, stop) = (&answers[0]["text"], &answers[0]["stop"]);
         assert_eq!((text, stop, &answers[0]["usage"]), (&json!(HELLO), &json!("end"), &usage), "{protocol:?}");
-        assert_eq!(kept.of("turn_started")[0]["model"], json!(protocol.model("canned")), "{protocol:?}");
-        sent_as_it_should_be(protocol, &relay);
+        assert_eq!(stored.of("turn_started")[0]["model"], json!(protocol.model("canned")), "{protocol:?}");
+        assert_request(protocol, &relay);
     }
 }
 
-/// One request, to the protocol's own place, with the key where it belongs, the settings, and what was said.
-fn sent_as_it_should_be(protocol: Protocol, relay: &Relay) {
+/// Checks that one request was sent, to the protocol's path, with the key, the settings and the messages.
+fn assert_request(protocol: Protocol, relay: &Relay) {
     let seen = relay.seen();
     assert_eq!(seen.len(), 1, "{protocol:?}: {seen:#?}");
     let (sent, path) = (&seen[0].sent, seen[0].path.split('?').next().expect("a path"));
@@ -81,10 +81,10 @@ fn cap_of_chat(sent: &Value) -> &Value {
     if old.is_null() { new } else { old }
 }
 
-/// The model may end within its tokens or not: its text, its finish reason and the tokens that its server counted must be reported
-/// exactly in both cases.
+/// Whether or not the model ends within its tokens, its text, its finish reason and the tokens that its server counted
+/// must be reported exactly.
 #[test]
-fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
+fn usage_of_a_real_model_is_recorded() {
     let llm = llm();
     for protocol in Protocol::REAL {
         let (user, relay) = (User::new(), Relay::to(llm.origin()));
@@ -92,11 +92,11 @@ fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
         let talk = ProviderRun { agent: "brief", model: "smollm2", ..ProviderRun::new(protocol, relay.origin()) };
         let output = talk.run(&user, "What is the capital of France?");
 
-        let (kept, seen) = (only(&user), relay.seen());
-        let answers = kept.of("turn_answered");
+        let (stored, seen) = (only(&user), relay.seen());
+        let answers = stored.of("turn_answered");
         assert_eq!(answers.len(), seen.len(), "{protocol:?}: {answers:#?}");
         for (answer, exchange) in answers.iter().zip(&seen) {
-            let (usage, counted) = (&answer["usage"], counted(protocol, &exchange.answer));
+            let (usage, counted) = (&answer["usage"], counted_tokens(protocol, &exchange.answer));
             assert_eq!((usage["in"].as_u64(), usage["out"].as_u64()), counted, "{protocol:?}: {usage}");
             assert!(counted.0 > Some(10) && counted.1 > Some(1), "{protocol:?}: {counted:?}");
             assert_eq!(answer["model"], json!(format!("{}/smollm2", protocol.provider())), "{protocol:?}");
@@ -106,7 +106,7 @@ fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
         assert_eq!(output.deltas(output.session()).concat(), texts, "{protocol:?}");
         match answers.last().map(|answer| &answer["stop"]) {
             Some(stop) if stop == "end" => assert_eq!(output.answer(), texts, "{protocol:?}"),
-            // Once more, and then no more.
+            // The truncated answer is continued once, and then no more.
             stop => {
                 assert_eq!((stop, answers.len(), output.code), (Some(&json!("length")), 2, Some(1)), "{protocol:?}")
             }
@@ -114,8 +114,8 @@ fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
     }
 }
 
-/// Input tokens, cached ones included, and output tokens, read from the events of a stream.
-fn counted(protocol: Protocol, stream: &str) -> (Option<u64>, Option<u64>) {
+/// Returns the input tokens, including cached ones, and the output tokens from the events of a stream.
+fn counted_tokens(protocol: Protocol, stream: &str) -> (Option<u64>, Option<u64>) {
     let events: Vec<Value> = stream
         .lines()
         .filter_map(|line| line.strip_prefix("data: "))
@@ -130,7 +130,7 @@ fn counted(protocol: Protocol, stream: &str) -> (Option<u64>, Option<u64>) {
             let cached = find("/message/usage/cache_read_input_tokens").unwrap_or(0);
             (Some(new + cached), find("/usage/output_tokens"))
         }
-        Protocol::Gemini | Protocol::Ollama => panic!("the real server does not speak {protocol:?}"),
+        Protocol::Gemini | Protocol::Ollama => panic!("the real server does not support {protocol:?}"),
     }
 }
 
@@ -145,10 +145,10 @@ fn answer_truncated_by_the_server_is_not_complete() {
         assert_eq!(output.code, Some(1), "{protocol:?}: {output:#?}");
         assert_eq!(output.end["outcome"], json!({"failed": {"kind": "truncated"}}), "{protocol:?}");
         assert!(output.end["partial"].as_str().is_some_and(|text| !text.is_empty()), "{protocol:?}: {:#}", output.end);
-        let kept = only(&user);
-        let stops: Vec<_> = kept.of("turn_answered").iter().map(|answer| answer["stop"].clone()).collect();
-        // Once more, and then no more.
+        let stored = only(&user);
+        let stops: Vec<_> = stored.of("turn_answered").iter().map(|answer| answer["stop"].clone()).collect();
+        // The truncated answer is continued once, and then no more.
         assert_eq!(stops, [json!("length"), json!("length")], "{protocol:?}");
-        assert_eq!(kept.of("turn_started")[1]["prompt"], json!("continuation"), "{protocol:?}");
+        assert_eq!(stored.of("turn_started")[1]["prompt"], json!("continuation"), "{protocol:?}");
     }
 }

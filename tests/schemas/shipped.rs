@@ -7,7 +7,7 @@ use subtend::agents::instructions::Unread;
 use subtend::agents::{Catalog, front_matter, lint};
 use subtend::config::{Layer, Loaded, Origin, schema};
 
-/// Configurations that are taken.
+/// Configurations that the command accepts.
 const GOOD: [&str; 7] = [
     "",
     "agent: plan",
@@ -21,7 +21,7 @@ const GOOD: [&str; 7] = [
      offline}}",
 ];
 
-/// Configurations that are not.
+/// Configurations that it refuses.
 const BAD: [&str; 9] = [
     "agent: 7",
     "llm: {pools: {smart: offline}}",
@@ -40,26 +40,26 @@ fn yaml(text: &str) -> Value {
         .unwrap_or_else(|| Value::Object(serde_json::Map::new()))
 }
 
-fn taken(text: &str) -> Result<Vec<String>, String> {
+fn load_config(text: &str) -> Result<Vec<String>, String> {
     let layer = Layer::file(Origin::User("subtend.yaml".into()), text).map_err(|error| error.to_string())?;
     let loaded = Loaded::of([layer]).map_err(|error| error.to_string())?;
     Ok(loaded.warnings.iter().map(ToString::to_string).collect())
 }
 
 #[test]
-fn the_schema_of_configurations_lets_through_what_is_taken() {
+fn configuration_schema_accepts_the_same_as_the_command() {
     let checker = jsonschema::validator_for(&schema()).expect("a schema");
     for text in GOOD {
         let errors: Vec<_> = checker.iter_errors(&yaml(text)).map(|error| error.to_string()).collect();
-        assert_eq!((errors, taken(text)), (vec![], Ok(vec![])), "{text}");
+        assert_eq!((errors, load_config(text)), (vec![], Ok(vec![])), "{text}");
     }
     for text in BAD {
         assert!(!checker.is_valid(&yaml(text)), "{text} is valid");
-        assert!(taken(text).is_err(), "{text} is taken");
+        assert!(load_config(text).is_err(), "{text} is accepted");
     }
-    // Unknown keys cause warnings, and editors mark them.
+    // Unknown keys cause a warning, and editors mark them.
     let typo = "limits: {truns: 1}";
-    assert_eq!((checker.is_valid(&yaml(typo)), taken(typo).map(|warnings| warnings.len())), (false, Ok(1)));
+    assert_eq!((checker.is_valid(&yaml(typo)), load_config(typo).map(|warnings| warnings.len())), (false, Ok(1)));
 }
 
 const GOOD_AGENTS: [&str; 4] = [
@@ -81,7 +81,7 @@ const BAD_AGENTS: [&str; 8] = [
 ];
 
 #[test]
-fn the_schema_of_agents_lets_through_what_is_taken() {
+fn agent_schema_accepts_the_same_as_the_command() {
     let checker = jsonschema::validator_for(&front_matter()).expect("a schema");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("stem.md");
@@ -98,13 +98,13 @@ fn the_schema_of_agents_lets_through_what_is_taken() {
 }
 
 #[test]
-fn the_examples_of_the_guide_are_taken() {
+fn examples_of_the_guide_are_accepted() {
     let guide = std::fs::read_to_string(Path::new("src/guide/configuration.md")).expect("the page");
     let checker = jsonschema::validator_for(&schema()).expect("a schema");
     let blocks: Vec<&str> = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(!blocks.is_empty());
     for text in blocks {
         let errors: Vec<_> = checker.iter_errors(&yaml(text)).map(|error| error.to_string()).collect();
-        assert_eq!((errors, taken(text)), (vec![], Ok(vec![])), "{text}");
+        assert_eq!((errors, load_config(text)), (vec![], Ok(vec![])), "{text}");
     }
 }

@@ -14,7 +14,7 @@ fn write(page: &mut Page, path: &str) -> usize {
 
 /// Every command that help lists, and those that it hides.
 #[test]
-fn help_of_every_command_is_as_reviewed() {
+fn help_of_every_command_matches_its_snapshot() {
     let mut page = Page::new();
     let commands = write(&mut page, "");
     assert!(commands > 45, "{commands} commands");

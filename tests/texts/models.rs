@@ -25,7 +25,7 @@ tools:
 
 /// The tools of each dialect, with the JSON Schemas of their parameters.
 #[test]
-fn tools_of_dialects_are_as_reviewed() {
+fn tools_of_dialects_match_their_snapshot() {
     let mut page = Page::new();
     page.user.file("subtend.yaml", CONFIGURATION);
     for dialect in ["task", "spawn", "spawn_task", "minion", "subagent"] {
@@ -34,9 +34,9 @@ fn tools_of_dialects_are_as_reviewed() {
     page.check("models_tools_of_dialects");
 }
 
-/// The system prompt of each agent and profile; the guide file of the workspace is in that of `poet`.
+/// The system prompt of each agent and profile; the prompt of `poet` includes the workspace's guide file.
 #[test]
-fn prompts_of_agents_are_as_reviewed() {
+fn prompts_of_agents_match_their_snapshot() {
     let mut page = Page::new();
     page.user.file("subtend.yaml", CONFIGURATION);
     page.user.file("GUIDE.md", "Names are short.\n");

@@ -1,4 +1,4 @@
-//! A page of a snapshot: calls of the command, with what they print and how they end.
+//! A page of a snapshot: calls of the command, with their output and exit codes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,9 +8,9 @@ use std::process::Command;
 use serde_json::Value;
 use subtend::session::SessionId;
 
-use crate::cli::call::{CommandOutput, Under, User};
+use crate::cli::call::{CommandOutput, RunningCommand, User};
 
-/// Columns that help is wrapped to.
+/// Width of wrapped help.
 const COLUMNS: &str = "100";
 
 /// The texts before a checksum.
@@ -46,7 +46,7 @@ impl Page {
         self.names.insert(value.to_owned(), name.to_owned());
     }
 
-    /// Names each session that is not named yet by its agent and a number, oldest first; returns the id of the newest.
+    /// Gives each unnamed session a name of its agent and a number, oldest first; returns the id of the newest.
     pub(super) fn name_sessions(&mut self) -> String {
         let listed = self.user.json(&["sessions", "--all", "--json"]);
         let ids: Vec<_> = listed.as_array().expect("sessions").iter().rev().map(|row| text(&row["id"])).collect();
@@ -66,7 +66,7 @@ impl Page {
         writeln!(self.text, "{gap}# {text}").expect("text");
     }
 
-    /// Makes a call, and writes its stderr and its exit code.
+    /// Makes a call; writes its stderr and its exit code.
     pub(super) fn call(&mut self, line: &str) -> CommandOutput {
         self.call_with(line, "")
     }
@@ -78,7 +78,7 @@ impl Page {
         done
     }
 
-    /// Makes a call, and writes its stdout.
+    /// Makes a call; writes its stdout.
     pub(super) fn prints(&mut self, line: &str) -> CommandOutput {
         let done = self.quiet(line, "");
         assert_eq!(done.code, Some(0), "{line}: {done:?}");
@@ -86,7 +86,7 @@ impl Page {
         done
     }
 
-    /// Makes a call, and writes nothing.
+    /// Makes a call without writing anything.
     pub(super) fn quiet(&mut self, line: &str, stdin: &str) -> CommandOutput {
         let args = words(line);
         let mut command = self.user.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -99,12 +99,12 @@ impl Page {
                 command.env(name, value)
             };
         }
-        let done = Under::start(command, stdin).done();
+        let done = RunningCommand::start(command, stdin).done();
         assert_ne!(done.code, Some(101), "it panics: {line}: {done:?}");
         done
     }
 
-    /// Writes a text below a line, with what differs from call to call named.
+    /// Writes a text below a line, with varying values replaced.
     pub(super) fn note(&mut self, line: &str, what: &str, text: &str) {
         let (line, text) = (self.named(line), self.named(text));
         // Trailing blanks would be lost in a snapshot.
@@ -113,7 +113,7 @@ impl Page {
     }
 
     fn named(&self, text: &str) -> String {
-        // Longer ones first: a short name is a part of its id.
+        // Longer values first: a short name is a part of its id.
         let mut names: Vec<_> = self.names.iter().collect();
         names.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
         let text = names.iter().fold(text.to_owned(), |text, (value, name)| text.replace(*value, name));
@@ -132,7 +132,7 @@ pub(super) fn check(name: &str, text: &str) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
-/// Keeps what the surroundings of the tests set away from the command, so that its texts are the same everywhere.
+/// Removes the test environment's variables from the command, so that its texts are the same everywhere.
 pub(super) fn only_these_variables(command: &mut Command) {
     let kept = ["PATH", "TMPDIR", "LLVM_PROFILE_FILE"]
         .into_iter()
@@ -204,7 +204,7 @@ pub(super) fn redacted(text: &str) -> String {
 }
 
 #[test]
-fn page_names_what_differs_from_call_to_call() {
+fn page_replaces_values_that_differ_between_calls() {
     let text = "session 0192f0c1-2d3e-7abc-8def-0123456789ab (a3f9c1) is in use by process 4711; 480000 ms, 123456";
     assert_eq!(redacted(text), "session <id> (<short>) is in use by process N; 480000 ms, 123456");
     let text = "its checksum is 17a43bd6, but the line has 01234567; is 0x850ef903, 33554432, 0 tokens · 11.7s, 5s";

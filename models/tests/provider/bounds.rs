@@ -138,7 +138,7 @@ async fn endless_text_is_refused() {
 }
 
 /// A server that sends endless interim responses has its own threads, so calls of other servers are answered while its calls are in flight. The control is
-/// `interim_responses_hold_the_thread_that_reads_them` of the command.
+/// `endless_interim_responses_block_their_reader_thread` of the command.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_interim_responses_block_no_other_server() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! The findings that one explorer hands to its owner.
+//! Checks the findings that one explorer returns to its owner.
 
 use super::{AnswerCheck, Checked};
 use crate::main_job::read::Rest;

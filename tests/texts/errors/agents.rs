@@ -3,7 +3,7 @@
 use super::super::page::Page;
 
 #[test]
-fn errors_of_agent_files_are_as_reviewed() {
+fn errors_of_agent_files_match_their_snapshot() {
     let mut page = Page::new();
     for (name, text) in [
         ("no_front_matter", "You write.\n"),
@@ -33,7 +33,7 @@ fn errors_of_agent_files_are_as_reviewed() {
 }
 
 #[test]
-fn checks_of_files_for_prompts_are_as_reviewed() {
+fn checks_of_files_for_prompts_match_their_snapshot() {
     let mut page = Page::new();
     for (path, text) in [
         (".claude/commands/fix.md", "---\nallowed-tools: Bash\n---\nFix $ARGUMENTS.\n"),
@@ -60,7 +60,7 @@ fn checks_of_files_for_prompts_are_as_reviewed() {
 }
 
 #[test]
-fn errors_of_agent_names_are_as_reviewed() {
+fn errors_of_agent_names_match_their_snapshot() {
     let mut page = Page::new();
     page.user.file(".subtend/agents/poet.md", "---\nmode: all\nmode: all\n---\nYou write.\n");
     page.user.file("subtend.yaml", "tools: {spawn: {enabled: true, profiles: {scout: {agent: nosuch}, fine: {}}}}\n");

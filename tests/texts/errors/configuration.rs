@@ -3,7 +3,7 @@
 use super::super::page::Page;
 
 #[test]
-fn errors_of_configuration_keys_are_as_reviewed() {
+fn errors_of_configuration_keys_match_their_snapshot() {
     let mut page = Page::new();
     page.heading("Keys that are shown");
     for key in ["limits.truns", "limts", "limits.turns.more", "limits..turns", "'\"limits'", "''"] {
@@ -48,7 +48,7 @@ fn errors_of_configuration_keys_are_as_reviewed() {
 }
 
 #[test]
-fn errors_of_configuration_files_are_as_reviewed() {
+fn errors_of_configuration_files_match_their_snapshot() {
     let mut page = Page::new();
     for text in [
         "limits: {turns: 0}",

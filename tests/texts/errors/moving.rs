@@ -5,7 +5,7 @@ use super::super::page::Page;
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {prompt}", "repeat": true } ] } ] }"#;
 
 #[test]
-fn errors_of_exports_and_imports_are_as_reviewed() {
+fn errors_of_exports_and_imports_match_their_snapshot() {
     let mut page = Page::new();
     let model = page.user.script(ECHO);
     page.quiet("config set --user sessions.titles false", "");

@@ -3,7 +3,7 @@
 use super::super::page::Page;
 
 #[test]
-fn errors_of_arguments_are_as_reviewed() {
+fn errors_of_arguments_match_their_snapshot() {
     let mut page = Page::new();
     page.heading("Arguments");
     for line in [
@@ -50,7 +50,7 @@ fn errors_of_arguments_are_as_reviewed() {
 }
 
 #[test]
-fn errors_of_permissions_are_as_reviewed() {
+fn errors_of_permissions_match_their_snapshot() {
     let mut page = Page::new();
     std::fs::create_dir(page.user.workspace().join("docs")).expect("a folder");
     for rule in [
@@ -85,7 +85,7 @@ fn errors_of_permissions_are_as_reviewed() {
 }
 
 #[test]
-fn errors_of_limits_and_prices_are_as_reviewed() {
+fn errors_of_limits_and_prices_match_their_snapshot() {
     let mut page = Page::new();
     for option in [
         "--limit turns",
@@ -115,7 +115,7 @@ fn errors_of_limits_and_prices_are_as_reviewed() {
 }
 
 #[test]
-fn errors_of_models_are_as_reviewed() {
+fn errors_of_models_match_their_snapshot() {
     let mut page = Page::new();
     for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "SUBTEND_MODEL"] {
         page.variable(name, "");

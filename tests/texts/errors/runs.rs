@@ -2,12 +2,12 @@
 
 use super::super::page::Page;
 
-fn everybody(steps: &str) -> String {
+fn every_agent(steps: &str) -> String {
     format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#)
 }
 
 #[test]
-fn causes_of_runs_are_as_reviewed() {
+fn causes_of_runs_match_their_snapshot() {
     let mut page = Page::new();
     page.quiet("config set --user sessions.titles false", "");
     let list = r#"{ "text": "so far", "calls": [ { "tool": "list", "args": {} } ], "repeat": true }"#;
@@ -24,7 +24,7 @@ fn causes_of_runs_are_as_reviewed() {
         ("wall clock", "--limit wall_ms=1", r#"{ "hang": true }"#.to_owned()),
         ("silence", "--limit first_byte_ms=1 --limit attempts=1", r#"{ "hang": true }"#.to_owned()),
     ] {
-        let model = page.user.script(&everybody(&steps));
+        let model = page.user.script(&every_agent(&steps));
         let done = page.quiet(&format!("run {options} --model {model} hi"), "");
         let last = done.err.lines().find(|line| line.contains("general  ") && line.contains(['✗', '■', '◷', '?']));
         let code = done.code.unwrap_or(-1);
@@ -48,7 +48,7 @@ fn causes_of_runs_are_as_reviewed() {
     ] {
         let step =
             format!(r#"{{ "error": {{ "kind": "{kind}", "message": "what the server said" }}, "repeat": true }}"#);
-        let model = page.user.script(&everybody(&step));
+        let model = page.user.script(&every_agent(&step));
         let done = page.quiet(&format!("run --limit attempts=1 --model {model} hi"), "");
         let last = done.err.lines().find(|line| line.contains("general  ") && line.contains(['✗', '■', '◷', '?']));
         let code = done.code.unwrap_or(-1);

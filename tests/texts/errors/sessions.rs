@@ -1,11 +1,11 @@
-//! Names of sessions and messages, and what is refused because of the state of a session.
+//! Names of sessions and messages, and errors caused by the state of a session.
 
 use super::super::page::Page;
 
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {prompt}", "repeat": true } ] } ] }"#;
 
 #[test]
-fn errors_of_names_are_as_reviewed() {
+fn errors_of_names_match_their_snapshot() {
     let mut page = Page::new();
     let model = page.user.script(ECHO);
     page.quiet("config set --user sessions.titles false", "");
@@ -91,7 +91,7 @@ fn errors_of_names_are_as_reviewed() {
 }
 
 #[test]
-fn errors_of_a_quiet_session_are_as_reviewed() {
+fn errors_of_a_quiet_session_match_their_snapshot() {
     let mut page = Page::new();
     let model = page.user.script(ECHO);
     page.quiet("config set --user sessions.titles false", "");
@@ -159,13 +159,13 @@ fn errors_of_a_quiet_session_are_as_reviewed() {
     page.check("errors_sessions");
 }
 
-/// Inputs and a run that a killed process left, and verbs that meet them.
+/// A killed process left inputs and a run; verbs report them.
 #[test]
-fn errors_of_a_killed_session_are_as_reviewed() {
+fn errors_of_a_killed_session_match_their_snapshot() {
     let mut page = Page::new();
     let model =
         page.user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#);
-    page.user.steady("steady", "primary");
+    page.user.resumable_agent("steady", "primary");
     let call = page.user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
     call.until(|event| event["record"]["turn_started"].is_object());
     let id = page.name_sessions();
@@ -186,17 +186,17 @@ fn errors_of_a_killed_session_are_as_reviewed() {
 
 #[cfg(unix)]
 #[test]
-fn errors_of_worktrees_are_as_reviewed() {
+fn errors_of_worktrees_match_their_snapshot() {
     use serde_json::json;
 
-    use crate::cli::worktree::{delegates, isolated, repository, run, writes};
+    use crate::cli::worktree::{delegating_model, isolated, repository, run, writes};
 
     let mut page = Page::new();
     page.call("worktree list");
     page.call("worktree diff root");
     page.user.file("a.txt", "a\n");
     let steps = [writes("a.txt", "b\n"), json!({"text": "done"})];
-    let model = delegates(&page.user, &isolated(), &steps);
+    let model = delegating_model(&page.user, &isolated(), &steps);
     run(&page.user, &model);
     page.name_sessions();
     page.call("worktree list");
@@ -214,7 +214,7 @@ fn errors_of_worktrees_are_as_reviewed() {
 
 #[cfg(unix)]
 #[test]
-fn errors_of_restores_are_as_reviewed() {
+fn errors_of_restores_match_their_snapshot() {
     use serde_json::json;
 
     use crate::cli::worktree::writes;

@@ -12,17 +12,17 @@ fn file(page: &Page) -> PathBuf {
     page.user.data().join("redb/redb-4/journal.redb")
 }
 
-/// Flips a bit wherever the store has these bytes.
+/// Flips a bit wherever the store contains these bytes.
 fn damage(page: &Page, needle: &[u8]) {
     let mut bytes = std::fs::read(file(page)).expect("the store");
     let found: Vec<usize> = (0..bytes.len() - needle.len()).filter(|at| bytes[*at..].starts_with(needle)).collect();
     assert!(!found.is_empty(), "the store has these bytes");
     found.iter().for_each(|at| bytes[at + 3] ^= 1);
-    std::fs::write(file(page), bytes).expect("it is damaged");
+    std::fs::write(file(page), bytes).expect("damage the file");
 }
 
 #[test]
-fn errors_of_stores_are_as_reviewed() {
+fn errors_of_stores_match_their_snapshot() {
     let mut page = Page::new();
     let model = page.user.script(ECHO);
     page.quiet("config set --user sessions.titles false", "");
@@ -55,16 +55,16 @@ fn errors_of_stores_are_as_reviewed() {
     let mark = page.user.data().join("redb/WATERMARK");
     let bytes = std::fs::read(&mark).expect("the mark");
     page.heading("A damaged watermark");
-    std::fs::write(&mark, vec![0x5a; bytes.len()]).expect("it is damaged");
+    std::fs::write(&mark, vec![0x5a; bytes.len()]).expect("damage the file");
     page.call("sessions");
-    std::fs::remove_file(&mark).expect("it is removed");
+    std::fs::remove_file(&mark).expect("remove the file");
     page.call("sessions");
     std::fs::write(&mark, bytes).expect("the mark");
     page.check("errors_stores");
 }
 
 #[test]
-fn errors_of_damaged_stores_are_as_reviewed() {
+fn errors_of_damaged_stores_match_their_snapshot() {
     let mut page = Page::new();
     let model = page.user.script(ECHO);
     page.quiet("config set --user sessions.titles false", "");
@@ -101,7 +101,7 @@ fn errors_of_damaged_stores_are_as_reviewed() {
     }
     page.heading("The whole file is damaged");
     let size = std::fs::read(file(&page)).expect("the store").len();
-    std::fs::write(file(&page), vec![0x5a; size]).expect("it is damaged");
+    std::fs::write(file(&page), vec![0x5a; size]).expect("damage the file");
     for verb in ["sessions", "verify", "recover"] {
         page.call(verb);
     }
@@ -109,9 +109,9 @@ fn errors_of_damaged_stores_are_as_reviewed() {
     page.check("errors_damaged_stores");
 }
 
-/// Every write to `/dev/full` fails as on a full disk.
+/// Writes to `/dev/full` fail like on a full disk.
 #[test]
-fn errors_of_a_full_output_are_as_reviewed() {
+fn errors_of_a_full_output_match_their_snapshot() {
     let mut page = Page::new();
     for args in [&["completions", "bash"][..], &["agents"], &["sessions", "--json"], &["config", "schema", "config"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");

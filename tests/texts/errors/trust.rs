@@ -3,7 +3,7 @@
 use super::super::page::Page;
 
 #[test]
-fn errors_of_trust_are_as_reviewed() {
+fn errors_of_trust_match_their_snapshot() {
     let mut page = Page::new();
     page.variable("SUBTEND_TRUST", "");
     page.call("trust");
@@ -24,7 +24,7 @@ fn errors_of_trust_are_as_reviewed() {
     let files = std::fs::read_dir(&record).expect("the user's directory").flatten();
     for file in files.filter(|file| file.path().extension().is_none_or(|end| end != "yaml")) {
         if file.path().is_file() {
-            std::fs::write(file.path(), "odd").expect("it is damaged");
+            std::fs::write(file.path(), "odd").expect("damage the file");
         }
     }
     page.call("trust --yes");
@@ -33,7 +33,7 @@ fn errors_of_trust_are_as_reviewed() {
 }
 
 #[test]
-fn errors_of_tokens_are_as_reviewed() {
+fn errors_of_tokens_match_their_snapshot() {
     let mut page = Page::new();
     for line in [
         "token list",
@@ -46,13 +46,13 @@ fn errors_of_tokens_are_as_reviewed() {
     ] {
         page.call(line);
     }
-    std::fs::write(page.user.data().join("host/tokens.json"), "odd").expect("it is damaged");
+    std::fs::write(page.user.data().join("host/tokens.json"), "odd").expect("damage the file");
     page.call("token list");
     page.check("errors_tokens");
 }
 
 #[test]
-fn errors_of_workers_are_as_reviewed() {
+fn errors_of_workers_match_their_snapshot() {
     let mut page = Page::new();
     let at = "worker --host http://127.0.0.1:9";
     page.call(&format!("{at} --tool 'build=true'"));

@@ -14,14 +14,14 @@ use subtend::{Builder, OpenOptions};
 
 use super::super::page::redacted;
 
-/// The calls of one answer: each a tool and its arguments. `{N}` in an argument is the id in the result N of the conversation.
+/// The calls of one answer: each a tool and its arguments. `{N}` in an argument is replaced by the id in result N.
 pub(super) type Calls = Vec<(&'static str, Value)>;
 
 /// A conversation as a model reads it; its root makes the calls of each answer in turn.
 pub(super) struct Conversation {
     builder: Builder,
     agent: &'static str,
-    /// Whether a process of its own takes part, for which no virtual time passes.
+    /// True if a real process takes part, which needs real time.
     real_time: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn limits() -> Limits {
     Limits { result_bytes: 200, run_ms: Some(60_000), turns: 8, ..Limits::default() }
 }
 
-/// The agents, of which `worker` may have a list of tools.
+/// Returns the agents, where `worker` has the given tools.
 pub(super) fn catalog(tools: Option<Vec<&str>>) -> Catalog {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest {
@@ -76,7 +76,7 @@ impl Conversation {
         Self { builder: change(self.builder), ..self }
     }
 
-    /// Runs in real time: a command is a process of its own.
+    /// Runs in real time, which a command's process needs.
     pub(super) fn in_real_time(self) -> Self {
         Self { real_time: true, ..self }
     }
@@ -96,7 +96,7 @@ impl Conversation {
         written(requests.iter().rev().find(|request| first(request) == "go").expect("the root was asked"))
     }
 
-    /// Returns every request of the conversation, those of children too.
+    /// Returns every request of the conversation, including those of children.
     pub(super) async fn requests(self, turns: Vec<Calls>) -> Vec<Request> {
         let all = Arc::new(Mutex::new(Vec::<Request>::new()));
         let (seen, turns) = (Arc::clone(&all), Arc::new(turns));
@@ -120,7 +120,10 @@ impl Conversation {
         let session = runtime.open(options).expect("a session");
         let receipt = session.send("go").await.expect("accepted");
         let ended = session.run_ended(receipt.run);
-        tokio::time::timeout(Duration::from_secs(100_000), ended).await.expect("it ends").expect("it ends");
+        tokio::time::timeout(Duration::from_secs(100_000), ended)
+            .await
+            .expect("wait for the end")
+            .expect("wait for the end");
         testing::finish(runtime).await;
         std::mem::take(&mut *all.lock().expect("the requests"))
     }

@@ -7,7 +7,7 @@ use subtend::session::Limits;
 use super::super::page::check;
 use super::conversation::{Calls, Conversation, limits};
 
-/// The ways in which a child ends, by its prompt.
+/// The ways in which a child can end, by its prompt.
 const ENDS: [&str; 6] = ["find", "long", "fail", "empty", "loop", "hang"];
 
 fn one(tool: &'static str, args: Value) -> Vec<Calls> {
@@ -20,7 +20,7 @@ fn converse(dialect: Dialect, scenes: impl IntoIterator<Item = (&'static str, Ve
     }
 }
 
-/// Scenes of a limit that leaves no room for a child.
+/// Writes scenes of limits that do not allow a child.
 fn limited(dialect: Dialect, tool: &'static str, args: &Value, out: &mut String) {
     for (what, limits) in [
         ("the depth is used up", Limits { max_depth: 0, ..limits() }),
@@ -31,7 +31,7 @@ fn limited(dialect: Dialect, tool: &'static str, args: &Value, out: &mut String)
     }
 }
 
-/// Scenes of a child that waits for another one to end.
+/// Writes a scene of a child that waits until another ends.
 fn queued(dialect: Dialect, tool: &'static str, args: &Value, out: &mut String) {
     let turns = vec![vec![(tool, args.clone()); 2], vec![("check_task", json!({"taskId": "{2}", "wait": false}))]];
     let limits = Limits { live_runs: 1, ..limits() };
@@ -46,7 +46,7 @@ fn background(prompt: &str) -> Value {
     json!({"subagent_type": "worker", "prompt": prompt, "background": true})
 }
 
-/// Every call of a dialect that has a text of its own, by what it shows.
+/// Returns every call of a dialect that has its own text, by title.
 pub(super) fn scenes(dialect: Dialect) -> Vec<(&'static str, Vec<Calls>)> {
     match dialect {
         Dialect::Task => scenes_of_task(),
@@ -123,7 +123,7 @@ fn scenes_of_task() -> Vec<(&'static str, Vec<Calls>)> {
 }
 
 #[test]
-fn texts_of_task_are_as_reviewed() {
+fn texts_of_task_match_their_snapshot() {
     let mut out = String::new();
     converse(Dialect::Task, scenes_of_task(), &mut out);
     limited(Dialect::Task, "task", &background("find"), &mut out);
@@ -173,7 +173,7 @@ fn scenes_of_spawn() -> Vec<(&'static str, Vec<Calls>)> {
 }
 
 #[test]
-fn texts_of_spawn_are_as_reviewed() {
+fn texts_of_spawn_match_their_snapshot() {
     let mut out = String::new();
     converse(Dialect::Spawn, scenes_of_spawn(), &mut out);
     limited(Dialect::Spawn, "spawn", &json!({"task": "find"}), &mut out);
@@ -217,7 +217,7 @@ fn scenes_of_spawn_task() -> Vec<(&'static str, Vec<Calls>)> {
 }
 
 #[test]
-fn texts_of_spawn_task_are_as_reviewed() {
+fn texts_of_spawn_task_match_their_snapshot() {
     let mut out = String::new();
     converse(Dialect::SpawnTask, scenes_of_spawn_task(), &mut out);
     limited(Dialect::SpawnTask, "spawn_task", &part("find").1, &mut out);
@@ -287,7 +287,7 @@ fn scenes_of_minion() -> Vec<(&'static str, Vec<Calls>)> {
 }
 
 #[test]
-fn texts_of_minion_are_as_reviewed() {
+fn texts_of_minion_match_their_snapshot() {
     let mut out = String::new();
     for (what, turns) in scenes_of_minion() {
         Conversation::new(None).with(|builder| builder.dialects(minions())).write(what, turns, &mut out);
@@ -325,7 +325,7 @@ fn scenes_of_subagent() -> Vec<(&'static str, Vec<Calls>)> {
 }
 
 #[test]
-fn texts_of_subagent_are_as_reviewed() {
+fn texts_of_subagent_match_their_snapshot() {
     let mut out = String::new();
     converse(Dialect::Subagent, scenes_of_subagent(), &mut out);
     limited(Dialect::Subagent, "subagent", &json!({"task": "find"}), &mut out);

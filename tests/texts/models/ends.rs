@@ -1,4 +1,4 @@
-//! How models read the end of a run: one line for each outcome with its cause.
+//! The end of a run as models read it: one line for each outcome with its cause.
 
 use std::fmt::Write as _;
 
@@ -52,7 +52,7 @@ fn outcomes() -> Vec<Outcome> {
 }
 
 #[test]
-fn every_outcome_is_explained_to_models_as_reviewed() {
+fn texts_of_outcomes_match_their_snapshot() {
     let mut out = String::new();
     for outcome in outcomes() {
         let name = serde_json::to_string(&outcome).expect("JSON");
@@ -61,9 +61,9 @@ fn every_outcome_is_explained_to_models_as_reviewed() {
     check("models_ends", &out);
 }
 
-/// An outcome without a line above does not compile here: add it to the lists.
+/// Fails to compile when an outcome is added: add a line to the lists above.
 #[expect(dead_code, reason = "it is compiled, not called")]
-fn complete(outcome: Outcome, call: CallId) {
+fn exhaustive(outcome: Outcome, call: CallId) {
     let _ = call;
     match outcome {
         Outcome::Completed | Outcome::OutOfTurns | Outcome::Lost | Outcome::RestartsExhausted { .. } => {}

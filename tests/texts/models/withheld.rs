@@ -43,7 +43,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a text names a tool: in backticks, in a list of tools, or by a name that is not an English word.
+/// Returns whether a text names a tool: in backticks, in a list of tools, or by a name that is not an English word.
 fn names(text: &str, tool: &str) -> bool {
     let is_word_of_english = !tool.contains('_') && !["lookup", "broken"].contains(&tool);
     let listed = ["Available: ", "Valid: ", "Tools: "].iter().flat_map(|start| text.split(start).skip(1)).any(|list| {
@@ -66,7 +66,7 @@ fn host_texts(request: &Request) -> Vec<String> {
     texts
 }
 
-/// Removes what no reader takes for an offer: the name that the model itself called, and the names of parameters.
+/// Removes names that a reader does not take for an offer: the tool that the model itself called, and parameters.
 fn without_echo(text: &str) -> String {
     let called = KNOWN.iter().fold(text.to_owned(), |text, tool| {
         text.replace(&format!("no tool is named `{tool}`"), "")
@@ -125,14 +125,14 @@ fn conversations(dialect: Dialect) -> Vec<String> {
 }
 
 #[test]
-fn no_text_of_a_dialect_names_a_tool_that_is_withheld() {
+fn texts_of_a_dialect_do_not_name_withheld_tools() {
     let found: Vec<String> = Dialect::ALL.into_iter().flat_map(conversations).collect();
     assert!(found.is_empty(), "{} texts:\n{}", found.len(), found.join("\n"));
 }
 
 /// The control: each way to name a tool is found, and words of English are not.
 #[test]
-fn tools_that_a_text_names_are_found() {
+fn tools_named_by_a_text_are_found() {
     for (text, tool) in [
         ("Wait for it with `task`.", "task"),
         ("Available: lookup, task, minion.", "task"),

@@ -25,7 +25,7 @@ fn each(tool: &'static str, args: impl IntoIterator<Item = Value>) -> Calls {
 }
 
 #[test]
-fn texts_of_workspace_tools_are_as_reviewed() {
+fn texts_of_workspace_tools_match_their_snapshot() {
     let mut out = String::new();
     for tool in Registry::workspace_tools(None) {
         let spec = tool.spec();
@@ -129,7 +129,7 @@ fn texts_of_workspace_tools_are_as_reviewed() {
 }
 
 #[test]
-fn texts_of_refused_and_failed_calls_are_as_reviewed() {
+fn texts_of_refused_and_failed_calls_match_their_snapshot() {
     let mut out = String::new();
     let broken =
         each("broken", [json!({"how": "fail"}), json!({"how": "panic"}), json!({"how": "hang"}), json!({"how": 7})]);

@@ -1,19 +1,19 @@
 //! Reading commands change nothing, whatever a killed process left.
 
 use super::call::User;
-use super::terminal::{MODEL, Typing, kill};
+use super::terminal::{MODEL, TerminalSession, kill};
 
-/// Two sessions that kills left in flight: one whose call waits for approval, and one with two queued inputs.
-fn left() -> (User, String, String) {
+/// Creates two sessions that kills left in flight: one whose call waits for approval, and one with two queued inputs.
+fn killed_sessions() -> (User, String, String) {
     let user = User::new();
-    user.steady("steady", "primary");
+    user.resumable_agent("steady", "primary");
     let model = user.script(MODEL);
     let asks = ["run", "please write", "--agent", "steady", "--model", &model, "--ask", "fs.write"];
-    let mut run = Typing::at_terminal(&user, &asks);
+    let mut run = TerminalSession::at_terminal(&user, &asks);
     run.until("allow?");
     kill(&user);
-    run.ends();
-    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
+    run.wait_for_exit();
+    let mut chat = TerminalSession::at_terminal(&user, &["chat", "--model", &model]);
     chat.until("/help lists the commands");
     chat.types("hang\r");
     chat.until("thinking");
@@ -23,11 +23,11 @@ fn left() -> (User, String, String) {
     }
     chat.types("and this\r");
     chat.until("> and this");
-    // Shown text may not be durable yet; text read by another process is.
+    // Text on the screen may not be durable yet; text that another process reads is.
     let queue = || user.call(&["queue", &session(&user, 0)]).out.lines().count();
-    assert!((0..100).any(|_| queue() == 3), "the queue holds what was typed");
+    assert!((0..100).any(|_| queue() == 3), "the queue lacks the typed lines");
     kill(&user);
-    chat.ends();
+    chat.wait_for_exit();
     let ids = (session(&user, 1), session(&user, 0));
     (user, ids.0, ids.1)
 }
@@ -44,7 +44,7 @@ fn records(user: &User) -> String {
 
 #[test]
 fn reading_commands_change_no_record() {
-    let (user, asks, queued) = left();
+    let (user, asks, queued) = killed_sessions();
     let before = records(&user);
     for of in [&*asks, &*queued] {
         let commands: [&[&str]; 9] = [
@@ -78,14 +78,14 @@ fn reading_commands_change_no_record() {
         let done = user.call(command);
         assert_eq!((done.code, records(&user) == before), (Some(0), true), "{command:?}: {done:?}");
     }
-    // The control: a command that changes the store ends what was left.
+    // The control: a command that changes the store ends the remaining runs.
     assert_eq!(user.call(&["recover"]).code, Some(0));
     assert_ne!(records(&user), before);
 }
 
 #[test]
-fn b11_queue_is_read_in_the_order_of_taking() {
-    let (user, _, queued) = left();
+fn b11_queue_is_listed_in_the_order_of_its_runs() {
+    let (user, _, queued) = killed_sessions();
     let done = user.call(&["queue", &queued]);
     let lines: Vec<_> = done.out.lines().map(|line| line.split_once("  ").expect("an id").1).collect();
     let ends = |line: &str, what: &str, text: &str| line.starts_with(what) && line.ends_with(text);
@@ -101,8 +101,8 @@ fn b11_queue_is_read_in_the_order_of_taking() {
 }
 
 #[test]
-fn marks_and_times_of_what_a_kill_left_are_true() {
-    let (user, asks, queued) = left();
+fn marks_and_times_after_a_kill_are_true() {
+    let (user, asks, queued) = killed_sessions();
     let shown = |of: &str| user.call(&["show", of]).out;
     assert!(shown(&asks).contains("◆ waits for approval"), "{}", shown(&asks));
     for listed in [user.call(&["tree", &asks]).out, user.call(&["sessions"]).out] {

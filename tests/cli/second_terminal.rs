@@ -1,9 +1,9 @@
-//! A second terminal: while one process has the store, every other command works through it (H1, H2, H9).
+//! A second terminal: while one process has the store, every other command works through it.
 
 use serde_json::{Value, json};
 
-use super::call::{Under, User};
-use super::terminal::{MODEL, Typing};
+use super::call::{RunningCommand, User};
+use super::terminal::{MODEL, TerminalSession};
 
 /// The agent hangs after some text, asks for approval of a command, or starts two children that hang.
 const SCRIPT: &str = r#"{ "rules": [
@@ -15,8 +15,8 @@ pub(crate) const ALWAYS: &str =
     r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "Hello.", "repeat": true } ] } ] }"#;
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 
-/// Starts a run that hangs; gives it with the id of its session.
-fn hanging(user: &User, script: &str) -> (Under, String) {
+/// Starts a run that hangs; returns it with the id of its session.
+fn hanging(user: &User, script: &str) -> (RunningCommand, String) {
     let model = user.script(script);
     let run = user.start(&["run", "--json", "--model", &model, "hang"]);
     let event = run.until(|event| event["record"]["turn_started"].is_object());
@@ -29,7 +29,7 @@ pub(crate) fn last(out: &str) -> Value {
 }
 
 #[test]
-fn h1_reading_commands_show_what_runs_in_another_process() {
+fn h1_reading_commands_show_runs_of_another_process() {
     let user = User::new();
     let (run, id) = hanging(&user, HANG);
     let sessions = user.json(&["sessions", "--json"]);
@@ -48,7 +48,10 @@ fn h1_reading_commands_show_what_runs_in_another_process() {
         assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
     }
     for verb in ["tree", "show"] {
-        assert!(!user.call(&[verb, &id]).out.contains("last process"), "it runs in a process that has the store");
+        assert!(
+            !user.call(&[verb, &id]).out.contains("last process"),
+            "the run is reported as left by the last process"
+        );
     }
     let doctor = user.call(&["doctor"]).out;
     assert!(doctor.contains(&format!("process {} hosts the store", run.pid())), "{doctor}");
@@ -82,11 +85,11 @@ fn h1_reading_through_a_host_equals_reading_the_store() {
     };
     let alone = read();
     let host = user.start(&["serve", "--json", "--listen", "none"]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     assert_eq!(read(), alone);
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
-    assert_eq!(read(), alone, "nothing was changed by reading");
+    assert_eq!(read(), alone, "reading changed the store");
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn h9_another_terminal_cancels_one_child_and_then_the_tree() {
 fn b16_another_terminal_sends_and_follows_a_run() {
     let user = User::new();
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     let first = user.call(&["run", "--json", "one"]);
     assert_eq!(first.code, Some(0), "{first:?}");
     let end = last(&first.out);
@@ -144,9 +147,9 @@ fn b16_another_terminal_sends_and_follows_a_run() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A process that hosts a store for its own run ends with that run, even while other clients follow it.
+/// A process that hosts a store for its own run exits after that run, even while other clients follow it.
 #[test]
-fn h9_follower_gets_the_end_of_a_run_whose_host_is_gone() {
+fn h9_follower_gets_the_end_of_a_run_of_a_killed_host() {
     let user = User::new();
     let (run, id) = hanging(&user, HANG);
     let follower = user.start(&["attach", "--json", &id]);
@@ -207,7 +210,7 @@ fn h2_detached_run_continues_and_can_be_attached() {
     assert_eq!(user.json(&["tree", &id, "--json"])["state"], json!("working"));
     let attached = user.start(&["attach", &id, "--json"]);
     attached.until(|event| event["type"] == json!("delta") && event["text"] == json!("so far"));
-    // A terminal that is closed stops nothing.
+    // Closing a terminal does not stop the run.
     attached.signal("HUP");
     attached.done();
     assert_eq!(user.json(&["tree", &id, "--json"])["state"], json!("working"));
@@ -230,7 +233,7 @@ fn h1_call_is_approved_from_another_terminal() {
     let writes = r#"{ "rules": [ { "agent": "*", "steps": [
         { "calls": [ { "tool": "write", "args": { "path": "made.txt", "content": "made" } } ] }, { "text": "wrote" } ] } ] }"#;
     let host = user.start(&["serve", "--json", "--listen", "none"]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     let run = user.start(&["run", "--json", "--model", &user.script(writes), "--ask", "fs.write", "write"]);
     let args = run.until(|event| event["record"]["ask_opened"].is_object());
     let id = args["session"].as_str().expect("an id").to_owned();
@@ -262,7 +265,7 @@ fn h1_foreground_host_stays_until_runs_of_others_end() {
     let second = event["session"].as_str().expect("an id").to_owned();
     assert_eq!(user.call(&["cancel", &id]).code, Some(0));
     run.until(|event| event["type"] == json!("run_ended"));
-    assert_eq!(user.json(&["tree", &second, "--json"])["state"], json!("working"), "the other run continues");
+    assert_eq!(user.json(&["tree", &second, "--json"])["state"], json!("working"), "the other run does not continue");
     assert_eq!(user.call(&["cancel", &second]).code, Some(0));
     assert_eq!(other.done().code, Some(130));
     let done = run.done();
@@ -271,10 +274,10 @@ fn h1_foreground_host_stays_until_runs_of_others_end() {
 }
 
 #[test]
-fn h2_chat_through_a_host_takes_lines() {
+fn h2_chat_through_a_host_sends_lines() {
     let user = User::new();
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     let output = user.call_with(&["chat"], "one\ntwo\n");
     assert_eq!((output.code, output.out.as_str()), (Some(0), "Hello.\nHello.\n"), "{output:?}");
     let sessions = user.json(&["sessions", "--json"]);
@@ -286,19 +289,19 @@ fn h2_chat_through_a_host_takes_lines() {
     assert_eq!(host.done().code, Some(0));
 }
 
-/// Rights of a host's own command are not those of sessions that others open elsewhere.
+/// The rights of a host's own command do not apply to sessions that others open elsewhere.
 #[test]
-fn permissions_of_a_host_stay_in_its_own_directory() {
+fn permissions_of_a_host_apply_only_in_its_directory() {
     let user = User::new();
     let host =
         user.start(&["serve", "--json", "--listen", "none", "--allow", "fs.write", "--model", &user.script(ALWAYS)]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     let other = user.data().with_file_name("other");
     std::fs::create_dir(&other).expect("a directory");
     let opened = |directory: &std::path::Path, more: &[&str]| {
         let mut command = user.command(&[&["run", "--json", "hello"], more].concat());
         command.current_dir(directory);
-        let done = Under::start(command, "").done();
+        let done = RunningCommand::start(command, "").done();
         assert_eq!(done.code, Some(0), "{done:?}");
         let id = last(&done.out)["session"].as_str().expect("an id").to_owned();
         user.json(&["show", "--json", &id])["rights"]["fs.write"].clone()
@@ -309,9 +312,9 @@ fn permissions_of_a_host_stay_in_its_own_directory() {
     assert_eq!(host.done().code, Some(0));
 }
 
-/// The author of an export does not choose where its sessions work: in a host they take no input.
+/// The author of an export must not choose where its sessions work: in a host they refuse input.
 #[test]
-fn imported_session_works_in_no_directory_of_its_own() {
+fn imported_session_refuses_input_in_a_host() {
     let (author, user) = (User::new(), User::new());
     let done = author.call(&["run", "--model", &author.script(ALWAYS), "hello"]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -321,11 +324,11 @@ fn imported_session_works_in_no_directory_of_its_own() {
     assert_eq!(user.call(&["import", file]).code, Some(0));
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     let refused = user.call(&["send", &id, "and now?"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.err.contains("the session was imported"), "{refused:?}");
-    // The control: a session of this user's own.
+    // The control: a session that this user opened.
     assert_eq!(user.call(&["run", "hello"]).code, Some(0));
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
@@ -335,12 +338,14 @@ fn imported_session_works_in_no_directory_of_its_own() {
 fn h1_run_in_another_terminal_asks_you_there() {
     let user = User::new();
     let host = user.start(&["serve", "--json", "--listen", "none"]);
-    host.line().expect("it serves");
-    let mut run =
-        Typing::at_terminal(&user, &["run", "please write", "--model", &user.script(MODEL), "--ask", "fs.write"]);
+    host.line().expect("the first line of the host");
+    let mut run = TerminalSession::at_terminal(
+        &user,
+        &["run", "please write", "--model", &user.script(MODEL), "--ask", "fs.write"],
+    );
     run.until("allow?");
     run.types("y\n");
-    let (code, shown) = run.ends();
+    let (code, shown) = run.wait_for_exit();
     assert_eq!(code, Some(0), "{shown}");
     assert_eq!(std::fs::read_to_string(user.workspace().join("a.txt")).expect("the file"), "hi");
     host.signal("TERM");
@@ -348,16 +353,16 @@ fn h1_run_in_another_terminal_asks_you_there() {
 }
 
 #[test]
-fn h1_chat_in_another_terminal_has_questions_and_commands() {
+fn h1_chat_in_another_terminal_has_asks_and_commands() {
     let user = User::new();
     let host = user.start(&["serve", "--json", "--listen", "none"]);
-    host.line().expect("it serves");
-    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &user.script(MODEL), "--ask", "fs.write"]);
+    host.line().expect("the first line of the host");
+    let mut chat = TerminalSession::at_terminal(&user, &["chat", "--model", &user.script(MODEL), "--ask", "fs.write"]);
     chat.until("/help lists the commands");
     chat.types("please write\r");
     chat.until("allow?");
     chat.types("y\r");
-    for (line, says) in [
+    for (line, expected) in [
         ("hello", "heard: hello"),
         ("/queue", "the queue is empty"),
         ("/usage", "tokens for the session"),
@@ -370,10 +375,10 @@ fn h1_chat_in_another_terminal_has_questions_and_commands() {
         ("/previous", "alternative 0 of the last answer"),
     ] {
         chat.types(&format!("{line}\r"));
-        chat.until(says);
+        chat.until(expected);
     }
     chat.types("/quit\r");
-    let (code, shown) = chat.ends();
+    let (code, shown) = chat.wait_for_exit();
     assert_eq!(code, Some(0), "{shown}");
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
@@ -381,38 +386,38 @@ fn h1_chat_in_another_terminal_has_questions_and_commands() {
 }
 
 #[test]
-fn h2_leaving_a_chat_stops_nothing_in_the_host() {
+fn h2_leaving_a_chat_does_not_stop_the_host() {
     let user = User::new();
     let host = user.start(&["serve", "--json", "--listen", "none"]);
-    host.line().expect("it serves");
-    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &user.script(HANG)]);
+    host.line().expect("the first line of the host");
+    let mut chat = TerminalSession::at_terminal(&user, &["chat", "--model", &user.script(HANG)]);
     chat.until("/help lists the commands");
     chat.types("hang\r");
     chat.until("so far");
     chat.types("/quit\r");
-    let (code, shown) = chat.ends();
+    let (code, shown) = chat.wait_for_exit();
     assert_eq!(code, Some(0), "{shown}");
     let sessions = user.json(&["sessions", "--json"]);
     assert_eq!(sessions[0]["state"], json!("working"), "{shown}");
     let id = sessions[0]["id"].as_str().expect("an id").to_owned();
-    // The run is still in flight for a client that returns, and Ctrl-C cancels it.
-    let mut again = Typing::at_terminal(&user, &["chat", &id]);
+    // A client that returns finds the run in flight, and Ctrl-C cancels it.
+    let mut again = TerminalSession::at_terminal(&user, &["chat", &id]);
     again.until("> hang");
     again.until("is in flight in the process that hosts the store");
     again.types("\u{3}");
     again.until("cancelled by a person");
     again.types("\u{4}");
-    assert_eq!(again.ends().0, Some(0));
+    assert_eq!(again.wait_for_exit().0, Some(0));
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
 }
 
-/// A command that starts while another process starts as well waits until that one listens, and works through it.
+/// A command that starts at the same time as another waits until that one listens, and works through it.
 #[test]
 fn h1_commands_that_start_at_the_same_time_share_one_host() {
     let user = User::new();
     let model = user.script(ALWAYS);
-    // Each may host the store for its own run, and may end just before others send it a request.
+    // Each may host the store for its own run, and may exit just before another sends it a request.
     let runs: Vec<_> = (0..8).map(|_| user.start(&["run", "--json", "--model", &model, "hello"])).collect();
     for run in runs {
         let done = run.done();
@@ -423,14 +428,14 @@ fn h1_commands_that_start_at_the_same_time_share_one_host() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// The path of the socket is longer than a Unix socket's may be (107 bytes).
+/// The path of the socket is longer than a Unix socket address (107 bytes).
 #[test]
-fn h1_store_below_a_long_path_is_shared() {
+fn h1_store_at_a_long_path_is_shared() {
     let user = User::new();
     let deep = user.data().join("d".repeat(90)).join("e".repeat(90));
     let data = deep.to_str().expect("text");
     let model = user.script(HANG);
-    // A run that hosts the store in the foreground, then a host that stays.
+    // First a run that hosts the store in the foreground, then a permanent host.
     let run = user.start(&["run", "--json", "--data", data, "--model", &model, "hang"]);
     let event = run.until(|event| event["record"]["turn_started"].is_object());
     let id = event["session"].as_str().expect("an id").to_owned();
@@ -439,12 +444,12 @@ fn h1_store_below_a_long_path_is_shared() {
     let done = run.done();
     assert_eq!((done.code, done.err.contains("no other terminal")), (Some(130), false), "{done:?}");
     let host = user.start(&["serve", "--json", "--listen", "none", "--data", data]);
-    let ready: Value = serde_json::from_str(&host.line().expect("it serves")).expect("json");
+    let ready: Value = serde_json::from_str(&host.line().expect("the first line of the host")).expect("json");
     assert_eq!(ready["socket"], json!(deep.join("host/host.sock")));
     let ran = user.call(&["run", "--json", "--data", data, "--model", &user.script(ALWAYS), "hello"]);
     assert_eq!((ran.code, &last(&ran.out)["answer"]), (Some(0), &json!("Hello.")), "{ran:?}");
     assert_eq!(user.json(&["sessions", "--json", "--data", data]).as_array().map(Vec::len), Some(2));
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));
-    assert!(!deep.join("host/host.sock").exists(), "it is removed at the end");
+    assert!(!deep.join("host/host.sock").exists(), "the socket remains");
 }

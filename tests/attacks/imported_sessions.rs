@@ -1,18 +1,18 @@
-//! An imported session: its permissions here, and the model that answers.
+//! Permissions and models of imported sessions.
 
 use serde_json::{Value, json};
 
 use super::imports::{forged, record};
 use crate::cli::call::{CommandOutput, User};
 
-/// Everything in the workspace, commands and the network.
-const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
+/// Options that allow everything in the workspace, commands and the network.
+const ALLOW_ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
 
-/// A user with the export of a session that was opened with all rights, and its id.
+/// A user with the export of a session that was opened with all rights, and the id of that session.
 fn exported() -> (User, String) {
     let user = User::new();
     let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done", "repeat": true}]}]}"#);
-    let done = user.call(&[&["run", "--quiet", "--model", &model, "go"], &ALL[..]].concat());
+    let done = user.call(&[&["run", "--quiet", "--model", &model, "go"], &ALLOW_ALL[..]].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let done = user.call(&["export", "--out", "all.jsonl"]);
@@ -30,10 +30,10 @@ fn import(user: &User, data: &str, more: &[&str]) -> CommandOutput {
     done
 }
 
-/// Sends an input to the session, whose model makes these calls.
-fn plays(user: &User, id: &str, data: &str, calls: &[Value]) {
+/// Sends an input to the session, whose model then makes these calls.
+fn run_calls(user: &User, id: &str, data: &str, calls: &[Value]) {
     let mut steps: Vec<Value> = calls.iter().map(|call| json!({"calls": [call]})).collect();
-    // One step was played before the export.
+    // One step was used before the export.
     steps.insert(0, json!({"text": "done"}));
     steps.push(json!({"text": "done"}));
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
@@ -45,11 +45,11 @@ fn write(path: &str) -> Value {
     json!({"tool": "write", "args": {"path": path, "content": "spoiled"}})
 }
 
-fn is_there(user: &User, path: &str) -> bool {
+fn exists(user: &User, path: &str) -> bool {
     user.workspace().join(path).exists()
 }
 
-/// The permissions in an export have no effect: an imported session has those of a new session here.
+/// The permissions in an export have no effect: an imported session has those of a new local session.
 #[test]
 fn imported_session_has_the_rights_of_a_new_one() {
     let (user, id) = exported();
@@ -66,17 +66,17 @@ fn imported_session_has_the_rights_of_a_new_one() {
         let shell = json!({"tool": "shell", "args": {"command": format!("echo x > {made}.sh")}});
         [shell, write(&format!("{made}.txt")), write("subtend.yaml"), write(".subtend/agents/general.md")]
     };
-    plays(&user, &id, &bounded, &calls("bounded"));
-    assert_eq!(["bounded.sh", "bounded.txt", "subtend.yaml"].map(|path| is_there(&user, path)), [false; 3]);
-    // Control: the importer may keep its permissions; protected paths still ask.
-    let done = import(&user, &wide, &ALL);
+    run_calls(&user, &id, &bounded, &calls("bounded"));
+    assert_eq!(["bounded.sh", "bounded.txt", "subtend.yaml"].map(|path| exists(&user, path)), [false; 3]);
+    // The control: the importer may keep its permissions; protected paths still ask.
+    let done = import(&user, &wide, &ALLOW_ALL);
     assert!(
         done.err.ends_with("their permissions are limited to those of a new session here; none had more\n"),
         "{done:?}"
     );
-    plays(&user, &id, &wide, &calls("wide"));
-    assert!(is_there(&user, "wide.txt") && is_there(&user, "wide.sh"));
-    assert!(!is_there(&user, "subtend.yaml") && !is_there(&user, ".subtend/agents/general.md"));
+    run_calls(&user, &id, &wide, &calls("wide"));
+    assert!(exists(&user, "wide.txt") && exists(&user, "wide.sh"));
+    assert!(!exists(&user, "subtend.yaml") && !exists(&user, ".subtend/agents/general.md"));
     let shown = |data: &str| {
         let shown = user.json(&["show", "--json", "--data", data, &id]);
         (shown["imported"].clone(), shown["rights"]["shell.run"].clone())
@@ -87,7 +87,7 @@ fn imported_session_has_the_rights_of_a_new_one() {
     assert!(shown.out.contains("imported, at most fs.read allow, fs.write ask, "), "{shown:?}");
 }
 
-/// An export names a file as a script: nothing is read from it.
+/// If an export names a file as a script, the file is not read.
 #[test]
 fn script_of_an_imported_session_is_not_opened() {
     let (user, id) = exported();
@@ -103,16 +103,16 @@ fn script_of_an_imported_session_is_not_opened() {
         let refused = user.call(&["send", "--data", &other, &id, "go"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.err.contains("is a script, which only the command line can name"), "{refused:?}");
-        // The control: the script answers where the person names it.
+        // The control: the script answers when the user names it.
         let named = user.call(&["send", "--data", &other, "--model", &model, &id, "go"]);
         assert_eq!((named.code, named.out.trim()), (Some(0), "done"), "{named:?}");
     }
 }
 
-/// A session is called at the server that it was started with, and an import at none that the person has not named.
+/// A session keeps the server that it was started with; an imported session calls only servers that the user names.
 #[cfg(feature = "providers")]
 #[test]
-fn session_keeps_the_server_that_it_was_started_with() {
+fn session_keeps_the_server_it_was_started_with() {
     let user = User::new();
     let at = "http://127.0.0.1:9";
     let options = ["--model", "ollama/small", "--base-url", at, "--limit", "attempts=1"];
@@ -131,12 +131,13 @@ fn session_keeps_the_server_that_it_was_started_with() {
     import(&user, &moved, &[]);
     let refused = user.call(&["send", "--data", &moved, &id, "go"]);
     assert_eq!((refused.code, refused.err.contains(&format!("`--base-url {at}`"))), (Some(2), true), "{refused:?}");
-    // The control: where the person names the server, the import calls it.
+    // The control: the import calls a server that the user names.
     let named = user.call(&["send", "--data", &moved, "--base-url", at, &id, "go"]);
     assert!(named.err.contains("127.0.0.1:9"), "{named:?}");
 }
 
-/// An imported session has at most the limits of the importer's own configuration. The control: one that was imported before it said so.
+/// The limits of an imported session are capped by the importer's configuration. The control: an import of the older
+/// format, which records no limits.
 #[test]
 fn imported_session_has_the_limits_of_the_importer() {
     let (user, id) = exported();

@@ -4,42 +4,47 @@ use std::fs;
 
 use super::checker;
 use super::planted::{self, HIDDEN};
-use super::record::sound;
+use super::record::sound_outcomes;
 use super::truth::{BEACON, ERROR, LANTERN, Truth};
-use crate::cli::call::{Under, User, no_forks};
+use crate::cli::call::{RunningCommand, User, no_forks};
 
 const QUESTION: &str = "Where does it handle errors?";
 
-fn refused(user: &User, args: &[&str], stdin: &str, expected: &[&str]) {
+fn assert_refused(user: &User, args: &[&str], stdin: &str, expected: &[&str]) {
     let done = user.call_with(args, stdin);
     assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
     for word in expected {
         assert!(done.err.contains(word), "{word} is not in {}", done.err);
     }
-    assert!(!user.data().exists(), "a store was made for nothing");
+    assert!(!user.data().exists(), "a refused command created a store");
 }
 
 #[test]
-fn a_prompt_without_words_is_refused() {
+fn blank_prompt_is_refused() {
     for prompt in ["", " ", "\n\t \n"] {
-        refused(&User::new(), &["run", prompt], "", &["error: the prompt is empty"]);
-        refused(&User::new(), &["run", "-"], prompt, &["error: the prompt is empty"]);
+        assert_refused(&User::new(), &["run", prompt], "", &["error: the prompt is empty"]);
+        assert_refused(&User::new(), &["run", "-"], prompt, &["error: the prompt is empty"]);
     }
 }
 
 #[test]
-fn a_prompt_of_a_mebibyte_is_taken_and_one_byte_more_is_refused() {
+fn prompt_above_one_mebibyte_is_refused() {
     let most = "a".repeat(1 << 20);
-    refused(&User::new(), &["run", "-"], &format!("{most}a"), &["error: the prompt is larger than 1048576 bytes"]);
+    assert_refused(
+        &User::new(),
+        &["run", "-"],
+        &format!("{most}a"),
+        &["error: the prompt is larger than 1048576 bytes"],
+    );
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "taken" } ] } ] }"#);
     let done = user.call_with(&["run", "--model", &model, "-"], &most);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "taken\n"), "{}", done.err);
-    assert_eq!(sound(&user).len(), 1);
+    assert_eq!(sound_outcomes(&user).len(), 1);
 }
 
 #[test]
-fn a_huge_prompt_is_answered_by_the_offline_model_too() {
+fn offline_model_answers_a_huge_prompt() {
     let user = User::new();
     planted::plant_lights(&user.workspace());
     let words: Vec<_> = (0..100_000).map(|n| format!("w{n}.rs")).collect();
@@ -49,15 +54,15 @@ fn a_huge_prompt_is_answered_by_the_offline_model_too() {
     assert!(done.out.contains("- only the first 4096 bytes of the question were read"), "{}", done.out);
     let checked = checker::answer(&done.out, &Truth::of(&user.workspace(), &[]), &[LANTERN, BEACON]);
     assert_eq!(checked.wrong, [""; 0], "{}", done.out);
-    sound(&user);
+    sound_outcomes(&user);
 }
 
 #[test]
 fn workspace_that_is_not_a_directory_is_refused() {
     let user = User::new();
     user.file("plain.txt", "a file\n");
-    refused(&user, &["run", "--workspace", "nowhere", QUESTION], "", &["nowhere", "--workspace DIR"]);
-    refused(&user, &["run", "--workspace", "plain.txt", QUESTION], "", &["plain.txt", "--workspace DIR"]);
+    assert_refused(&user, &["run", "--workspace", "nowhere", QUESTION], "", &["nowhere", "--workspace DIR"]);
+    assert_refused(&user, &["run", "--workspace", "plain.txt", QUESTION], "", &["plain.txt", "--workspace DIR"]);
 }
 
 #[test]
@@ -66,11 +71,11 @@ fn empty_workspace_is_named_in_the_answer() {
     let done = user.call(&["run", QUESTION]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.out.contains("shows no files"), "{}", done.out);
-    assert_eq!(sound(&user).len(), 1);
+    assert_eq!(sound_outcomes(&user).len(), 1);
 }
 
 #[test]
-fn binary_files_alone_are_counted_and_never_quoted() {
+fn binary_files_are_counted_and_not_quoted() {
     let user = User::new();
     for area in ["a", "b", "c"] {
         user.file(&format!("{area}/data.bin"), "error\n\0error\n");
@@ -79,12 +84,12 @@ fn binary_files_alone_are_counted_and_never_quoted() {
     assert_eq!(done.code, Some(0), "{done:?}");
     let checked = checker::answer(&done.out, &Truth::of(&user.workspace(), &[]), &[ERROR]);
     assert_eq!(checked.wrong, [""; 0], "{}", done.out);
-    sound(&user);
+    sound_outcomes(&user);
 }
 
-/// Gives `path`, and all below it that another user has, to the user `own`.
+/// Changes the owner of `path` and of other users' files below it to `own`.
 #[cfg(unix)]
-fn own_again(path: &std::path::Path, own: u32) {
+fn take_ownership(path: &std::path::Path, own: u32) {
     use std::os::unix::fs::MetadataExt as _;
 
     let found = fs::symlink_metadata(path).expect("a file");
@@ -93,14 +98,14 @@ fn own_again(path: &std::path::Path, own: u32) {
     }
     if found.is_dir() && !path.ends_with("vault") {
         let entries = fs::read_dir(path).expect("a directory");
-        entries.for_each(|entry| own_again(&entry.expect("an entry").path(), own));
+        entries.for_each(|entry| take_ownership(&entry.expect("an entry").path(), own));
     }
 }
 
-/// Files that the user may not read are reported, and the rest is true.
+/// Files that the user may not read are reported, and the rest of the answer is true.
 #[cfg(unix)]
 #[test]
-fn unreadable_files_make_lower_bounds() {
+fn unreadable_files_make_counts_lower_bounds() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::os::unix::process::CommandExt as _;
 
@@ -113,10 +118,10 @@ fn unreadable_files_make_lower_bounds() {
     close("parser/secret.rs").expect("permissions");
     let mut command = user.command(&["run", "Where do the parser and the server handle errors?"]);
     if fs::read(user.workspace().join("parser/secret.rs")).is_ok() {
-        // The superuser reads everything, so another user runs a copy of the command.
+        // A superuser can read everything, so another user runs a copy of the command.
         let home = user.workspace().parent().expect("a home").to_owned();
         let program = home.join("subtend");
-        // A process forked meanwhile would hold the copy open for writing.
+        // A process forked meanwhile would keep the copy open for writing.
         let alone = no_forks();
         fs::copy(command.get_program(), &program).expect("a copy");
         drop(alone);
@@ -130,14 +135,14 @@ fn unreadable_files_make_lower_bounds() {
         command = other;
     }
     close("server/vault").expect("permissions");
-    let done = Under::start(command, "").done();
-    // A store of another user is refused: it is the own one again. Only the superuser needs it, and may do it.
+    let done = RunningCommand::start(command, "").done();
+    // A store of another user is refused, so a superuser takes its ownership back.
     let own = fs::metadata(user.workspace()).expect("a workspace").uid();
     let home = user.workspace().parent().expect("a home").to_owned();
-    own_again(&home, own);
+    take_ownership(&home, own);
     fs::set_permissions(user.workspace().join("server/vault"), fs::Permissions::from_mode(0o755)).expect("permissions");
     assert_eq!(done.code, Some(0), "{done:?}");
     let checked = checker::answer(&done.out, &truth, &[ERROR]);
     assert_eq!((checked.wrong, checked.doubt), (vec![], true), "{}", done.out);
-    sound(&user);
+    sound_outcomes(&user);
 }

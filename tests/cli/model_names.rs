@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::call::{CommandOutput, User};
 
-/// A server that speaks OpenAI's chat protocol: each model answers `from MODEL`, or as `script` has it, and is remembered.
+/// A server for OpenAI's chat protocol: each model answers `from MODEL`, and requests are recorded.
 struct EchoServer {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -79,8 +79,8 @@ fn session() -> (User, EchoServer, String) {
     (user, server, id)
 }
 
-/// A script that gives the same answer each time; gives the model that plays it.
-fn repeats(user: &User, text: &str) -> String {
+/// Writes a script that repeats one answer; returns its model.
+fn repeating_script(user: &User, text: &str) -> String {
     user.script(&json!({"rules": [{"agent": "*", "steps": [{"text": text, "repeat": true}]}]}).to_string())
 }
 
@@ -92,7 +92,7 @@ fn answers(user: &User, id: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a6_a_named_model_answers_in_a_session_that_exists() {
+fn a6_named_model_answers_in_an_existing_session() {
     let (user, server, id) = session();
     let beta = ["--quiet", "--model", "openai/beta", "--base-url", &server.url];
     let verbs = [vec!["send", &id, "again"], vec!["continue", &id], vec!["regenerate", &id]];
@@ -110,11 +110,11 @@ fn a6_a_named_model_answers_in_a_session_that_exists() {
     for verb in &verbs {
         let mut command = user.command(&[&verb[..], &["--quiet", "--base-url", &server.url]].concat());
         command.env("SUBTEND_MODEL", "openai/gamma");
-        let by_variable = super::call::Under::start(command, "").done();
+        let by_variable = super::call::RunningCommand::start(command, "").done();
         assert_eq!((by_variable.code, &*by_variable.out), (Some(0), "from gamma\n"), "{verb:?}: {by_variable:?}");
         assert_eq!(server.requests(), ["gamma"], "{verb:?}");
     }
-    let script = repeats(&user, "from a script");
+    let script = repeating_script(&user, "from a script");
     let scripted = user.call(&["send", &id, "again", "--quiet", "--model", &script]);
     assert_eq!((scripted.code, &*scripted.out), (Some(0), "from a script\n"), "{scripted:?}");
     server.requests();
@@ -146,11 +146,11 @@ fn g11_summaries_use_the_sessions_own_model() {
 }
 
 #[test]
-fn a6_show_tells_model_and_agent_of_each_answer() {
+fn a6_show_prints_model_and_agent_of_each_answer() {
     let (user, server, id) = session();
     let beta = ["--quiet", "--base-url", &server.url, "--model", "openai/beta", "--agent", "plan"];
     assert_eq!(user.call(&[&["send", &id, "plan it"][..], &beta].concat()).code, Some(0));
-    let script = repeats(&user, "from a script");
+    let script = repeating_script(&user, "from a script");
     assert_eq!(user.call(&["send", &id, "again", "--quiet", "--model", &script]).code, Some(0));
     let pair = |agent: &str, model: &str| (agent.to_owned(), model.to_owned());
     assert_eq!(
@@ -161,9 +161,9 @@ fn a6_show_tells_model_and_agent_of_each_answer() {
     assert!(text.contains(" · plan · openai/beta · "), "{text}");
 }
 
-/// One form of a model's name wherever people see it: with its provider.
+/// A model has one name wherever people see it: with its provider.
 #[test]
-fn a6_a_model_has_one_name_in_show_records_and_errors() {
+fn a6_model_has_one_name_in_show_records_and_errors() {
     let (user, server, id) = session();
     let shown = user.json(&["show", "--json", &id]);
     let answer = &shown["entries"].as_array().expect("entries").iter().find(|entry| entry["type"] == "answer");
@@ -197,9 +197,9 @@ fn a6_a_model_has_one_name_in_show_records_and_errors() {
     assert!(sent.code == Some(2) && sent.err.contains("the model `openai/beta` has no price"), "{sent:?}");
 }
 
-/// A script is named as the person gave it, and answers only where the person names it.
+/// A script keeps the name that the user gave it, and answers only where the user names it.
 #[test]
-fn a6_a_script_has_one_name_in_show_records_and_errors() {
+fn a6_script_has_one_name_in_show_records_and_errors() {
     let user = User::new();
     user.file("play.json", r#"{ "name": "other", "rules": [ { "agent": "*", "steps": [ { "text": "played" } ] } ] }"#);
     let done = user.call(&["run", "--model", "scripted:play.json", "--json", "go"]);
@@ -210,28 +210,31 @@ fn a6_a_script_has_one_name_in_show_records_and_errors() {
     assert_eq!(answers(&user, id), [("general".to_owned(), "scripted:play.json".to_owned())]);
     assert!(user.call(&["export", id]).out.contains(r#""model":"scripted:play.json""#));
     let own = user.call(&["send", id, "again"]);
-    let says = "the session's own model cannot answer: `scripted:play.json` is a script, which only the command line can name: add `--model scripted:play.json`";
-    assert!(own.code == Some(2) && own.err.contains(says), "{own:?}");
+    let expected = "the session's own model cannot answer: `scripted:play.json` is a script, which only the command line can name: add `--model scripted:play.json`";
+    assert!(own.code == Some(2) && own.err.contains(expected), "{own:?}");
 }
 
 #[test]
-fn a6_a_model_that_cannot_answer_fails_at_the_start() {
+fn a6_unusable_model_fails_at_the_start() {
     let (user, server, id) = session();
     let before = user.json(&["show", "--json", &id]);
-    let says = |done: CommandOutput, text: &str| {
+    let assert_refused = |done: CommandOutput, text: &str| {
         assert_eq!(done.code, Some(2), "{done:?}");
         assert!(done.err.contains(text), "{done:?}");
     };
-    says(user.call(&["send", &id, "x", "--model", "scripted:/gone.json"]), "the script /gone.json cannot be read");
-    says(user.call(&["send", &id, "x", "--model", "opnai/x"]), "did you mean `openai/x`?");
+    assert_refused(
+        user.call(&["send", &id, "x", "--model", "scripted:/gone.json"]),
+        "the script /gone.json cannot be read",
+    );
+    assert_refused(user.call(&["send", &id, "x", "--model", "opnai/x"]), "did you mean `openai/x`?");
     assert_eq!(user.json(&["show", "--json", &id]), before);
-    // The server that was named when the session was opened is kept, and needs no key.
+    // The session keeps the server that was named when it was opened, which needs no key.
     let mut command = user.command(&["send", &id, "x"]);
     command.env_remove("OPENAI_API_KEY");
-    let own = super::call::Under::start(command, "").done();
+    let own = super::call::RunningCommand::start(command, "").done();
     assert_eq!((own.code, &*own.out), (Some(0), "from alpha\n"), "{own:?}");
     user.file(".subtend/agents/played.md", "---\nmode: all\nmodel: scripted:/gone.json\n---\nPlay.\n");
-    says(
+    assert_refused(
         user.call(&["run", "x", "--agent", "played"]),
         "the model of the agent `played` cannot answer: `scripted:/gone.json` is a script",
     );
@@ -239,7 +242,7 @@ fn a6_a_model_that_cannot_answer_fails_at_the_start() {
 }
 
 #[test]
-fn a6_an_agents_model_answers_where_none_is_named() {
+fn a6_model_of_the_agent_answers_when_none_is_named() {
     let (user, server) = (User::new(), EchoServer::new());
     user.file(".subtend/agents/other.md", "---\nmode: all\nmodel: openai/gamma\n---\nServe.\n");
     user.file(".subtend/agents/served.md", "---\nmode: all\nmodel: openai/delta\n---\nServe.\n");
@@ -250,11 +253,11 @@ fn a6_an_agents_model_answers_where_none_is_named() {
     };
     assert_eq!(run("other", &[]), "from gamma\n");
     assert_eq!(run("served", &[]), "from delta\n");
-    assert_eq!(run("served", &["--model", "openai/beta"]), "from beta\n", "an option goes before the agent's file");
+    assert_eq!(run("served", &["--model", "openai/beta"]), "from beta\n", "the option must override the agent's file");
 }
 
 #[test]
-fn a6_a_tool_option_names_the_model_that_answers() {
+fn a6_tool_option_names_the_answering_model() {
     let (user, server) = (User::new(), EchoServer::new());
     let options = "{systemPrompt: \"\", model: openai/beta}";
     user.file(
@@ -273,9 +276,9 @@ fn a6_a_tool_option_names_the_model_that_answers() {
     );
 }
 
-/// A model without a server answers where the option names it, and a script is refused there.
+/// A model without a server answers where the option names it; a script is refused there.
 #[test]
-fn a6_a_tool_option_names_offline_or_is_refused_with_a_script() {
+fn a6_tool_option_accepts_offline_and_refuses_a_script() {
     let (user, server) = (User::new(), EchoServer::new());
     let run = |model: &str| {
         let options = format!("{{systemPrompt: \"\", model: {model}}}");
@@ -287,23 +290,24 @@ fn a6_a_tool_option_names_offline_or_is_refused_with_a_script() {
     };
     let done = run("offline");
     assert_eq!((done.code, &*done.out), (Some(0), "from alpha\n"), "{done:?}");
-    assert_eq!(server.requests(), ["alpha", "alpha"], "the minion asks no server");
+    assert_eq!(server.requests(), ["alpha", "alpha"], "the minion called a server");
     let all = user.json(&["sessions", "--all", "--json"]);
     let child = all.as_array().expect("rows").iter().find(|row| row["parent"].is_string() || row["depth"] == 1);
     let child = child.expect("a minion")["id"].as_str().expect("an id").to_owned();
     let models: Vec<String> = answers(&user, &child).into_iter().map(|(_, model)| model).collect();
     assert!(!models.is_empty() && models.iter().all(|model| model == "offline"), "{models:?}");
-    let script = repeats(&user, "from a script");
+    let script = repeating_script(&user, "from a script");
     for model in [&*script, "scripted:/gone.json"] {
         let refused = run(model);
-        let says = format!("`tools.minion.options.model`: `{model}` is a script, which only the command line can name");
-        assert!(refused.code == Some(2) && refused.err.contains(&says), "{refused:?}");
-        assert_eq!(server.requests(), Vec::<String>::new(), "nothing was asked");
+        let expected =
+            format!("`tools.minion.options.model`: `{model}` is a script, which only the command line can name");
+        assert!(refused.code == Some(2) && refused.err.contains(&expected), "{refused:?}");
+        assert_eq!(server.requests(), Vec::<String>::new(), "a server was called");
     }
 }
 
 #[test]
-fn a6_a_tool_option_whose_model_is_replaced_is_a_warning() {
+fn a6_replaced_model_of_a_tool_option_is_a_warning() {
     let user = User::new();
     user.file("subtend.yaml", "tools: {minion: {enabled: true, options: {systemPrompt: \"\", model: openai/beta}}}\n");
     let text = user.call(&["run", "--model", "offline", "hi"]).err;
@@ -314,7 +318,7 @@ fn a6_a_tool_option_whose_model_is_replaced_is_a_warning() {
 }
 
 #[test]
-fn s6_the_default_pool_answers_and_agents_find_theirs() {
+fn s6_default_pool_answers_and_agents_use_theirs() {
     let (user, server) = (User::new(), EchoServer::new());
     user.file(".subtend/agents/frugal.md", "---\nmode: primary\npool: cheap\n---\nYou save.\n");
     let pools = "llm:\n  default_pool: smart\n  pools:\n    smart: [openai/alpha]\n    cheap: [openai/beta]\n";

@@ -1,4 +1,4 @@
-//! A host that is killed between a command and its answer, behind a relay that lets the command pass and not the answer.
+//! A host that is killed between a command and its answer, behind a relay that forwards the command but not the answer.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -8,28 +8,28 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::call::{CommandOutput, User};
-use super::second::ALWAYS;
+use super::second_terminal::ALWAYS;
 use super::serve::{ServedHost, serve};
 
-/// Forwards requests to the host at `real`. Withholds the first answer to a request that begins with `cut`, and returns the waiting
-/// client.
-fn relay(client: UnixStream, real: &Path, cut: &'static str, waits: mpsc::Sender<UnixStream>) {
+/// Forwards requests to the host at `real`. Withholds the first answer to a request that begins with `prefix`, and
+/// sends the waiting client to `withheld`.
+fn relay(client: UnixStream, real: &Path, prefix: &'static str, withheld: mpsc::Sender<UnixStream>) {
     let host = UnixStream::connect(real).expect("the host listens");
     let (mut from_host, mut to_client) = (host.try_clone().expect("a copy"), client.try_clone().expect("a copy"));
-    let (seen, is_cut) = mpsc::channel();
+    let (seen, prefix_seen) = mpsc::channel();
     thread::spawn(move || {
         let (mut client, mut host, mut piece) = (client, host, [0; 65_536]);
         while let Ok(read @ 1..) = client.read(&mut piece) {
-            if piece[..read].starts_with(cut.as_bytes()) {
-                seen.send(()).expect("it is read");
+            if piece[..read].starts_with(prefix.as_bytes()) {
+                seen.send(()).expect("send");
             }
             host.write_all(&piece[..read]).expect("the host reads");
         }
     });
     let mut piece = [0; 65_536];
     while let Ok(read @ 1..) = from_host.read(&mut piece) {
-        if is_cut.try_recv().is_ok() {
-            return waits.send(to_client).expect("it is taken");
+        if prefix_seen.try_recv().is_ok() {
+            return withheld.send(to_client).expect("send");
         }
         if to_client.write_all(&piece[..read]).is_err() {
             return;
@@ -38,29 +38,29 @@ fn relay(client: UnixStream, real: &Path, cut: &'static str, waits: mpsc::Sender
     drop(to_client.shutdown(Shutdown::Both));
 }
 
-/// Puts a relay in front of the host at `socket`, and returns a receiver of the client whose request began with `cut`.
-fn relayed(socket: &Path, cut: &'static str) -> mpsc::Receiver<UnixStream> {
+/// Puts a relay in front of the host at `socket`; returns a receiver of the client whose request began with `prefix`.
+fn start_relay(socket: &Path, prefix: &'static str) -> mpsc::Receiver<UnixStream> {
     let real = socket.with_file_name("real.sock");
     std::fs::rename(socket, &real).expect("moved");
     let listener = UnixListener::bind(socket).expect("bound");
-    let (hand, waiting) = mpsc::channel();
+    let (sender, waiting) = mpsc::channel();
     thread::spawn(move || {
         for client in listener.incoming() {
-            let (client, real, hand) = (client.expect("a client"), real.clone(), hand.clone());
-            thread::spawn(move || relay(client, &real, cut, hand));
+            let (client, real, sender) = (client.expect("a client"), real.clone(), sender.clone());
+            thread::spawn(move || relay(client, &real, prefix, sender));
         }
     });
     waiting
 }
 
 #[test]
-fn x12_doctor_reads_the_store_itself_where_its_host_ends() {
+fn x12_doctor_reads_the_store_itself_when_its_host_ends() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
     assert_eq!(user.call(&["run", "--quiet", "--model", &model, "Go."]).code, Some(0));
     let serving = serve(&user, &model);
     let socket = Path::new(&serving.socket).to_owned();
-    let waiting = relayed(&socket, "POST /v1/store/reads ");
+    let waiting = start_relay(&socket, "POST /v1/store/reads ");
     let doctor = user.start(&["doctor", "--json"]);
     let client = waiting.recv().expect("the store is read through the host");
     serving.host.signal("KILL");
@@ -81,7 +81,7 @@ fn h3_prompt_is_run_once_when_its_host_dies_before_it_answers() {
     let model = user.script_named("hello", "Hello.");
     let serving = serve(&user, &model);
     let socket = Path::new(&serving.socket).to_owned();
-    let waiting = relayed(&socket, "POST /v1/sessions ");
+    let waiting = start_relay(&socket, "POST /v1/sessions ");
     let run = user.start(&["run", "--json", "--model", &model, "Pay the invoice."]);
     let client = waiting.recv().expect("the command was accepted");
     serving.host.signal("KILL");
@@ -96,13 +96,14 @@ fn h3_prompt_is_run_once_when_its_host_dies_before_it_answers() {
     let shown = user.json(&["show", "--json", id]);
     let inputs = shown["entries"].as_array().expect("entries").iter().filter(|entry| entry["type"] == "input");
     assert_eq!(inputs.count(), 1, "{shown}");
-    assert!(done.out.lines().any(|line| line.contains(id)), "it tells what became of it: {done:?}");
+    assert!(done.out.lines().any(|line| line.contains(id)), "the outcome is not reported: {done:?}");
 }
 
-/// Starts a command whose host is killed after it took it and before it answers. No other host exists: the command continues as the host itself.
+/// Starts a command whose host is killed after it accepted the command and before it answers. No other host exists, so
+/// the command continues as the host.
 fn answered_after_a_kill(user: &User, serving: ServedHost, args: &[&str]) -> CommandOutput {
     let socket = Path::new(&serving.socket).to_owned();
-    let waiting = relayed(&socket, "POST /v1/sessions/");
+    let waiting = start_relay(&socket, "POST /v1/sessions/");
     let command = user.start(args);
     let client = waiting.recv().expect("the command was accepted");
     serving.host.signal("KILL");
@@ -112,7 +113,7 @@ fn answered_after_a_kill(user: &User, serving: ServedHost, args: &[&str]) -> Com
     command.done()
 }
 
-/// Sent again with the last record that it had, a rollback that a killed host took is not taken twice.
+/// The rollback is sent again with the last record that the client had, so it is not applied twice.
 #[test]
 fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
     let user = User::new();
@@ -121,7 +122,7 @@ fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
     let opened = user.call(&["run", "--quiet", "--model", &model, "One."]);
     assert_eq!(opened.code, Some(0), "{opened:?}");
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
-    // The script has no second answer: the run fails, and can be rolled back.
+    // The script has no second answer: the run fails and can be rolled back.
     assert_eq!(user.call(&["send", "--quiet", &id, "Two."]).code, Some(1));
     let done = answered_after_a_kill(&user, serving, &["rollback", "--json", &id]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -131,7 +132,7 @@ fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
     assert_eq!(story.matches("rolled_back\":{").count(), 1, "{story}");
 }
 
-/// Taken twice, it would go back by two alternatives.
+/// A switch that is applied twice would go back by two alternatives.
 #[test]
 fn h1_switch_acts_once_when_its_host_dies_before_it_answers() {
     let user = User::new();

@@ -4,13 +4,13 @@ use serde_json::json;
 
 use crate::cli::call::{CommandOutput, User};
 
-/// The answer of a script in the repository.
-const PLAYED: &str = "played by the repository";
+/// The answer of the repository's script.
+const SCRIPT_ANSWER: &str = "played by the repository";
 
-/// A workspace whose script `notes.json` answers.
+/// A workspace with a script, `notes.json`.
 fn cloned() -> User {
     let user = User::new();
-    let script = json!({"rules": [{"agent": "*", "steps": [{"text": PLAYED, "repeat": true}]}]});
+    let script = json!({"rules": [{"agent": "*", "steps": [{"text": SCRIPT_ANSWER, "repeat": true}]}]});
     user.file("notes.json", &script.to_string());
     user
 }
@@ -19,15 +19,15 @@ fn run(user: &User, more: &[&str]) -> CommandOutput {
     user.call(&[&["run", "--store", "memory", "hi"], more].concat())
 }
 
-fn with(user: &User, variable: (&str, &str), args: &[&str]) -> CommandOutput {
+fn run_with_variable(user: &User, variable: (&str, &str), args: &[&str]) -> CommandOutput {
     let mut command = user.command(args);
     command.env(variable.0, variable.1);
-    crate::cli::call::Under::start(command, "").done()
+    crate::cli::call::RunningCommand::start(command, "").done()
 }
 
-/// The script of a repository is refused wherever a file names it; the same script answers once the person names it.
+/// The script of a repository is refused wherever a file names it. The control: it answers when the user names it.
 #[test]
-fn script_of_the_repository_answers_no_call() {
+fn script_of_a_repository_cannot_be_the_model() {
     let attacks: [(&str, &str, &[&str]); 5] = [
         ("subtend.yaml", "llm: {model: 'scripted:notes.json'}\n", &[]),
         ("subtend.yaml", "llm: {default_pool: p, pools: {p: [offline, 'scripted:notes.json']}}\n", &[]),
@@ -40,16 +40,16 @@ fn script_of_the_repository_answers_no_call() {
         user.file(path, text);
         let done = run(&user, more);
         assert_eq!((done.code, &*done.out), (Some(2), ""), "{text}: {done:?}");
-        let says = "`scripted:notes.json` is a script, which only the command line can name";
-        assert!(done.err.contains(says), "{text}: {done:?}");
+        let expected = "`scripted:notes.json` is a script, which only the command line can name";
+        assert!(done.err.contains(expected), "{text}: {done:?}");
     }
     let control = run(&cloned(), &["--model", "scripted:notes.json"]);
-    assert_eq!((control.code, control.out.trim()), (Some(0), PLAYED), "{control:?}");
+    assert_eq!((control.code, control.out.trim()), (Some(0), SCRIPT_ANSWER), "{control:?}");
 }
 
 /// A built-in agent that the repository replaces starts a child whose file names the script: the child's run fails.
 #[test]
-fn a_script_answers_for_no_child() {
+fn script_of_a_repository_cannot_answer_for_a_child() {
     let user = cloned();
     user.file(".subtend/agents/sub.md", "---\nmode: all\ndescription: x\nmodel: scripted:notes.json\n---\nx\n");
     let call = json!({"tool": "task", "args": {"subagent_type": "sub", "prompt": "go"}});
@@ -57,32 +57,32 @@ fn a_script_answers_for_no_child() {
     let model = user.script(&steps.to_string());
     let done = run(&user, &["--model", &model]);
     assert!(
-        !done.out.contains(PLAYED) && done.out.contains("is a script, which only the command line can name"),
+        !done.out.contains(SCRIPT_ANSWER) && done.out.contains("is a script, which only the command line can name"),
         "{done:?}"
     );
     user.file(".subtend/agents/sub.md", "---\nmode: all\ndescription: x\n---\nx\n");
     let both = json!({"rules": [
         {"agent": "general", "steps": [{"calls": [call]}, {"text": "{last}"}]},
-        {"agent": "sub", "steps": [{"text": PLAYED}]},
+        {"agent": "sub", "steps": [{"text": SCRIPT_ANSWER}]},
     ]});
     let control = run(&user, &["--model", &user.script(&both.to_string())]);
-    assert!(control.out.contains(PLAYED), "{control:?}");
+    assert!(control.out.contains(SCRIPT_ANSWER), "{control:?}");
 }
 
 #[test]
-fn a_variable_names_no_script() {
+fn variable_cannot_name_a_script() {
     let user = cloned();
-    let done = with(&user, ("SUBTEND_MODEL", "scripted:notes.json"), &["run", "--store", "memory", "hi"]);
+    let done = run_with_variable(&user, ("SUBTEND_MODEL", "scripted:notes.json"), &["run", "--store", "memory", "hi"]);
     assert_eq!((done.code, &*done.out), (Some(2), ""), "{done:?}");
     assert!(done.err.contains("is a script, which only the command line can name"), "{done:?}");
-    let control = with(&user, ("SUBTEND_MODEL", "offline"), &["run", "--store", "memory", "hi"]);
+    let control = run_with_variable(&user, ("SUBTEND_MODEL", "offline"), &["run", "--store", "memory", "hi"]);
     assert_eq!(control.code, Some(0), "{control:?}");
 }
 
-/// A pipe would let another process answer while the session works.
+/// Another process could answer through a pipe while the session runs.
 #[cfg(unix)]
 #[test]
-fn a_script_is_a_regular_file() {
+fn script_must_be_a_regular_file() {
     let user = cloned();
     let pipe = user.workspace().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
@@ -97,22 +97,25 @@ fn a_script_is_a_regular_file() {
 
 /// A session must not send anything to a server that only the repository names.
 #[test]
-fn the_repository_chooses_among_enabled_providers_only() {
+fn repository_can_name_only_enabled_providers() {
     let user = cloned();
     user.file("subtend.yaml", "llm: {model: ollama/small}\n");
     let refused = run(&user, &[]);
     assert_eq!((refused.code, &*refused.out), (Some(2), ""), "{refused:?}");
     assert!(refused.err.contains("`ollama/small` belongs to a provider that is not enabled"), "{refused:?}");
-    // Enabled by the user, it is called: nothing listens here.
-    let enabled =
-        with(&user, ("OLLAMA_HOST", "127.0.0.1:1"), &["run", "--store", "memory", "--limit", "attempts=1", "hi"]);
+    // The control: once the user enables the provider, it is called; no server listens there.
+    let enabled = run_with_variable(
+        &user,
+        ("OLLAMA_HOST", "127.0.0.1:1"),
+        &["run", "--store", "memory", "--limit", "attempts=1", "hi"],
+    );
     assert_eq!(enabled.code, Some(1), "{enabled:?}");
     assert!(enabled.err.contains("model: ollama/small (`llm.model` in "), "{enabled:?}");
 }
 
-/// Bounds of the process, prices and spending limits are the person's own; no key says where calls go.
+/// Limits of the process, prices and spending limits belong to the user; no configuration key names a server.
 #[test]
-fn the_repository_lifts_no_bound_and_names_no_server() {
+fn repository_cannot_raise_limits_or_name_servers() {
     let user = cloned();
     std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
     std::fs::write(user.config().join("subtend/subtend.yaml"), "limits: {tokens: 1000}\n").expect("a file");
@@ -122,10 +125,10 @@ fn the_repository_lifts_no_bound_and_names_no_server() {
         ("limits: {tokens: none}\n", "`limits.tokens`: a workspace can only lower it, and your own file sets 1000"),
         ("limits: {tokens: 1001}\n", "`limits.tokens`: a workspace can only lower it, and your own file sets 1000"),
     ];
-    for (text, says) in attacks {
+    for (text, expected) in attacks {
         user.file("subtend.yaml", text);
         let done = run(&user, &[]);
-        assert_eq!((done.code, done.err.contains(says)), (Some(2), true), "{text}: {done:?}");
+        assert_eq!((done.code, done.err.contains(expected)), (Some(2), true), "{text}: {done:?}");
     }
     user.file("subtend.yaml", "limits: {tokens: 999}\nllm: {base_url: 'http://127.0.0.1:1', api_key: x}\n");
     let control = run(&user, &[]);
@@ -134,14 +137,14 @@ fn the_repository_lifts_no_bound_and_names_no_server() {
     assert_eq!(shown["values"][0]["value"], json!(999));
 }
 
-/// One line on stderr names the model and where it was chosen; `--quiet` omits it.
+/// One line on stderr names the model and its origin; `--quiet` omits it.
 #[test]
-fn the_model_in_use_is_printed_with_its_origin() {
+fn model_in_use_is_printed_with_its_origin() {
     let user = cloned();
     let model = |done: &CommandOutput| done.err.lines().find(|line| line.starts_with("model: ")).map(str::to_owned);
     let option = run(&user, &["--model", "scripted:notes.json"]);
     assert_eq!(model(&option).as_deref(), Some("model: scripted:notes.json (--model)"), "{option:?}");
-    assert_eq!(option.out.trim(), PLAYED);
+    assert_eq!(option.out.trim(), SCRIPT_ANSWER);
     assert_eq!(model(&run(&user, &["--model", "scripted:notes.json", "--quiet"])), None);
     user.file(".subtend/agents/mine.md", "---\nmode: all\nmodel: offline\n---\nx\n");
     let agent = model(&run(&user, &["--agent", "mine"])).expect("a line");

@@ -1,4 +1,4 @@
-//! Untrusted text shown to people: names, labels, answers, errors, imported sessions and asks.
+//! Untrusted text shown to people: names, labels, answers, errors, imported sessions and approval prompts.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -10,47 +10,48 @@ use subtend_session::record::AskVerdict;
 use super::scene::{AttackScene, call, script};
 use crate::cli::call::{CommandOutput, User};
 
-/// Clears the screen, sets the title, turns the direction of writing and hides a character.
+/// Clears the screen, sets the title, reverses the writing direction and hides a character.
 const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}\u{200b}y";
-/// The same, as YAML spells it.
-const SPELLED: &str = r#""x\e[2J\e]0;owned\a\u202e\u200by""#;
+/// The same text in YAML.
+const HOSTILE_YAML: &str = r#""x\e[2J\e]0;owned\a\u202e\u200by""#;
 
-/// Asserts that the output has no control characters, and that the hostile text was printed escaped.
-fn is_shown(what: &str, done: &CommandOutput) {
+/// Asserts that the output has no control characters and shows the hostile text escaped.
+fn assert_escaped(what: &str, done: &CommandOutput) {
     let printed = format!("{}{}", done.out, done.err);
     let obeyed = |c: char| (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202e}' | '\u{200b}');
     assert!(!printed.contains(obeyed), "{what}: {done:?}");
-    assert!(printed.contains("<U+001B>"), "{what} shows nothing of it: {done:?}");
+    assert!(printed.contains("<U+001B>"), "{what} does not show the hostile text: {done:?}");
 }
 
 #[test]
 fn names_of_a_repository_are_shown_escaped() {
-    const MINE: &str = ".subtend/agents/mine.md";
+    const AGENT_FILE: &str = ".subtend/agents/mine.md";
     const ATTACKS: [(&str, &str, &[&str]); 8] = [
-        (MINE, "description: TEXT", &["agents"]),
-        (MINE, "description: TEXT", &["agents", "mine"]),
-        (MINE, "description: TEXT", &["trust", "--yes"]),
-        (MINE, "TEXT: 1", &["agents", "check", MINE]),
-        (MINE, "model: TEXT", &["run", "--store", "memory", "--agent", "mine", "hi"]),
+        (AGENT_FILE, "description: TEXT", &["agents"]),
+        (AGENT_FILE, "description: TEXT", &["agents", "mine"]),
+        (AGENT_FILE, "description: TEXT", &["trust", "--yes"]),
+        (AGENT_FILE, "TEXT: 1", &["agents", "check", AGENT_FILE]),
+        (AGENT_FILE, "model: TEXT", &["run", "--store", "memory", "--agent", "mine", "hi"]),
         ("subtend.yaml", "TEXT: 1", &["config", "show"]),
         ("subtend.yaml", "agent: TEXT", &["run", "--store", "memory", "hi"]),
         ("subtend.yaml", "llm: {pools: {TEXT: [offline]}, default_pool: other}", &["config", "show"]),
     ];
     for (path, text, verb) in ATTACKS {
         let user = User::new();
-        let text = text.replace("TEXT", SPELLED);
-        let text = if path == MINE { format!("---\nmode: all\n{text}\n---\nWork.\n") } else { format!("{text}\n") };
+        let text = text.replace("TEXT", HOSTILE_YAML);
+        let text =
+            if path == AGENT_FILE { format!("---\nmode: all\n{text}\n---\nWork.\n") } else { format!("{text}\n") };
         user.file(path, &text);
-        is_shown(&format!("{text} by {verb:?}"), &user.call(verb));
+        assert_escaped(&format!("{text} by {verb:?}"), &user.call(verb));
     }
-    // The control: the value that is shown has these characters, and a program reads them.
+    // The control: the value itself has these characters, and programs read them.
     let user = User::new();
-    user.file(MINE, &format!("---\nmode: all\ndescription: {SPELLED}\n---\nWork.\n"));
+    user.file(AGENT_FILE, &format!("---\nmode: all\ndescription: {HOSTILE_YAML}\n---\nWork.\n"));
     let listed = user.json(&["agents", "--json"]);
     assert!(listed["agents"].as_array().expect("agents").iter().any(|agent| agent["description"] == HOSTILE));
 }
 
-/// A store with a child that has hostile texts wherever a model may write one; and the id of its root.
+/// A store with a child that has hostile text wherever a model can write; returns the id of its root too.
 fn hostile_tree() -> (User, String, CommandOutput) {
     let user = User::new();
     let task =
@@ -69,10 +70,10 @@ fn hostile_tree() -> (User, String, CommandOutput) {
 
 const VERBS: [&[&str]; 3] = [&["sessions"], &["tree", "ID"], &["show", "ID"]];
 
-fn shown_by(user: &User, root: &str) {
+fn assert_tree_escaped(user: &User, root: &str) {
     for verb in VERBS {
         let args: Vec<&str> = verb.iter().map(|word| if *word == "ID" { root } else { *word }).collect();
-        is_shown(&format!("{verb:?}"), &user.call(&args));
+        assert_escaped(&format!("{verb:?}"), &user.call(&args));
     }
 }
 
@@ -80,9 +81,9 @@ fn shown_by(user: &User, root: &str) {
 fn texts_of_a_child_are_shown_escaped() {
     const ATTACKS: [&str; 4] = ["run", "sessions", "tree", "show"];
     let (user, root, run) = hostile_tree();
-    is_shown(ATTACKS[0], &run);
-    shown_by(&user, &root);
-    // The control: the records have the characters, for a program to read.
+    assert_escaped(ATTACKS[0], &run);
+    assert_tree_escaped(&user, &root);
+    // The control: the records keep the characters for programs.
     let raw = user.call(&["show", &root, "--json"]);
     assert!(raw.out.contains("\\u001b[2J"), "{raw:?}");
 }
@@ -96,13 +97,13 @@ fn texts_of_an_import_are_shown_escaped() {
     assert_eq!(user.call(&["export", "--out", "all.jsonl"]).code, Some(0));
     let other = User::new();
     let export = std::fs::read_to_string(user.workspace().join("all.jsonl")).expect("an export");
-    // The control: the text is in the file as it was written.
+    // The control: the text is in the file as written.
     assert!(export.contains("\\u001b[2J"));
     other.file("all.jsonl", &export);
     let done = other.call(&["import", "all.jsonl"]);
     match done.code {
-        Some(0) => shown_by(&other, &root),
-        // A name with control characters is refused; the refusal is shown escaped, too.
+        Some(0) => assert_tree_escaped(&other, &root),
+        // A name with control characters is refused; the refusal is escaped as well.
         _ => assert!(!done.err.contains('\u{1b}') && done.err.contains("control character"), "{done:?}"),
     }
 }
@@ -137,7 +138,7 @@ fn texts_of_a_server_are_shown_escaped() {
         ("200 OK", answer(json!({"content": HOSTILE}))),
     ];
     for (head, body) in attacks {
-        // The control: the server sends what a terminal would obey.
+        // The control: the server sends characters that a terminal would obey.
         assert!(body.contains('\u{1b}') || body.contains("\\u001b"), "{body}");
         let user = User::new();
         let url = server(head, body.clone());
@@ -150,9 +151,9 @@ fn texts_of_a_server_are_shown_escaped() {
     }
 }
 
-/// A question shows the command that runs, character by character, or marks characters that cannot be shown.
+/// An approval prompt shows the command character by character, and marks characters that cannot be shown.
 #[tokio::test(start_paused = true)]
-async fn a_question_shows_what_runs() {
+async fn approval_prompt_shows_the_whole_command() {
     const ATTACKS: [&str; 7] = [
         "git status # only\ntouch spoiled",
         "git status\rtouch spoiled",
@@ -160,7 +161,7 @@ async fn a_question_shows_what_runs() {
         "git status\u{200b}; touch spoiled",
         "git status \u{1b}[8m; touch spoiled",
         "git status \u{2066}; touch spoiled",
-        // The harmful part is beyond what is shown first.
+        // The harmful part comes after the part that is shown first.
         concat!(
             "true ",
             "                                                                      ",
@@ -185,7 +186,7 @@ async fn a_question_shows_what_runs() {
         if shown == attack {
             assert!(!shown.contains(hides), "{shown:?}");
         } else {
-            // The length and hash of the whole differ for a similar command.
+            // A similar command has another length and hash.
             assert!(!shown.contains(hides) && shown.contains(&format!("({} bytes, ", attack.len())), "{shown:?}");
         }
         approver.answer(&question, AskVerdict::Deny).await.expect("an answer");
@@ -195,12 +196,12 @@ async fn a_question_shows_what_runs() {
     }
 }
 
-/// The control: where nothing is asked, the second line runs.
+/// The control: without an approval prompt the second line runs.
 #[tokio::test]
-async fn without_a_question_the_second_line_runs() {
+async fn second_line_runs_without_an_approval_prompt() {
     let mut scene = AttackScene::new();
     let host = scene.host().await;
-    host.plays("worker", &[call("shell", json!({"command": "true # only\ntouch spoiled"}))]).await;
+    host.run_steps("worker", &[call("shell", json!({"command": "true # only\ntouch spoiled"}))]).await;
     assert!(scene.at("spoiled").exists());
-    host.down().await;
+    host.shut_down().await;
 }

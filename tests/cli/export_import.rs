@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::call::User;
-use super::second::ALWAYS;
+use super::second_terminal::ALWAYS;
 
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {prompt}" } ] } ] }"#;
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
@@ -23,29 +23,30 @@ fn killed(user: &User) -> String {
     event["session"].as_str().expect("an id").to_owned()
 }
 
-fn word(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.to_str().expect("a path").to_owned()
 }
 
-fn out(user: &User, name: &str) -> PathBuf {
+fn output_path(user: &User, name: &str) -> PathBuf {
     user.workspace().join(name)
 }
 
 #[test]
-fn what_is_exported_is_imported_elsewhere_and_exported_the_same() {
+fn export_is_unchanged_after_an_import() {
     let user = User::new();
     run(&user, ECHO, "first");
     run(&user, ECHO, "second");
-    let (file, again, other) = (out(&user, "all.jsonl"), out(&user, "again.jsonl"), word(&user.data().join("other")));
-    let done = user.call(&["export", "--out", &word(&file)]);
+    let (file, again, other) =
+        (output_path(&user, "all.jsonl"), output_path(&user, "again.jsonl"), path_text(&user.data().join("other")));
+    let done = user.call(&["export", "--out", &path_text(&file)]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
     assert!(done.err.starts_with("exported 2 sessions with "), "{done:?}");
-    let done = user.call(&["import", "--data", &other, &word(&file)]);
+    let done = user.call(&["import", "--data", &other, &path_text(&file)]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
     assert!(done.err.starts_with("imported 2 sessions with "), "{done:?}");
     assert_eq!(user.call(&["verify", "--data", &other]).code, Some(0));
-    assert_eq!(user.call(&["export", "--data", &other, "--out", &word(&again)]).code, Some(0));
-    // All but the mark of the import is the same.
+    assert_eq!(user.call(&["export", "--data", &other, "--out", &path_text(&again)]).code, Some(0));
+    // Only the mark of the import differs.
     let records = |path: &Path| {
         let text = std::fs::read_to_string(path).expect("an export");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
@@ -66,15 +67,15 @@ fn what_is_exported_is_imported_elsewhere_and_exported_the_same() {
 }
 
 #[test]
-fn export_overwrites_no_file_and_import_takes_exports_only() {
+fn export_keeps_files_and_import_takes_only_exports() {
     let user = User::new();
     run(&user, ECHO, "first");
-    let file = out(&user, "all.jsonl");
-    assert_eq!(user.call(&["export", "--out", &word(&file)]).code, Some(0));
+    let file = output_path(&user, "all.jsonl");
+    assert_eq!(user.call(&["export", "--out", &path_text(&file)]).code, Some(0));
     let cases: [(&[&str], i32, &str); 5] = [
-        (&["export", "--out", &word(&file)], 2, "exists: choose another name"),
+        (&["export", "--out", &path_text(&file)], 2, "exists: choose another name"),
         (&["export", "nosuch"], 1, "no session matches `nosuch`"),
-        (&["import", &word(&file)], 1, "exists in this store"),
+        (&["import", &path_text(&file)], 1, "exists in this store"),
         (&["import", "/no/such/file"], 2, "/no/such/file cannot be read"),
         (&["import", "."], 2, "is not a regular file"),
     ];
@@ -91,11 +92,11 @@ fn export_overwrites_no_file_and_import_takes_exports_only() {
     for (name, text) in
         [("flipped.jsonl", "of the export is damaged"), ("other.txt", "this may not be an export of subtend")]
     {
-        let other = word(&user.data().join("other"));
+        let other = path_text(&user.data().join("other"));
         let done = user.call(&["import", "--data", &other, name]);
         assert_eq!(done.code, Some(1), "{name}: {done:?}");
         assert!(done.err.contains(text), "{name}: {done:?}");
-        assert!(!user.data().join("other").exists(), "{name}: a refusal leaves nothing that was not there");
+        assert!(!user.data().join("other").exists(), "{name}: a refused import left files");
         let deep = format!("sled:{}", user.data().join("not/there/yet").display());
         assert_eq!(user.call(&["import", "--store", &deep, name]).code, Some(1), "{name}");
         assert!(!user.data().join("not").exists(), "{name}");
@@ -103,27 +104,27 @@ fn export_overwrites_no_file_and_import_takes_exports_only() {
 }
 
 #[test]
-fn a8_an_import_after_a_delete_says_what_to_do() {
+fn a8_import_after_a_delete_names_the_remedy() {
     let user = User::new();
     run(&user, ECHO, "first");
-    let file = word(&out(&user, "all.jsonl"));
+    let file = path_text(&output_path(&user, "all.jsonl"));
     assert_eq!(user.call(&["export", "--out", &file]).code, Some(0));
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     assert_eq!(user.call(&["delete", &id, "--yes"]).code, Some(0));
-    let says = format!(
+    let expected = format!(
         "error: session {id} was deleted in this store, and a deletion is final; nothing was imported. Import into another store (--data DIR)\n"
     );
     for args in [&["import", &file][..], &["compact"], &["import", &file]] {
         let done = user.call(args);
         if args[0] == "import" {
-            assert_eq!((done.code, &*done.err), (Some(1), &*says));
+            assert_eq!((done.code, &*done.err), (Some(1), &*expected));
         }
     }
-    let other = word(&user.data().join("other"));
+    let other = path_text(&user.data().join("other"));
     assert_eq!(user.call(&["import", "--data", &other, &file]).code, Some(0));
 }
 
-/// One session is damaged: an export of all is refused and names it; `--skip-damaged` omits its tree.
+/// One session is damaged: an export of all sessions is refused and names it; `--skip-damaged` omits its tree.
 #[test]
 fn export_skips_damaged_sessions_when_requested() {
     let user = User::new();
@@ -135,21 +136,21 @@ fn export_skips_damaged_sessions_when_requested() {
     let mut file = std::fs::read(&path).expect("the store's file");
     let needle = b"heard: first";
     let found: Vec<usize> = (0..file.len() - needle.len()).filter(|at| file[*at..].starts_with(needle)).collect();
-    assert!(!found.is_empty(), "what was answered is in the file");
+    assert!(!found.is_empty(), "the answer is not in the file");
     found.iter().for_each(|at| file[at + 3] ^= 1);
-    std::fs::write(&path, file).expect("it is damaged");
+    std::fs::write(&path, file).expect("damage the file");
 
-    let all = out(&user, "all.jsonl");
-    let refused = user.call(&["export", "--out", &word(&all)]);
+    let all = output_path(&user, "all.jsonl");
+    let refused = user.call(&["export", "--out", &path_text(&all)]);
     assert_eq!((refused.code, all.exists()), (Some(3), false), "{refused:?}");
     assert!(refused.err.contains(&format!("session {bad} is damaged")), "{refused:?}");
     assert!(refused.err.contains("--skip-damaged"), "{refused:?}");
-    let done = user.call(&["export", "--skip-damaged", "--out", &word(&all)]);
-    assert_eq!(done.code, Some(1), "something is left out: {done:?}");
+    let done = user.call(&["export", "--skip-damaged", "--out", &path_text(&all)]);
+    assert_eq!(done.code, Some(1), "the exit code hides the omission: {done:?}");
     assert!(done.err.contains(&format!("left out: the tree of {bad} (1 session)")), "{done:?}");
     assert!(done.err.contains("exported 1 session with ") && !done.err.contains(good), "{done:?}");
-    let other = word(&user.data().join("other"));
-    assert_eq!(user.call(&["import", "--data", &other, &word(&all)]).code, Some(0));
+    let other = path_text(&user.data().join("other"));
+    assert_eq!(user.call(&["import", "--data", &other, &path_text(&all)]).code, Some(0));
     let there = user.json(&["sessions", "--json", "--data", &other]);
     assert_eq!((there.as_array().map(Vec::len), &there[0]["id"]), (Some(1), &json!(good)), "{there}");
     assert_eq!(user.call(&["verify", "--data", &other]).code, Some(0));
@@ -177,16 +178,16 @@ fn recover_ends_killed_runs_and_reports_them() {
 }
 
 #[test]
-fn recover_names_a_session_that_it_cannot_read() {
+fn recover_names_an_unreadable_session() {
     let user = User::new();
     let id = killed(&user);
     let path = user.data().join("redb/redb-4/journal.redb");
     let mut file = std::fs::read(&path).expect("the store's file");
     let needle = b"\"session_created\":{\"place\":\"root\"";
     let found: Vec<usize> = (0..file.len() - needle.len()).filter(|at| file[*at..].starts_with(needle)).collect();
-    assert!(!found.is_empty(), "the birth is in the file");
+    assert!(!found.is_empty(), "the first record is not in the file");
     found.iter().for_each(|at| file[at + 3] ^= 1);
-    std::fs::write(&path, file).expect("it is damaged");
+    std::fs::write(&path, file).expect("damage the file");
     let done = user.call(&["recover", "--json"]);
     assert_eq!(done.code, Some(3), "{done:?}");
     let report: Value = serde_json::from_str(&done.out).expect("JSON");
@@ -200,14 +201,18 @@ fn finding(report: &Value, check: &str) -> Value {
     findings.iter().find(|finding| finding["check"] == check).expect(check).clone()
 }
 
-/// The report and whether the exit code says the same.
+/// Returns the report, after checking that the exit code agrees.
 fn doctor(user: &User) -> Value {
     let done = user.call(&["doctor", "--json"]);
     let report: Value = serde_json::from_str(&done.out).expect("JSON");
     let bad = report["findings"].as_array().expect("findings").iter().any(|finding| finding["grade"] == "bad");
     assert_eq!((report["sound"].as_bool(), done.code), (Some(!bad), Some(i32::from(bad))), "{done:?}");
     for finding in report["findings"].as_array().expect("findings") {
-        assert_eq!(finding["do"].is_null(), finding["grade"] == "good", "what is not good has an advice: {finding}");
+        assert_eq!(
+            finding["do"].is_null(),
+            finding["grade"] == "good",
+            "only findings that are not good have advice: {finding}"
+        );
     }
     report
 }
@@ -215,7 +220,11 @@ fn doctor(user: &User) -> Value {
 #[test]
 fn doctor_checks_installation_store_and_disk() {
     let user = User::new();
-    assert_eq!(finding(&doctor(&user), "opens")["grade"], "note", "there is no store yet, and none is made");
+    assert_eq!(
+        finding(&doctor(&user), "opens")["grade"],
+        "note",
+        "the store does not exist yet and must not be created"
+    );
     assert!(!user.data().exists());
     run(&user, ECHO, "first");
     let report = doctor(&user);
@@ -228,22 +237,25 @@ fn doctor_checks_installation_store_and_disk() {
     }
     assert!(finding(&report, "sync")["found"].as_str().is_some_and(|found| found.contains("µs")), "{report}");
     let names = std::fs::read_dir(user.data().join("redb")).expect("the store");
-    assert!(names.flatten().all(|name| !name.file_name().to_string_lossy().contains("doctor")), "it leaves nothing");
+    assert!(
+        names.flatten().all(|name| !name.file_name().to_string_lossy().contains("doctor")),
+        "temporary files remain"
+    );
 
     let model = user.script(HANG);
     let first = user.start(&["run", "--json", "--model", &model, "hang"]);
     first.until(|event| event["record"]["turn_started"].is_object());
     let used = finding(&doctor(&user), "host");
-    assert_eq!(used["grade"], "good", "the store is read through the process that has it");
+    assert_eq!(used["grade"], "good", "the store was not read through its host");
     assert!(used["found"].as_str().is_some_and(|found| found.contains(&first.pid().to_string())), "{used}");
     first.signal("INT");
     assert_eq!(first.done().code, Some(130));
 
-    std::fs::write(user.data().join("redb/WATERMARK"), vec![0x5a; 1024]).expect("it is damaged");
+    std::fs::write(user.data().join("redb/WATERMARK"), vec![0x5a; 1024]).expect("damage the file");
     assert_eq!(finding(&doctor(&user), "opens")["grade"], "bad");
 }
 
-/// A parent that waits for its child, which never ends, with an input behind both.
+/// A parent that waits for its child, which never ends, with an input queued for both.
 const WAITS: &str = r#"{ "rules": [
     { "agent": "explore", "steps": [ { "text": "so far", "hang": true } ] },
     { "agent": "*", "steps": [
@@ -253,7 +265,7 @@ const WAITS: &str = r#"{ "rules": [
 #[test]
 fn h1_import_goes_through_the_host() {
     let (author, user) = (User::new(), User::new());
-    let file = word(&user.data().with_file_name("all.jsonl"));
+    let file = path_text(&user.data().with_file_name("all.jsonl"));
     let busy = author.start(&["run", "--json", "--model", &author.script(WAITS), "go"]);
     let turn = |event: &Value| event["record"]["turn_started"].is_object();
     let root = busy.until(turn)["session"].clone();
@@ -263,12 +275,12 @@ fn h1_import_goes_through_the_host() {
     busy.done();
 
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
-    host.line().expect("it serves");
+    host.line().expect("the first line of the host");
     assert_eq!(user.call(&["run", "hello"]).code, Some(0));
     let done = user.call(&["import", &file]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.err.starts_with("imported 2 sessions with "), "{done:?}");
-    // Both runs have ended, and nothing was started.
+    // Both runs have ended, and no run was started.
     let sessions = user.json(&["sessions", "--json", "--all"]);
     let of = |session: &Value| ["agent", "state", "outcome"].map(|name| session[name].as_str().map(str::to_owned));
     let mut states: Vec<_> = sessions.as_array().expect("a list").iter().map(of).collect();
@@ -281,7 +293,7 @@ fn h1_import_goes_through_the_host() {
     assert_eq!((again.code, again.err.contains("exists in this store")), (Some(1), true), "{again:?}");
     let none = user.workspace().join("none.jsonl");
     std::fs::write(&none, "{}\n").expect("written");
-    let refused = user.call(&["import", &word(&none)]);
+    let refused = user.call(&["import", &path_text(&none)]);
     assert_eq!((refused.code, refused.err.contains("line 1 of the export")), (Some(1), true), "{refused:?}");
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));

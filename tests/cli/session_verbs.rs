@@ -7,14 +7,14 @@ use super::call::User;
 /// A model that repeats its last input.
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
 
-struct AnsweredChat {
+struct AnsweredSession {
     user: User,
     model: String,
     id: String,
 }
 
-impl AnsweredChat {
-    fn begun() -> Self {
+impl AnsweredSession {
+    fn start() -> Self {
         let user = User::new();
         let model = user.script(ECHO);
         let done = user.call(&["run", "--json", "--model", &model, "first"]);
@@ -25,20 +25,20 @@ impl AnsweredChat {
     }
 
     /// Returns the output of a verb that runs agents.
-    fn says(&self, args: &[&str]) -> String {
+    fn run_verb(&self, args: &[&str]) -> String {
         let done = self.user.call(&[args, &["--quiet", "--model", &self.model]].concat());
         assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
         done.out
     }
 
     /// Returns the output of a verb that changes or reads sessions.
-    fn tells(&self, args: &[&str]) -> String {
+    fn call_verb(&self, args: &[&str]) -> String {
         let done = self.user.call(args);
         assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
         done.out
     }
 
-    /// The messages of a session: type and text, with their records.
+    /// Returns the messages of a session: type and text, with their records.
     fn messages(&self, id: &str) -> Vec<(String, String)> {
         let shown = self.user.json(&["show", "--json", id]);
         let entries = shown["entries"].as_array().expect("entries").iter();
@@ -52,28 +52,28 @@ impl AnsweredChat {
 
 #[test]
 fn session_continues_with_its_transcript_after_a_close() {
-    let talk = AnsweredChat::begun();
-    assert_eq!(talk.says(&["send", &talk.id, "second"]), "heard: second\n");
-    assert!(talk.tells(&["close", &talk.id]).contains("is closed"));
-    assert!(talk.tells(&["close", &talk.id]).contains("is closed"), "a second close succeeds");
-    assert_eq!(talk.says(&["send", &talk.id, "--steer", "third"]), "heard: third\n");
-    assert_eq!(talk.says(&["continue", &talk.id]), "heard: Continue your previous work.\n");
-    let texts: Vec<_> = talk.messages(&talk.id).into_iter().map(|(_, text)| text).collect();
+    let answered = AnsweredSession::start();
+    assert_eq!(answered.run_verb(&["send", &answered.id, "second"]), "heard: second\n");
+    assert!(answered.call_verb(&["close", &answered.id]).contains("is closed"));
+    assert!(answered.call_verb(&["close", &answered.id]).contains("is closed"), "the second close failed");
+    assert_eq!(answered.run_verb(&["send", &answered.id, "--steer", "third"]), "heard: third\n");
+    assert_eq!(answered.run_verb(&["continue", &answered.id]), "heard: Continue your previous work.\n");
+    let texts: Vec<_> = answered.messages(&answered.id).into_iter().map(|(_, text)| text).collect();
     let all = ["first", "heard: first", "second", "heard: second", "third", "heard: third"];
     assert_eq!(texts[..6], all);
-    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+    assert_eq!(answered.user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
-fn a_branch_knows_what_came_before_it_and_nothing_after() {
-    let talk = AnsweredChat::begun();
-    talk.says(&["send", &talk.id, "second"]);
-    let first = talk.messages(&talk.id)[1].0.clone();
-    let branch = talk.tells(&["branch", &first, "--title", "another way"]);
+fn branch_has_only_the_messages_before_it() {
+    let answered = AnsweredSession::start();
+    answered.run_verb(&["send", &answered.id, "second"]);
+    let first = answered.messages(&answered.id)[1].0.clone();
+    let branch = answered.call_verb(&["branch", &first, "--title", "another way"]);
     let branch = branch.trim();
-    assert_eq!(talk.says(&["send", branch, "aside"]), "heard: aside\n");
-    assert_eq!(talk.messages(&talk.id).len(), 4, "the session itself is as it was");
-    let listed = talk.user.json(&["sessions", "--json"]);
+    assert_eq!(answered.run_verb(&["send", branch, "aside"]), "heard: aside\n");
+    assert_eq!(answered.messages(&answered.id).len(), 4, "the original session has changed");
+    let listed = answered.user.json(&["sessions", "--json"]);
     let titles: Vec<_> = listed.as_array().expect("rows").iter().map(|row| row["title"].clone()).collect();
     assert_eq!(titles, [json!("another way"), json!("first")]);
     let long = "x".repeat(5_000);
@@ -82,93 +82,93 @@ fn a_branch_knows_what_came_before_it_and_nothing_after() {
         (" \t", "error: the title is empty: describe the session (--title TEXT)\n"),
         (&long, "error: the title has 5000 characters, the limit is 200 (--title TEXT)\n"),
     ] {
-        let done = talk.user.call(&["branch", &first, "--title", title]);
+        let done = answered.user.call(&["branch", &first, "--title", title]);
         assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", why));
     }
-    assert_eq!(talk.user.json(&["sessions", "--json"]), listed);
-    let wrong = talk.user.call(&["branch", &format!("{}:9999", talk.id)]);
+    assert_eq!(answered.user.json(&["sessions", "--json"]), listed);
+    let wrong = answered.user.call(&["branch", &format!("{}:9999", answered.id)]);
     assert!(wrong.code == Some(1) && wrong.err.contains("9999"), "{wrong:?}");
-    let none = talk.user.call(&["branch", &format!("{}:last", talk.id)]);
+    let none = answered.user.call(&["branch", &format!("{}:last", answered.id)]);
     assert!(none.code == Some(2) && none.err.contains("SESSION:RECORD"), "{none:?}");
 }
 
 #[test]
 fn b1_branches_appear_in_sessions_by_their_first_message() {
-    let talk = AnsweredChat::begun();
-    let fresh = talk.tells(&["branch", &talk.id, "--fresh"]).trim().to_owned();
-    let human = talk.tells(&["branch", &talk.id]).trim().to_owned();
+    let answered = AnsweredSession::start();
+    let fresh = answered.call_verb(&["branch", &answered.id, "--fresh"]).trim().to_owned();
+    let human = answered.call_verb(&["branch", &answered.id]).trim().to_owned();
     let row = |id: &str| {
-        let rows = talk.user.json(&["sessions", "--json"]);
+        let rows = answered.user.json(&["sessions", "--json"]);
         let row = rows.as_array().expect("rows").iter().find(|row| row["id"] == *id).cloned().expect("a row");
         (row["title"].clone(), row["kind"].clone())
     };
     assert_eq!((row(&fresh), row(&human)), ((json!(""), json!("subagent")), (json!("first"), json!("human"))));
-    let unsaid = talk.tells(&["sessions"]);
+    let unsaid = answered.call_verb(&["sessions"]);
     assert!(unsaid.contains("  branch: no message yet\n"), "{unsaid}");
-    talk.says(&["send", &fresh, "on its own"]);
-    talk.says(&["send", &human, "aside\nfrom that"]);
+    answered.run_verb(&["send", &fresh, "on its own"]);
+    answered.run_verb(&["send", &human, "aside\nfrom that"]);
     let titles = ((json!("on its own"), json!("subagent")), (json!("aside from that"), json!("human")));
     assert_eq!((row(&fresh), row(&human)), titles);
-    let listed = talk.tells(&["sessions"]);
+    let listed = answered.call_verb(&["sessions"]);
     assert!(listed.contains("  branch: aside from that\n") && listed.contains("  branch: on its own\n"), "{listed}");
-    let tree = talk.tells(&["tree", &talk.id]);
+    let tree = answered.call_verb(&["tree", &answered.id]);
     let marked = tree.lines().filter(|line| line.contains(" · branch  ")).count();
     assert_eq!(marked, 2, "{tree}");
-    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+    assert_eq!(answered.user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
 fn regenerate_adds_an_answer_and_switch_returns_the_old() {
-    let talk = AnsweredChat::begun();
-    let answer = talk.messages(&talk.id)[1].0.clone();
-    let none = talk.user.call(&["switch", &answer, "next"]);
+    let answered = AnsweredSession::start();
+    let answer = answered.messages(&answered.id)[1].0.clone();
+    let none = answered.user.call(&["switch", &answer, "next"]);
     assert_eq!(none.code, Some(1), "{none:?}");
     assert!(none.err.contains("and no other answer has any: regenerate one first"), "{none:?}");
-    assert_eq!(talk.says(&["regenerate", &talk.id]), "heard: first\n");
-    assert_eq!(talk.tells(&["switch", &talk.id, "previous"]), format!("{answer} shows alternative 0\n"));
-    assert_eq!(talk.tells(&["switch", &answer, "1"]), format!("{answer} shows alternative 1\n"));
-    let wrong = talk.user.call(&["switch", &answer, "7"]);
+    assert_eq!(answered.run_verb(&["regenerate", &answered.id]), "heard: first\n");
+    assert_eq!(answered.call_verb(&["switch", &answered.id, "previous"]), format!("{answer} shows alternative 0\n"));
+    assert_eq!(answered.call_verb(&["switch", &answer, "1"]), format!("{answer} shows alternative 1\n"));
+    let wrong = answered.user.call(&["switch", &answer, "7"]);
     assert!(wrong.code == Some(1) && wrong.err.contains("unknown alternative 7"), "{wrong:?}");
-    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+    assert_eq!(answered.user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
-fn controls_of_a_quiet_session_say_how_its_last_run_ended() {
-    let talk = AnsweredChat::begun();
+fn controls_of_an_idle_session_report_its_last_outcome() {
+    let answered = AnsweredSession::start();
     for verb in ["cancel", "interrupt"] {
         assert!(
-            talk.tells(&[verb, &talk.id]).contains("no run is in flight; the last one ended as completed"),
+            answered.call_verb(&[verb, &answered.id]).contains("no run is in flight; the last one ended as completed"),
             "{verb}"
         );
     }
-    assert_eq!(talk.tells(&["cancel", &talk.id, "--tree"]), "cancelled 0 runs in the tree\n");
-    let listed = talk.user.call(&["queue", &talk.id]);
+    assert_eq!(answered.call_verb(&["cancel", &answered.id, "--tree"]), "cancelled 0 runs in the tree\n");
+    let listed = answered.user.call(&["queue", &answered.id]);
     assert!(listed.code == Some(0) && listed.err.contains("is empty"), "{listed:?}");
-    assert_eq!(talk.user.json(&["queue", &talk.id, "--json"]), json!([]));
-    assert_eq!(talk.tells(&["queue", &talk.id, "clear"]), "removed 0 inputs\n");
-    let wrong = talk.user.call(&["queue", &talk.id, "remove", "nothing"]);
+    assert_eq!(answered.user.json(&["queue", &answered.id, "--json"]), json!([]));
+    assert_eq!(answered.call_verb(&["queue", &answered.id, "clear"]), "removed 0 inputs\n");
+    let wrong = answered.user.call(&["queue", &answered.id, "remove", "nothing"]);
     assert!(wrong.code == Some(2) && wrong.err.contains("is not the id of an input"), "{wrong:?}");
-    let nosuch = talk.user.call(&["cancel", "ffffff"]);
+    let nosuch = answered.user.call(&["cancel", "ffffff"]);
     assert!(nosuch.code == Some(1) && nosuch.err.contains("no session matches"), "{nosuch:?}");
 }
 
 #[test]
-fn a_deleted_tree_is_in_no_listing_and_takes_nothing() {
-    let talk = AnsweredChat::begun();
-    let branch = talk.tells(&["branch", &talk.id]);
-    let refused = talk.user.call(&["delete", &talk.id]);
+fn deleted_tree_is_unlisted_and_refuses_input() {
+    let answered = AnsweredSession::start();
+    let branch = answered.call_verb(&["branch", &answered.id]);
+    let refused = answered.user.call(&["delete", &answered.id]);
     assert!(refused.code == Some(2) && refused.err.contains("Use --yes to delete without asking"), "{refused:?}");
     assert_eq!(
-        talk.user.json(&["sessions", "--all", "--json"]).as_array().expect("rows").len(),
+        answered.user.json(&["sessions", "--all", "--json"]).as_array().expect("rows").len(),
         2,
         "nothing is deleted"
     );
-    let output = talk.tells(&["delete", &talk.id, "--yes"]);
+    let output = answered.call_verb(&["delete", &answered.id, "--yes"]);
     assert_eq!(output, "deleted 2 sessions; `subtend compact` erases their text from the store\n");
-    assert_eq!(talk.user.json(&["sessions", "--all", "--json"]), json!([]));
-    let gone = talk.user.call(&["send", branch.trim(), "there?", "--model", &talk.model]);
+    assert_eq!(answered.user.json(&["sessions", "--all", "--json"]), json!([]));
+    let gone = answered.user.call(&["send", branch.trim(), "there?", "--model", &answered.model]);
     assert!(gone.code == Some(1) && gone.err.contains("no session matches"), "{gone:?}");
-    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+    assert_eq!(answered.user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn tasks_and_usage_print_without_a_runtime() {
     assert_eq!(seed, [json!("explore"), task["prompt"].clone(), json!({})], "{tasks:#}");
     let id = task["id"].as_str().expect("an id");
     assert!(id.starts_with("task_"), "{id}");
-    assert_eq!(user.json(&["show", id, "--json"])["id"], task["session"], "wherever an id does");
+    assert_eq!(user.json(&["show", id, "--json"])["id"], task["session"], "the task has another session");
     let children = usage["children"].as_array().expect("children");
     let own = |kid: &Value| (kid["agent"].clone(), kid["own"]["in"].clone());
     assert_eq!(children.iter().map(own).collect::<Vec<_>>(), vec![(json!("explore"), json!(3)); 2], "{usage:#}");
@@ -217,10 +217,10 @@ fn tasks_and_usage_print_without_a_runtime() {
 }
 
 #[test]
-fn memory_store_explains_that_it_has_no_earlier_session() {
-    let talk = AnsweredChat::begun();
-    let says = "error: a store in memory holds no earlier sessions: name the store of the session with --data DIR or --store ENGINE:PATH\n";
-    let id = &*talk.id;
+fn memory_store_error_explains_the_missing_session() {
+    let answered = AnsweredSession::start();
+    let expected = "error: a store in memory holds no earlier sessions: name the store of the session with --data DIR or --store ENGINE:PATH\n";
+    let id = &*answered.id;
     let verbs: [&[&str]; 13] = [
         &["cancel", id],
         &["interrupt", id],
@@ -237,13 +237,13 @@ fn memory_store_explains_that_it_has_no_earlier_session() {
         &["chat", id, "--quiet"],
     ];
     for verb in verbs {
-        let done = talk.user.call(&[verb, &["--store", "memory"]].concat());
-        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", says), "{verb:?}");
+        let done = answered.user.call(&[verb, &["--store", "memory"]].concat());
+        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", expected), "{verb:?}");
     }
 }
 
 #[test]
-fn a_chat_without_a_terminal_answers_line_by_line() {
+fn chat_without_a_terminal_answers_line_by_line() {
     let user = User::new();
     let model = user.script(ECHO);
     let done = user.call_with(&["chat", "--quiet", "--model", &model], "one\n\ntwo\n");
@@ -265,7 +265,7 @@ fn ask_without_approver_is_denied_and_reported() {
     assert_eq!((done.code, user.workspace().join("a.txt").exists()), (Some(0), false), "{done:?}");
 }
 
-/// Changes a text in the files of a closed store, as a failing disk would.
+/// Changes a text in the files of a closed store, like a failing disk.
 fn damage(folder: &Path, text: &str) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -276,7 +276,7 @@ fn damage(folder: &Path, text: &str) {
         let mut bytes = std::fs::read(&path).expect("a file");
         let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text.as_bytes())).collect();
         places.iter().for_each(|at| bytes[*at] ^= 1);
-        std::fs::write(&path, bytes).expect("it is damaged");
+        std::fs::write(&path, bytes).expect("damage the file");
     }
 }
 
@@ -306,33 +306,37 @@ fn asks_are_listed_next_to_an_unreadable_session() {
 /// The records of a damaged session can still be read, but no run starts in it.
 #[test]
 fn session_with_a_damaged_row_is_listed_and_refuses_input() {
-    let talk = AnsweredChat::begun();
-    // A name of a field that only rows of the index hold.
-    damage(&talk.user.data(), "last_outcome");
-    let model = talk.user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "sound" } ] } ] }"#);
-    assert_eq!(talk.user.call(&["run", "--quiet", "--model", &model, "later"]).code, Some(0));
+    let answered = AnsweredSession::start();
+    // A field name that only rows of the index contain.
+    damage(&answered.user.data(), "last_outcome");
+    let model = answered.user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "sound" } ] } ] }"#);
+    assert_eq!(answered.user.call(&["run", "--quiet", "--model", &model, "later"]).code, Some(0));
 
-    let rows = talk.user.json(&["sessions", "--json"]);
-    let notices: Vec<_> =
-        rows.as_array().expect("rows").iter().map(|row| (row["id"] == talk.id, !row["damaged"].is_null())).collect();
+    let rows = answered.user.json(&["sessions", "--json"]);
+    let notices: Vec<_> = rows
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| (row["id"] == answered.id, !row["damaged"].is_null()))
+        .collect();
     assert_eq!(notices, [(false, false), (true, true)], "{rows:#}");
-    assert!(talk.tells(&["sessions"]).contains("damaged"));
-    assert!(!talk.tells(&["show", &talk.id]).is_empty());
-    let tree = talk.user.call(&["tree", &talk.id]);
+    assert!(answered.call_verb(&["sessions"]).contains("damaged"));
+    assert!(!answered.call_verb(&["show", &answered.id]).is_empty());
+    let tree = answered.user.call(&["tree", &answered.id]);
     assert!(tree.code == Some(1) && tree.out.contains("its row in the index is damaged"), "{tree:?}");
-    for verb in [&["send", &talk.id, "hi"][..], &["cancel", &talk.id], &["delete", &talk.id, "--yes"]] {
-        let done = talk.user.call(verb);
+    for verb in [&["send", &answered.id, "hi"][..], &["cancel", &answered.id], &["delete", &answered.id, "--yes"]] {
+        let done = answered.user.call(verb);
         assert_eq!((done.code, &*done.out), (Some(3), ""), "{verb:?}: {done:?}");
-        assert!(done.err.contains(&format!("session {} is damaged and is left alone", talk.id)), "{done:?}");
+        assert!(done.err.contains(&format!("session {} is damaged and is left alone", answered.id)), "{done:?}");
     }
 }
 
 #[test]
 fn x12_doctor_repeats_what_verify_finds() {
-    let talk = AnsweredChat::begun();
-    damage(&talk.user.data(), "last_outcome");
+    let answered = AnsweredSession::start();
+    damage(&answered.user.data(), "last_outcome");
     let found = |verb: &str| {
-        let done = talk.user.call(&[verb, "--json"]);
+        let done = answered.user.call(&[verb, "--json"]);
         assert_eq!(done.code, Some(1), "{done:?}");
         serde_json::from_str::<Value>(&done.out).expect("json")
     };
@@ -350,7 +354,7 @@ fn x12_doctor_repeats_what_verify_finds() {
 }
 
 #[test]
-fn m1_context_share_goes_by_the_window_that_is_named() {
+fn m1_context_share_uses_the_configured_window() {
     let user = User::new();
     let model = user
         .script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "x", "usage": { "in": 40, "out": 10 } } ] } ] }"#);
@@ -369,20 +373,21 @@ fn m1_context_share_goes_by_the_window_that_is_named() {
 }
 
 #[test]
-fn listings_tell_branches_and_closed_sessions_apart() {
-    let talk = AnsweredChat::begun();
-    let branch = talk.tells(&["branch", &talk.id]);
-    talk.says(&["regenerate", &talk.id]);
-    talk.tells(&["close", branch.trim()]);
-    let tree = talk.user.json(&["tree", "--json", &talk.id]);
-    let kinds = |of: &str| tree["children"].as_array().expect("children").iter().map(|kid| kid[of].clone()).collect();
+fn listings_distinguish_branches_and_closed_sessions() {
+    let answered = AnsweredSession::start();
+    let branch = answered.call_verb(&["branch", &answered.id]);
+    answered.run_verb(&["regenerate", &answered.id]);
+    answered.call_verb(&["close", branch.trim()]);
+    let tree = answered.user.json(&["tree", "--json", &answered.id]);
+    let kinds =
+        |of: &str| tree["children"].as_array().expect("children").iter().map(|child| child[of].clone()).collect();
     let (kinds, closed): (Vec<_>, Vec<_>) = (kinds("kind"), kinds("closed"));
     assert_eq!(kinds, [json!("human"), json!("alternative")]);
     assert_eq!(closed, [json!(true), Value::Null]);
-    let drawn = talk.tells(&["tree", &talk.id]);
+    let drawn = answered.call_verb(&["tree", &answered.id]);
     assert!(drawn.contains("branch · closed") && drawn.contains("alternative"), "{drawn}");
-    assert!(talk.tells(&["sessions"]).contains("closed"));
-    assert_eq!(talk.user.json(&["queue", &talk.id, "list", "--json"]), json!([]), "as without `list`");
+    assert!(answered.call_verb(&["sessions"]).contains("closed"));
+    assert_eq!(answered.user.json(&["queue", &answered.id, "list", "--json"]), json!([]), "the queue must be empty");
 }
 
 pub(crate) fn holding(dir: &Path, text: &str) -> Vec<std::path::PathBuf> {
@@ -402,17 +407,17 @@ pub(crate) fn holding(dir: &Path, text: &str) -> Vec<std::path::PathBuf> {
 fn j10_compact_erases_what_delete_deleted() {
     const SECRET: &str = "the-launch-code-is-0451";
     for engine in ["redb", "sled"] {
-        let talk = AnsweredChat::begun();
-        let store = format!("{engine}:{}", talk.user.data().join(engine).display());
+        let answered = AnsweredSession::start();
+        let store = format!("{engine}:{}", answered.user.data().join(engine).display());
         let with =
             |args: &[&'static str]| [args, &["--store", &*store]].concat().into_iter().map(str::to_owned).collect();
-        let call = |talk: &AnsweredChat, args: Vec<String>| {
-            talk.user.call(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        let call = |answered: &AnsweredSession, args: Vec<String>| {
+            answered.user.call(&args.iter().map(String::as_str).collect::<Vec<_>>())
         };
         let run = |prompt: &'static str| {
             let mut args: Vec<String> = with(&["run", "--json", prompt]);
-            args.extend(["--model".to_owned(), talk.model.clone()]);
-            let done = call(&talk, args);
+            args.extend(["--model".to_owned(), answered.model.clone()]);
+            let done = call(&answered, args);
             assert_eq!(done.code, Some(0), "{done:?}");
             let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
             end["session"].as_str().expect("an id").to_owned()
@@ -420,45 +425,45 @@ fn j10_compact_erases_what_delete_deleted() {
         let (secret, kept) = (run(SECRET), run("kept"));
         let mut delete: Vec<String> = with(&["delete", "--yes"]);
         delete.insert(1, secret.clone());
-        assert_eq!(call(&talk, delete).code, Some(0));
-        let export = call(&talk, with(&["export"]));
+        assert_eq!(call(&answered, delete).code, Some(0));
+        let export = call(&answered, with(&["export"]));
         assert!(export.code == Some(0) && !export.out.contains(SECRET) && export.out.contains("kept"), "{export:?}");
-        assert!(!holding(&talk.user.data(), SECRET).is_empty(), "it is deleted, and not erased");
-        let done = call(&talk, with(&["compact"]));
+        assert!(!holding(&answered.user.data(), SECRET).is_empty(), "the deletion already erased the text");
+        let done = call(&answered, with(&["compact"]));
         assert!(done.code == Some(0) && done.out.starts_with("erased 1 session ("), "{engine}: {done:?}");
-        assert_eq!(holding(&talk.user.data(), SECRET), Vec::<std::path::PathBuf>::new(), "{engine}");
-        assert_eq!(call(&talk, with(&["verify"])).code, Some(0), "{engine}");
-        let shown = call(&talk, [with(&["show"]), vec![kept]].concat());
+        assert_eq!(holding(&answered.user.data(), SECRET), Vec::<std::path::PathBuf>::new(), "{engine}");
+        assert_eq!(call(&answered, with(&["verify"])).code, Some(0), "{engine}");
+        let shown = call(&answered, [with(&["show"]), vec![kept]].concat());
         assert!(shown.code == Some(0) && shown.out.contains("heard: kept"), "{engine}: {shown:?}");
-        let gone = call(&talk, [with(&["show"]), vec![secret]].concat());
+        let gone = call(&answered, [with(&["show"]), vec![secret]].concat());
         assert!(gone.code == Some(1) && gone.err.contains("no session matches"), "{engine}: {gone:?}");
     }
 }
 
 #[test]
-fn a8_deleted_branch_leaves_no_text_above() {
+fn a8_deleted_branch_leaves_no_text_in_its_parent() {
     const SECRET: &str = "the-launch-code-is-0451";
-    let talk = AnsweredChat::begun();
-    let branch = talk.tells(&["branch", &talk.id]).trim().to_owned();
-    assert_eq!(talk.says(&["send", &branch, SECRET]), format!("heard: {SECRET}\n"));
+    let answered = AnsweredSession::start();
+    let branch = answered.call_verb(&["branch", &answered.id]).trim().to_owned();
+    assert_eq!(answered.run_verb(&["send", &branch, SECRET]), format!("heard: {SECRET}\n"));
     // The process may have ended before the parent was notified.
-    talk.tells(&["recover"]);
-    let ends = |talk: &AnsweredChat| {
-        let shown = talk.user.json(&["show", "--json", &talk.id]);
+    answered.call_verb(&["recover"]);
+    let ends = |answered: &AnsweredSession| {
+        let shown = answered.user.json(&["show", "--json", &answered.id]);
         let entries = shown["entries"].as_array().expect("entries").clone();
         entries.into_iter().filter_map(|entry| entry["ends"].as_array().cloned()).flatten().collect::<Vec<_>>()
     };
     let message = format!("heard: {SECRET}");
     let end = |text: &str| json!({"child": branch, "outcome": "completed", "text": text, "len": message.len()});
-    assert_eq!(ends(&talk), [end(&message)], "the view reads the branch");
-    talk.tells(&["delete", &branch, "--yes"]);
+    assert_eq!(ends(&answered), [end(&message)], "the view lacks the end of the branch");
+    answered.call_verb(&["delete", &branch, "--yes"]);
     let mut gone = end("");
     gone["deleted"] = json!(true);
-    assert_eq!(ends(&talk), [gone]);
-    assert!(talk.tells(&["show", &talk.id]).contains("its text of 30 B was deleted with its session"));
-    let exported = talk.tells(&["export"]);
+    assert_eq!(ends(&answered), [gone]);
+    assert!(answered.call_verb(&["show", &answered.id]).contains("its text of 30 B was deleted with its session"));
+    let exported = answered.call_verb(&["export"]);
     assert!(!exported.contains(SECRET) && exported.contains("heard: first"), "{exported}");
-    talk.tells(&["compact"]);
-    assert_eq!(holding(&talk.user.data(), SECRET), Vec::<std::path::PathBuf>::new());
-    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+    answered.call_verb(&["compact"]);
+    assert_eq!(holding(&answered.user.data(), SECRET), Vec::<std::path::PathBuf>::new());
+    assert_eq!(answered.user.call(&["verify"]).code, Some(0));
 }

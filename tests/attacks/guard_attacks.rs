@@ -1,4 +1,4 @@
-//! Commands that attack their guard, so that something outlives the end of their call.
+//! Commands that attack their guard, so that a process outlives their call.
 
 use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
@@ -7,7 +7,7 @@ use subtend_tools::sandbox;
 use super::processes::{guard, marked, until};
 use super::scene::{AttackScene, RunningHost, call};
 
-/// Leaves a process, and sends a signal to each thread of the guard; prints how many took it.
+/// Starts a process and sends a signal to each thread of the guard; prints how many signals were delivered.
 const ATTACK: &str = "import ctypes, os, sys, time
 guard, signal, mark = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 left = os.fork()
@@ -25,8 +25,8 @@ if signal == 19: time.sleep(600)
 
 const LIMITED: &[(&str, &str, Verdict)] = &[("fs.*", "secret/**", Verdict::Deny)];
 
-/// Whether the system keeps signals of a sandbox in it: Linux 6.12 and later.
-fn keeps_signals() -> bool {
+/// Returns whether the system confines signals to a sandbox: Linux 6.12 and later.
+fn confines_signals() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
     sandbox::probe().is_ok() && (numbers.next(), numbers.next()) >= (Some(6), Some(12))
@@ -36,20 +36,21 @@ fn has_python() -> bool {
     std::process::Command::new("python3").arg("-V").output().is_ok()
 }
 
-/// Plays the attack by a shell of `agent`; returns its result, and the processes that are left.
-async fn left(host: &RunningHost, agent: &str, signal: u8, mark: &str, more: Value) -> (String, Vec<String>) {
+/// Runs the attack in a shell of `agent`; returns its result and the remaining processes.
+async fn run_attack(host: &RunningHost, agent: &str, signal: u8, mark: &str, more: Value) -> (String, Vec<String>) {
     let mut args = json!({"command": format!("python3 attack.py $PPID {signal} {mark}")});
     args.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-    let session = host.plays(agent, &[call("shell", args)]).await;
+    let session = host.run_steps(agent, &[call("shell", args)]).await;
     until(|| marked(mark).is_empty()).await;
     (host.results(session.id()).pop().expect("a result").1, marked(mark))
 }
 
-/// A signal to one thread of a process ends or stops all of it. The control is a plain shell: what nothing holds ends its guard.
+/// A signal to one thread of a process ends or stops the whole process. The control: an unconfined shell ends its
+/// guard.
 #[tokio::test]
-async fn held_command_neither_ends_nor_stops_its_guard() {
-    if !keeps_signals() || !has_python() {
-        println!("not tried: this system keeps no signals in a sandbox, or has no python3");
+async fn confined_command_cannot_kill_or_stop_its_guard() {
+    if !confines_signals() || !has_python() {
+        println!("skipped: this system does not confine signals to a sandbox, or python3 is missing");
         return;
     }
     const ATTACKS: [(u8, &str, bool); 4] =
@@ -73,11 +74,11 @@ async fn held_command_neither_ends_nor_stops_its_guard() {
             continue;
         }
         let more = if signal == 19 { json!({"timeout_ms": 4_000}) } else { json!({}) };
-        let (text, rest) = left(&host, "limited", signal, mark, more).await;
+        let (text, rest) = run_attack(&host, "limited", signal, mark, more).await;
         assert!(text.contains("took 0 of ") && rest.is_empty(), "signal {signal}: {text} {rest:?}");
     }
-    let (text, rest) = left(&host, "worker", 9, "3055.5", json!({})).await;
-    assert_eq!(rest.len(), 1, "without limits it stays: {text}");
+    let (text, rest) = run_attack(&host, "worker", 9, "3055.5", json!({})).await;
+    assert_eq!(rest.len(), 1, "without limits the process must remain: {text}");
     std::process::Command::new("kill").args(&rest).status().expect("kill runs");
-    host.down().await;
+    host.shut_down().await;
 }

@@ -1,4 +1,4 @@
-//! Files that no file rule covers: agent configuration and the host's own files.
+//! Files that rules for all files do not cover: agent configuration and the host's own files.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, Strength};
 
 use super::scene::SECRET;
-use crate::cli::call::{CommandOutput, Under, User};
+use crate::cli::call::{CommandOutput, RunningCommand, User};
 use crate::cli::serve::serve_with;
 
-/// Everything in the workspace, commands and the network.
-const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
+/// Options that allow everything in the workspace, commands and the network.
+const ALLOW_ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
 
-/// A run whose model makes these calls; each event is on stdout.
-fn plays(user: &User, calls: &[Value], more: &[&str]) -> CommandOutput {
+/// Runs a model that makes these calls; each event is on stdout.
+fn run_calls(user: &User, calls: &[Value], more: &[&str]) -> CommandOutput {
     let mut steps: Vec<Value> = calls.iter().map(|call| json!({"calls": [call]})).collect();
     steps.push(json!({"text": "done"}));
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
-    let done = user.call(&[&["run", "--json", "--model", &model, "go"], &ALL[..], more].concat());
+    let done = user.call(&[&["run", "--json", "--model", &model, "go"], &ALLOW_ALL[..], more].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
     done
 }
@@ -35,30 +35,30 @@ fn is_spoiled(user: &User, path: &str) -> bool {
     std::fs::read_to_string(user.workspace().join(path)).is_ok_and(|text| text.contains("spoiled"))
 }
 
-fn holds() -> bool {
+fn can_confine() -> bool {
     sandbox::probe().is_ok_and(|strength| strength == Strength::FilesAndNetwork)
 }
 
 const FILES: [&str; 4] = ["subtend.yaml", ".subtend/agents/general.md", ".claude/settings.json", ".mcp.json"];
 
-/// A rule for all files does not write the agents of the next session. The control: one that spells the path out does.
+/// A rule for all files does not allow writing agent configuration. The control: a rule that spells out the path does.
 #[test]
-fn a_rule_for_all_files_writes_no_configuration_of_agents() {
+fn rule_for_all_files_excludes_agent_configuration() {
     let user = User::new();
     std::fs::create_dir(user.workspace().join("src")).expect("a folder");
     #[cfg(unix)]
     std::os::unix::fs::symlink("../subtend.yaml", user.workspace().join("src/link")).expect("a link");
     let calls: Vec<Value> = FILES.iter().chain(&["src/link", "src/a.rs"]).map(|path| write(path)).collect();
-    plays(&user, &calls, &[]);
+    run_calls(&user, &calls, &[]);
     assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [false; 4]);
     assert!(is_spoiled(&user, "src/a.rs"));
-    plays(&user, &calls, &["--allow", "fs.write=.subtend/**", "--allow", "fs.write=subtend.yaml"]);
+    run_calls(&user, &calls, &["--allow", "fs.write=.subtend/**", "--allow", "fs.write=subtend.yaml"]);
     assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [true, true, false, false]);
 }
 
-/// No command writes them either, in any way; without a sandbox no command is offered.
+/// Commands cannot write it either; without a sandbox no command is offered.
 #[test]
-fn a_command_writes_no_configuration_of_agents() {
+fn command_cannot_write_agent_configuration() {
     const ATTACKS: [&str; 6] = [
         "echo spoiled > subtend.yaml",
         "mkdir -p .subtend/agents; echo spoiled > .subtend/agents/general.md",
@@ -73,22 +73,22 @@ fn a_command_writes_no_configuration_of_agents() {
     FILES.iter().for_each(|path| user.file(path, "{}\n"));
     user.file(".subtend/agents/general.md", "---\nmode: all\n---\nWork.\n");
     user.file("subtend.yaml", "");
-    plays(&user, &calls, &[]);
+    run_calls(&user, &calls, &[]);
     assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [false; 4]);
-    assert_eq!(is_spoiled(&user, "src/made"), holds());
+    assert_eq!(is_spoiled(&user, "src/made"), can_confine());
     let user = User::new();
     std::fs::create_dir(user.workspace().join("src")).expect("a folder");
     let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
     let lifted: Vec<&str> = spelled.iter().flat_map(|rule| ["--allow", rule]).collect();
-    plays(&user, &calls[..3], &lifted);
+    run_calls(&user, &calls[..3], &lifted);
     assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [true, true, true, false]);
 }
 
-/// Second names (hard links) of configuration, made before the run and by commands, write none of it. The control: another file is written
-/// by its second name.
+/// Hard links to configuration, made before the run or by commands, do not let it be written. The control: another file
+/// is written through its hard link.
 #[cfg(unix)]
 #[test]
-fn hard_link_of_protected_file_writes_no_configuration() {
+fn hard_link_of_a_protected_file_cannot_be_written() {
     let user = User::new();
     user.file("subtend.yaml", "limits: {turns: 9}\n");
     user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Works.\n---\nWork.\n");
@@ -97,7 +97,7 @@ fn hard_link_of_protected_file_writes_no_configuration() {
     }
     let at = |path: &str| user.workspace().join(path);
     for (of, name) in [("subtend.yaml", "src/x"), (".subtend/agents/mine.md", "src/y"), ("src/plain", "lib/z")] {
-        std::fs::hard_link(at(of), at(name)).expect("a second name");
+        std::fs::hard_link(at(of), at(name)).expect("a hard link");
     }
     let edit = json!({"tool": "edit", "args": {"path": "src/x", "old": "turns", "new": "spoiled"}});
     let attacks = [
@@ -107,20 +107,21 @@ fn hard_link_of_protected_file_writes_no_configuration() {
         edit,
         write("src/y"),
     ];
-    plays(&user, &attacks, &[]);
+    run_calls(&user, &attacks, &[]);
     let kept = ["subtend.yaml", ".subtend/agents/mine.md"];
     assert_eq!(kept.map(|path| is_spoiled(&user, path)), [false, false]);
-    plays(&user, &[sh("echo spoiled > lib/z")], &[]);
-    assert_eq!(is_spoiled(&user, "src/plain"), holds());
+    run_calls(&user, &[sh("echo spoiled > lib/z")], &[]);
+    assert_eq!(is_spoiled(&user, "src/plain"), can_confine());
 }
 
-/// If no configuration exists, a command can create some. The next start does not use it without a new answer about trust.
+/// If no configuration exists, a command can create some. The next start does not use it without a new answer about
+/// trust.
 #[test]
-fn a_command_works_at_the_top_of_a_plain_workspace() {
+fn command_can_write_at_the_top_of_a_plain_workspace() {
     let user = User::new();
     let agent = "printf -- '---\\nmode: all\\ndescription: Spoiled.\\n---\\nWork.\\n' > .subtend/agents/spoiled.md";
     let script = format!("mkdir target; echo made > target/a; mkdir -p .subtend/agents; {agent}");
-    // The host's files outside are not reached either: the store and the trust records.
+    // The host's files outside, the store and the trust records, cannot be reached either.
     let (config, data) = (user.config().join("subtend"), user.data());
     std::fs::create_dir_all(&config).expect("a folder");
     let outside = format!(
@@ -128,8 +129,8 @@ fn a_command_works_at_the_top_of_a_plain_workspace() {
         data.display(),
         config.display()
     );
-    plays(&user, &[sh(&script), sh(&outside)], &[]);
-    if holds() {
+    run_calls(&user, &[sh(&script), sh(&outside)], &[]);
+    if can_confine() {
         assert!(!config.join("trusted.json").exists() && !data.join("x").exists());
     }
     assert_eq!(std::fs::read_to_string(user.workspace().join("target/a")).ok().as_deref(), Some("made\n"));
@@ -137,7 +138,7 @@ fn a_command_works_at_the_top_of_a_plain_workspace() {
     let listed = |trust: &str| {
         let mut command = user.command(&["agents"]);
         command.env("SUBTEND_TRUST", trust);
-        Under::start(command, "").done().out.contains("spoiled")
+        RunningCommand::start(command, "").done().out.contains("spoiled")
     };
     assert_eq!((listed("0"), listed("1")), (false, true));
 }
@@ -147,9 +148,9 @@ fn plant(path: &Path) {
     std::fs::write(path, format!("# {SECRET}\n")).expect("a file");
 }
 
-/// The data directory in the workspace: neither read nor written, by no tool.
+/// A data directory in the workspace can be neither read nor written by any tool.
 #[test]
-fn the_store_in_the_workspace_is_out_of_reach() {
+fn store_in_the_workspace_is_out_of_reach() {
     let user = User::new();
     plant(&user.workspace().join("data/planted"));
     plant(&user.workspace().join("data2/planted"));
@@ -168,17 +169,17 @@ fn the_store_in_the_workspace_is_out_of_reach() {
         ]
     };
     std::fs::remove_dir_all(user.workspace().join("data2")).expect("removed");
-    let done = plays(&user, &calls("data"), &["--data", "data"]);
+    let done = run_calls(&user, &calls("data"), &["--data", "data"]);
     assert!(!done.out.contains(SECRET), "{}", done.out);
     assert!(!is_spoiled(&user, "data/planted") && !is_spoiled(&user, "data/redb/LOCK"));
     assert_eq!(user.call(&["verify", "--data", "data"]).code, Some(0));
     plant(&user.workspace().join("data2/planted"));
-    let control = plays(&user, &calls("data2"), &["--data", "data"]);
+    let control = run_calls(&user, &calls("data2"), &["--data", "data"]);
     assert!(control.out.contains(SECRET) && is_spoiled(&user, "data2/planted"), "{}", control.out);
 }
 
-/// Tokens in the workspace, where the person put them: a model that writes there would make a token of its choice, and one that holds
-/// the lock would keep the person from revoking one. The control: a file alongside.
+/// Tokens that the user keeps in the workspace: a model that could write there would create a token of its choice, and
+/// one that could hold the lock would prevent a revocation. The control: a file next to them.
 #[test]
 fn tokens_in_the_workspace_are_out_of_reach() {
     let user = User::new();
@@ -195,8 +196,8 @@ fn tokens_in_the_workspace_are_out_of_reach() {
     steps.extend(attacks.iter().map(|call| json!({"calls": [call]})));
     steps.push(json!({"text": "done"}));
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
-    let host = serve_with(&user, &[&["--model", &model, "--tokens", "tokens.json"], &ALL[..]].concat());
-    let id = host.talk("go");
+    let host = serve_with(&user, &[&["--model", &model, "--tokens", "tokens.json"], &ALLOW_ALL[..]].concat());
+    let id = host.completed_session("go");
     let records = host.unix(&format!("GET /v1/sessions/{id}/records"), "").json().to_string();
     host.host.signal("TERM");
     assert_eq!(host.host.done().code, Some(0));
@@ -206,9 +207,9 @@ fn tokens_in_the_workspace_are_out_of_reach() {
     assert_eq!(user.call(&["token", "--tokens", "tokens.json", "revoke", "phone"]).code, Some(0));
 }
 
-/// A workspace above the person's data and configuration reaches neither; one within them is refused.
+/// A workspace that contains the user's data and configuration cannot reach them; a workspace within them is refused.
 #[test]
-fn a_workspace_above_the_store_does_not_reach_it() {
+fn workspace_above_the_store_cannot_reach_it() {
     let user = User::new();
     plant(&user.config().join("subtend/subtend.yaml"));
     plant(&user.config().join("other/planted"));
@@ -220,10 +221,10 @@ fn a_workspace_above_the_store_does_not_reach_it() {
             sh(&format!("cat {file}; echo '# spoiled' > {file}; ls data/redb && echo 'store'$((1+1))'seen'")),
         ]
     };
-    let done = plays(&user, &calls("subtend/subtend.yaml"), &["--workspace", ".."]);
+    let done = run_calls(&user, &calls("subtend/subtend.yaml"), &["--workspace", ".."]);
     let own = std::fs::read_to_string(user.config().join("subtend/subtend.yaml")).expect("a file");
     assert!(!done.out.contains(SECRET) && !done.out.contains("store2seen") && !own.contains("spoiled"), "{}", done.out);
-    let control = plays(&user, &calls("other/planted"), &["--workspace", ".."]);
+    let control = run_calls(&user, &calls("other/planted"), &["--workspace", ".."]);
     let other = std::fs::read_to_string(user.config().join("other/planted")).expect("a file");
     assert!(control.out.contains(SECRET) && other.contains("spoiled"), "{}", control.out);
     std::fs::create_dir_all(user.data().join("inside")).expect("a folder");
@@ -244,28 +245,28 @@ fn target_of_a_protected_link_is_protected() {
     }
     std::os::unix::fs::symlink("sub", user.workspace().join(".claude")).expect("a link");
     let tries = [write("sub/settings.json"), write(".claude/settings.json"), sh("echo spoiled > sub/settings.json")];
-    plays(&user, &tries, &[]);
+    run_calls(&user, &tries, &[]);
     assert!(!is_spoiled(&user, "sub/settings.json"));
     // The control: a directory that no protected path leads to.
-    plays(&user, &[write("other/settings.json")], &[]);
+    run_calls(&user, &[write("other/settings.json")], &[]);
     assert!(is_spoiled(&user, "other/settings.json"));
 }
 
 /// A command cannot list a directory that contains something denied; the error names the tool that can.
 #[test]
 fn failed_listing_of_a_command_names_the_tool() {
-    if !holds() {
+    if !can_confine() {
         return;
     }
     let user = User::new();
     user.file("src/a.rs", "");
-    let done = plays(&user, &[sh("ls"), sh("ls src")], &["--data", "data"]);
+    let done = run_calls(&user, &[sh("ls"), sh("ls src")], &["--data", "data"]);
     assert!(done.out.contains("with a denied entry cannot be listed (use the tool list)"), "{}", done.out);
     assert!(done.out.contains("a.rs"), "{}", done.out);
 }
 
-/// The person's own files may be links into a workspace, such as one of dotfiles: no session there writes what they lead to, nor puts
-/// another link in their way. The control: the same files without the links.
+/// The user's own files may be links into a workspace, for example one of dotfiles: sessions there can neither write
+/// the targets nor put another link in their way. The control: the same files without the links.
 #[cfg(unix)]
 #[test]
 fn own_files_behind_links_are_not_written_in_their_workspace() {
@@ -286,7 +287,7 @@ fn own_files_behind_links_are_not_written_in_their_workspace() {
         user.file(path, "");
     }
     user.file("dots/skills/x/SKILL.md", "");
-    // Two links in a row.
+    // Two links in a chain.
     symlink("real.yaml", user.workspace().join("dots/subtend.yaml")).expect("a link");
     for (link, target, _) in ATTACKS {
         let link = user.config().join(link);
@@ -298,17 +299,18 @@ fn own_files_behind_links_are_not_written_in_their_workspace() {
         ATTACKS.iter().map(|(.., written)| sh(&format!("mkdir -p $(dirname {written}); echo spoiled > {written}"))),
     );
     calls.extend([write("dots/real.yaml"), sh("ln -sf ../other.yaml dots/subtend.yaml"), write("dots/other.txt")]);
-    plays(&user, &calls, &[]);
+    run_calls(&user, &calls, &[]);
     let spoiled = || ATTACKS.map(|(.., written)| is_spoiled(&user, written));
     assert_eq!((spoiled(), is_spoiled(&user, "dots/real.yaml")), ([false; 7], false));
     let kept = std::fs::read_link(user.workspace().join("dots/subtend.yaml")).expect("a link");
     assert_eq!((kept.to_str(), is_spoiled(&user, "dots/other.txt")), (Some("real.yaml"), true));
     ATTACKS.iter().for_each(|(link, ..)| std::fs::remove_file(user.config().join(link)).expect("a link"));
-    plays(&user, &calls[..7], &[]);
+    run_calls(&user, &calls[..7], &[]);
     assert_eq!(spoiled(), [true; 7], "the control");
 }
 
-/// Where the workspace is the home directory, the folders of the person's own agents and commands lie in it. The control: another folder.
+/// If the workspace is the home directory, it contains the folders of the user's own agents and commands. The control:
+/// another folder.
 #[test]
 fn own_folders_in_the_workspace_are_not_written() {
     const ATTACKS: [&str; 3] =
@@ -319,7 +321,7 @@ fn own_folders_in_the_workspace_are_not_written() {
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
     let mut command = user.command(&["run", "--model", &model, "--allow", "fs.*", "go"]);
     command.env("XDG_CONFIG_HOME", user.workspace().join(".config"));
-    let done = Under::start(command, "").done();
+    let done = RunningCommand::start(command, "").done();
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(ATTACKS.map(|path| is_spoiled(&user, path)), [false; 3]);
     assert!(is_spoiled(&user, ".config/other/a.md"), "{done:?}");

@@ -8,9 +8,9 @@ use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, Strength};
 
 use super::scene::SECRET;
-use crate::cli::call::{Under, User};
+use crate::cli::call::{RunningCommand, User};
 
-fn says(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {
+fn run_confined(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {
     let call = json!({"tool": "shell", "args": {"command": script}});
     let steps: [Value; 2] = [json!({"calls": [call]}), json!({"text": "done"})];
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
@@ -18,26 +18,26 @@ fn says(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {
     let mut command = user.command(&[&args[..], more].concat());
     let system = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
     command.env("PATH", std::env::join_paths(path.iter().chain(&system)).expect("a PATH"));
-    let done = Under::start(command, "").done();
+    let done = RunningCommand::start(command, "").done();
     assert_eq!(done.code, Some(0), "{done:?}");
     done.out
 }
 
 /// Returns the output of a shell in a session without any limits, not even the protection of agent configuration.
-fn says_free(user: &User, script: &str) -> String {
+fn run_unconfined(user: &User, script: &str) -> String {
     let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
     let lifted = spelled.iter().flat_map(|rule| ["--allow", rule]);
-    says(user, &[], script, &lifted.chain(["--allow", "net.fetch"]).collect::<Vec<_>>())
+    run_confined(user, &[], script, &lifted.chain(["--allow", "net.fetch"]).collect::<Vec<_>>())
 }
 
-fn holds() -> bool {
+fn can_confine() -> bool {
     sandbox::probe().is_ok_and(|strength| strength == Strength::FilesAndNetwork)
 }
 
-/// A directory of the workspace on `PATH`, as of a virtual environment: its links, and links to it, open nothing. The control: a link
-/// of the person's own directory on `PATH` leads to a program that can be read.
+/// A directory of the workspace on `PATH`, as in a virtual environment: links in it, and links to it, grant no access.
+/// The control: a link in the user's own directory on `PATH` leads to a readable program.
 #[test]
-fn links_of_the_workspace_on_path_open_nothing() {
+fn workspace_links_on_path_grant_no_access() {
     let user = User::new();
     let home = user.workspace().with_file_name("outside");
     for (path, text) in [("private.txt", SECRET), ("private/lib.txt", SECRET), ("tool", SECRET)] {
@@ -53,33 +53,35 @@ fn links_of_the_workspace_on_path_open_nothing() {
     link(&bin.join("x"), own.join("through"));
     let script = format!("cat {0}/private.txt {0}/private/lib.txt", home.display());
     let path = [bin, own.clone()];
-    assert!(!says(&user, &path, &script, &[]).contains(SECRET));
+    assert!(!run_confined(&user, &path, &script, &[]).contains(SECRET));
     link(&home.join("tool"), own.join("tool"));
-    assert_eq!(says(&user, &path, "cat ../outside/tool", &[]).contains(SECRET), holds());
-    assert!(says_free(&user, &script).contains(SECRET));
+    assert_eq!(run_confined(&user, &path, "cat ../outside/tool", &[]).contains(SECRET), can_confine());
+    assert!(run_unconfined(&user, &script).contains(SECRET));
 }
 
-/// Settings that are for the superuser alone, such as hashes of passwords. The control: a plain shell reads what its user may.
+/// Settings that only the superuser may read, such as password hashes. The control: an unconfined shell reads what its
+/// user may.
 #[test]
-fn held_command_reads_settings_that_everybody_may_read() {
+fn confined_command_reads_only_world_readable_settings() {
     let user = User::new();
     let own = |path: &&str| Path::new(path).metadata().is_ok_and(|found| found.mode() & 0o004 == 0);
     let Some(hidden) = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers"].into_iter().find(own) else {
-        println!("not tried: this system keeps no settings for the superuser alone");
+        println!("skipped: this system has no settings for the superuser alone");
         return;
     };
     let script =
         format!("cat /etc/passwd > /dev/null && echo settings; head -c 1 {hidden} > /dev/null && echo spoiled");
-    let held = says(&user, &[], &script, &[]);
+    let held = run_confined(&user, &[], &script, &[]);
     assert!(!held.contains("\"content\":\"settings\\nspoiled") && !held.contains("\\nspoiled"), "{held}");
-    assert_eq!(held.contains("settings\\n"), holds(), "{held}");
-    let free = says_free(&user, &script);
+    assert_eq!(held.contains("settings\\n"), can_confine(), "{held}");
+    let free = run_unconfined(&user, &script);
     assert_eq!(free.contains("\\nspoiled"), std::fs::File::open(hidden).is_ok(), "{free}");
 }
 
-/// A command inherits no file that the caller of the host left open. The control: another program that the caller starts does.
+/// A command does not inherit files that the caller of the host left open. The control: another program that the caller
+/// starts does.
 #[test]
-fn command_has_no_descriptor_that_was_left_open() {
+fn command_inherits_no_open_descriptors() {
     let user = User::new();
     let home = user.workspace().with_file_name("outside");
     std::fs::create_dir(&home).expect("a folder");
@@ -91,7 +93,7 @@ fn command_has_no_descriptor_that_was_left_open() {
         shell.args(["-c", &lead]).arg(program).args(args).current_dir(user.workspace());
         let like = user.command(&[]);
         shell.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let out = shell.output().expect("it runs").stdout;
+        let out = shell.output().expect("run the command").stdout;
         let written = std::fs::read_to_string(home.join("written")).expect("a file");
         (String::from_utf8_lossy(&out).contains(SECRET), written == "spoiled\n")
     };

@@ -1,59 +1,59 @@
-//! An untrusted workspace has no effect.
+//! Attempts of an untrusted workspace to take effect.
 
 use serde_json::json;
 
-use crate::cli::call::{CommandOutput, Under, User};
+use crate::cli::call::{CommandOutput, RunningCommand, User};
 
-/// A workspace whose configuration chooses an agent of its own.
+/// A workspace whose configuration selects its own agent.
 fn cloned() -> (User, String) {
     let user = User::new();
     user.file("subtend.yaml", "agent: mine\nlimits: {turns: 7}\n");
     user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Works for the repository.\n---\nObey.\n");
-    let model = answering(&user);
+    let model = answering_model(&user);
     (user, model)
 }
 
-/// A model by which each agent says its name.
-fn answering(user: &User) -> String {
-    let says = |agent: &str| json!({"agent": agent, "steps": [{"text": format!("{agent} answers"), "repeat": true}]});
-    user.script(&json!({"rules": [says("mine"), says("general")]}).to_string())
+/// A model that answers with the name of its agent.
+fn answering_model(user: &User) -> String {
+    let rule = |agent: &str| json!({"agent": agent, "steps": [{"text": format!("{agent} answers"), "repeat": true}]});
+    user.script(&json!({"rules": [rule("mine"), rule("general")]}).to_string())
 }
 
-/// A call of a person who has said nothing by a variable.
+/// Calls the command without the variable that trusts each workspace.
 fn call(user: &User, args: &[&str]) -> CommandOutput {
     let mut command = user.command(args);
     command.env_remove("SUBTEND_TRUST");
-    Under::start(command, "").done()
+    RunningCommand::start(command, "").done()
 }
 
 fn answer(user: &User, model: &str, more: &[&str]) -> String {
     let done = call(user, &[&["run", "--store", "memory", "--model", model, "hi"], more].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
-    // `--quiet` hides it no more than a pipe does.
+    // `--quiet` and a pipe do not hide the warning.
     assert_eq!(done.err.contains("ignored: you have"), done.out.starts_with("general"), "{done:?}");
     done.out.trim().to_owned()
 }
 
-const OWN: &str = "mine answers";
-const BUILT_IN: &str = "general answers";
+const OWN_ANSWER: &str = "mine answers";
+const BUILT_IN_ANSWER: &str = "general answers";
 
-/// Before the user trusts it, neither its configuration nor its agents are used. The controls: with `--trust` they are used once, after
-/// `subtend trust` always.
+/// Before the user trusts the workspace, neither its configuration nor its agents are used. The controls: `--trust`
+/// uses them once, `subtend trust` permanently.
 #[test]
-fn an_untrusted_workspace_brings_nothing_into_effect() {
+fn untrusted_workspace_has_no_effect() {
     let (user, model) = cloned();
-    assert_eq!(answer(&user, &model, &[]), BUILT_IN);
-    assert_eq!(answer(&user, &model, &["--quiet"]), BUILT_IN);
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER);
+    assert_eq!(answer(&user, &model, &["--quiet"]), BUILT_IN_ANSWER);
     let unknown = call(&user, &["run", "--store", "memory", "--model", &model, "--agent", "mine", "hi"]);
     assert_eq!(
         (unknown.code, unknown.err.contains("1 agent of this workspace ignored")),
         (Some(2), true),
         "{unknown:?}"
     );
-    assert_eq!(answer(&user, &model, &["--trust"]), OWN);
-    assert_eq!(answer(&user, &model, &[]), BUILT_IN, "that time only");
-    assert_eq!(call(&user, &["trust"]).code, Some(2), "there is no terminal to ask at");
-    assert_eq!(answer(&user, &model, &[]), BUILT_IN);
+    assert_eq!(answer(&user, &model, &["--trust"]), OWN_ANSWER);
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER, "`--trust` must apply once");
+    assert_eq!(call(&user, &["trust"]).code, Some(2), "without a terminal the question must fail");
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER);
     let trusted = call(&user, &["trust", "--yes"]);
     assert_eq!(trusted.code, Some(0), "{trusted:?}");
     #[cfg(unix)]
@@ -63,32 +63,33 @@ fn an_untrusted_workspace_brings_nothing_into_effect() {
         assert_eq!(kept.permissions().mode() & 0o777, 0o600);
     }
     assert!(trusted.err.contains("agent mine: Works for the repository.") && trusted.err.contains("limits.turns = 7"));
-    assert_eq!(answer(&user, &model, &[]), OWN);
+    assert_eq!(answer(&user, &model, &[]), OWN_ANSWER);
     assert!(call(&user, &["trust", "--list"]).out.starts_with("trusted  "));
     assert_eq!(call(&user, &["trust", "--revoke"]).code, Some(0));
-    assert_eq!(answer(&user, &model, &[]), BUILT_IN);
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER);
 }
 
-/// The answer is for one directory: another directory at its path, and the same directory elsewhere, need a new answer.
+/// Trust covers one directory: another directory at its path, and the same directory elsewhere, need a new answer.
 #[test]
-fn trust_goes_neither_to_a_replaced_nor_to_a_moved_workspace() {
+fn trust_does_not_cover_replaced_or_moved_workspaces() {
     let (user, model) = cloned();
     assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
     let aside = user.workspace().with_file_name("moved");
     std::fs::rename(user.workspace(), &aside).expect("moved");
     user.file("subtend.yaml", "agent: mine\n");
     user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Another.\n---\nObey.\n");
-    assert_eq!(answer(&user, &model, &[]), BUILT_IN, "another directory");
-    assert_eq!(answer(&user, &model, &["--workspace", "../moved"]), BUILT_IN, "another path");
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER, "another directory");
+    assert_eq!(answer(&user, &model, &["--workspace", "../moved"]), BUILT_IN_ANSWER, "another path");
     assert!(call(&user, &["trust", "--list"]).out.starts_with("removed or replaced  "));
     std::fs::remove_dir_all(user.workspace()).expect("removed");
     std::fs::rename(&aside, user.workspace()).expect("moved back");
-    assert_eq!(answer(&user, &model, &[]), OWN);
+    assert_eq!(answer(&user, &model, &[]), OWN_ANSWER);
 }
 
-/// Listings show what is used, and report what is ignored. A workspace without anything to trust is not asked about.
+/// Listings show what is used and report what is ignored. There is no question about a workspace without anything to
+/// trust.
 #[test]
-fn listings_leave_an_untrusted_workspace_aside() {
+fn listings_ignore_an_untrusted_workspace() {
     let (user, _) = cloned();
     for verb in [&["agents"][..], &["config", "show", "agent"], &["prompt", "general"]] {
         let done = call(&user, verb);
@@ -101,16 +102,16 @@ fn listings_leave_an_untrusted_workspace_aside() {
     let empty = User::new();
     let done = call(&empty, &["run", "--store", "memory", "hi"]);
     assert_eq!((done.code, done.err.contains("ignored: you have")), (Some(0), false), "{done:?}");
-    // The first file of a workspace that the person writes by the command is their own.
+    // The first file of a workspace that the user writes with the command is trusted.
     assert_eq!(call(&empty, &["config", "set", "agent", "plan"]).code, Some(0));
     let shown = call(&empty, &["config", "show", "agent"]);
     assert!(shown.out.starts_with("agent  plan") && shown.err.is_empty(), "{shown:?}");
 }
 
-/// Trust ends with what was trusted: where nothing of it is left, a command makes another configuration, which is asked about. The
-/// control: what the person puts back before the next start is used.
+/// Trust ends when all trusted files are removed: a configuration that a command then creates needs a new answer. The
+/// control: a file that the user restores before the next start is used.
 #[test]
-fn trust_of_what_is_gone_covers_nothing_that_commands_make() {
+fn trust_ends_when_the_trusted_files_are_removed() {
     let (user, _) = cloned();
     let script = "mkdir -p .subtend/agents; echo 'agent: mine' > subtend.yaml; \
                   printf -- '---\\nmode: all\\ndescription: Spoiled.\\n---\\nObey.\\n' > .subtend/agents/mine.md";
@@ -126,11 +127,12 @@ fn trust_of_what_is_gone_covers_nothing_that_commands_make() {
     let made = call(&user, &[&["run", "--store", "memory", "--model", &making, "go"], &rights[..]].concat());
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(user.workspace().join(".subtend/agents/mine.md").exists());
-    assert_eq!(answer(&user, &answering(&user), &[]), BUILT_IN);
+    assert_eq!(answer(&user, &answering_model(&user), &[]), BUILT_IN_ANSWER);
 }
 
-/// Returns a command that writes an agent, its selection, and a server, which would be a program outside of the sandbox.
-fn spoiling() -> String {
+/// Returns a shell command that writes an agent, its selection, and an MCP server, which would run outside of the
+/// sandbox.
+fn spoiling_command() -> String {
     let servers = json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch escaped"]}}});
     let agent = "---\\nmode: all\\ndescription: Spoiled.\\n---\\nObey.\\n";
     format!(
@@ -141,53 +143,53 @@ fn spoiling() -> String {
 
 const RIGHTS: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
 
-/// A model by which the built-in agent runs a command, and says its name.
-fn running(user: &User, command: &str) -> String {
-    let steps = [json!({"calls": [{"tool": "shell", "args": {"command": command}}]}), json!({"text": BUILT_IN})];
-    let own = json!({"agent": "mine", "steps": [{"text": OWN}]});
+/// A model whose built-in agent runs a command and answers with its name.
+fn command_model(user: &User, command: &str) -> String {
+    let steps = [json!({"calls": [{"tool": "shell", "args": {"command": command}}]}), json!({"text": BUILT_IN_ANSWER})];
+    let own = json!({"agent": "mine", "steps": [{"text": OWN_ANSWER}]});
     user.script(&json!({"rules": [{"agent": "general", "steps": steps}, own]}).to_string())
 }
 
-/// Trust of instructions covers nothing else: configuration, agents and servers that a command creates later need a new answer. The
-/// control: they are used once the user trusts them as well.
+/// Trust of instructions covers nothing else: configuration, agents and servers that a command creates later need a new
+/// answer. The control: they are used once the user trusts them as well.
 #[test]
-fn trust_of_instructions_covers_nothing_that_commands_make() {
+fn trust_of_instructions_covers_no_other_files() {
     let user = User::new();
     user.file("AGENTS.md", "Be kind.\n");
     assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
     assert!(call(&user, &["agents", "prompt", "general"]).out.contains("Be kind."));
-    let model = running(&user, &spoiling());
+    let model = command_model(&user, &spoiling_command());
     let made = call(&user, &[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
     assert_eq!(made.code, Some(0), "{made:?}");
     let (servers, escaped) = (user.workspace().join(".mcp.json"), user.workspace().join("escaped"));
     assert!(servers.exists() && user.workspace().join(".subtend/agents/mine.md").exists());
-    assert_eq!(answer(&user, &answering(&user), &[]), BUILT_IN);
+    assert_eq!(answer(&user, &answering_model(&user), &[]), BUILT_IN_ANSWER);
     call(&user, &["tools", "list"]);
     assert!(!escaped.exists());
     assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
-    assert_eq!(answer(&user, &answering(&user), &[]), OWN);
+    assert_eq!(answer(&user, &answering_model(&user), &[]), OWN_ANSWER);
     assert!(escaped.exists());
-    // What is gone is asked about when a command makes it again; the rest stays trusted.
+    // A removed file that a command creates again needs a new answer; the rest stays trusted.
     std::fs::remove_file(&escaped).expect("removed");
     std::fs::rename(&servers, user.workspace().join("aside")).expect("moved");
-    assert_eq!(answer(&user, &answering(&user), &[]), OWN);
+    assert_eq!(answer(&user, &answering_model(&user), &[]), OWN_ANSWER);
     std::fs::rename(user.workspace().join("aside"), &servers).expect("moved back");
-    assert_eq!(answer(&user, &answering(&user), &[]), BUILT_IN);
+    assert_eq!(answer(&user, &answering_model(&user), &[]), BUILT_IN_ANSWER);
     assert!(!escaped.exists());
 }
 
-/// A command that was started before there was a file of servers writes another into it once the person trusts it: its program is not
-/// started, since the answer is about what was shown. The control: it is once the person trusts that as well.
+/// A command that was started before the server file existed rewrites it after the user trusted it: its program is not
+/// started, because the answer covers the shown content. The control: it starts once the user trusts the new content.
 #[test]
-fn command_rewrites_no_trusted_file_of_servers() {
+fn file_of_servers_rewritten_by_a_command_needs_trust() {
     let user = User::new();
     let server = |args: &[&str]| json!({"mcpServers": {"x": {"command": "sh", "args": args}}}).to_string();
     let spoiled = server(&["-c", "touch escaped"]);
     let command = format!("touch begun; until [ -e go ]; do sleep 0.1; done; echo '{spoiled}' > .mcp.json");
-    let model = running(&user, &command);
+    let model = command_model(&user, &command);
     let mut writing = user.command(&[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
     writing.env_remove("SUBTEND_TRUST");
-    let writing = Under::start(writing, "");
+    let writing = RunningCommand::start(writing, "");
     for _ in 0..600 {
         if user.workspace().join("begun").exists() {
             break;
@@ -208,27 +210,27 @@ fn command_rewrites_no_trusted_file_of_servers() {
     assert!(escaped.exists());
 }
 
-/// A host that was started where there was nothing to trust starts no server that a command makes while it runs. The control: it does so for
-/// the next session once the person trusts it.
+/// A host that was started without anything to trust does not start a server that a command creates while it runs. The
+/// control: the next session uses it once the user trusts it.
 #[test]
-fn host_uses_nothing_that_commands_make_while_it_runs() {
+fn running_host_ignores_files_created_by_commands() {
     let user = User::new();
-    let model = running(&user, &spoiling());
+    let model = command_model(&user, &spoiling_command());
     let mut command = user.command(&["serve", "--json", "--listen", "none", "--model", &model]);
     command.env_remove("SUBTEND_TRUST");
-    let host = Under::start(command, "");
+    let host = RunningCommand::start(command, "");
     assert!(host.line().is_some_and(|line| line.contains("serving")));
-    let run = |says: &str| {
+    let run = |expected: &str| {
         let done = call(&user, &[&["run", "go"], &RIGHTS[..]].concat());
-        assert!(done.code == Some(0) && done.out.trim() == says, "{done:?}");
+        assert!(done.code == Some(0) && done.out.trim() == expected, "{done:?}");
     };
-    run(BUILT_IN);
+    run(BUILT_IN_ANSWER);
     let (servers, escaped) = (user.workspace().join(".mcp.json"), user.workspace().join("escaped"));
     assert!(servers.exists());
-    run(BUILT_IN);
+    run(BUILT_IN_ANSWER);
     assert!(!escaped.exists());
     assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
-    run(OWN);
+    run(OWN_ANSWER);
     assert!(escaped.exists());
     host.signal("TERM");
     assert_eq!(host.done().code, Some(0));

@@ -1,11 +1,11 @@
-//! Attacks on the store's size: models that write much in one call, in many calls, and in many turns.
+//! Attacks on the store's size: models that write a lot in one call, in many calls, or in many turns.
 
 use serde_json::{Value, json};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{Budget, FailKind, ModelFail, Outcome};
 use subtend_session::record::Record;
 
-use super::scene::{AttackScene, call, fill, read, reads, together};
+use super::scene::{AttackScene, call, fill, in_one_turn, read, reads};
 
 fn limits(argument_bytes: u64) -> Limits {
     Limits { argument_bytes, ..Limits::default() }
@@ -15,7 +15,7 @@ fn limits(argument_bytes: u64) -> Limits {
 async fn arguments_of_40_mb_are_not_recorded() {
     let mut scene = AttackScene::new();
     let host = scene.host().await;
-    let root = host.plays("worker", &[fill("big.txt", 41_943_040)]).await;
+    let root = host.run_steps("worker", &[fill("big.txt", 41_943_040)]).await;
     let errors = host.refused(root.id(), 1);
     let size = "41943082 bytes, and all calls of one answer may have 2097152 (argument_bytes)";
     assert!(errors[0].contains(size), "{errors:?}");
@@ -27,7 +27,7 @@ async fn arguments_of_40_mb_are_not_recorded() {
     assert_eq!((answered, scene.content("big.txt")), (Some(note), String::new()));
     let size = host.size(root.id()).await;
     assert!(size < 64_000, "{size}");
-    host.down().await;
+    host.shut_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,48 +35,48 @@ async fn arguments_of_many_calls_are_bounded_together() {
     let mut scene = AttackScene::new().limits(limits(100_000));
     let host = scene.host().await;
     let turn: Vec<Value> = (0..8).map(|ix| fill(&format!("f{ix}.txt"), 30_000)).collect();
-    let root = host.plays("worker", &[together(&turn)]).await;
+    let root = host.run_steps("worker", &[in_one_turn(&turn)]).await;
     let failed: Vec<bool> = host.results(root.id()).iter().map(|(failed, _)| *failed).collect();
     assert_eq!(failed, [false, false, false, true, true, true, true, true]);
     assert_eq!(["f2.txt", "f3.txt"].map(|path| scene.content(path).len()), [30_000, 0]);
-    host.down().await;
+    host.shut_down().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_and_ids_of_calls_are_bounded_as_arguments_are() {
+async fn names_and_ids_of_calls_are_bounded_like_arguments() {
     let long = "n".repeat(50_000);
     let attacks: [Value; 2] = [call(&long, json!({})), json!([{"tool": "read", "args": {}, "id": long}])];
     for attack in attacks {
         let mut scene = AttackScene::new().limits(limits(1_000));
         let host = scene.host().await;
-        let root = host.plays("worker", &[attack]).await;
+        let root = host.run_steps("worker", &[attack]).await;
         host.refused(root.id(), 1);
         let call_bytes = host.records(root.id()).await.into_iter().find_map(|record| match record {
             Record::TurnAnswered(answered) => Some((answered.calls[0].tool.len(), answered.calls[0].provider_id.len())),
             _ => None,
         });
         assert!(call_bytes.is_some_and(|(tool, id)| tool <= 64 && id <= 64), "{call_bytes:?}");
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
-/// The control: without the limit the bytes are in the record, and in the workspace.
+/// The control: without the limit, the bytes are in the record and in the workspace.
 #[tokio::test(start_paused = true)]
 async fn arguments_are_recorded_without_the_limit() {
     let mut scene = AttackScene::new().limits(limits(u64::MAX));
     let host = scene.host().await;
-    let root = host.plays("worker", &[fill("big.txt", 4_194_304)]).await;
+    let root = host.run_steps("worker", &[fill("big.txt", 4_194_304)]).await;
     let answered = host.records(root.id()).await.into_iter().find_map(|record| match record {
         Record::TurnAnswered(answered) => Some(answered.calls[0].args.len()),
         _ => None,
     });
     assert!(answered.is_some_and(|args| args > 4_194_304), "{answered:?}");
     assert_eq!(scene.content("big.txt").len(), 4_194_304);
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// Turns that read a file of 100 kB again and again.
-fn hoard() -> (AttackScene, Vec<Value>) {
+/// Returns a scene and steps that read a file of 100 kB many times.
+fn repeated_reads() -> (AttackScene, Vec<Value>) {
     let scene = AttackScene::new();
     let lines = format!("{}\n", "y".repeat(99)).repeat(1_000);
     std::fs::write(scene.at("much.txt"), lines).expect("a file");
@@ -84,48 +84,48 @@ fn hoard() -> (AttackScene, Vec<Value>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_ends_when_it_has_recorded_too_much() {
-    let (scene, steps) = hoard();
+async fn run_ends_when_it_has_recorded_too_much() {
+    let (scene, steps) = repeated_reads();
     let limits = Limits { recorded_bytes: Some(500_000), ..Limits::default() };
     let mut scene = scene.limits(limits);
     let host = scene.host().await;
-    let (root, outcome) = host.tries("worker", &steps).await;
+    let (root, outcome) = host.try_steps("worker", &steps).await;
     assert_eq!(outcome, Outcome::OutOfBudget { which: Budget::Recorded });
     let recorded: u64 = host.records(root.id()).await.iter().map(Record::text_bytes).sum();
     assert!((500_000..600_000).contains(&recorded), "{recorded}");
-    // The session itself can be continued: the limit is one of a run.
-    host.goes_on(&root, &[read("top.txt")]).await;
-    host.down().await;
+    // The session can continue, because the limit applies to one run.
+    host.continue_with(&root, &[read("top.txt")]).await;
+    host.shut_down().await;
 }
 
-/// The control: without the limit the run records all that it reads.
+/// The control: without the limit, the run records everything that it reads.
 #[tokio::test(start_paused = true)]
-async fn a_run_records_anything_without_the_limit() {
-    let (scene, steps) = hoard();
+async fn run_records_everything_without_the_limit() {
+    let (scene, steps) = repeated_reads();
     let mut scene = scene.limits(Limits { recorded_bytes: None, ..Limits::default() });
     let host = scene.host().await;
-    let (root, outcome) = host.tries("worker", &steps).await;
+    let (root, outcome) = host.try_steps("worker", &steps).await;
     assert_eq!(outcome, Outcome::Completed);
     let recorded: u64 = host.records(root.id()).await.iter().map(Record::text_bytes).sum();
     assert!(recorded > 1_000_000, "{recorded}");
-    host.down().await;
+    host.shut_down().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_of_40_000_calls_is_no_answer() {
+async fn answer_with_40_000_calls_is_rejected() {
     let mut scene = AttackScene::new();
     let host = scene.host().await;
-    let (root, outcome) = host.tries("worker", &[reads("top.txt", 40_000)]).await;
+    let (root, outcome) = host.try_steps("worker", &[reads("top.txt", 40_000)]).await;
     let message = "the answer has 40000 calls; the limit is 1024".into();
     assert_eq!(outcome, Outcome::Failed { kind: FailKind::Model { error: ModelFail::BadAnswer, message } });
     let calls = |record: &Record| matches!(record, Record::CallStarted { .. } | Record::CallFinished(_));
     assert!(!host.records(root.id()).await.iter().any(calls));
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// A tree of arguments takes seventy times their bytes, and each call of an answer has one.
+/// Parsed arguments take seventy times their bytes, so the number of values is limited too.
 #[tokio::test(start_paused = true)]
-async fn arguments_of_too_many_values_are_no_answer() {
+async fn arguments_with_too_many_values_are_rejected() {
     let attacks: [Value; 2] = [
         json!([{"tool": "read", "args": {"path": vec![json!({}); 60_000]}}]),
         json!(vec![json!({"tool": "read", "args": {"path": vec![json!({}); 6_000]}}); 10]),
@@ -133,33 +133,36 @@ async fn arguments_of_too_many_values_are_no_answer() {
     for attack in attacks {
         let mut scene = AttackScene::new();
         let host = scene.host().await;
-        let (_, outcome) = host.tries("worker", &[attack]).await;
+        let (_, outcome) = host.try_steps("worker", &[attack]).await;
         let Outcome::Failed { kind: FailKind::Model { error: ModelFail::BadAnswer, message } } = outcome else {
             panic!("{outcome:?}")
         };
-        let says = "JSON values; the limit is 100000";
-        assert!(message.starts_with("the arguments of the answer have 120") && message.ends_with(says), "{message}");
-        host.down().await;
+        let expected = "JSON values; the limit is 100000";
+        assert!(
+            message.starts_with("the arguments of the answer have 120") && message.ends_with(expected),
+            "{message}"
+        );
+        host.shut_down().await;
     }
 }
 
-/// The control: so many bytes in one string are arguments.
+/// The control: the same number of bytes in one string is accepted.
 #[tokio::test(start_paused = true)]
-async fn arguments_of_one_long_value_are_an_answer() {
+async fn arguments_with_one_long_value_are_accepted() {
     let mut scene = AttackScene::new();
     let host = scene.host().await;
-    host.plays("worker", &[fill("long.txt", 180_000)]).await;
+    host.run_steps("worker", &[fill("long.txt", 180_000)]).await;
     assert_eq!(scene.content("long.txt").len(), 180_000);
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// The control: as many as an answer may hold are all in the record, and those within `calls_per_answer` run.
+/// The control: the largest accepted number of calls is recorded, and those within `calls_per_answer` run.
 #[tokio::test(start_paused = true)]
-async fn an_answer_of_1_024_calls_is_recorded() {
+async fn answer_with_1_024_calls_is_recorded() {
     let mut scene = AttackScene::new();
     let host = scene.host().await;
-    let root = host.plays("worker", &[reads("top.txt", 1_024)]).await;
+    let root = host.run_steps("worker", &[reads("top.txt", 1_024)]).await;
     let failed = host.results(root.id()).iter().filter(|(failed, _)| *failed).count();
     assert_eq!((host.results(root.id()).len(), failed), (1_024, 960));
-    host.down().await;
+    host.shut_down().await;
 }

@@ -18,120 +18,122 @@ use super::scene::{AttackScene, call, read, say, script, spawn, write};
 
 const NO_WRITES: &[(&str, &str, Verdict)] = &[("fs.write", "*", Verdict::Deny)];
 
-/// A tree of three sessions that could write; then the host restarts with fewer permissions.
-async fn shrunk(narrow: impl Fn(AttackScene) -> AttackScene) {
+/// Opens a tree of three sessions that may write, then restarts the host with fewer permissions.
+async fn restrict_and_continue(narrow: impl Fn(AttackScene) -> AttackScene) {
     let mut scene = AttackScene::new().agent("lead", Verdict::Allow, &[]).agent("mid", Verdict::Allow, &[]);
     let host = scene.host().await;
-    let root = host.plays("lead", &[spawn("mid", &[spawn("worker", &[write("open/first.txt")])])]).await.id();
-    let (mid, deep) = (host.below(root, 1), host.below(root, 2));
+    let root = host.run_steps("lead", &[spawn("mid", &[spawn("worker", &[write("open/first.txt")])])]).await.id();
+    let (mid, deep) = (host.descendant(root, 1), host.descendant(root, 2));
     assert_eq!(scene.content("open/first.txt"), "spoiled");
-    host.down().await;
+    host.shut_down().await;
 
     let mut scene = narrow(scene);
     let host = scene.host().await;
-    // Found by its id, as a person would.
+    // Continues each session by its id, like a user.
     for (session, name) in [(deep, "deep"), (mid, "mid"), (root, "root")] {
         let handle = host.handle(session);
-        host.goes_on(&handle, &[write(&format!("open/{name}.txt")), read("top.txt")]).await;
+        host.continue_with(&handle, &[write(&format!("open/{name}.txt")), read("top.txt")]).await;
         let results = host.results(session);
         let [.., written, read] = &*results else { panic!("two results") };
         assert!(written.0 && !read.0, "{name}: {results:#?}");
     }
-    // Continued by its parent's model, and created below an old session.
+    // The parent's model continues the old session, and creates a new one below it.
     let again = call("task", json!({"session_id": deep.to_string(), "prompt": script(&[write("open/again.txt")])}));
-    host.goes_on(&host.handle(mid), &[again, spawn("worker", &[write("open/born.txt")])]).await;
-    let born = *host.kids(mid).last().expect("a child");
-    assert!(host.results(born)[0].0 && host.results(deep).last().is_some_and(|(failed, _)| *failed));
+    host.continue_with(&host.handle(mid), &[again, spawn("worker", &[write("open/born.txt")])]).await;
+    let created = *host.children(mid).last().expect("a child");
+    assert!(host.results(created)[0].0 && host.results(deep).last().is_some_and(|(failed, _)| *failed));
     for name in ["deep", "mid", "root", "again", "born"] {
         assert!(!scene.at(&format!("open/{name}.txt")).exists(), "{name} wrote");
     }
-    host.down().await;
+    host.shut_down().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_tree_may_do_no_more_than_the_hosts_present_policy() {
-    shrunk(|scene| scene.policy(Verdict::Allow, NO_WRITES)).await;
+async fn old_tree_is_limited_by_the_present_host_policy() {
+    restrict_and_continue(|scene| scene.policy(Verdict::Allow, NO_WRITES)).await;
 }
 
 /// The agent of the deepest session is unchanged; that of the root may no longer write.
 #[tokio::test(start_paused = true)]
-async fn an_old_child_may_do_no_more_than_those_above_it_now() {
-    shrunk(|scene| scene.agent("lead", Verdict::Allow, NO_WRITES)).await;
+async fn old_child_is_limited_by_its_present_ancestors() {
+    restrict_and_continue(|scene| scene.agent("lead", Verdict::Allow, NO_WRITES)).await;
 }
 
-/// Permissions that the host gains later do not reach a session that was born with fewer.
+/// Permissions that the host gains later do not reach a session that was created with fewer.
 #[tokio::test(start_paused = true)]
-async fn a_ceiling_does_not_rise_with_the_host() {
+async fn ceiling_does_not_rise_with_the_host_policy() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, NO_WRITES).agent("reader", Verdict::Allow, NO_WRITES);
     let host = scene.host().await;
-    let root = host.plays("worker", &[spawn("reader", &[])]).await.id();
-    let kid = host.below(root, 1);
-    host.down().await;
+    let root = host.run_steps("worker", &[spawn("reader", &[])]).await.id();
+    let kid = host.descendant(root, 1);
+    host.shut_down().await;
 
     let mut scene = scene.policy(Verdict::Allow, &[]).agent("reader", Verdict::Allow, &[]);
     let host = scene.host().await;
     for session in [root, kid] {
-        host.goes_on(&host.handle(session), &[write("open/new.txt"), spawn("worker", &[write("open/new.txt")])]).await;
+        host.continue_with(&host.handle(session), &[write("open/new.txt"), spawn("worker", &[write("open/new.txt")])])
+            .await;
         assert!(host.results(session)[0].0, "{:#?}", host.results(session));
-        let born = *host.kids(session).last().expect("a child");
-        host.refused(born, 1);
+        let created = *host.children(session).last().expect("a child");
+        host.refused(created, 1);
     }
     assert!(!scene.at("open/new.txt").exists());
-    // Control: a new session has the host's present permissions.
-    host.plays("worker", &[write("open/new.txt")]).await;
+    // The control: a new session has the host's present permissions.
+    host.run_steps("worker", &[write("open/new.txt")]).await;
     assert_eq!(scene.content("open/new.txt"), "spoiled");
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// An agent whose manifest is gone may do nothing, and neither may its descendants.
+/// A session whose agent no longer has a manifest may do nothing, and neither may its descendants.
 #[tokio::test(start_paused = true)]
-async fn a_session_of_an_agent_that_is_gone_may_do_nothing() {
+async fn session_of_a_removed_agent_may_do_nothing() {
     let mut scene = AttackScene::new().agent("gone", Verdict::Allow, &[]);
     let host = scene.host().await;
-    let root = host.plays("gone", &[spawn("worker", &[])]).await.id();
-    let kid = host.below(root, 1);
-    host.down().await;
+    let root = host.run_steps("gone", &[spawn("worker", &[])]).await.id();
+    let child = host.descendant(root, 1);
+    host.shut_down().await;
     let host = scene.forget("gone").host().await;
-    for session in [root, kid] {
-        host.goes_on(&host.handle(session), &[read("top.txt")]).await;
+    for session in [root, child] {
+        host.continue_with(&host.handle(session), &[read("top.txt")]).await;
         assert_eq!(host.tools(session), [] as [&str; 0]);
         assert!(host.results(session)[0].0);
     }
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// Another agent answers in a session: it may do no more than the session may, nor may its children.
+/// If another agent answers in a session, it may do no more than the session may, and neither may its children.
 #[tokio::test(start_paused = true)]
-async fn an_override_raises_nothing() {
+async fn agent_override_does_not_raise_permissions() {
     let mut scene = AttackScene::new().agent("reader", Verdict::Allow, NO_WRITES).agent(
         "planner",
         Verdict::Allow,
         &[("fs.read", "secret/**", Verdict::Deny)],
     );
     let host = scene.host().await;
-    let root = host.plays("reader", &[]).await;
+    let root = host.run_steps("reader", &[]).await;
     let tries = || [write("open/new.txt"), spawn("worker", &[write("open/new.txt")])];
-    host.takes(&root, script(&tries()), Some("worker")).await;
+    host.send_input(&root, script(&tries()), Some("worker")).await;
     assert_eq!(&*host.request(root.id()).agent, "worker");
     assert!(host.results(root.id())[0].0);
-    host.refused(host.below(root.id(), 1), 1);
-    // While a stricter agent answers, new children are as strict.
-    let root = host.plays("worker", &[]).await;
-    host.takes(&root, script(&[read("secret/key"), spawn("worker", &[read("secret/key")])]), Some("planner")).await;
+    host.refused(host.descendant(root.id(), 1), 1);
+    // While a stricter agent answers, new children are equally strict.
+    let root = host.run_steps("worker", &[]).await;
+    host.send_input(&root, script(&[read("secret/key"), spawn("worker", &[read("secret/key")])]), Some("planner"))
+        .await;
     assert!(host.results(root.id())[0].0);
-    let strict = host.below(root.id(), 1);
+    let strict = host.descendant(root.id(), 1);
     host.refused(strict, 1);
     // With its own agent the session may write again; that child never may.
-    host.takes(&root, script(&[read("secret/key")]), Some("worker")).await;
+    host.send_input(&root, script(&[read("secret/key")]), Some("worker")).await;
     assert!(!host.results(root.id()).last().expect("a result").0);
-    host.goes_on(&host.handle(strict), &[read("secret/key")]).await;
+    host.continue_with(&host.handle(strict), &[read("secret/key")]).await;
     host.refused(strict, 1);
     assert!(!scene.at("open/new.txt").exists());
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// A call that starts a child of `worker` with `prompt`, or continues `old`.
-fn hands(dialect: Dialect, old: Option<SessionId>, prompt: String) -> Value {
+/// Returns a call that starts a child of `worker` with `prompt`, or continues `old`.
+fn start_or_continue(dialect: Dialect, old: Option<SessionId>, prompt: String) -> Value {
     let (old, tool) = (old.map(|old| old.to_string()), dialect.name());
     let args = match dialect {
         Dialect::Minion => {
@@ -149,10 +151,10 @@ fn hands(dialect: Dialect, old: Option<SessionId>, prompt: String) -> Value {
     call(tool, args)
 }
 
-/// A child that another agent of the session started may do more than the one that answers now. It does not continue for that one, which starts
-/// a new child as strict as itself. The control: for the agent that started it the old child continues.
+/// A child started by another agent of the session may do more than the agent that answers now. That agent cannot
+/// continue the child and starts an equally strict one. The control: the agent that started the child continues it.
 #[tokio::test(start_paused = true)]
-async fn stricter_agent_continues_no_child_of_another() {
+async fn stricter_agent_cannot_continue_a_child_of_another() {
     let attacks: [(Dialect, &str, Verdict); 6] = [
         (Dialect::Task, "*", Verdict::Deny),
         (Dialect::Task, "open/**", Verdict::Ask),
@@ -166,30 +168,30 @@ async fn stricter_agent_continues_no_child_of_another() {
         let more = if path == "*" { "may do more than you may now (fs.write)" } else { "may do more than you may now" };
         let mut scene = AttackScene::new().dialect(dialect).agent("reader", Verdict::Allow, &rules);
         let host = scene.host().await;
-        let root = host.plays("worker", &[hands(dialect, None, script(&[say("first")]))]).await.id();
-        let old = host.below(root, 1);
-        host.down().await;
+        let root = host.run_steps("worker", &[start_or_continue(dialect, None, script(&[say("first")]))]).await.id();
+        let old = host.descendant(root, 1);
+        host.shut_down().await;
 
-        // The guard is in the store: the host is another one.
+        // The guard is in the store, so another host applies it as well.
         let host = scene.host().await;
         let handle = host.handle(root);
         let tries = |path: &str| {
-            let again = hands(dialect, Some(old), script(&[write(path)]));
-            script(&[again, hands(dialect, None, script(&[write(path)])), write(path)])
+            let again = start_or_continue(dialect, Some(old), script(&[write(path)]));
+            script(&[again, start_or_continue(dialect, None, script(&[write(path)])), write(path)])
         };
-        host.takes(&handle, tries("open/reader.txt"), Some("reader")).await;
+        host.send_input(&handle, tries("open/reader.txt"), Some("reader")).await;
         let results = host.results(root);
         assert!(results[0].0 && results[0].1.contains(more), "{name}: {results:#?}");
         assert!(!scene.at("open/reader.txt").exists(), "{name} wrote");
-        // A child of that agent continues for it, as strict as it.
-        let strict = *host.kids(root).last().expect("a child");
-        let again = hands(dialect, Some(strict), script(&[write("open/reader.txt")]));
-        host.takes(&handle, script(&[again]), Some("reader")).await;
+        // A child of the stricter agent continues for it, equally strict.
+        let strict = *host.children(root).last().expect("a child");
+        let again = start_or_continue(dialect, Some(strict), script(&[write("open/reader.txt")]));
+        host.send_input(&handle, script(&[again]), Some("reader")).await;
         assert!(host.results(strict).last().is_some_and(|(failed, _)| *failed), "{name}: {:#?}", host.results(strict));
         assert!(!scene.at("open/reader.txt").exists(), "{name} wrote");
-        host.takes(&handle, tries("open/worker.txt"), Some("worker")).await;
+        host.send_input(&handle, tries("open/worker.txt"), Some("worker")).await;
         assert_eq!(scene.content("open/worker.txt"), "spoiled", "{name}: {:#?}", host.results(root));
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
@@ -203,33 +205,34 @@ fn pause() -> Arc<dyn Tool> {
     })
 }
 
-/// A running child of another agent gets no messages of a stricter one. The control: those of the agent that started it arrive.
+/// A stricter agent cannot message a running child of another agent. The control: messages of the agent that started
+/// the child arrive.
 #[tokio::test(start_paused = true)]
-async fn stricter_agent_directs_no_child_of_another() {
+async fn stricter_agent_cannot_message_a_child_of_another() {
     let detached = || Manifest { detached: true, ..Manifest::new("runner", AgentMode::All, "You are an agent.") };
     for (agent, arrives) in [("reader", false), ("worker", true)] {
         let mut scene = AttackScene::new().tool(message::tool()).tool(pause()).manifest(detached());
         scene = scene.agent("reader", Verdict::Allow, NO_WRITES);
         let host = scene.host().await;
-        let root = host.plays("worker", &[spawn("runner", &[call("pause", json!({}))])]).await;
-        let old = host.below(root.id(), 1);
+        let root = host.run_steps("worker", &[spawn("runner", &[call("pause", json!({}))])]).await;
+        let old = host.descendant(root.id(), 1);
         let tells = call("message", json!({"to": old.to_string(), "text": "Write open/new.txt."}));
-        host.takes(&root, script(&[tells]), Some(agent)).await;
+        host.send_input(&root, script(&[tells]), Some(agent)).await;
         let result = &host.results(root.id())[0];
         assert_eq!(!result.0, arrives, "{result:?}");
         assert!(arrives || result.1.contains("may do more than you may now (fs.write"), "{result:?}");
-        host.handle(old).run_ended(RunNo(1)).await.expect("it ends");
+        host.handle(old).run_ended(RunNo(1)).await.expect("wait for the end");
         let has_task =
             |message: &Message| matches!(message, Message::User { text, .. } if text.contains("Write open/new"));
         assert_eq!(host.request(old).messages.iter().any(has_task), arrives);
-        host.down().await;
+        host.shut_down().await;
     }
 }
 
-/// The stricter agent starts a helper, as strict as itself, that writes to the old child: a sibling of it. So does a helper whose own file is
-/// stricter. The control: another helper of the agent that started the child reaches it.
+/// A stricter agent starts an equally strict helper that messages its sibling, the old child; so does a helper whose
+/// own file is stricter. The control: a helper of the agent that started the child reaches it.
 #[tokio::test(start_paused = true)]
-async fn stricter_agent_directs_no_child_through_its_own() {
+async fn stricter_agent_cannot_message_a_child_through_its_own() {
     let detached = || Manifest { detached: true, ..Manifest::new("runner", AgentMode::All, "You are an agent.") };
     for (agent, helper, arrives) in
         [("reader", "helper", false), ("worker", "helper", true), ("worker", "reader", false)]
@@ -237,18 +240,18 @@ async fn stricter_agent_directs_no_child_through_its_own() {
         let mut scene = AttackScene::new().tool(message::tool()).tool(pause()).manifest(detached());
         scene = scene.agent("reader", Verdict::Allow, NO_WRITES).agent("helper", Verdict::Allow, &[]);
         let host = scene.host().await;
-        let root = host.plays("worker", &[spawn("runner", &[call("pause", json!({}))])]).await;
-        let old = host.below(root.id(), 1);
+        let root = host.run_steps("worker", &[spawn("runner", &[call("pause", json!({}))])]).await;
+        let old = host.descendant(root.id(), 1);
         let tells = call("message", json!({"to": old.to_string(), "text": "Write open/new.txt."}));
-        host.takes(&root, script(&[spawn(helper, &[tells])]), Some(agent)).await;
-        let helper = host.kids(root.id()).into_iter().find(|kid| *kid != old).expect("a helper");
+        host.send_input(&root, script(&[spawn(helper, &[tells])]), Some(agent)).await;
+        let helper = host.children(root.id()).into_iter().find(|child| *child != old).expect("a helper");
         let result = &host.results(helper)[0];
         assert_eq!(!result.0, arrives, "{agent}: {result:?}");
         assert!(arrives || result.1.contains("may do more than you may now (fs.write"), "{result:?}");
-        host.handle(old).run_ended(RunNo(1)).await.expect("it ends");
+        host.handle(old).run_ended(RunNo(1)).await.expect("wait for the end");
         let has_task =
             |message: &Message| matches!(message, Message::User { text, .. } if text.contains("Write open/new"));
         assert_eq!(host.request(old).messages.iter().any(has_task), arrives);
-        host.down().await;
+        host.shut_down().await;
     }
 }

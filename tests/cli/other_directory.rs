@@ -1,15 +1,15 @@
-//! A session continues in its own workspace only.
+//! Sessions that are continued outside of their workspace.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::call::{CommandOutput, Under, User};
+use super::call::{CommandOutput, RunningCommand, User};
 
-/// Everybody has one answer.
+/// A script that answers every input.
 const DONE: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
-/// A second answer writes a file.
+/// A script whose second answer writes a file.
 const WRITES: &str = r#"{ "rules": [ { "agent": "*", "steps": [
     { "text": "done" },
     { "calls": [ { "tool": "write", "args": { "path": "made.txt", "content": "made" } } ] },
@@ -45,11 +45,11 @@ impl ElsewhereScene {
     fn call_in(&self, folder: &Path, args: &[&str], stdin: &str) -> CommandOutput {
         let mut command = self.user.command(args);
         command.current_dir(folder);
-        Under::start(command, stdin).done()
+        RunningCommand::start(command, stdin).done()
     }
 
-    /// Calls a verb that lets agents work in the other directory; lines of a chat are on stdin.
-    fn works(&self, verb: &[&str], more: &[&str]) -> CommandOutput {
+    /// Calls a verb that lets agents work, in the other directory; `more` are the lines of a chat.
+    fn call_elsewhere(&self, verb: &[&str], more: &[&str]) -> CommandOutput {
         self.call_in(&self.other, &[verb, &["--quiet", "--model", &self.model], more].concat(), "hello\n")
     }
 
@@ -63,20 +63,20 @@ impl ElsewhereScene {
 }
 
 #[test]
-fn a_session_of_another_directory_is_not_taken_up() {
+fn session_of_another_directory_is_refused() {
     let scene = ElsewhereScene::new();
     let (before, home, here) = (scene.shown(), scene.home(), scene.other.clone());
     let (home, here) = (home.display(), here.display());
-    let says = format!(
+    let expected = format!(
         "error: session {} belongs to {home}, and this is {here}: its agent would read and write the files here. Run the \
          command there (`cd {home}`, or `--workspace {home}`), or use `--here` to run it in {here} this time\n",
         scene.short,
     );
     for verb in scene.verbs() {
-        let done = scene.works(&verb, &[]);
-        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", &*says), "{verb:?}");
+        let done = scene.call_elsewhere(&verb, &[]);
+        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", &*expected), "{verb:?}");
     }
-    assert_eq!(scene.shown(), before, "nothing of it is kept");
+    assert_eq!(scene.shown(), before, "the refused call left records");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn session_continues_elsewhere_when_its_workspace_is_named() {
     let named = scene.user.workspace();
     let by_the_way = scene.other.join("../workspace");
     for (folder, verb) in [&named, &by_the_way].into_iter().cycle().zip(scene.verbs()) {
-        let done = scene.works(&verb, &["--workspace", &folder.to_string_lossy()]);
+        let done = scene.call_elsewhere(&verb, &["--workspace", &folder.to_string_lossy()]);
         assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{verb:?}: {done:?}");
     }
 }
@@ -94,12 +94,12 @@ fn session_continues_elsewhere_when_its_workspace_is_named() {
 fn session_works_in_another_directory_when_the_flag_is_set() {
     let scene = ElsewhereScene::new();
     for verb in scene.verbs() {
-        let done = scene.works(&verb, &["--here"]);
+        let done = scene.call_elsewhere(&verb, &["--here"]);
         assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{verb:?}: {done:?}");
-        let again = scene.works(&verb, &[]);
+        let again = scene.call_elsewhere(&verb, &[]);
         assert_eq!((again.code, &*again.out), (Some(2), ""), "{verb:?}: {again:?}");
     }
-    let new = scene.works(&["chat"], &["--here"]);
+    let new = scene.call_elsewhere(&["chat"], &["--here"]);
     assert_eq!((new.code, &*new.out), (Some(2), ""), "{new:?}");
     assert!(new.err.contains("`--here` needs an existing session"), "{new:?}");
     assert_eq!(scene.user.call(&["verify"]).code, Some(0));
@@ -109,7 +109,7 @@ fn session_works_in_another_directory_when_the_flag_is_set() {
 fn session_allowed_here_writes_here() {
     let scene = ElsewhereScene::new();
     scene.user.script(WRITES);
-    let done = scene.works(&["send", &scene.id, "write"], &["--here"]);
+    let done = scene.call_elsewhere(&["send", &scene.id, "write"], &["--here"]);
     assert_eq!((done.code, &*done.out), (Some(0), "wrote\n"), "{done:?}");
     assert_eq!((scene.other.join("made.txt").exists(), scene.home().join("made.txt").exists()), (true, false));
 }
@@ -118,23 +118,23 @@ fn session_allowed_here_writes_here() {
 fn missing_workspace_error_names_a_remedy() {
     let scene = ElsewhereScene::new();
     let (home, here) = (scene.home(), scene.other.display().to_string());
-    std::fs::remove_dir_all(&home).expect("it is removed");
-    let says = format!(
+    std::fs::remove_dir_all(&home).expect("remove the file");
+    let expected = format!(
         "error: session {} belongs to {}, which no longer exists, and this is {here}: its agent would read and write the \
          files here. If you want that, use `--here` to run it in {here} this time\n",
         scene.short,
         home.display(),
     );
-    let done = scene.works(&["send", &scene.id, "hi"], &[]);
-    assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", &*says));
-    let done = scene.works(&["send", &scene.id, "hi"], &["--here"]);
+    let done = scene.call_elsewhere(&["send", &scene.id, "hi"], &[]);
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", &*expected));
+    let done = scene.call_elsewhere(&["send", &scene.id, "hi"], &["--here"]);
     assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
 }
 
 #[test]
 fn reading_and_ending_a_session_work_from_any_directory() {
     let scene = ElsewhereScene::new();
-    assert_eq!(scene.works(&["regenerate", &scene.id], &["--here"]).code, Some(0));
+    assert_eq!(scene.call_elsewhere(&["regenerate", &scene.id], &["--here"]).code, Some(0));
     let id = &*scene.id;
     let verbs: [&[&str]; 14] = [
         &["show", id],

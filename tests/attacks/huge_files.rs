@@ -1,4 +1,4 @@
-//! Files of a workspace that are small and have thousands of parts: each is read before the person trusts it.
+//! Small workspace files with thousands of parts, which are read before the user trusts them.
 
 use serde_json::{Value, json};
 use subtend::config::{Layer, Loaded, Origin};
@@ -16,7 +16,8 @@ fn loaded(text: &str) -> Result<Loaded, String> {
     Loaded::of([layer]).map_err(|error| error.to_string())
 }
 
-/// A list of wrong items is reported once, with the start of its text: each report was as long as the list. The control: a wrong item.
+/// A list of wrong items is reported once, with the start of its text, so that the report stays short. The control: one
+/// wrong item.
 #[test]
 fn list_of_wrong_items_is_reported_once() {
     let schema = json!({"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}});
@@ -29,7 +30,7 @@ fn list_of_wrong_items_is_reported_once() {
     assert!(refused.len() < 400, "{refused}");
 }
 
-/// Thousands of profiles and keys give a bounded number of warnings. The control: each of a few is named.
+/// Thousands of profiles and keys give a bounded number of warnings. The control: a few are all named.
 #[test]
 fn warnings_about_a_huge_configuration_are_bounded() {
     let profiles = |count: usize| {
@@ -42,13 +43,13 @@ fn warnings_about_a_huge_configuration_are_bounded() {
         let counts = [3, 9_000].map(|count| loaded(&text(count)).expect("a configuration").warnings.len());
         assert_eq!(counts, [3, 65]);
     }
-    // A name as long as the file is compared with no known one.
+    // A name as long as the file is not compared with known names.
     assert_eq!(loaded(&format!("? {}\n: 1\n", "k".repeat(900_000))).expect("a configuration").warnings.len(), 1);
 }
 
-/// The control: each of a few keys is named.
+/// The control: a few keys are all named.
 #[test]
-fn unknown_keys_of_an_agent_file_are_named_to_a_bound() {
+fn unknown_keys_of_an_agent_file_are_named_up_to_a_limit() {
     let attacks: [(&str, &str); 2] = [(".subtend/agents/a.md", "mode: all\n"), (".claude/agents/a.md", "name: a\n")];
     for (path, head) in attacks {
         let problems = |count: usize| {
@@ -63,10 +64,10 @@ fn unknown_keys_of_an_agent_file_are_named_to_a_bound() {
     }
 }
 
-/// Folders of thousands of links give a bounded number of problems. The control: each of a few is reported.
+/// Folders of thousands of links give a bounded number of problems. The control: a few are all reported.
 #[cfg(unix)]
 #[test]
-fn links_of_folders_of_agents_are_reported_to_a_bound() {
+fn links_in_agent_folders_are_reported_up_to_a_limit() {
     let attacks: [&str; 3] = [".claude/agents", ".claude/skills", ".claude/commands"];
     for folder in attacks {
         let problems = |count: usize| {
@@ -83,9 +84,9 @@ fn links_of_folders_of_agents_are_reported_to_a_bound() {
     }
 }
 
-/// A value is shown by its start, however long it is.
+/// A long value is truncated when it is shown.
 #[test]
-fn long_values_are_shown_by_their_start() {
+fn long_values_are_shown_truncated() {
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
     let deep = (0..100).fold(json!(1), |deep, _| json!([deep]));
     let attacks: [Value; 3] = [json!({"a": "x".repeat(1 << 20)}), deep, json!(["ä".repeat(1 << 20)])];
@@ -93,6 +94,6 @@ fn long_values_are_shown_by_their_start() {
         let found = format!("{:?}", misfits(&schema, &json!({"name": value})).expect("a schema"));
         assert!(found.len() < 400 && found.contains('…'), "{found}");
     }
-    // The control.
+    // The control: a short value is shown whole.
     assert!(format!("{:?}", misfits(&schema, &json!({"name": [7]})).expect("a schema")).contains("\"[7]\""));
 }

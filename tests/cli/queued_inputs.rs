@@ -7,7 +7,7 @@ use super::call::{CommandOutput, User};
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#;
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
 
-/// A session whose run resumes after a kill. Then an input was sent, and a signal stopped the process before it was taken.
+/// A session whose run resumes after a kill, and an input that was sent before a signal stopped the process.
 struct QueuedInputScene {
     user: User,
     model: String,
@@ -19,12 +19,12 @@ struct QueuedInputScene {
 
 impl QueuedInputScene {
     fn new(send: &[&str]) -> Self {
-        Self::by("INT", send)
+        Self::stopped_by("INT", send)
     }
 
-    fn by(signal: &str, send: &[&str]) -> Self {
+    fn stopped_by(signal: &str, send: &[&str]) -> Self {
         let user = User::new();
-        user.steady("steady", "primary");
+        user.resumable_agent("steady", "primary");
         let model = user.script(HANG);
         let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
         let event = killed.until(|event| event["record"]["turn_started"].is_object());
@@ -67,16 +67,16 @@ fn input_queued_at_ctrl_c_is_reported_resumed_or_removed() {
     let left = QueuedInputScene::new(&["and this"]);
     let (name, input) = (&left.short, left.input.as_str().expect("an id"));
     assert_eq!(left.sent.code, Some(130), "{:?}", left.sent);
-    let says = format!(
+    let expected = format!(
         "the input was not taken and is queued in session {name}: run it with `subtend continue {name}`, or remove it with `subtend queue {name} \
          remove {input}`\n"
     );
-    assert!(left.sent.err.contains(&says), "{:?}", left.sent);
+    assert!(left.sent.err.contains(&expected), "{:?}", left.sent);
     let rows = json!([{ "id": input, "kind": "user", "lane": "send", "taken_at": "run", "text": "and this", "metadata": null }]);
     assert_eq!(left.rows_without_time(), rows);
     assert_eq!(left.queue_without_age(), format!("{input}  user, by the next run  and this\n"));
     let on = left.user.call(&["continue", name, "--quiet", "--model", &left.model]);
-    assert_eq!((on.code, &*on.err), (Some(0), ""), "what was taken is not said to wait: {on:?}");
+    assert_eq!((on.code, &*on.err), (Some(0), ""), "an input that was taken is reported as queued: {on:?}");
     assert_eq!(left.user.json(&["queue", name, "--json"]), json!([]));
     let shown = left.user.call(&["show", &left.id]).out;
     assert!(shown.contains("heard: and this"), "{shown}");
@@ -87,8 +87,8 @@ fn close_is_refused_with_advice_while_an_input_is_queued() {
     let left = QueuedInputScene::new(&["and this"]);
     let name = &left.short;
     let done = left.user.call(&["close", &left.id]);
-    let says = "error: queued inputs: 1. Continue the session so that it takes them, or clear its queue\n";
-    assert_eq!((done.code, &*done.out, &*done.err), (Some(1), "", says));
+    let expected = "error: queued inputs: 1. Continue the session so that it takes them, or clear its queue\n";
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(1), "", expected));
     let input = left.input.as_str().expect("an id");
     assert_eq!(left.user.call(&["queue", name, "remove", input]).out, format!("removed {input}\n"));
     assert_eq!(left.user.call(&["close", &left.id]).code, Some(0));
@@ -107,30 +107,31 @@ fn steering_lines_differ_from_queued_ones() {
 fn interrupt_of_an_idle_session_keeps_its_queue() {
     let left = QueuedInputScene::new(&["and this"]);
     let done = left.user.call(&["interrupt", &left.id]);
-    let says = format!("session {}: no run is in flight; the last one ended as cancelled by a person\n", left.short);
-    assert_eq!((done.code, &*done.out, &*done.err), (Some(0), &*says, ""));
+    let expected =
+        format!("session {}: no run is in flight; the last one ended as cancelled by a person\n", left.short);
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(0), &*expected, ""));
     assert_eq!(left.user.json(&["queue", &left.id, "--json"])[0]["id"], left.input);
 }
 
 #[test]
 fn interrupt_is_refused_and_cancel_works_with_queued_input() {
-    let left = QueuedInputScene::by("KILL", &["and this"]);
+    let left = QueuedInputScene::stopped_by("KILL", &["and this"]);
     let name = &left.short;
     let done = left.user.call(&["interrupt", &left.id]);
-    let says = format!(
+    let expected = format!(
         "error: cannot interrupt session {name}: 1 input is queued, and the run would take the next one at once, but this \
          process does not run agents. Remove them with `subtend queue {name} clear`, or end the run with `subtend cancel \
          {name}`\n"
     );
     assert_eq!((done.code, &*done.out), (Some(1), ""), "{done:?}");
-    assert!(done.err.ends_with(&says), "{done:?}");
+    assert!(done.err.ends_with(&expected), "{done:?}");
     let done = left.user.call(&["cancel", &left.id]);
     assert_eq!((done.code, &*done.out), (Some(0), &*format!("session {name}: run 1 is cancelled\n")), "{done:?}");
     assert_eq!(left.user.json(&["queue", &left.id, "--json"])[0]["id"], left.input);
     assert_eq!(left.user.call(&["verify"]).code, Some(0));
 }
 
-/// An end that arrives while the model answers has a line in the queue, with its type and its age, also after a kill.
+/// A completion that arrives while the model answers has a line in the queue, with its type and age, also after a kill.
 #[test]
 fn b11_queue_prints_a_held_completion() {
     let user = User::new();
@@ -163,7 +164,7 @@ fn b11_queue_prints_a_held_completion() {
     assert_eq!(listed(), "");
 }
 
-/// Two messages wait for one run, which answers one a turn: each terminal prints the answer to its own.
+/// Two messages are queued for one run, which answers one per turn: each terminal prints the answer to its own message.
 #[test]
 fn b11_send_prints_the_answer_to_its_own_message() {
     let user = User::new();
@@ -176,7 +177,7 @@ fn b11_send_prints_the_answer_to_its_own_message() {
     let id = event["session"].as_str().expect("an id");
     let queued = |n: usize| {
         let listed = || user.json(&["queue", id, "--json"]).as_array().expect("rows").len();
-        assert!((0..200).any(|_| listed() == n), "{n} messages are queued");
+        assert!((0..200).any(|_| listed() == n), "the queue does not have {n} messages");
     };
     let first = user.start(&["send", id, "one", "--quiet"]);
     queued(1);
@@ -189,10 +190,11 @@ fn b11_send_prints_the_answer_to_its_own_message() {
     assert_eq!(run.done().code, Some(0));
 }
 
-/// Returns a parent whose run a kill left in flight with that of its child, and a function for the script with which the child continues.
-fn owned(user: &User) -> (String, impl Fn(&str) -> String) {
-    user.steady("steady", "primary");
-    user.steady("hand", "subagent");
+/// Returns a parent whose run a kill left in flight with that of its child, and a function that returns a script for
+/// the child.
+fn killed_owned_run(user: &User) -> (String, impl Fn(&str) -> String) {
+    user.resumable_agent("steady", "primary");
+    user.resumable_agent("hand", "subagent");
     let script = |user: &User, hang: &str| {
         user.script(&format!(
             r#"{{ "rules": [
@@ -216,20 +218,20 @@ fn owned(user: &User) -> (String, impl Fn(&str) -> String) {
 #[test]
 fn k26_send_to_an_owned_child_prints_its_own_answer() {
     let user = User::new();
-    let (child, script) = owned(&user);
+    let (child, script) = killed_owned_run(&user);
     let model = script("");
     let done = user.call(&["send", &child, "and this", "--model", &model, "--quiet"]);
     assert_eq!((done.code, &*done.out, &*done.err), (Some(0), "heard: and this\n", ""), "{done:?}");
     let shown = user.json(&["show", "--json", &child]);
     let entries = shown["entries"].as_array().expect("entries");
     let ends: Vec<_> = entries.iter().filter_map(|entry| entry["outcome"].as_str()).collect();
-    assert_eq!(ends, ["completed", "completed"], "the owned run, and that of the message: {shown:#}");
+    assert_eq!(ends, ["completed", "completed"], "the owned run and the run of the message must complete: {shown:#}");
 }
 
 #[test]
 fn k26_message_waits_when_ctrl_c_ends_the_owned_run() {
     let user = User::new();
-    let (child, script) = owned(&user);
+    let (child, script) = killed_owned_run(&user);
     let sent = user.start(&["send", &child, "and this", "--json", "--model", &script(r#", "hang": true"#)]);
     sent.until(|event| event["record"]["input_accepted"].is_object());
     sent.signal("INT");

@@ -1,10 +1,10 @@
-//! Condensed conversations: the compaction agent's summary replaces old messages, and an undo shows them again.
+//! Compacted conversations: a summary replaces old messages, and an undo shows them again.
 
 use serde_json::{Value, json};
 
 use super::call::User;
 
-/// Answers with the number of messages that it was given.
+/// A model that answers with the number of messages in its request.
 const SCRIPT: &str = r#"{ "rules": [
     { "agent": "compaction", "steps": [ { "text": "Two questions were answered.", "repeat": true } ] },
     { "agent": "*", "steps": [ { "text": "fine", "repeat": true } ] } ] }"#;
@@ -45,8 +45,9 @@ fn g14_condensed_conversation_is_shown_and_undone() {
     assert!(people.contains("compacted, on request") && people.contains("Two questions were answered."), "{people}");
     let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
     let undone = user.call(&["condense", "--undo", &id]);
-    let says = format!("session {short}: the messages hidden by the last compaction are visible to the model again\n");
-    assert_eq!((undone.code, undone.out), (Some(0), says));
+    let expected =
+        format!("session {short}: the messages hidden by the last compaction are visible to the model again\n");
+    assert_eq!((undone.code, undone.out), (Some(0), expected));
     assert_eq!(without_service(compacted(&user, &id)), kinds(false, &["compacted", "compaction_undone"]));
     assert_eq!(user.json(&["usage", "--json", &id])["children"][0]["agent"], json!("compaction"));
     assert_eq!(user.call(&["verify"]).code, Some(0));

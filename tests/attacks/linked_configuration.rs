@@ -1,4 +1,4 @@
-//! Links as configuration: the owner of a target would write the next session's configuration.
+//! Links in place of configuration: the owner of a target could write the next session's configuration.
 
 use std::os::unix::fs::symlink;
 
@@ -7,8 +7,8 @@ use crate::cli::call::User;
 const CONFIG: &str = "limits: {turns: 7}\n";
 const AGENT: &str = "---\nmode: all\ndescription: Planted.\n---\nObey.\n";
 
-/// Returns the configuration that is used in a workspace, and the warnings about it.
-fn counts(user: &User) -> (bool, bool, String) {
+/// Returns whether the configuration and the agent of a workspace are used, and the warnings about them.
+fn loaded(user: &User) -> (bool, bool, String) {
     let (config, agents) = (user.call(&["config", "show"]), user.call(&["agents"]));
     assert_eq!((config.code, agents.code), (Some(0), Some(0)), "{config:?} {agents:?}");
     (
@@ -26,7 +26,7 @@ fn configuration_behind_links_is_not_loaded() {
     user.file("sub/agents/planted.md", AGENT);
     symlink("plain.yaml", user.workspace().join("subtend.yaml")).expect("a link");
     symlink("sub", user.workspace().join(".subtend")).expect("a link");
-    let (config, agent, err) = counts(&user);
+    let (config, agent, err) = loaded(&user);
     assert_eq!((config, agent), (false, false), "{err}");
     let named = |path: &str| {
         let link = user.workspace().join(path).display().to_string();
@@ -38,22 +38,22 @@ fn configuration_behind_links_is_not_loaded() {
     deeper.file("sub/planted.md", AGENT);
     deeper.file(".subtend/x", "");
     symlink("../sub", deeper.workspace().join(".subtend/agents")).expect("a link");
-    assert!(!counts(&deeper).1);
+    assert!(!loaded(&deeper).1);
 
     let control = User::new();
     control.file("subtend.yaml", CONFIG);
     control.file(".subtend/agents/planted.md", AGENT);
-    let (config, agent, err) = counts(&control);
+    let (config, agent, err) = loaded(&control);
     assert_eq!((config, agent), (true, true), "{err}");
 }
 
-/// As above, for files that are reported in lines of their own.
+/// A configuration for the tests of `config set`.
 const TURNS: &str = "limits:\n  turns: 7\n";
 
-/// `config set` writes a new file and renames it. It changes no file through a hard or symbolic link, neither at the final name nor at
-/// the temporary one. The control: a plain write goes through such a link.
+/// `config set` writes a new file and renames it. It does not write through a hard or symbolic link, at the final name
+/// or the temporary one. The control: a plain write goes through such a link.
 #[test]
-fn config_set_writes_nothing_behind_links() {
+fn config_set_does_not_write_through_links() {
     let user = User::new();
     let outside = user.workspace().with_file_name("outside.yaml");
     std::fs::write(&outside, TURNS).expect("a file");
@@ -74,7 +74,7 @@ fn config_set_writes_nothing_behind_links() {
     symlink("inside.yaml", &file).expect("a link");
     assert_eq!((set(&[]).code, file.is_symlink()), (Some(2), true));
     begin();
-    std::fs::hard_link(&outside, &file).expect("a second name");
+    std::fs::hard_link(&outside, &file).expect("a hard link");
     assert_eq!((set(&[]).code, kept()), (Some(0), true));
     assert_eq!(std::fs::read_to_string(&file).expect("a file"), TURNS.replace('7', "9"));
 
@@ -85,7 +85,7 @@ fn config_set_writes_nothing_behind_links() {
     let mut planted = std::process::Command::new("sh");
     planted.args(["-c", shell]).arg(program).current_dir(user.workspace());
     planted.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let done = planted.output().expect("it runs");
+    let done = planted.output().expect("run the command");
     assert!(done.status.success() && kept(), "{done:?}");
     assert!(user.json(&["config", "show", "--json"]).to_string().contains("\"value\":8"));
     begin();
@@ -94,9 +94,9 @@ fn config_set_writes_nothing_behind_links() {
     assert!(!kept());
 }
 
-/// The person's own file may be a link of theirs, to files that they keep elsewhere: what it leads to is written, and the link stays.
+/// The user's own file may be a link to a file elsewhere: the target is written, and the link remains.
 #[test]
-fn config_set_follows_the_persons_own_link() {
+fn config_set_follows_the_users_own_link() {
     let user = User::new();
     let (kept, file) = (user.config().join("kept.yaml"), user.config().join("subtend/subtend.yaml"));
     std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");

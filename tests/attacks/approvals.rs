@@ -1,17 +1,17 @@
-//! Approvals: one for a session applies nowhere else.
+//! Scopes of approvals: one for a session does not apply elsewhere.
 
 use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 use subtend_session::ids::SessionId;
 use subtend_session::record::{AskVerdict, Record};
 
-use super::scene::{AttackScene, RunningHost, call, say, script, spawn, together, write};
+use super::scene::{AttackScene, RunningHost, call, in_one_turn, say, script, spawn, write};
 
 fn asking() -> AttackScene {
     AttackScene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])
 }
 
-/// Plays `steps` while an approver gives `verdicts`; returns the session and the questions, by session and resource.
+/// Runs `steps` while an approver gives `verdicts`; returns the session and its asks, by session and resource.
 async fn approve_each(
     host: &RunningHost,
     steps: &[Value],
@@ -20,22 +20,22 @@ async fn approve_each(
     let session = host.runtime.open("worker").expect("a session");
     let mut approver = host.runtime.approver();
     let mut all = Vec::new();
-    let playing = host.goes_on(&session, steps);
-    tokio::pin!(playing);
+    let run = host.continue_with(&session, steps);
+    tokio::pin!(run);
     loop {
         tokio::select! {
-            () = &mut playing => return (session.id(), all),
+            () = &mut run => return (session.id(), all),
             question = approver.next() => {
-                let word = verdicts.get(all.len()).copied().unwrap_or(AskVerdict::Deny);
+                let verdict = verdicts.get(all.len()).copied().unwrap_or(AskVerdict::Deny);
                 all.push((question.session, question.resource.to_string()));
-                approver.answer(&question, word).await.expect("an answer");
+                approver.answer(&question, verdict).await.expect("an answer");
             }
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn always_approval_binds_no_sibling_child_or_parent() {
+async fn always_approval_does_not_apply_to_relatives() {
     let mut scene = asking();
     let host = scene.host().await;
     // The first child gets `always` and writes twice; its child, sibling and parent must ask.
@@ -43,14 +43,14 @@ async fn always_approval_binds_no_sibling_child_or_parent() {
     let second = spawn("worker", &[write("open/w")]);
     let steps = [first, second, write("open/w")];
     let (root, questions) = approve_each(&host, &steps, &[AskVerdict::Always]).await;
-    let kids = host.kids(root);
-    let deep = host.below(root, 2);
-    let who: Vec<SessionId> = questions.iter().map(|(who, _)| *who).collect();
-    assert_eq!(who, [kids[0], deep, kids[1], root]);
+    let children = host.children(root);
+    let deep = host.descendant(root, 2);
+    let session: Vec<SessionId> = questions.iter().map(|(session, _)| *session).collect();
+    assert_eq!(session, [children[0], deep, children[1], root]);
     let failed = |of| host.results(of).iter().map(|(failed, _)| *failed).collect::<Vec<_>>();
-    assert_eq!((failed(kids[0]), failed(deep)), (vec![false, false, false], vec![true]));
-    assert_eq!((failed(kids[1]), failed(root)), (vec![true], vec![false, false, true]));
-    host.down().await;
+    assert_eq!((failed(children[0]), failed(deep)), (vec![false, false, false], vec![true]));
+    assert_eq!((failed(children[1]), failed(root)), (vec![true], vec![false, false, true]));
+    host.shut_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +69,7 @@ async fn approval_covers_only_the_shown_call() {
     assert_eq!(what, ["open/w", "open/x", "top.txt"]);
     assert_eq!(host.results(root).iter().map(|(failed, _)| *failed).collect::<Vec<_>>(), [false, true, true, false]);
     assert_eq!((scene.at("open/x").exists(), scene.content("top.txt")), (false, "plain".into()));
-    host.down().await;
+    host.shut_down().await;
 }
 
 /// An approval for one file does not cover the target of a link that replaces it.
@@ -84,12 +84,12 @@ async fn approval_of_a_link_does_not_cover_its_target() {
     let errors = host.refused(root, 1);
     assert!(errors[0].contains("`link` leads to `top.txt`") && errors[0].contains("name it explicitly"), "{errors:?}");
     assert_eq!(scene.content("top.txt"), "plain");
-    host.down().await;
+    host.shut_down().await;
 }
 
-/// No approval lifts a deny, and a denied call asks no approver.
+/// An approval cannot lift a deny, and a denied call is not asked about.
 #[tokio::test(start_paused = true)]
-async fn a_person_is_not_asked_for_what_is_denied() {
+async fn denied_call_is_not_asked_about() {
     let mut scene = AttackScene::new().policy(
         Verdict::Allow,
         &[
@@ -103,24 +103,24 @@ async fn a_person_is_not_asked_for_what_is_denied() {
     let (root, questions) = approve_each(&host, &steps, &[AskVerdict::Always, AskVerdict::Always]).await;
     assert_eq!(questions, []);
     host.refused(root, 2);
-    host.down().await;
+    host.shut_down().await;
 }
 
 /// Without an approver the same calls are denied at once.
 #[tokio::test(start_paused = true)]
-async fn missing_approver_is_not_an_approval() {
+async fn call_is_denied_without_an_approver() {
     let mut scene = asking();
     let host = scene.host().await;
     let background = json!({
         "subagent_type": "worker", "prompt": script(&[write("open/w"), say("wrote it")]), "background": true,
     });
-    let steps = [together(&[write("open/w"), call("task", background)]), write("open/w")];
-    let root = host.plays("worker", &steps).await;
+    let steps = [in_one_turn(&[write("open/w"), call("task", background)]), write("open/w")];
+    let root = host.run_steps("worker", &steps).await;
     assert!(!scene.at("open/w").exists());
     let allowed =
         |record: &Record| matches!(record, Record::AskAnswered { verdict: AskVerdict::Allow | AskVerdict::Always, .. });
-    for session in [root.id(), host.below(root.id(), 1)] {
+    for session in [root.id(), host.descendant(root.id(), 1)] {
         assert!(!host.records(session).await.iter().any(allowed));
     }
-    host.down().await;
+    host.shut_down().await;
 }
