@@ -11,18 +11,18 @@ use super::tree::{self, SECRET, Tree};
 const TOOLS: [&str; 11] =
     ["list", "read", "search", "write", "edit", "shell", "task", "spawn", "spawn_task", "minion", "subagent"];
 
-/// Checks arguments for every tool: no accepted call leaves the workspace, and no read shows a denied file.
+/// Checks arguments for every tool: an accepted call stays in the workspace, and a read shows no denied file.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let args = String::from_utf8_lossy(bytes);
     let mut result = InputResult::Refused;
     for tool in TOOLS {
-        let local = tree::within(|tree| classified(tree, tool, &args)).unwrap_or(InputResult::Refused);
-        result = result.max(local).max(opened(tool, &args));
+        let local = tree::within(|tree| check_access(tree, tool, &args)).unwrap_or(InputResult::Refused);
+        result = result.max(local).max(check_start(tool, &args));
     }
     result
 }
 
-fn classified(tree: &Tree, tool: &str, args: &str) -> InputResult {
+fn check_access(tree: &Tree, tool: &str, args: &str) -> InputResult {
     let authority = &tree.authority;
     match tree.tools.classify(tool, args, authority, None, true, &|_| false) {
         Classified::Invalid { message, .. } => {
@@ -50,7 +50,7 @@ fn classified(tree: &Tree, tool: &str, args: &str) -> InputResult {
     }
 }
 
-fn opened(tool: &str, args: &str) -> InputResult {
+fn check_start(tool: &str, args: &str) -> InputResult {
     let agents = vec![("explore".into(), "Explores.".into()), ("review".into(), "Reviews.".into())];
     let offered = Offered {
         dialects: Dialect::ALL.to_vec(),

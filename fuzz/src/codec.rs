@@ -11,34 +11,35 @@ use super::{InputResult, tape};
 const LEN_AT: usize = 44;
 const CRC_AT: usize = 48;
 
-/// Decodes the bytes as they are, behind a correct length and checksum, and as a story that is encoded, decoded and corrupted.
+/// Decodes the bytes unchanged, with a correct length and checksum, and as a story that is encoded, decoded and
+/// corrupted.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
-    let result = one(bytes);
-    let sealed = sealed(bytes).map_or(InputResult::Refused, |sealed| one(&sealed));
+    let result = decode(bytes);
+    let sealed = sealed(bytes).map_or(InputResult::Refused, |sealed| decode(&sealed));
     let (session, records) = tape::story(bytes);
     if !records.is_empty() {
         let story = Decoded { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: -1, records };
-        assert_eq!(again(&framed(story.clone())), story, "the decoded frame differs");
+        assert_eq!(reencoded(&framed(story.clone())), story, "the decoded frame differs");
     }
     result.max(sealed)
 }
 
-fn one(bytes: &[u8]) -> InputResult {
+fn decode(bytes: &[u8]) -> InputResult {
     match codec::decode(bytes) {
         Ok(decoded) => {
-            // Two encodings of the same records may differ, but must decode to the same.
-            assert_eq!(again(&framed(decoded.clone())), decoded, "the second decoding differs");
+            // Two encodings of the same records may differ, but must decode to the same records.
+            assert_eq!(reencoded(&framed(decoded.clone())), decoded, "the second decoding differs");
             check_damaged(bytes);
             InputResult::Accepted
         }
         Err(error) => {
-            clear(&error);
+            assert_clear(&error);
             InputResult::Refused
         }
     }
 }
 
-/// Returns a frame of these records, with the bodies of its births.
+/// Returns a frame of these records, with the bodies of their first records.
 fn framed(decoded: Decoded) -> Frame {
     let Decoded { session, first_seq, epoch, at_ms, records } = decoded;
     let mut changes = Changes::default();
@@ -50,7 +51,7 @@ fn framed(decoded: Decoded) -> Frame {
     Frame { session, first_seq, epoch, at_ms, records, changes }
 }
 
-fn again(frame: &Frame) -> Decoded {
+fn reencoded(frame: &Frame) -> Decoded {
     let encoded = codec::encode(frame);
     assert!(encoded.is_ok(), "a record cannot be encoded: {encoded:?}");
     let bytes = encoded.unwrap_or_default();
@@ -80,13 +81,13 @@ fn check_damaged(sound: &[u8]) {
     }
 }
 
-fn clear(error: &FrameError) {
+fn assert_clear(error: &FrameError) {
     let message = error.to_string();
     let is_framed = message.split_once(": ").is_some_and(|(what, why)| what.contains("frame") && !why.is_empty());
-    assert!(is_framed, "an error that says nothing: {message:?}");
+    assert!(is_framed, "an error without a reason: {message:?}");
 }
 
-/// Returns the bytes with a correct length and checksum; `None` where they are too few.
+/// Returns the bytes with a correct length and checksum; `None` if they are too short.
 pub fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = bytes.to_vec();
     let len = u32::try_from(out.len().checked_sub(HEADER)?).ok()?;

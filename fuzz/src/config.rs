@@ -5,26 +5,26 @@ use subtend::config::{Layer, Loaded, Origin, Reach};
 
 use super::InputResult;
 
-/// Checks that a file gives a configuration that survives a round trip, or an error that names the file; a workspace sets only its
-/// own keys.
+/// Checks that a file gives a configuration that survives a round trip, or an error that names the file. A workspace
+/// can only set its own keys.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
-    let project = one(Origin::Project("fuzzed.yaml".into()), &text);
+    let project = load(Origin::Project("fuzzed.yaml".into()), &text);
     for setting in project.iter().flat_map(|loaded| &loaded.values) {
         let own = Reach::of(&setting.key) == Reach::Own;
         assert!(!own || setting.origin == Origin::Default, "a workspace sets {}", setting.key);
     }
-    let user = one(Origin::User("fuzzed.yaml".into()), &text);
-    assert!(project.is_none() || user.is_some(), "a workspace may say what a person may not");
+    let user = load(Origin::User("fuzzed.yaml".into()), &text);
+    assert!(project.is_none() || user.is_some(), "a workspace accepts a file that the user's configuration refuses");
     let Some(user) = user else { return InputResult::Refused };
     let written = serde_json::to_value(&user.config).map(as_written).map(|config| config.to_string());
-    let again = written.ok().and_then(|text| one(Origin::User("again.yaml".into()), &text));
+    let again = written.ok().and_then(|text| load(Origin::User("again.yaml".into()), &text));
     let again = again.map(|loaded: Loaded| loaded.config);
-    assert_eq!(again.as_ref(), Some(&user.config), "what is written is read back");
+    assert_eq!(again.as_ref(), Some(&user.config), "a written configuration reads back differently");
     InputResult::Accepted
 }
 
-fn one(origin: Origin, text: &str) -> Option<Loaded> {
+fn load(origin: Origin, text: &str) -> Option<Loaded> {
     let name = origin.to_string();
     match Layer::file(origin, text).and_then(|layer| Loaded::of([layer])) {
         Ok(loaded) => {

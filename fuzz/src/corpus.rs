@@ -1,4 +1,4 @@
-//! Seeds of the corpus, made from what format 1 wrote.
+//! Seeds of the corpus, made from files of format 1.
 
 use subtend_journal::Frame;
 use subtend_journal::codec;
@@ -11,10 +11,10 @@ use super::{pool, request, tape};
 /// Target, name and bytes of a seed.
 pub type Seed = (&'static str, String, Vec<u8>);
 
-/// Most bytes of a seed: large seeds slow a search down.
-const MOST: usize = 12 << 10;
+/// Maximum size of a seed in bytes: large seeds slow a search down.
+const MAX_SEED_BYTES: usize = 12 << 10;
 
-/// Returns the seeds that the corpus must hold. Other files in its folders come from searches.
+/// Returns the seeds that the corpus must contain. Other files in its folders come from searches.
 pub fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = vec![("codec", "nothing".into(), Vec::new())];
     for (ix, (session, records)) in (0_u8..).zip(pool::sessions()) {
@@ -54,6 +54,8 @@ pub fn seeds() -> Vec<Seed> {
         }
     }
     seeds.extend(request::seeds::all().into_iter().map(|(name, bytes)| ("request", name, bytes)));
-    seeds.retain(|(target, _, bytes)| bytes.len() <= MOST || (*target == "import" && bytes.len() <= 2 * MOST));
+    seeds.retain(|(target, _, bytes)| {
+        bytes.len() <= MAX_SEED_BYTES || (*target == "import" && bytes.len() <= 2 * MAX_SEED_BYTES)
+    });
     seeds
 }

@@ -4,7 +4,7 @@ use subtend_tools::escape::{exact, harmless};
 
 use super::InputResult;
 
-/// Checks that escaped text holds no terminal control, and that escaping is idempotent.
+/// Checks that escaped text contains no terminal control characters, and that escaping is idempotent.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let shown = harmless(&text);
@@ -13,7 +13,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
         while let Some(c) = chars.next() {
             let line_end = joiners && c == '\r' && chars.peek() == Some(&'\n');
             assert!(matches!(c, '\n' | '\t') || line_end || !c.is_control(), "{c:?} remains in {escaped:?}");
-            assert!(!turns(c), "{c:?} remains in {escaped:?}");
+            assert!(!changes_direction(c), "{c:?} remains in {escaped:?}");
             assert!(!is_invisible(c) || (joiners && is_joiner(c)), "{c:?} remains in {escaped:?}");
         }
         let lines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count();
@@ -25,8 +25,8 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     if shown == *text { InputResult::Accepted } else { InputResult::Refused }
 }
 
-/// Whether the character changes the direction of writing.
-fn turns(c: char) -> bool {
+/// Returns whether the character changes the writing direction.
+fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -7,7 +7,7 @@ use subtend_session::state::State;
 
 use super::{InputResult, tape};
 
-/// Folds the bytes as a story: each record is applied, or refused without a trace in the state.
+/// Folds the bytes as a story: each record is applied, or refused without changing the state.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let (session, records) = tape::story(bytes);
     fold(session, &records)
@@ -21,7 +21,7 @@ pub fn fold(session: SessionId, records: &[Record]) -> InputResult {
         return InputResult::Refused;
     };
     let Ok(mut state) = State::fold(session, [first]) else {
-        assert!(whole.is_err(), "a story without a birth was accepted");
+        assert!(whole.is_err(), "a story without a creation was accepted");
         return InputResult::Refused;
     };
     let mut refused = None;
@@ -37,9 +37,9 @@ pub fn fold(session: SessionId, records: &[Record]) -> InputResult {
             }
         }
     }
-    assert_eq!(whole.as_ref().err(), refused.as_ref(), "one fold and record by record differ");
+    assert_eq!(whole.as_ref().err(), refused.as_ref(), "folding at once and record by record differ");
     let Ok(folded) = whole else { return InputResult::Refused };
-    assert_eq!(folded, state, "one fold and record by record differ");
+    assert_eq!(folded, state, "folding at once and record by record differ");
     InputResult::Accepted
 }
 
@@ -48,7 +48,7 @@ fn check_readers(before: &State, after: &State, record: &Record) {
     let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(1), created_ms: 0, updated_ms: 0 };
     let changes = index::changes(&Before::of(before), after, std::slice::from_ref(record), stamp);
     let head = changes.head.map(|head| head.last_seq.next());
-    assert_eq!(head, Some(after.next_seq), "the head has another end");
+    assert_eq!(head, Some(after.next_seq), "the head has another next record");
     assert_eq!(after.next_seq, before.next_seq.next(), "the sequence has a gap");
     assert_eq!(
         index::inflight(after, Lsn(1), Epoch(1), 0).is_some(),

@@ -9,21 +9,21 @@ use subtend_session::call::ToolErrorKind;
 use super::InputResult;
 use super::tree::{self, FILES, Tree};
 
-/// Checks the first line as a glob and as the pattern of a rule, and the rest as an ignore file. A listing shows existing files
-/// that no rule denies; an accepted rule survives a round trip and denies only what it matches.
+/// Checks the first line as a glob and as the pattern of a rule, and the rest as an ignore file. A listing must show
+/// existing files that no rule denies. An accepted rule must survive a round trip and deny only matching paths.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let (glob, ignores) = text.split_once('\n').unwrap_or((&text, ""));
-    let listed = tree::within(|tree| listed(tree, glob, ignores)).unwrap_or(InputResult::Refused);
-    listed.max(rule(glob))
+    let listed = tree::within(|tree| check_listing(tree, glob, ignores)).unwrap_or(InputResult::Refused);
+    listed.max(check_rule(glob))
 }
 
-fn listed(tree: &Tree, glob: &str, ignores: &str) -> InputResult {
+fn check_listing(tree: &Tree, glob: &str, ignores: &str) -> InputResult {
     let path = tree.path().join(".gitignore");
     assert!(fs::write(&path, ignores).is_ok(), "the workspace cannot be written");
     match tree.run("list", json!({"glob": glob, "depth": 5})) {
         Some(Ok(output)) => {
-            // The target of a link is the text of the link.
+            // The text of a link is its target.
             let names = output.lines().filter_map(|line| line.split_whitespace().next());
             assert!(!names.clone().any(|name| name.contains("key")), "a denied file is listed: {output}");
             let files = names.filter(|name| name.ends_with(".rs") || name.ends_with(".txt"));
@@ -43,7 +43,7 @@ fn listed(tree: &Tree, glob: &str, ignores: &str) -> InputResult {
     }
 }
 
-fn rule(pattern: &str) -> InputResult {
+fn check_rule(pattern: &str) -> InputResult {
     let mut result = InputResult::Refused;
     for action in ["fs.read", "shell.run"] {
         let Ok(rule) = Rule::written(action, Some(pattern), Verdict::Deny) else { continue };
@@ -55,7 +55,7 @@ fn rule(pattern: &str) -> InputResult {
         let allow = Authority::of(allow);
         for resource in FILES {
             let access = Access { action: action.into(), resource: resource.into() };
-            // A deny rule covers everything below a directory, so that it is never narrower than an allow rule.
+            // A deny rule also covers everything below a directory, so that it is never narrower than an allow rule.
             let denied = deny.verdict(&access) == Verdict::Deny;
             let allowed = allow.verdict(&access) == Verdict::Allow;
             assert!(denied || !allowed, "{action} {pattern:?} of {resource}");

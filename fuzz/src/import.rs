@@ -5,19 +5,20 @@ use subtend_journal::{Journal, Scope};
 
 use super::{InputResult, pool};
 
-/// Imports the bytes, and the bytes with corrected numbers and checksums, into an empty store and into one with sessions.
+/// Imports the bytes, unchanged and with corrected numbers and checksums, into an empty store and into one with
+/// sessions.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let forged = forged(bytes);
-    let result = one(bytes).max(one(&forged));
-    added(&forged);
+    let result = import_into_empty(bytes).max(import_into_empty(&forged));
+    import_into_existing(&forged);
     result
 }
 
 /// Imports into a store with sessions: a refused file leaves it unchanged, an accepted one leaves it valid.
-fn added(bytes: &[u8]) {
+fn import_into_existing(bytes: &[u8]) {
     let Some((journal, before)) = pool::EXPORTS.last().and_then(|(_, export)| {
         let (journal, _) = pool::imported(export.as_bytes()).ok()?;
-        let before = written(&journal);
+        let before = exported(&journal);
         Some((journal, before))
     }) else {
         return;
@@ -25,41 +26,44 @@ fn added(bytes: &[u8]) {
     match pool::import(&journal, bytes) {
         Ok(_) => {
             let problems = journal.verify(&mut |_| {}).map(|report| report.problems);
-            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "it was accepted, and {problems:?}");
+            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "an accepted import has {problems:?}");
         }
-        Err(error) => assert!(written(&journal) == before, "it was refused, and changed the store: {error}"),
+        Err(error) => assert!(exported(&journal) == before, "a refused import changed the store: {error}"),
     }
 }
 
 /// Checks that an import takes everything and exports it unchanged, or takes nothing.
-fn one(bytes: &[u8]) -> InputResult {
+fn import_into_empty(bytes: &[u8]) -> InputResult {
     match pool::imported(bytes) {
         Ok((journal, sessions)) => {
             let problems = journal.verify(&mut |_| {}).map(|report| report.problems);
-            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "it was taken, and {problems:?}");
+            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "an accepted import has {problems:?}");
             assert_eq!(
                 journal.heads().map_or(0, |heads| heads.len() as u64),
                 sessions,
-                "a session for each that it says"
+                "the number of sessions differs from the reported one"
             );
-            let out = written(&journal);
-            let again = pool::imported(&out).map(|(journal, _)| written(&journal));
-            assert!(again.as_ref().is_ok_and(|again| *again == out), "what goes out comes back as it was");
+            let out = exported(&journal);
+            let again = pool::imported(&out).map(|(journal, _)| exported(&journal));
+            assert!(
+                again.as_ref().is_ok_and(|again| *again == out),
+                "an export changes when it is imported and exported again"
+            );
             InputResult::Accepted
         }
         Err((error, journal)) => {
             assert!(!error.is_empty(), "an error without a message");
             let empty = |journal: &Journal| journal.appended().0 == 0;
-            assert!(journal.as_ref().is_none_or(empty), "it was refused, and left something: {error}");
+            assert!(journal.as_ref().is_none_or(empty), "a refused import left records: {error}");
             InputResult::Refused
         }
     }
 }
 
-fn written(journal: &Journal) -> Vec<u8> {
+fn exported(journal: &Journal) -> Vec<u8> {
     let mut out = Vec::new();
     let done = journal.export(Scope::Store, &mut out, &mut |_| {});
-    assert!(done.is_ok(), "it was taken, and does not go out: {done:?}");
+    assert!(done.is_ok(), "an imported store cannot be exported: {done:?}");
     out
 }
 

@@ -1,7 +1,7 @@
-//! Fuzz targets: one function for each place where outside bytes come in.
+//! Fuzz targets: one function for each kind of input from outside.
 //!
-//! `tests/fuzz.rs` runs the corpus and mutations, the command `subtend-fuzz` does so for a given time, `libfuzzer` searches by
-//! coverage. A target panics where a property does not hold, and returns whether the input was accepted.
+//! `tests/fuzz.rs` runs the corpus and mutations, the command `subtend-fuzz` does so for a given time, and `libfuzzer`
+//! searches by coverage. A target panics if a property does not hold, and returns whether the input was accepted.
 
 pub mod arguments;
 pub mod codec;

@@ -1,6 +1,7 @@
-//! `subtend-fuzz TARGET SECONDS [SEED]`: runs the corpus of a target and mutations of it. `--list` names the targets.
+//! `subtend-fuzz TARGET SECONDS [SEED]`: runs the corpus of a target and mutations of it. `--list` lists the targets.
 //!
-//! Exits with 101 where a property fails and with 124 where one input exceeds [`LONGEST`]; the input is then in `artifacts/`.
+//! Exits with 101 if a property fails and with 124 if one input exceeds [`INPUT_TIMEOUT`]; the input is then in
+//! `artifacts/`.
 //! `--idle` does nothing: its peak address space is the base of the memory limit.
 
 #![expect(clippy::disallowed_methods, reason = "a search is bounded in real time")]
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use subtend_fuzz::{TARGETS, Target, mutate};
 
-const LONGEST: Duration = Duration::from_secs(5);
+const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -37,7 +38,7 @@ fn usage(why: &str) -> ExitCode {
 fn run(name: &str, seconds: &str, seed: &str) -> ExitCode {
     let target = TARGETS.iter().find(|(target, _)| *target == name).map(|(_, target)| *target);
     let (Some(target), Ok(seconds), Ok(seed)) = (target, seconds.parse(), seed.parse()) else {
-        return usage(&format!("no such target, or no numbers: {name} {seconds} {seed}"));
+        return usage(&format!("unknown target, or SECONDS or SEED is not a number: {name} {seconds} {seed}"));
     };
     let corpus = match corpus(name) {
         Ok(corpus) if !corpus.is_empty() => corpus,
@@ -57,7 +58,7 @@ fn corpus(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
     fs::read_dir(folder("corpus").join(name))?.map(|entry| fs::read(entry?.path())).collect()
 }
 
-/// Runs the corpus and then mutations until the time is over, and returns how many inputs ran.
+/// Runs the corpus and then mutations until the time is over; returns the number of inputs.
 fn search(name: &str, target: Target, corpus: &[Vec<u8>], time: Duration, mut rng: Rng) -> u64 {
     let current = Arc::new(Mutex::new((Instant::now(), Vec::new())));
     watch(name, &current);
@@ -72,7 +73,7 @@ fn search(name: &str, target: Target, corpus: &[Vec<u8>], time: Duration, mut rn
         set(&current, &input);
         let result = std::panic::catch_unwind(|| target(&input));
         if result.is_err() {
-            keep(name, "crash", &input);
+            save(name, "crash", &input);
             std::process::exit(101);
         }
         runs += 1;
@@ -92,17 +93,18 @@ fn watch(name: &str, current: &Current) {
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(Duration::from_millis(200));
-            let late = current.lock().ok().filter(|current| current.0.elapsed() > LONGEST).map(|now| now.1.clone());
+            let late =
+                current.lock().ok().filter(|current| current.0.elapsed() > INPUT_TIMEOUT).map(|now| now.1.clone());
             if let Some(input) = late {
-                eprintln!("{name}: one input takes longer than {LONGEST:?}");
-                keep(&name, "slow", &input);
+                eprintln!("{name}: one input takes longer than {INPUT_TIMEOUT:?}");
+                save(&name, "slow", &input);
                 std::process::exit(124);
             }
         }
     });
 }
 
-fn keep(name: &str, what: &str, input: &[u8]) {
+fn save(name: &str, what: &str, input: &[u8]) {
     let path = folder("artifacts").join(format!("{name}-{what}-{:08x}", crc32c::crc32c(input)));
     let done = fs::create_dir_all(folder("artifacts")).and_then(|()| fs::write(&path, input));
     match done {
@@ -111,7 +113,7 @@ fn keep(name: &str, what: &str, input: &[u8]) {
     }
 }
 
-/// Returns the peak address space of this process in KiB; 0 where the system does not report it.
+/// Returns the peak address space of this process in KiB; 0 if the system does not report it.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Most bytes of an input.
+/// Maximum size of an input in bytes.
 pub const MAX_LEN: usize = 64 << 10;
 
 /// Returns random bytes or a mutated input of the corpus.
@@ -44,7 +44,7 @@ fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
             let part = other.get(span(other, rng)).unwrap_or_default().to_vec();
             bytes.splice(own.start..own.start, part);
         }
-        // Parsers recurse.
+        // Deep nesting, because parsers recurse.
         5 => {
             let opens = rng.choice([&b"["[..], b"{\"a\":", b"{", b"- ", b"(", b"?"]).unwrap_or_default();
             let many = opens.repeat(rng.usize(1..2_000));

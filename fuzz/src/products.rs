@@ -12,33 +12,29 @@ use super::InputResult;
 /// Checks that a file of each product gives a valid agent or one error, the same each time, and grants nothing.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
-    Product::ALL.into_iter().map(|product| one(product, &text)).max().unwrap_or(InputResult::Refused)
+    Product::ALL.into_iter().map(|product| check_product(product, &text)).max().unwrap_or(InputResult::Refused)
 }
 
-fn one(product: Product, text: &str) -> InputResult {
+fn check_product(product: Product, text: &str) -> InputResult {
     let path = Path::new("fuzzed");
     let checked = lint::checked_foreign(path, product, "team/fuzzed", text, &[]);
-    assert_eq!(
-        checked,
-        lint::checked_foreign(path, product, "team/fuzzed", text, &[]),
-        "the same file is read differently"
-    );
+    assert_eq!(checked, lint::checked_foreign(path, product, "team/fuzzed", text, &[]), "two reads of one file differ");
     let refusals = checked.problems.iter().filter(|problem| problem.kind == ProblemKind::Refused).count();
     let Some(agent) = checked.agent() else {
-        assert_eq!(refusals, 1, "a refused file has one error");
+        assert_eq!(refusals, 1, "a refused file must have one error");
         return InputResult::Refused;
     };
-    assert_eq!(refusals, 0, "an agent is in use, and refused");
+    assert_eq!(refusals, 0, "an accepted agent has errors");
     assert!(subtend_agents::name::check(&agent.name).is_ok(), "name {:?}", agent.name);
     assert!(!agent.body.trim().is_empty(), "an agent without a prompt");
     assert!(agent.model.is_none() || agent.pool.is_none(), "a model and a pool");
-    assert!(agent.turns != Some(0) && agent.settings.output_tokens != Some(0), "a limit of nothing");
+    assert!(agent.turns != Some(0) && agent.settings.output_tokens != Some(0), "a limit of zero");
     assert!(agent.tools.iter().flatten().all(|tool| (1..=64).contains(&tool.len())), "{:?}", agent.tools);
-    // A caller without rights grants none, and a list of tools says all that is allowed.
+    // An agent of a caller without rights gets none, and a list of tools is complete.
     let (own, none) = (agent.authority(), Authority::deny_all().meet(&agent.authority()));
     for action in ["fs.read", "fs.write", "shell.run", "net.fetch", "task:explore"] {
         let access = Access { action: action.into(), resource: "a".into() };
-        assert_eq!(none.verdict(&access), Verdict::Deny, "{action} by an agent file alone");
+        assert_eq!(none.verdict(&access), Verdict::Deny, "{action} is permitted by an agent file alone");
         let listed = agent.tools.as_ref().is_some_and(Vec::is_empty) && product == Product::Claude;
         assert!(!listed || own.verdict(&access) == Verdict::Deny, "{action} without tools");
     }

@@ -1,7 +1,7 @@
 //! Requests to the router of a host, without a socket.
 //!
-//! An input is up to `MOST` requests, separated by a line `===`. A request is a line `SENDER METHOD PATH`, header lines, an empty
-//! line and a body. Senders are the scopes of tokens, `none` and `socket`.
+//! An input has up to `MAX_REQUESTS` requests, separated by a line `===`. A request is a line `SENDER METHOD PATH`,
+//! header lines, an empty line and a body. A sender is the scope of a token, `none` or `socket`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
@@ -23,22 +23,23 @@ use super::InputResult;
 mod scene;
 pub(crate) mod seeds;
 
-/// Most requests of an input.
-const MOST: usize = 6;
+/// Maximum number of requests in an input.
+const MAX_REQUESTS: usize = 6;
 const SEPARATOR: &[u8] = b"\n===\n";
 const ADDRESS: &str = "127.0.0.1:7475";
-/// Most virtual time of a request that waits or streams.
-const PATIENCE: Duration = Duration::from_secs(100);
-/// Within it no deadline of a session passes.
+/// Maximum virtual time of a request that waits or streams.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
+/// Shorter than every deadline of a session.
 const AT_ONCE: Duration = Duration::from_millis(20);
-const MOST_BYTES: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Sends the requests in order. Each gets a response; a refusal is a problem and changes nothing, reading changes nothing, no request
-/// without a token reaches a session, and a keyed command that is sent again has no second effect. Nothing panics.
+/// Sends the requests in order. Each gets a response. A refused request and a read change nothing, a request without a
+/// token reaches no session, and a keyed command that is sent again has no second effect. Nothing panics.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
-    let requests: Vec<ParsedRequest> = split(bytes).into_iter().take(MOST).filter_map(ParsedRequest::of).collect();
+    let requests: Vec<ParsedRequest> =
+        split(bytes).into_iter().take(MAX_REQUESTS).filter_map(ParsedRequest::of).collect();
     if requests.is_empty() {
         return InputResult::Refused;
     }
@@ -46,7 +47,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let before = PANICS.load(Ordering::Relaxed);
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let Ok(threads) = threads else { return InputResult::Refused };
-    let result = threads.block_on(play(&requests));
+    let result = threads.block_on(send_all(&requests));
     assert_eq!(PANICS.load(Ordering::Relaxed), before, "a handler or an actor panicked");
     result
 }
@@ -90,7 +91,7 @@ struct ParsedRequest {
 }
 
 impl ParsedRequest {
-    /// Returns `None` for bytes that no HTTP server would pass on.
+    /// Returns `None` for bytes that no HTTP server would forward.
     fn of(bytes: &[u8]) -> Option<Self> {
         let end = bytes.windows(2).position(|window| window == b"\n\n").unwrap_or(bytes.len());
         let (head, body) = bytes.split_at_checked(end)?;
@@ -133,7 +134,7 @@ impl ParsedRequest {
         request.body(Body::from(self.body.clone())).ok()
     }
 
-    /// Whether the command is one that must have no second effect when it is sent again.
+    /// Returns whether the command must have no second effect when it is sent again.
     fn is_keyed(&self) -> bool {
         self.uri.path().starts_with("/v1/") && self.headers.iter().any(|(name, _)| name == "idempotency-key")
     }
@@ -147,7 +148,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    #[expect(clippy::expect_used, reason = "without a file of tokens there is nothing to fuzz")]
+    #[expect(clippy::expect_used, reason = "nothing can be fuzzed without a file of tokens")]
     fn get() -> &'static Self {
         static TOKENS: OnceLock<Tokens> = OnceLock::new();
         TOKENS.get_or_init(|| {
@@ -173,33 +174,33 @@ struct Routers {
     socket: Router,
 }
 
-async fn play(requests: &[ParsedRequest]) -> InputResult {
+async fn send_all(requests: &[ParsedRequest]) -> InputResult {
     let Some(host) = scene::host().await else { return InputResult::Refused };
     let guarded = ADDRESS.parse().map(|address| Guard::new(address, [], Tokens::get().file.clone()));
     let Ok(guard) = guarded else { return InputResult::Refused };
     let routers = Routers { guarded: guard.protect(host.router()), socket: host.router() };
     let mut result = InputResult::Refused;
     for request in requests {
-        let before = rest(&host).await;
+        let before = wait_until_idle(&host).await;
         let (answered, at_once) = send(&routers, request).await;
-        let changed = rest(&host).await != before;
-        judge(request, answered.as_ref(), changed && at_once);
+        let changed = wait_until_idle(&host).await != before;
+        check_response(request, answered.as_ref(), changed && at_once);
         let accepted = answered.is_some_and(|(status, ..)| status < 400);
         if accepted {
             result = InputResult::Accepted;
         }
         if accepted && at_once && request.is_keyed() {
-            again(&host, &routers, request).await;
+            resend(&host, &routers, request).await;
         }
     }
     drop(routers);
     let report = host.shutdown(Duration::from_secs(5)).await;
-    assert!(report.is_some_and(|report| report.actors == 0), "a request holds the host, or an actor remains");
+    assert!(report.is_some_and(|report| report.actors == 0), "a request blocks the shutdown, or an actor remains");
     result
 }
 
-/// Waits until no session works, and returns the number of frames.
-async fn rest(host: &Host) -> u64 {
+/// Waits until no session is active; returns the number of frames.
+async fn wait_until_idle(host: &Host) -> u64 {
     let journal = host.runtime().journal();
     let mut last = journal.appended().0;
     let mut calm = 0;
@@ -213,26 +214,28 @@ async fn rest(host: &Host) -> u64 {
     last
 }
 
-/// Returns the response, and whether it came before any deadline of a session could pass.
+/// Returns the response, and whether it arrived before any deadline of a session could pass.
 async fn send(routers: &Routers, parsed: &ParsedRequest) -> (RouterAnswer, bool) {
     let Some(request) = parsed.request() else { return (None, false) };
     let router = if parsed.sender == RequestSender::Socket { &routers.socket } else { &routers.guarded };
     let from = Instant::now();
-    let Ok(Ok(response)) = timeout(PATIENCE, router.clone().oneshot(request)).await else { return (None, false) };
+    let Ok(Ok(response)) = timeout(REQUEST_TIMEOUT, router.clone().oneshot(request)).await else {
+        return (None, false);
+    };
     let (parts, mut body) = response.into_parts();
     let problem = parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
     let mut bytes = Vec::new();
     // A stream of events ends with its client.
     while let Ok(Some(Ok(frame))) = timeout(AT_ONCE / 2, body.frame()).await {
         bytes.extend_from_slice(frame.data_ref().map(|data| &**data).unwrap_or_default());
-        if bytes.len() > MOST_BYTES {
+        if bytes.len() > MAX_RESPONSE_BYTES {
             break;
         }
     }
     (Some((parts.status.as_u16(), problem, bytes)), from.elapsed() < AT_ONCE)
 }
 
-fn judge(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>)>, changed: bool) {
+fn check_response(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>)>, changed: bool) {
     let reads = [Method::GET, Method::HEAD].contains(&request.method);
     assert!(!(changed && reads), "reading changed the store: {request:?}");
     let may_change = !matches!(request.sender, RequestSender::Anonymous | RequestSender::Token(TokenScope::Read));
@@ -241,13 +244,13 @@ fn judge(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>)>, chang
     let path = request.uri.path();
     if request.sender == RequestSender::Anonymous && *status < 400 {
         let open = ["/healthz", "/readyz", "/login"].contains(&path) || path.starts_with("/assets/");
-        assert!(open, "an answer without a token: {request:?}");
+        assert!(open, "a request without a token was answered: {request:?}");
     }
     assert_ne!(*status, 500, "{request:?}: {}", String::from_utf8_lossy(body));
     if *status < 400 {
         return;
     }
-    // A summary that the model was asked for is recorded, also one that is of no use.
+    // A summary that the model produced is recorded even if it cannot be used.
     let asks_model = ["/compaction", "/summary"].iter().any(|end| path.ends_with(end));
     assert!(
         !changed || asks_model,
@@ -268,10 +271,10 @@ fn judge(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>)>, chang
 }
 
 /// Sends an accepted keyed command again.
-async fn again(host: &Host, routers: &Routers, request: &ParsedRequest) {
-    let before = rest(host).await;
+async fn resend(host: &Host, routers: &Routers, request: &ParsedRequest) {
+    let before = wait_until_idle(host).await;
     let (answered, at_once) = send(routers, request).await;
-    let after = rest(host).await;
+    let after = wait_until_idle(host).await;
     if let (Some((status, _, body)), true) = (answered, at_once) {
         assert!(status < 400, "refused when sent again: {request:?}: {status} {}", String::from_utf8_lossy(&body));
         assert_eq!(after, before, "a second effect: {request:?}");

@@ -9,45 +9,46 @@ use subtend_session::record::Stop;
 
 use super::InputResult;
 
-/// Anthropic messages.
+/// Fuzzes streams of Anthropic messages.
 pub fn anthropic(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::Anthropic, bytes)
 }
 
-/// OpenAI chat completions.
+/// Fuzzes streams of OpenAI chat completions.
 pub fn openai(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::OpenAi, bytes)
 }
 
-/// OpenAI responses.
+/// Fuzzes streams of OpenAI responses.
 pub fn openai_responses(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::OpenAiResponses, bytes)
 }
 
-/// Gemini.
+/// Fuzzes streams of Gemini.
 pub fn gemini(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::Gemini, bytes)
 }
 
-/// Ollama.
+/// Fuzzes streams of Ollama.
 pub fn ollama(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::Ollama, bytes)
 }
 
-/// Checks that the split of a stream changes nothing, that an answer is what was streamed, and that an error is one short line.
+/// Checks that the split of a stream changes nothing, that the answer equals the streamed text, and that an error is
+/// one short line.
 fn any_bytes(protocol: Protocol, bytes: &[u8]) -> InputResult {
     let (whole, received) = read(protocol, bytes, bytes.len());
     let size = 1 + crc32c::crc32c(bytes) as usize % 64;
-    let (pieces, heard_in_pieces) = read(protocol, bytes, size);
+    let (pieces, received_in_pieces) = read(protocol, bytes, size);
     assert_eq!(whole, pieces, "the answer depends on pieces of {size} bytes");
-    assert_eq!(received, heard_in_pieces, "deltas depend on pieces of {size} bytes");
+    assert_eq!(received, received_in_pieces, "deltas depend on pieces of {size} bytes");
     match whole {
         Ok(answer) => {
-            sound(&answer, &received, bytes.len());
+            check_answer(&answer, &received, bytes.len());
             InputResult::Accepted
         }
         Err(error) => {
-            assert!(!error.message.is_empty(), "an error that says nothing: {error:?}");
+            assert!(!error.message.is_empty(), "an error without a reason: {error:?}");
             assert!(error.message.len() < 4096 && !error.message.contains(char::is_control), "{error:?}");
             InputResult::Refused
         }
@@ -67,20 +68,20 @@ fn read(protocol: Protocol, bytes: &[u8], size: usize) -> (Result<Answer, ModelE
     (answer, received)
 }
 
-fn sound(answer: &Answer, received: &[Delta], sent: usize) {
+fn check_answer(answer: &Answer, received: &[Delta], sent: usize) {
     assert!(answer.calls.len() <= MAX_CALLS_PER_ANSWER as usize, "{} calls", answer.calls.len());
     let text: usize = answer.text.iter().map(|text| text.len()).sum();
     let args: usize = answer.calls.iter().map(|call| call.args.len()).sum();
-    // Missing arguments are recorded as `{}`, and a number may be longer than it was sent.
+    // Missing arguments are recorded as `{}`, and a number may be recorded with more digits than it was sent with.
     let most = sent.saturating_mul(8).saturating_add(answer.calls.len().saturating_mul(2));
     assert!(text + args <= most, "{text} and {args} bytes of {sent}");
-    assert_ne!((answer.stop, answer.calls.len()), (Stop::Calls, 0), "an answer that calls nothing");
+    assert_ne!((answer.stop, answer.calls.len()), (Stop::Calls, 0), "an answer stopped for calls without a call");
     let streamed: String =
         received.iter().filter_map(|delta| if let Delta::Text(text) = delta { Some(&**text) } else { None }).collect();
-    assert_eq!(streamed, answer.text.as_deref().unwrap_or_default(), "the deltas are the text");
+    assert_eq!(streamed, answer.text.as_deref().unwrap_or_default(), "the deltas differ from the text");
     let named = answer.calls.iter().filter(|call| !call.tool.is_empty()).count();
     let announced = received.iter().filter(|delta| matches!(delta, Delta::Call { .. })).count();
-    assert_eq!(announced, named, "each call is announced once");
+    assert_eq!(announced, named, "a call is not announced once");
     let kept = answer.reasoning.as_deref().map(serde_json::from_str::<serde_json::Value>);
-    assert!(kept.is_none_or(|kept| kept.is_ok()), "reasoning that cannot be read back");
+    assert!(kept.is_none_or(|kept| kept.is_ok()), "recorded reasoning cannot be read");
 }

@@ -1,4 +1,4 @@
-//! Stories from bytes: records of the fixtures, rearranged and altered, so that a story fails late.
+//! Stories from bytes: records of the fixtures, rearranged and altered, so that errors also occur late in a story.
 
 use serde_json::Value;
 use subtend_session::ids::SessionId;
@@ -7,9 +7,9 @@ use uuid::Uuid;
 
 use super::pool;
 
-/// First byte of records as JSON, rather than a tape.
+/// First byte of an input that has records as JSON instead of a tape.
 pub const JSON: u8 = b'[';
-const MOST: usize = 400;
+const MAX_RECORDS: usize = 400;
 
 /// Returns a session and its records, read from JSON or from a tape.
 pub fn story(bytes: &[u8]) -> (SessionId, Vec<Record>) {
@@ -19,7 +19,7 @@ pub fn story(bytes: &[u8]) -> (SessionId, Vec<Record>) {
     let sessions = pool::sessions();
     let mut at = Head { session: 0, record: 0 };
     let mut out: Vec<Record> = Vec::new();
-    for step in bytes.chunks_exact(3).take(MOST) {
+    for step in bytes.chunks_exact(3).take(MAX_RECORDS) {
         let &[what, a, b] = step else { continue };
         match what {
             0..160 => out.extend(at.next(sessions).cloned()),
@@ -37,7 +37,7 @@ pub fn story(bytes: &[u8]) -> (SessionId, Vec<Record>) {
     (sessions.get(at.session % sessions.len().max(1)).map_or(SessionId(Uuid::nil()), |(id, _)| *id), out)
 }
 
-/// Returns the tape that plays a session of the pool unchanged.
+/// Returns the tape that gives a session of the pool unchanged.
 pub fn whole(session: u8, records: usize) -> Vec<u8> {
     let mut tape = vec![224, session, 0];
     tape.extend(std::iter::repeat_n([0, 0, 0], records).flatten());
@@ -58,7 +58,7 @@ impl Head {
     }
 }
 
-/// Returns the record with its `a`-th number or flag set by `b`; `None` where the result is not a record.
+/// Returns the record with its `a`-th number or flag set by `b`; `None` if the result is not a record.
 fn altered(record: &Record, a: u8, b: u8) -> Option<Record> {
     let mut json = serde_json::to_value(record).ok()?;
     let mut left = usize::from(a);

@@ -1,4 +1,4 @@
-//! Workspace with a denied file.
+//! A workspace with a denied file.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) struct Tree {
     runtime: Runtime,
 }
 
-/// Calls `with` with the workspace of this thread; `None` where none can be made.
+/// Calls `with` with the workspace of this thread; `None` if no workspace can be created.
 pub(crate) fn within<T>(with: impl FnOnce(&Tree) -> T) -> Option<T> {
     thread_local! {
         static TREE: OnceCell<Option<Tree>> = const { OnceCell::new() };

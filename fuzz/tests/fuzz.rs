@@ -1,5 +1,5 @@
-//! Every target with its corpus and mutations (`SUBTEND_FUZZ_CASES=N`). `SUBTEND_WRITE_CORPUS=1` writes the missing seeds.
-#![expect(clippy::expect_used, reason = "a test says what it expects and fails where it is not so")]
+//! Every target with its corpus and mutations (`SUBTEND_FUZZ_CASES=N`). `SUBTEND_WRITE_CORPUS=1` writes missing seeds.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 
@@ -17,9 +17,9 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.map(|path| (path.clone(), std::fs::read(path).expect("a seed"))).collect()
 }
 
-/// A file that a search found is tried on every run.
+/// Files of the corpus that a search has found run every time.
 #[test]
-fn corpus_is_accepted_and_refused() {
+fn corpus_has_accepted_and_refused_inputs() {
     for (name, target) in TARGETS {
         let mut result = Vec::new();
         for (path, bytes) in corpus(name) {
@@ -28,13 +28,13 @@ fn corpus_is_accepted_and_refused() {
         }
         assert!(
             result.contains(&InputResult::Accepted) && result.contains(&InputResult::Refused),
-            "{name}: one result only: {result:?}"
+            "{name}: every input is {result:?}"
         );
     }
 }
 
 #[test]
-fn corpus_holds_what_the_fixtures_give() {
+fn corpus_contains_the_seeds_of_the_fixtures() {
     for (target, name, bytes) in seeds() {
         let path = folder(target).join(name);
         if std::env::var_os("SUBTEND_WRITE_CORPUS").is_some() && !path.exists() {

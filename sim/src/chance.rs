@@ -24,7 +24,7 @@ impl Chance {
         self.rng().u64(least..=most.max(least))
     }
 
-    /// True once in `of` times; never where `of` is 0.
+    /// Returns true once in `of` times; never if `of` is 0.
     pub(crate) fn one_in(&self, of: u64) -> bool {
         of > 0 && self.below(of) == 0
     }
@@ -34,7 +34,7 @@ impl Chance {
         of.get(at).cloned()
     }
 
-    /// Returns one of them, by weight; none where all weights are 0.
+    /// Returns one of them, by weight; `None` if all weights are 0.
     pub(crate) fn weighted<T: Copy>(&self, of: &[(T, u32)]) -> Option<T> {
         let total = of.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(u64::from(*weight)));
         if total == 0 {

@@ -6,15 +6,15 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use subtend_invariants::{Coverage, InvariantId, Violation};
 
 use crate::fault::SimFault;
-use crate::model::{INVARIANTS, Whole};
+use crate::model::{INVARIANTS, SystemModel};
 use crate::size::Size;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub threads: usize,
-    /// States after which it stops; none for all of them.
+    /// Number of states after which it stops; `None` for all of them.
     pub states: Option<usize>,
-    /// Whether it stops at the first violation, without searching for the states that must occur.
+    /// True to stop at the first violation, without searching for the states that must occur.
     pub first_violation: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct CheckReport {
     pub transitions: usize,
     pub states: usize,
     pub depth: usize,
-    /// Whether every state was examined.
+    /// True if every state was examined.
     pub complete: bool,
     pub violation: Option<(Violation, Vec<String>)>,
     /// Expected events that occurred in no state.
@@ -41,29 +41,29 @@ impl CheckReport {
 
 /// Checks a model of `size` with `fault` seeded.
 pub fn check(size: Size, fault: SimFault, effort: Effort) -> CheckReport {
-    examine(Whole { size, fault, coverage: Arc::default(), only: None }, effort)
+    examine(SystemModel { size, fault, coverage: Arc::default(), only: None }, effort)
 }
 
-fn examine(whole: Whole, effort: Effort) -> CheckReport {
-    let coverage = Arc::clone(&whole.coverage);
+fn examine(model: SystemModel, effort: Effort) -> CheckReport {
+    let coverage = Arc::clone(&model.coverage);
     let finish = if effort.first_violation { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
-    let mut builder = whole.clone().checker().threads(effort.threads).finish_when(finish);
+    let mut builder = model.clone().checker().threads(effort.threads).finish_when(finish);
     if let Some(states) = effort.states {
         builder = builder.target_state_count(states);
     }
     let checker = builder.spawn_bfs().join();
     let found = checker.discoveries();
     let violation = found.get(INVARIANTS).and_then(|path| {
-        // The named state may follow an earlier invalid one.
+        // The requested state may come after an earlier invalid one.
         let mut happened = Vec::new();
         path.clone().into_vec().into_iter().find_map(|(state, action)| {
-            let violation = state.judge(&whole).err();
+            let violation = state.judge(&model).err();
             let before = happened.clone();
             happened.extend(action.map(|action| format!("{action:?}")));
             violation.map(|violation| (violation, before))
         })
     });
-    let sometimes = whole.properties().into_iter().filter(|property| property.expectation == Expectation::Sometimes);
+    let sometimes = model.properties().into_iter().filter(|property| property.expectation == Expectation::Sometimes);
     let never = sometimes.map(|property| property.name).filter(|name| !found.contains_key(name)).collect();
     let transitions = checker.state_count();
     let complete = violation.is_none() && effort.states.is_none_or(|states| transitions < states);
@@ -79,8 +79,8 @@ pub fn hunt(fault: SimFault, threads: usize) -> CheckReport {
 /// Searches for a violation of one invariant, or of any.
 pub fn hunt_for(only: Option<InvariantId>, fault: SimFault, threads: usize) -> CheckReport {
     let look = |size| {
-        let whole = Whole { size, fault, coverage: Arc::default(), only };
-        examine(whole, Effort { threads, states: Some(2_000_000), first_violation: true })
+        let model = SystemModel { size, fault, coverage: Arc::default(), only };
+        examine(model, Effort { threads, states: Some(2_000_000), first_violation: true })
     };
     let mut report = look(fault.shows_in());
     for size in [Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM] {

@@ -1,9 +1,10 @@
-//! Clients of a host in virtual time: the real host over a store in memory, which loses what was not written when it dies.
+//! Clients of a host in virtual time: the real host on a store in memory, which loses unwritten data when the host
+//! dies.
 //!
-//! A run is a series of hosts. Each dies at any await of its start and of any request, so also between a request and its reply. Readers
-//! follow all events over all hosts, senders repeat keyed commands until they are answered, and joiners join runs, also those that a host
-//! recovers. Until a host has started, it refuses connections, and clients retry. At the end the predicates judge the store with what the
-//! clients saw.
+//! A run is a series of hosts. Each dies at any await of its start or of a request, so also between a request and its
+//! reply. Readers follow all events across all hosts, senders repeat keyed commands until they are answered, and
+//! joiners join runs, also those that a host recovers. Until a host has started, it refuses connections, and clients
+//! retry. At the end the predicates judge the store and the observations of the clients.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,16 +27,16 @@ mod reader;
 mod request;
 mod sender;
 
-/// Hosts that die, in each run.
+/// Number of hosts that die in each run.
 const DEATHS: u32 = 6;
-/// The limit of the last host, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of the last host, in virtual time.
+const LAST_HOST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// One run: the same plan gives the same run.
+/// Parameters of one run: the same plan gives the same run.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientPlan {
     pub seed: u64,
-    /// The bug that must be noticed.
+    /// The seeded bug, which must be noticed.
     pub flaw: Option<Flaw>,
 }
 
@@ -43,17 +44,17 @@ pub struct ClientPlan {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRun {
     pub commands: u64,
-    /// Commands that were sent to more than one host.
+    /// Number of commands that were sent to more than one host.
     pub resent: u64,
-    /// Cancels that were answered as done.
+    /// Number of cancels that were answered as done.
     pub cancels: u64,
-    /// Events that all readers received together.
+    /// Number of events that all readers received together.
     pub received: u64,
-    /// Streams that continued after an event.
+    /// Number of streams that continued after an event.
     pub continued: u64,
-    /// Connections that were refused while a host started.
+    /// Number of connections that were refused while a host started.
     pub refused: u64,
-    /// Times that a client joined a run in flight that an earlier host had begun.
+    /// Number of times that a client joined a run in flight that an earlier host had begun.
     pub recovered: u64,
     pub violations: Vec<String>,
 }
@@ -81,9 +82,9 @@ pub(crate) struct SimClients {
 
 #[derive(Debug, Default)]
 pub(crate) struct ClientsState {
-    /// No further command is started.
+    /// True once no further command is started.
     pub(crate) closing: bool,
-    /// The session that was opened last: a reader that has it has everything.
+    /// The session that was opened last: a reader that has received it has received everything.
     pub(crate) last: Option<SessionId>,
     /// Sessions that senders opened.
     pub(crate) opened: Vec<KnownSession>,
@@ -91,7 +92,7 @@ pub(crate) struct ClientsState {
     pub(crate) run: ClientRun,
 }
 
-/// A session, and the first host of which a client knew it.
+/// A session, and the first host with which a client knew it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownSession {
     pub(crate) session: SessionId,
@@ -163,7 +164,7 @@ pub fn simulate(plan: ClientPlan) -> ClientRun {
     state.run.clone()
 }
 
-/// Judges the store, and what the clients saw. H-1 and H-2 come first.
+/// Judges the store and the observations of the clients. H-1 and H-2 come first.
 fn judge(memory: &Memory, observed: &Observed) -> Result<(), String> {
     let open = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default());
     let journal = open.map_err(|error| error.to_string())?;
@@ -181,7 +182,7 @@ struct Clients {
     joiners: Vec<Arc<Mutex<joiner::RunJoiner>>>,
 }
 
-/// One host, from its start on the existing store until it dies, or until everything is at rest.
+/// Runs one host, from its start on the existing store until it dies, or until everything is at rest.
 fn live(
     memory: &Memory,
     shared: &SimClients,
@@ -224,9 +225,9 @@ fn live(
         };
         if last {
             shared.state().closing = true;
-            return tokio::time::timeout(PATIENCE, life)
+            return tokio::time::timeout(LAST_HOST_TIMEOUT, life)
                 .await
-                .map_err(|_| "the clients do not come to rest".to_owned())?;
+                .map_err(|_| "the clients did not finish".to_owned())?;
         }
         let death = Duration::from_millis(1 + shared.dice.below(400));
         tokio::select! {
@@ -243,7 +244,7 @@ fn live(
 
 async fn start(memory: &Memory, shared: &SimClients, plan: ClientPlan, life: u32) -> Result<Host, String> {
     let opened = Journal::open_stepped(Box::new(memory.clone()), subtend_journal::Options::default());
-    let (journal, stepper) = opened.map_err(|error| format!("the store does not open: {error}"))?;
+    let (journal, stepper) = opened.map_err(|error| format!("the store cannot be opened: {error}"))?;
     tokio::spawn(write(stepper, shared.dice.clone()));
     let options = Options {
         titles: false,
@@ -253,7 +254,7 @@ async fn start(memory: &Memory, shared: &SimClients, plan: ClientPlan, life: u32
         ..Options::default()
     };
     let runtime = Runtime::builder().journal(journal).options(options).model(Arc::new(model::model(&shared.dice)));
-    let runtime = runtime.start().await.map_err(|error| format!("the runtime does not start: {error}"))?;
+    let runtime = runtime.start().await.map_err(|error| format!("the runtime cannot start: {error}"))?;
     let flawed = plan.flaw.map(Flawed::with).unwrap_or_default();
     Ok(Host::new(runtime, HostOptions { flawed, ..HostOptions::default() }))
 }

@@ -15,9 +15,9 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("store::same_recovery", "crashes_at_writes_and_in_recovery_leave_the_same_result"),
     ("store::set_aside", "damaged_session_returns_a_typed_error_and_others_start"),
     ("actors::within_budget", "restarts_after_any_deaths_are_within_their_budgets"),
-    ("authority::below_parents", "authorities_of_any_chain_are_as_the_predicates_say"),
-    ("authority::monotone", "authorities_of_any_chain_are_as_the_predicates_say"),
-    ("authority::orderless", "authorities_of_any_chain_are_as_the_predicates_say"),
+    ("authority::below_parents", "authorities_of_any_chain_satisfy_the_predicates"),
+    ("authority::monotone", "authorities_of_any_chain_satisfy_the_predicates"),
+    ("authority::orderless", "authorities_of_any_chain_satisfy_the_predicates"),
     ("clients::each_event_once", "clients_see_each_event_and_effect_once"),
     ("clients::one_effect_per_key", "clients_see_each_event_and_effect_once"),
 ];
@@ -38,10 +38,11 @@ impl fmt::Display for WorldSource {
     }
 }
 
-/// Predicates that one source alone can refute: the other has no such facts. Every other predicate is fed by both.
+/// Predicates that only one source can refute, because the other has no such facts. Both sources feed every other
+/// predicate.
 ///
-/// The model acknowledges nothing outside of it, and has no disk, budgets or readers. The simulator's archive names no
-/// activations and no late effects, and is at rest only when nothing is in flight.
+/// The model has no acknowledgements, disk, budgets or readers. The simulator's archive has no activations and no late
+/// effects, and is at rest only when nothing is in flight.
 pub const ALONE: &[(&str, WorldSource)] = &[
     ("outside::acknowledged", WorldSource::Simulator),
     ("effects::intended", WorldSource::Simulator),
@@ -79,14 +80,14 @@ pub const ALONE: &[(&str, WorldSource)] = &[
     ("actors::given_up_ended", WorldSource::Simulator),
 ];
 
-/// Whether a source feeds a predicate.
+/// Returns whether a source feeds a predicate.
 pub fn feeds(source: WorldSource, name: &str) -> bool {
     let elsewhere = ELSEWHERE.iter().any(|(listed, _)| *listed == name);
     let alone = ALONE.iter().find(|(listed, _)| *listed == name);
     !elsewhere && alone.is_none_or(|(_, only)| *only == source)
 }
 
-/// Sizes that are small enough to run for their coverage alone.
+/// Sizes that are small enough to run only for their coverage.
 const SMALL: [Size; 17] = [
     Size::SMALL,
     Size::PANIC,
@@ -123,8 +124,8 @@ pub fn table(model: &Coverage, simulator: &BTreeMap<&'static str, Count>) -> Vec
     model.counts().map(|(predicate, count)| (predicate.name, count, of(predicate.name))).collect()
 }
 
-/// Returns where a source that feeds a predicate could refute it in no world, and where one that is said not to feed it
-/// could.
+/// Returns each source that feeds a predicate but could not refute it in any world, and each source listed as not
+/// feeding it that could.
 pub fn lacking(table: &[(&'static str, Count, Count)]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, model, simulator) in table {
@@ -132,7 +133,7 @@ pub fn lacking(table: &[(&'static str, Count, Count)]) -> Vec<String> {
             match (feeds(source, name), count.telling > 0) {
                 (true, false) => wrong.push(format!("{name}: no world of the {source} could have refuted it")),
                 (false, true) => wrong.push(format!(
-                    "{name}: the {source} puts it to the test now; take it from the list of those that it does not"
+                    "{name}: the {source} can refute it now; remove it from the list of those that it cannot"
                 )),
                 (true, true) | (false, false) => {}
             }
@@ -140,7 +141,7 @@ pub fn lacking(table: &[(&'static str, Count, Count)]) -> Vec<String> {
     }
     let names: Vec<&str> = ALWAYS.iter().chain(QUIESCENT).map(|predicate| predicate.name).collect();
     let listed = ELSEWHERE.iter().map(|(name, _)| name).chain(ALONE.iter().map(|(name, _)| name));
-    wrong.extend(listed.filter(|name| !names.contains(name)).map(|name| format!("{name}: there is no such predicate")));
+    wrong.extend(listed.filter(|name| !names.contains(name)).map(|name| format!("{name}: unknown predicate")));
     wrong
 }
 
@@ -148,7 +149,7 @@ pub fn lacking(table: &[(&'static str, Count, Count)]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Returns a table in which each source can refute what it feeds.
+    /// Returns a table in which each source can refute the predicates that it feeds.
     fn sound() -> Vec<(&'static str, Count, Count)> {
         let count = |source, name| Count { judged: 2, telling: u64::from(feeds(source, name)) };
         let all = ALWAYS.iter().chain(QUIESCENT).map(|predicate| predicate.name);
@@ -156,10 +157,10 @@ mod tests {
     }
 
     #[test]
-    fn a_predicate_that_no_world_could_refute_is_noticed() {
+    fn predicate_that_cannot_be_refuted_is_noticed() {
         assert_eq!(lacking(&sound()), Vec::<String>::new());
         let at = |name: &str| sound().iter().position(|(of, ..)| *of == name).unwrap();
-        // The other source could still refute it.
+        // The other source can still refute it.
         let (both, alone) = (at("session::one_end"), at("session::reason_to_wait"));
         let mut table = sound();
         table[both].2.telling = 0;
@@ -169,11 +170,16 @@ mod tests {
         assert_eq!(lacking(&table), ["session::one_end: no world of the model could have refuted it"]);
         let mut table = sound();
         table[alone].2.telling = 1;
-        let says = "session::reason_to_wait: the simulator puts it to the test now; take it from the list of those that it does not";
-        assert_eq!(lacking(&table), [says]);
+        let expected =
+            "session::reason_to_wait: the simulator can refute it now; remove it from the list of those that it cannot";
+        assert_eq!(lacking(&table), [expected]);
         let mut table = sound();
         table.iter_mut().for_each(|(_, model, _)| model.telling = 1);
         let of_others = ALONE.iter().filter(|(_, source)| *source == WorldSource::Simulator).count();
-        assert_eq!(lacking(&table).len(), ELSEWHERE.len() + of_others, "listed, and put to the test");
+        assert_eq!(
+            lacking(&table).len(),
+            ELSEWHERE.len() + of_others,
+            "listed predicates that can be refuted must be reported"
+        );
     }
 }

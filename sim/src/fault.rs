@@ -8,24 +8,24 @@ use crate::size::Size;
 
 /// A bug of the environment of the sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Around {
+pub enum EnvironmentBug {
     /// Obligations are kept in memory only, and a crash loses them.
     RowsLost,
-    /// A slot is counted as free at each request to release it.
+    /// A slot is freed again by each repeated request to release it.
     SlotFreedTwice,
     /// A new activation does not fence the previous one, whose last append still arrives.
     EpochNotBumped,
-    /// A cancel fires before its record is durable.
+    /// A cancel takes effect before its record is durable.
     CancelNotDurable,
     /// Work starts without a check of its run's token.
     TokenIgnored,
-    /// The sweep starts with the owners.
+    /// The sweep after a restart starts with the owners.
     SweepFromTheTop,
     /// A run loses its slot with its actor, and continues.
     SlotLostAtPanic,
     /// An actor panics between the append of a batch and its effects, and the effects are not redone.
     EffectsForgotten,
-    /// A run that its owner cancels alone records that its owner is over.
+    /// A run that its owner cancels individually records the end of its owner as the cause.
     CauseLost,
     /// Persons' runs take the slots of owned runs.
     OnePool,
@@ -35,7 +35,7 @@ pub enum Around {
     ParkedAreLost,
 }
 
-impl Around {
+impl EnvironmentBug {
     pub const ALL: [Self; 12] = [
         Self::RowsLost,
         Self::SlotFreedTwice,
@@ -58,8 +58,8 @@ pub enum SimFault {
     None,
     /// A rule of sessions is switched off.
     Heart(Bug),
-    /// The environment is wrong.
-    World(Around),
+    /// The environment has a bug.
+    World(EnvironmentBug),
 }
 
 impl SimFault {
@@ -68,7 +68,7 @@ impl SimFault {
 
     pub fn all() -> impl Iterator<Item = Self> {
         let shown = Bug::ALL.into_iter().filter(|bug| *bug != Self::HIDDEN);
-        shown.map(Self::Heart).chain(Around::ALL.into_iter().map(Self::World))
+        shown.map(Self::Heart).chain(EnvironmentBug::ALL.into_iter().map(Self::World))
     }
 
     pub(crate) fn rules(self) -> Rules {
@@ -78,7 +78,7 @@ impl SimFault {
         }
     }
 
-    pub(crate) fn is(self, around: Around) -> bool {
+    pub(crate) fn is(self, around: EnvironmentBug) -> bool {
         self == Self::World(around)
     }
 }
@@ -97,14 +97,14 @@ impl SimFault {
     /// Returns the size in which this bug shows soonest.
     pub fn shows_in(self) -> Size {
         match self {
-            Self::Heart(bug) => of_heart(bug),
-            Self::World(around) => of_world(around),
+            Self::Heart(bug) => size_for_rule_bug(bug),
+            Self::World(around) => size_for_environment_bug(around),
             Self::None => Size::SMALL,
         }
     }
 }
 
-fn of_heart(bug: Bug) -> Size {
+fn size_for_rule_bug(bug: Bug) -> Size {
     match bug {
         Bug::UnstartedForgotten => Size::PANIC,
         Bug::SlotWithoutTaking => Size::CALM,
@@ -139,18 +139,18 @@ fn of_heart(bug: Bug) -> Size {
     }
 }
 
-fn of_world(around: Around) -> Size {
+fn size_for_environment_bug(around: EnvironmentBug) -> Size {
     match around {
-        Around::EpochNotBumped | Around::SlotLostAtPanic => Size::PANIC,
-        Around::EffectsForgotten => Size::HALF_PANIC,
-        Around::CauseLost => Size::STOP,
-        Around::OnePool => Size::PERSON,
-        Around::PlaceForgotten => Size { crashes: 1, closes: 0, continues: 0, ..Size::PERSON },
-        Around::ParkedAreLost => Size { crashes: 1, doubles: 0, ..Size::LIMIT },
-        Around::RowsLost
-        | Around::SlotFreedTwice
-        | Around::CancelNotDurable
-        | Around::TokenIgnored
-        | Around::SweepFromTheTop => Size::SMALL,
+        EnvironmentBug::EpochNotBumped | EnvironmentBug::SlotLostAtPanic => Size::PANIC,
+        EnvironmentBug::EffectsForgotten => Size::HALF_PANIC,
+        EnvironmentBug::CauseLost => Size::STOP,
+        EnvironmentBug::OnePool => Size::PERSON,
+        EnvironmentBug::PlaceForgotten => Size { crashes: 1, closes: 0, continues: 0, ..Size::PERSON },
+        EnvironmentBug::ParkedAreLost => Size { crashes: 1, doubles: 0, ..Size::LIMIT },
+        EnvironmentBug::RowsLost
+        | EnvironmentBug::SlotFreedTwice
+        | EnvironmentBug::CancelNotDurable
+        | EnvironmentBug::TokenIgnored
+        | EnvironmentBug::SweepFromTheTop => Size::SMALL,
     }
 }

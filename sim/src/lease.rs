@@ -1,9 +1,10 @@
-//! Nodes that share a database: leases, claims of shards, fenced commits and takeovers, in every interleaving of two nodes.
+//! Nodes that share a database: leases, claims of shards, fenced commits and takeovers, in every interleaving of two
+//! nodes.
 //!
-//! The protocol is modelled, not the code, whose steps are statements of a database. A tick is five seconds of the database's clock: a
-//! lease lasts three, and an owner starts effects for two, counted by its own clock from the moment its last renewal was sent. Its clock
-//! stays behind in one of three ticks at most. Messages arrive late, twice or never; a message that its sender counts as lost may
-//! arrive at any later time.
+//! The protocol is modelled, not the code, whose steps are statements of a database. A tick is five seconds of the
+//! database's clock. A lease lasts three ticks, and an owner starts effects for two, counted by its own clock from the
+//! moment when its last renewal was sent. Its clock stays behind in at most one of three ticks. Messages arrive late,
+//! twice or never; a message that its sender counts as lost may still arrive later.
 
 mod database;
 mod state;
@@ -21,8 +22,8 @@ pub use step::LeaseStep;
 
 /// Ticks of the database's clock for which a renewal lasts.
 const LEASE: u8 = 3;
-/// Ticks of its own clock for which an owner starts effects.
-const ACTS: u8 = 2;
+/// Ticks of its own clock within which an owner starts effects.
+const EFFECT_TICKS: u8 = 2;
 
 const ACKNOWLEDGED: &str = "no acknowledged group is lost";
 const HISTORY: &str = "one history: each LSN and each group once";
@@ -49,11 +50,12 @@ pub struct LeaseSize {
     pub restarts: u8,
     /// Stops of a process. Without `prompt` any process may stop at any step.
     pub pauses: u8,
-    /// Nodes, from the first on, whose clocks stay behind and whose renewals take time.
+    /// Number of nodes, from the first on, whose clocks stay behind and whose renewals take time.
     pub adverse: u8,
-    /// No tick passes before running nodes did what is due: failover is then bounded. A lost message never arrives.
+    /// True if no tick passes before running nodes have done all due work: failover is then bounded. A lost message
+    /// never arrives.
     pub prompt: bool,
-    /// An owner may stop between the check of its lease and the start of an effect.
+    /// True if an owner may stop between the check of its lease and the start of an effect.
     pub two_steps: bool,
 }
 
@@ -73,7 +75,7 @@ impl LeaseSize {
         prompt: false,
         two_steps: false,
     };
-    /// Effects alone: both clocks stay behind, and all renewals take time.
+    /// Only effects: both clocks stay behind, and all renewals take time.
     pub const CLOCKS: Self = Self { groups: 0, adverse: 2, ..Self::CALM };
     /// A message that is lost or late.
     pub const LOSSES: Self = Self { groups: 2, losses: 1, ..Self::CALM };
@@ -87,7 +89,7 @@ impl LeaseSize {
     pub const RETURNS: Self = Self { groups: 3, claims: 2, adverse: 0, ..Self::CALM };
     /// A node loses one of two shards.
     pub const SHARDS: Self = Self { shards: 2, groups: 2, claims: 2, adverse: 0, ..Self::CALM };
-    /// Processes that crash or stop, a lost message, and how long a shard has no owner.
+    /// Processes that crash or stop, a lost message, and the time for which a shard has no owner.
     pub const FAILOVER: Self =
         Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, prompt: true, ..Self::CALM };
     /// The known gap: an owner that stops between the check of its lease and the start of an effect.
@@ -109,15 +111,15 @@ impl LeaseSize {
 /// A bug of the protocol that the model must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeaseBug {
-    /// A commit asks nothing about the claim.
+    /// A commit is accepted without a check of the claim.
     NoFence,
     FenceWithoutEpoch,
     FenceWithoutLsn,
-    /// A lease ends by the clock of the node that renews it.
+    /// A lease expires by the clock of the node that renews it.
     RenewedByLocalClock,
-    /// A node counts its lease from the reply.
+    /// A node counts its lease from the reply to its renewal.
     CountedFromReply,
-    /// The clock of a node does not run while its process is stopped.
+    /// The clock of a node stops while its process is stopped.
     ClockStopsInPause,
     /// A node whose shard was taken renews its lease.
     RenewedAfterTakeover,
@@ -128,9 +130,9 @@ pub enum LeaseBug {
     /// A lost reply lets a former holder claim the next epoch.
     ReclaimedByAnyone,
     AcknowledgedWhenSent,
-    /// A lost reply counts as a commit.
+    /// The sender counts a lost reply as a commit.
     LostTakenAsStored,
-    /// A lost reply lets the owner send its group again without comparing LSNs.
+    /// After a lost reply the owner sends its group again without comparing LSNs.
     ResentUnread,
     /// A node whose claim lost its reply does not claim again.
     OwnClaimForgotten,
@@ -157,8 +159,9 @@ impl LeaseBug {
 
     /// Bugs that the simulation of nodes must notice too.
     ///
-    /// Of the others, two are in parts that are real there (`EffectBeforeIntent`, `AcknowledgedWhenSent`). The rest harm nothing in whole nodes:
-    /// a commit of a former owner still needs the last LSN, and a node's own clock ends its work before its lease is renewed too late.
+    /// Of the others, two concern parts that are real in that simulation (`EffectBeforeIntent`,
+    /// `AcknowledgedWhenSent`). The rest are harmless in whole nodes: a commit of a former owner still needs the last
+    /// LSN, and a node's own clock ends its work before its lease is renewed too late.
     pub const SIMULATED: [Self; 10] = [
         Self::NoFence,
         Self::FenceWithoutLsn,

@@ -1,5 +1,6 @@
-//! The commands: `model` tries every interleaving of a small system, `lease` of nodes that share a database, `run` simulates seeds,
-//! `clients` does so with clients of a host, `nodes` with nodes of a database, `controls` shows that they notice seeded bugs, and `coverage` counts what they can refute.
+//! The commands: `model` tries every interleaving of a small system, `lease` of nodes that share a database; `run`
+//! simulates seeds, `clients` does so with clients of a host, `nodes` with nodes of a database; `controls` shows that
+//! they notice seeded bugs, and `coverage` counts the worlds in which predicates could be refuted.
 
 mod cli;
 
@@ -15,7 +16,7 @@ use crate::cli::model::{self, ModelArgs};
 use crate::cli::nodes::{self, NodesArgs};
 use crate::cli::run::{self, RunArgs};
 
-/// A quarter of a simulation's time is allocation.
+/// Allocation takes a quarter of a simulation's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

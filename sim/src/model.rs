@@ -1,8 +1,8 @@
 //! The model: real decisions of sessions, in an environment whose every interleaving is tried.
 //!
-//! One step of the process is one step here: a command is decided, its batch is appended whole, and its effects are requested. Anything
-//! that takes time is a message in flight with any delay: grants, ends, rows of owners, answers of models, tools and persons. A crash
-//! keeps the journals and the outbox only.
+//! One step of the process is one step here: a command is decided, its batch is appended whole, and its effects are
+//! requested. Everything that takes time is a message in flight with any delay: grants, ends, rows of owners, and
+//! answers of models, tools and persons. A crash keeps only the journals and the outbox.
 
 mod action;
 mod boot;
@@ -31,19 +31,19 @@ use crate::size::Size;
 
 /// The model: its size, and its seeded bug.
 #[derive(Clone, Debug)]
-pub struct Whole {
+pub struct SystemModel {
     pub size: Size,
     pub fault: SimFault,
     /// Counts of what the predicates examined, in all states.
     pub coverage: Arc<Coverage>,
-    /// Judges one invariant alone: another one may be broken before it is.
+    /// Judges only one invariant, because another one may be broken earlier.
     pub only: Option<InvariantId>,
 }
 
-/// Every invariant of a state, and at rest those of quiescent states.
+/// Every invariant of a state, and in states at rest those of quiescent states.
 pub const INVARIANTS: &str = "invariants";
 
-impl Model for Whole {
+impl Model for SystemModel {
     type State = System;
     type Action = Action;
 
@@ -63,7 +63,7 @@ impl Model for Whole {
     fn properties(&self) -> Vec<Property<Self>> {
         let size = self.size;
         let mut properties =
-            vec![Property::always(INVARIANTS, |whole: &Self, state: &System| state.judge(whole).is_ok())];
+            vec![Property::always(INVARIANTS, |model: &Self, state: &System| state.judge(model).is_ok())];
         // Ends of services notify no owner; a rolled-back or compacted run has nothing below it.
         if size.services == 0 && size.rollbacks == 0 && size.overflows == 0 {
             properties
@@ -78,13 +78,13 @@ impl Model for Whole {
             ));
         }
         if size.crashes > 1 {
-            properties.push(Property::sometimes("a crash falls into a recovery", |_: &Self, state: &System| {
+            properties.push(Property::sometimes("a crash interrupts a recovery", |_: &Self, state: &System| {
                 state.crashed_in_boot
             }));
         }
         if size.panics > 0 && size.children > 0 {
             properties.push(Property::sometimes("a child completes after a panic", |_: &Self, state: &System| {
-                state.revived_completes()
+                state.restarted_child_completes()
             }));
         }
         if size.cancels > 0 && size.depth > 1 {
@@ -96,7 +96,7 @@ impl Model for Whole {
         if size.interrupts > 0 && size.children > 0 {
             properties.push(Property::sometimes(
                 "a background child completes under an interrupted owner",
-                |_: &Self, state: &System| state.spared_completes(),
+                |_: &Self, state: &System| state.background_child_completes(),
             ));
             properties.push(Property::sometimes("an interrupt ends a blocking child", |_: &Self, state: &System| {
                 state.interrupt_ends_child()
@@ -135,9 +135,9 @@ impl Model for Whole {
 }
 
 /// Events that must occur in models of the later verbs.
-fn later_verbs(size: Size) -> Vec<Property<Whole>> {
+fn later_verbs(size: Size) -> Vec<Property<SystemModel>> {
     let mut properties = Vec::new();
-    let mut sometimes = |wanted: bool, name, condition: fn(&Whole, &System) -> bool| {
+    let mut sometimes = |wanted: bool, name, condition: fn(&SystemModel, &System) -> bool| {
         if wanted {
             properties.push(Property::sometimes(name, condition));
         }
@@ -148,9 +148,9 @@ fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     sometimes(continues && size.closes > 0, "a closed session refuses a continue", |_, state| state.closed_refuses());
     sometimes(size.stops > 0, "a run ends by a call of its owner's model", |_, state| state.stopped_by_model());
     sometimes(size.moves > 0, "a moved call's run completes", |_, state| state.moved_completes());
-    sometimes(size.tree_cancels > 0, "a queue remains", |_, state| state.queue_stands());
+    sometimes(size.tree_cancels > 0, "a queue is kept", |_, state| state.queue_is_kept());
     sometimes(size.resumes > 0 && size.children > 0, "a person's run in a child completes", |_, state| {
-        state.person_in_child()
+        state.persons_run_in_child_completes()
     });
     sometimes(size.regenerates > 0, "another answer is seen", |_, state| state.alternative_seen());
     let branches = size.branches > 0 && size.resumes > 0;
@@ -160,26 +160,26 @@ fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     sometimes(overflows, "a history is compacted", |_, state| state.is_compacted());
     sometimes(overflows, "a compaction fails", |_, state| state.is_not_compacted());
     let services = size.services > 0;
-    sometimes(services, "a session is named", |_, state| state.is_named());
-    sometimes(size.services > 1, "a session is summed up", |_, state| state.is_summed_up());
+    sometimes(services, "a session is named", |_, state| state.is_titled());
+    sometimes(size.services > 1, "a session is summed up", |_, state| state.is_summarised());
     sometimes(size.messages > 0, "a run completes with a relative's message", |_, state| state.message_taken());
     let limits = size.limits > 0;
     sometimes(limits, "a parked run completes after the reset", |_, state| state.reset_completes());
-    sometimes(limits && size.crashes > 0, "a parked run survives a crash", |whole, state| {
-        state.left_crashes() < whole.size.crashes && state.parked()
+    sometimes(limits && size.crashes > 0, "a parked run survives a crash", |model, state| {
+        state.remaining_crashes() < model.size.crashes && state.is_parked()
     });
     let asks = size.asks > 0;
     sometimes(asks && size.approvers > 0, "a person allows", |_, state| {
-        state.word_given(AskVerdict::Allow, AskBy::Person)
+        state.ask_answered(AskVerdict::Allow, AskBy::Person)
     });
     sometimes(asks && size.approvers > 0, "a person denies", |_, state| {
-        state.word_given(AskVerdict::Deny, AskBy::Person)
+        state.ask_answered(AskVerdict::Deny, AskBy::Person)
     });
     sometimes(asks && size.approvers == 0, "no approver is attached", |_, state| {
-        state.word_given(AskVerdict::Deny, AskBy::NoApprover)
+        state.ask_answered(AskVerdict::Deny, AskBy::NoApprover)
     });
-    sometimes(asks && size.approvers > 0 && size.deadlines > 0, "a word comes too late", |_, state| {
-        state.word_given(AskVerdict::Deny, AskBy::Deadline)
+    sometimes(asks && size.approvers > 0 && size.deadlines > 0, "a person answers too late", |_, state| {
+        state.ask_answered(AskVerdict::Deny, AskBy::Deadline)
     });
     properties
 }

@@ -1,8 +1,9 @@
-//! Nodes that share the shards of a database, in virtual time: real runtimes over a database in memory whose requests, commits and replies
-//! are lost, late or repeated.
+//! Nodes that share the shards of a database, in virtual time: real runtimes on a database in memory whose requests,
+//! commits and replies may be lost, late or repeated.
 //!
-//! Each process has a tokio runtime of its own, whose clock runs a little too fast or too slow. The simulation lets them run in short slices, stops
-//! some past their lease, and kills others. At the end the predicates judge each shard with what the clients were answered.
+//! Each process has its own tokio runtime, whose clock runs slightly too fast or too slow. The simulation runs them in
+//! short slices, stops some past their lease, and kills others. At the end the predicates judge each shard and the
+//! answers to the clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +24,18 @@ mod process;
 mod users;
 mod world;
 
-/// World time with faults.
+/// World time during which faults occur.
 const FAULTS: Duration = Duration::from_secs(150);
-/// Longest time until everything is at rest without further faults.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Maximum time until everything is at rest without further faults.
+const REST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// One run: the same plan gives the same run.
+/// Parameters of one run: the same plan gives the same run.
 #[derive(Clone, Copy, Debug)]
 pub struct NodesPlan {
     pub seed: u64,
-    /// The bug that must be noticed.
+    /// The seeded bug, which must be noticed.
     pub bug: Option<LeaseBug>,
-    /// Events are printed on the error stream.
+    /// True to print events on the error stream.
     pub trace: bool,
 }
 
@@ -43,14 +44,14 @@ pub struct NodesPlan {
 pub struct NodesReport {
     pub kills: u64,
     pub stops: u64,
-    /// Claims of shards that belonged to another lease.
+    /// Number of claims of shards that belonged to another lease.
     pub takeovers: u64,
-    /// Commits of former owners that were refused.
+    /// Number of refused commits of former owners.
     pub fenced: u64,
     pub lost_replies: u64,
-    /// Model and tool calls.
+    /// Number of model and tool calls.
     pub effects: u64,
-    /// Commands that were acknowledged.
+    /// Number of acknowledged commands.
     pub acknowledged: u64,
     pub violation: Option<String>,
 }
@@ -82,8 +83,8 @@ fn drive(world: &Arc<NodesWorld>) -> Result<(), String> {
                 break Ok(());
             }
         }
-        if now >= FAULTS.saturating_add(PATIENCE) {
-            break Err(format!("not at rest within {PATIENCE:?} after the last fault"));
+        if now >= FAULTS.saturating_add(REST_TIMEOUT) {
+            break Err(format!("not at rest within {REST_TIMEOUT:?} after the last fault"));
         }
         let length = world.chance.ms(1, most);
         for (number, (process, restart)) in processes.iter_mut().zip(&mut restarts).enumerate() {
@@ -113,13 +114,13 @@ fn step(
         None if now >= *restart => Process::start(world, number).map_err(|error| format!("tokio: {error}"))?,
         None => return Ok(()),
     };
-    if process.stopped_until.is_none() && world.stops(number) {
+    if process.stopped_until.is_none() && world.must_stop(number) {
         world.report().stops += 1;
         process.stopped_until = Some(now.saturating_add(world.chance.ms(100, 25_000)));
         world.trace(|| format!("node {number} is stopped"));
     }
     process.run(world, now, length);
-    let killed = world.strikes(800);
+    let killed = world.draw_fault(800);
     if killed || process.is_over() {
         world.report().kills += u64::from(killed);
         world.trace(|| format!("node {number} {}", if killed { "is killed" } else { "has left" }));
@@ -131,12 +132,12 @@ fn step(
     Ok(())
 }
 
-/// Returns whether no command is without a reply, and no shard has work.
+/// Returns whether every command has a reply and no shard has work.
 fn is_at_rest(world: &NodesWorld) -> bool {
     world.clients().pending.is_empty() && world.database().shards.iter().all(database::SimShard::is_quiet)
 }
 
-/// Judges each shard as an operator would, and with what the clients were answered.
+/// Judges each shard as an operator would, and the answers to the clients.
 fn judge(world: &NodesWorld) -> Result<(), String> {
     let (database, answered) = (world.database(), world.clients().answered.clone());
     for (number, shard) in database.shards.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The simulator: the real runtime in virtual time with every possible fault, one seed per run.
 //!
-//! A run is a series of processes on one store in memory. Users, models, tools, the disk and all faults draw from the seed. The runtime has
-//! one thread, its clock advances only when it is idle, and the journal is written when the disk has its turn.
+//! A run is a series of processes on one store in memory. Users, models, tools, the disk and all faults draw from the
+//! seed. The runtime has one thread, its clock advances only when it is idle, and a simulated disk delays the writes of
+//! the journal.
 
 mod action;
 mod crowd;
@@ -25,7 +26,7 @@ mod world;
 pub use crowd::{Crowd, Failed, Result as CrowdResult};
 pub use plan::SeedPlan;
 pub use report::{RunReport, SimFailure};
-pub use seeded::{NoSuchBug, Rot, Seeded};
+pub use seeded::{NoSuchBug, Seeded, StoreBug};
 pub use tally::{Mishap, Tally, Verb};
 
 use subtend_journal::Journal;
@@ -34,32 +35,33 @@ use crate::simulate::fake_users::ProcessEnd;
 use crate::simulate::world::World;
 use crate::storage::Simulated;
 
-/// The number of processes at most: a run that dies in each recovery would never end.
-const LIVES: u32 = 60;
+/// Maximum number of processes: a run that dies in each recovery would never end.
+const MAX_PROCESSES: u32 = 60;
 
 pub fn simulate(plan: SeedPlan) -> RunReport {
-    panics::listen();
+    panics::start_recording();
     let world = World::new(plan);
     let mut lives = 0;
     loop {
         lives += 1;
-        if lives > LIVES {
+        if lives > MAX_PROCESSES {
             world.oracle.lock().calm = true;
         }
-        // Every other process finds the store compacted, so that deleted sessions occur both before and after their erasure.
+        // Every second process finds the store compacted, so that deleted sessions occur both before and after their
+        // erasure.
         if lives % 2 == 0 {
             judge::compact(&world);
         }
         let end = life::live(&world, lives);
-        if let Some(panic) = panics::take().first() {
+        if let Some(panic) = panics::take_panics().first() {
             world.oracle.wrong("panic", panic.clone());
         }
         if end == ProcessEnd::Over || world.oracle.lock().failure.is_some() {
             break;
         }
     }
-    last_look(&world);
-    panics::stop();
+    check_final_store(&world);
+    panics::stop_recording();
     let oracle = world.oracle.lock();
     let hash = oracle.hash.finalize().to_hex().to_string();
     let took_ms = u64::try_from(oracle.now().as_millis()).unwrap_or(u64::MAX);
@@ -75,14 +77,14 @@ pub fn simulate(plan: SeedPlan) -> RunReport {
     }
 }
 
-/// Checks the final store: it holds everything acknowledged, and nothing deleted.
-fn last_look(world: &World) {
+/// Checks the final store: it has everything acknowledged, and nothing deleted.
+fn check_final_store(world: &World) {
     let journal = match Journal::open(Box::new(Simulated(world.disk.clone())), subtend_journal::Options::default()) {
         Ok(journal) => journal,
         Err(error) => return world.oracle.wrong("open", error.to_string()),
     };
-    judge::whole(&world.oracle, &journal);
-    judge::archive(world, false);
+    judge::judge_store(&world.oracle, &journal);
+    judge::judge_all(world, false);
     judge::erased(world, &journal);
     judge::acknowledged(&world.oracle, &journal);
 }

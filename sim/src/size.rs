@@ -41,7 +41,7 @@ pub struct Size {
     pub deadlines: u8,
     /// Model attempts that fail.
     pub failures: u8,
-    /// Model attempts whose provider reports an overflow. Inputs are then large.
+    /// Model attempts for which the provider reports an overflow. Inputs are then large.
     pub overflows: u8,
     /// Model attempts that a provider's limit refuses until its reset.
     pub limits: u8,
@@ -58,7 +58,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// A root and one child: seconds on one thread.
+    /// A root and one child: takes seconds on one thread.
     pub const SMALL: Self = Self {
         children: 1,
         depth: 1,
@@ -110,7 +110,7 @@ impl Size {
     /// A root and one child, with an interrupt and an input that may resume the run.
     pub const INTERRUPT: Self = Self { interrupts: 1, sends: 2, crashes: 0, cancels: 0, ..Self::SMALL };
 
-    /// A root and one child without faults, the base of the sizes below.
+    /// A root and one child without faults, the base of the following sizes.
     const PAIR: Self = Self { tools: 0, crashes: 0, cancels: 0, turns: 4, ..Self::SMALL };
 
     /// A child that its owner's model continues.
@@ -128,7 +128,7 @@ impl Size {
     /// Queued inputs during a cancel of the whole tree.
     pub const QUEUE: Self = Self { sends: 3, tree_cancels: 1, turns: 3, ..Self::PAIR };
 
-    /// A child with persons' runs, which is closed.
+    /// A child with persons' runs that is closed.
     pub const PERSON: Self = Self { resumes: 1, continues: 1, closes: 1, ..Self::PAIR };
 
     /// Persons' branches of a root with inputs, regenerations, and a crash.
@@ -159,11 +159,11 @@ impl Size {
     /// A root and one child that a provider's limit refuses, with a reset that is delivered twice.
     pub const LIMIT: Self = Self { limits: 2, doubles: 1, turns: 3, ..Self::PAIR };
 
-    /// The same with everything that may happen to a parked run, through a crash.
+    /// The same with everything that may happen to a parked run, including a crash.
     pub const LIMITED: Self =
         Self { limits: 2, doubles: 0, crashes: 1, cancels: 1, interrupts: 1, sends: 2, deadlines: 1, ..Self::LIMIT };
 
-    /// A root and one child that write to each other, with turns that run out, an interrupt and inputs.
+    /// A root and one child that message each other, with a turn limit, an interrupt and inputs.
     pub const MESSAGE: Self = Self { messages: 2, interrupts: 1, sends: 2, turns: 3, ..Self::PAIR };
 
     /// Two children, siblings or nested.
@@ -175,7 +175,7 @@ impl Size {
     /// A child of two runs, all kinds of cancels, an interrupt and a crash.
     pub const CONTINUED: Self = Self { crashes: 1, cancels: 1, interrupts: 1, ..Self::STOP };
 
-    /// A call that needs an approval, in a child or the root, through a crash, a panic and a cancel.
+    /// A call that needs an approval, in a child or the root, with a crash, a panic and a cancel.
     pub const ASKING: Self = Self { crashes: 1, panics: 1, cancels: 1, ..Self::ASK };
 
     /// Inputs to the root and to its child, a cancel of the whole tree, a close and a crash.
@@ -184,7 +184,7 @@ impl Size {
     /// Branches and regenerations, a cancel of the whole tree and a crash.
     pub const BRANCHING: Self = Self { tree_cancels: 1, ..Self::BRANCH };
 
-    /// Everything once, crashes twice: minutes.
+    /// Everything once and two crashes: takes minutes.
     pub const LARGE: Self = Self {
         tools: 1,
         sends: 2,

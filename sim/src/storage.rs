@@ -1,4 +1,4 @@
-//! Engines whose writes a simulation decides, over a store in memory.
+//! Engines over a store in memory whose writes a simulation controls.
 
 use std::borrow::Cow;
 
@@ -7,16 +7,16 @@ use subtend_journal::memory::Memory;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
-/// The part of an engine that a simulation decides.
+/// The part of an engine that a simulation controls.
 pub(crate) trait Storage: Send + Sync + 'static {
-    /// Returns the store that is read; clones share it.
+    /// Returns the store for reads; clones share it.
     fn memory(&self) -> Memory;
 
     /// Writes a group, or fails as the simulation orders.
     fn store(&self, group: Group) -> Result<()>;
 }
 
-/// An engine over a storage.
+/// An engine over a simulated storage.
 pub(crate) struct Simulated<S>(pub(crate) S);
 
 impl<S: Storage> Engine for Simulated<S> {

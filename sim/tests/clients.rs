@@ -1,4 +1,4 @@
-//! Clients of hosts that die: what they receive and send, and seeded bugs of the host.
+//! Clients of hosts that die: their events and commands, and seeded bugs of the host.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use subtend_host::flaw::Flaw;
@@ -14,34 +14,35 @@ fn clients_see_each_event_and_effect_once() {
         (resent, continued, cancels) = (resent + run.resent, continued + run.continued, cancels + run.cancels);
         (refused, recovered) = (refused + run.refused, recovered + run.recovered);
     }
-    assert!(resent > 0 && continued > 0 && cancels > 0, "{resent} {continued} {cancels}: too little shows nothing");
-    assert!(refused > 0 && recovered > 0, "{refused} {recovered}: no client joined a host that recovers");
+    assert!(resent > 0 && continued > 0 && cancels > 0, "{resent} {continued} {cancels}: too few events");
+    assert!(refused > 0 && recovered > 0, "{refused} {recovered}: no client met a host that recovers");
 }
 
 #[test]
-fn clients_of_a_seed_are_a_run() {
+fn clients_seed_gives_the_same_run() {
     let run = || simulate(ClientPlan { seed: 3, flaw: None });
     assert_eq!(run(), run());
 }
 
 #[test]
-fn streams_that_begin_again_are_noticed() {
+fn restarted_streams_are_noticed() {
     let noticed = (0..20).find_map(|seed| simulate(ClientPlan { seed, flaw: Some(Flaw::NoResume) }).violations.pop());
-    let noticed = noticed.expect("a reader receives the first event again");
+    let noticed = noticed.expect("the bug is not noticed: a reader must receive the first event again");
     assert!(noticed.contains("H-1"), "{noticed}");
 }
 
 #[test]
 fn ignored_keys_are_noticed() {
     let noticed = (0..20).find_map(|seed| simulate(ClientPlan { seed, flaw: Some(Flaw::NoKey) }).violations.pop());
-    let noticed = noticed.expect("a command takes effect twice");
+    let noticed = noticed.expect("the bug is not noticed: a command must take effect twice");
     assert!(noticed.contains("H-2"), "{noticed}");
 }
 
-/// A client reads the records of a run that its host recovers, and its stream begins with later ones than the next.
+/// A client reads the records of a run that its host recovers, and its stream begins with later records than the next
+/// one.
 #[test]
-fn records_between_a_snapshot_and_its_stream_are_missed() {
+fn lost_records_after_a_snapshot_are_noticed() {
     let found = |seed| simulate(ClientPlan { seed, flaw: Some(Flaw::LateJoin) }).violations;
     let noticed = (0..20).find_map(|seed| found(seed).into_iter().find(|what| what.contains("a client joined")));
-    assert!(noticed.is_some(), "a joiner misses records");
+    assert!(noticed.is_some(), "the bug is not noticed: a joiner must miss records");
 }

@@ -3,26 +3,26 @@
 use subtend_sim::lease::{LeaseBug, LeaseSize, check_lease, hunt_lease};
 
 #[track_caller]
-fn holds(size: LeaseSize) {
+fn check_to_the_end(size: LeaseSize) {
     let report = check_lease(size, None);
     let violation = report.violation.map(|(property, steps)| format!("{property}\n{}", steps.join("\n")));
     assert_eq!((violation, report.never), (None, Vec::new()));
 }
 
 #[test]
-fn d2_shard_that_is_taken_and_taken_back_has_one_history() {
-    holds(LeaseSize::RETURNS);
+fn d2_shard_taken_and_taken_back_has_one_history() {
+    check_to_the_end(LeaseSize::RETURNS);
 }
 
 #[test]
 fn d3_failover_takes_a_lease_and_five_seconds_at_most() {
-    holds(LeaseSize::FAILOVER);
+    check_to_the_end(LeaseSize::FAILOVER);
 }
 
 /// The other sizes are checked by `subtend-sim lease`.
 #[test]
-fn d2_effects_keep_to_the_lease_whatever_the_clocks_do() {
-    holds(LeaseSize::CLOCKS);
+fn d2_effects_keep_to_the_lease_with_slow_clocks() {
+    check_to_the_end(LeaseSize::CLOCKS);
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn d2_each_bug_of_the_lease_protocol_is_noticed() {
     }
 }
 
-/// No lease excludes it: the takeover falls between the two steps.
+/// No lease can exclude this: the takeover happens between the two steps.
 #[test]
-fn d2_stop_between_check_and_start_is_what_remains() {
+fn d2_stop_between_check_and_start_is_the_known_gap() {
     let (property, steps) = check_lease(LeaseSize::RESIDUE, None).violation.unwrap();
     assert_eq!(property, "no effect starts after another node took the shard");
     let at = |what: &str| steps.iter().position(|step| step.starts_with(what));

@@ -1,4 +1,4 @@
-//! Parts of the product outside of a run, and the documents: one binary, so that it is linked once.
+//! Tests of single parts of the product, and of the documents: one binary, so that it is linked once.
 
 mod outside;
 mod verification;

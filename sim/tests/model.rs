@@ -3,7 +3,7 @@
 use subtend_invariants::InvariantId;
 use subtend_invariants::bugs::Bug;
 use subtend_sim::check::{CheckReport, Effort, check, hunt, hunt_for};
-use subtend_sim::fault::{Around, SimFault};
+use subtend_sim::fault::{EnvironmentBug, SimFault};
 use subtend_sim::size::Size;
 
 fn every_interleaving(size: Size) -> CheckReport {
@@ -11,168 +11,168 @@ fn every_interleaving(size: Size) -> CheckReport {
 }
 
 #[track_caller]
-fn holds(size: Size) {
+fn check_to_the_end(size: Size) {
     let report = every_interleaving(size);
     let violation = report.violation.map(|(violation, happened)| format!("{violation}\n{}", happened.join("\n")));
     assert_eq!((violation, report.never, report.complete), (None, Vec::new(), true));
 }
 
 #[test]
-fn a_root_and_a_child_through_a_crash_and_a_cancel() {
-    holds(Size::SMALL);
+fn root_and_child_survive_a_crash_and_a_cancel() {
+    check_to_the_end(Size::SMALL);
 }
 
 #[test]
-fn a_root_and_a_child_through_a_panic_and_a_cancel() {
-    holds(Size::PANIC);
+fn root_and_child_survive_a_panic_and_a_cancel() {
+    check_to_the_end(Size::PANIC);
 }
 
 #[test]
 fn root_and_child_survive_a_panic_before_effects_of_any_batch() {
-    holds(Size::HALF_PANIC);
+    check_to_the_end(Size::HALF_PANIC);
 }
 
 #[test]
-fn a_root_and_a_child_with_a_second_input_at_any_step() {
-    holds(Size { sends: 2, tools: 0, ..Size::SMALL });
+fn root_and_child_survive_a_second_input_at_any_step() {
+    check_to_the_end(Size { sends: 2, tools: 0, ..Size::SMALL });
 }
 
 #[test]
-fn two_children_through_a_cancel_of_any_session() {
-    holds(Size::CANCEL);
+fn two_children_survive_a_cancel_of_any_session() {
+    check_to_the_end(Size::CANCEL);
 }
 
 #[test]
-fn two_children_through_a_crash_at_any_step() {
-    holds(Size::CRASH);
-    holds(Size { slots: 2, ..Size::CRASH });
+fn two_children_survive_a_crash_at_any_step() {
+    check_to_the_end(Size::CRASH);
+    check_to_the_end(Size { slots: 2, ..Size::CRASH });
 }
 
 #[test]
-fn two_children_through_a_panic_before_the_effects_of_any_batch() {
-    holds(Size { half_panics: 1, ..Size::CALM });
-    holds(Size { half_panics: 1, slots: 2, ..Size::CALM });
+fn two_children_survive_a_panic_before_effects_of_any_batch() {
+    check_to_the_end(Size { half_panics: 1, ..Size::CALM });
+    check_to_the_end(Size { half_panics: 1, slots: 2, ..Size::CALM });
 }
 
 #[test]
 fn root_and_child_survive_a_crash_within_recovery() {
-    holds(Size { crashes: 2, ..Size::SMALL });
+    check_to_the_end(Size { crashes: 2, ..Size::SMALL });
 }
 
 #[test]
 fn root_and_child_survive_failed_attempts_and_deadlines() {
-    holds(Size { failures: 1, deadlines: 1, crashes: 0, ..Size::SMALL });
+    check_to_the_end(Size { failures: 1, deadlines: 1, crashes: 0, ..Size::SMALL });
 }
 
 #[test]
 fn root_and_child_survive_an_interrupt_and_a_resuming_input() {
-    holds(Size::INTERRUPT);
+    check_to_the_end(Size::INTERRUPT);
 }
 
 #[test]
 fn root_and_child_survive_an_interrupt_with_a_fault() {
     let one = Size { sends: 1, ..Size::INTERRUPT };
-    holds(Size { crashes: 1, ..one });
-    holds(Size { panics: 1, ..one });
-    holds(Size { half_panics: 1, ..one });
-    holds(Size { cancels: 1, ..one });
+    check_to_the_end(Size { crashes: 1, ..one });
+    check_to_the_end(Size { panics: 1, ..one });
+    check_to_the_end(Size { half_panics: 1, ..one });
+    check_to_the_end(Size { cancels: 1, ..one });
 }
 
 #[test]
-fn two_children_through_an_interrupt_of_any_session() {
-    holds(Size { interrupts: 1, ..Size::CALM });
-    holds(Size { interrupts: 1, slots: 2, ..Size::CALM });
-    holds(Size { interrupts: 1, ..Size::CRASH });
+fn two_children_survive_an_interrupt_of_any_session() {
+    check_to_the_end(Size { interrupts: 1, ..Size::CALM });
+    check_to_the_end(Size { interrupts: 1, slots: 2, ..Size::CALM });
+    check_to_the_end(Size { interrupts: 1, ..Size::CRASH });
 }
 
 #[test]
-fn child_that_its_owner_continues() {
-    holds(Size::CONTINUE);
-    holds(Size { crashes: 1, cancels: 1, ..Size::CONTINUE });
-    holds(Size { half_panics: 1, ..Size::CONTINUE });
+fn continued_child_keeps_all_invariants() {
+    check_to_the_end(Size::CONTINUE);
+    check_to_the_end(Size { crashes: 1, cancels: 1, ..Size::CONTINUE });
+    check_to_the_end(Size { half_panics: 1, ..Size::CONTINUE });
 }
 
 #[test]
 fn cancelled_child_survives_late_and_repeated_rows() {
-    holds(Size::STOP);
-    holds(Size { crashes: 1, doubles: 0, ..Size::STOP });
+    check_to_the_end(Size::STOP);
+    check_to_the_end(Size { crashes: 1, doubles: 0, ..Size::STOP });
 }
 
 #[test]
-fn a_call_that_is_moved_to_the_background_beside_an_interrupt() {
-    holds(Size::MOVE);
-    holds(Size { crashes: 1, ..Size::MOVE });
-    holds(Size { panics: 1, interrupts: 0, ..Size::MOVE });
+fn moved_call_survives_an_interrupt() {
+    check_to_the_end(Size::MOVE);
+    check_to_the_end(Size { crashes: 1, ..Size::MOVE });
+    check_to_the_end(Size { panics: 1, interrupts: 0, ..Size::MOVE });
 }
 
 #[test]
-fn call_that_needs_an_approval() {
-    holds(Size::ASK);
-    holds(Size { crashes: 1, ..Size::ASK });
-    holds(Size { cancels: 1, deadlines: 0, ..Size::ASK });
-    holds(Size { interrupts: 1, deadlines: 0, ..Size::ASK });
-    holds(Size { approvers: 0, deadlines: 0, crashes: 1, ..Size::ASK });
+fn call_with_an_approval_keeps_all_invariants() {
+    check_to_the_end(Size::ASK);
+    check_to_the_end(Size { crashes: 1, ..Size::ASK });
+    check_to_the_end(Size { cancels: 1, deadlines: 0, ..Size::ASK });
+    check_to_the_end(Size { interrupts: 1, deadlines: 0, ..Size::ASK });
+    check_to_the_end(Size { approvers: 0, deadlines: 0, crashes: 1, ..Size::ASK });
 }
 
 #[test]
-fn runs_that_are_parked_at_limits() {
-    holds(Size::LIMIT);
-    holds(Size { limits: 1, cancels: 1, doubles: 0, ..Size::LIMIT });
-    holds(Size { limits: 1, interrupts: 1, sends: 2, doubles: 0, ..Size::LIMIT });
+fn runs_parked_at_limits_keep_all_invariants() {
+    check_to_the_end(Size::LIMIT);
+    check_to_the_end(Size { limits: 1, cancels: 1, doubles: 0, ..Size::LIMIT });
+    check_to_the_end(Size { limits: 1, interrupts: 1, sends: 2, doubles: 0, ..Size::LIMIT });
 }
 
 #[test]
 fn parked_runs_survive_a_crash_and_a_panic() {
-    holds(Size { crashes: 1, doubles: 0, ..Size::LIMIT });
-    holds(Size { limits: 1, half_panics: 1, doubles: 0, ..Size::LIMIT });
+    check_to_the_end(Size { crashes: 1, doubles: 0, ..Size::LIMIT });
+    check_to_the_end(Size { limits: 1, half_panics: 1, doubles: 0, ..Size::LIMIT });
 }
 
 #[test]
-fn inputs_that_wait_while_the_whole_tree_is_cancelled() {
-    holds(Size { sends: 2, ..Size::QUEUE });
-    holds(Size { sends: 2, crashes: 1, ..Size::QUEUE });
+fn queued_inputs_survive_a_cancel_of_the_tree() {
+    check_to_the_end(Size { sends: 2, ..Size::QUEUE });
+    check_to_the_end(Size { sends: 2, crashes: 1, ..Size::QUEUE });
 }
 
 #[test]
-fn a_child_in_which_a_person_opens_runs_and_which_is_closed() {
-    holds(Size { closes: 0, ..Size::PERSON });
-    holds(Size { continues: 0, crashes: 1, ..Size::PERSON });
+fn child_with_persons_runs_survives_its_close() {
+    check_to_the_end(Size { closes: 0, ..Size::PERSON });
+    check_to_the_end(Size { continues: 0, crashes: 1, ..Size::PERSON });
 }
 
 #[test]
-fn x16_relatives_that_write_to_each_other() {
-    holds(Size { interrupts: 0, sends: 1, ..Size::MESSAGE });
-    holds(Size { messages: 1, crashes: 1, interrupts: 0, sends: 1, ..Size::MESSAGE });
+fn x16_messages_of_relatives_keep_all_invariants() {
+    check_to_the_end(Size { interrupts: 0, sends: 1, ..Size::MESSAGE });
+    check_to_the_end(Size { messages: 1, crashes: 1, interrupts: 0, sends: 1, ..Size::MESSAGE });
 }
 
 #[test]
-fn branches_and_regenerated_answers() {
-    holds(Size { crashes: 0, ..Size::BRANCH });
-    holds(Size { branches: 0, resumes: 0, ..Size::BRANCH });
+fn branches_and_regenerations_keep_all_invariants() {
+    check_to_the_end(Size { crashes: 0, ..Size::BRANCH });
+    check_to_the_end(Size { branches: 0, resumes: 0, ..Size::BRANCH });
 }
 
 #[test]
-fn runs_that_are_rolled_back() {
-    holds(Size { crashes: 0, ..Size::ROLLBACK });
-    holds(Size { branches: 0, ..Size::ROLLBACK });
+fn rolled_back_runs_keep_all_invariants() {
+    check_to_the_end(Size { crashes: 0, ..Size::ROLLBACK });
+    check_to_the_end(Size { branches: 0, ..Size::ROLLBACK });
 }
 
 #[test]
-fn histories_that_are_compacted_after_an_overflow() {
-    holds(Size { crashes: 0, rollbacks: 0, ..Size::COMPACT });
-    holds(Size { cancels: 0, rollbacks: 0, ..Size::COMPACT });
-    holds(Size { crashes: 0, tools: 0, ..Size::COMPACT });
+fn compacted_histories_keep_all_invariants() {
+    check_to_the_end(Size { crashes: 0, rollbacks: 0, ..Size::COMPACT });
+    check_to_the_end(Size { cancels: 0, rollbacks: 0, ..Size::COMPACT });
+    check_to_the_end(Size { crashes: 0, tools: 0, ..Size::COMPACT });
 }
 
 #[test]
-fn services_of_the_host() {
-    holds(Size { services: 1, doubles: 0, closes: 0, ..Size::SERVICE });
-    holds(Size { tree_cancels: 0, crashes: 0, ..Size::SERVICE });
+fn services_of_the_host_keep_all_invariants() {
+    check_to_the_end(Size { services: 1, doubles: 0, closes: 0, ..Size::SERVICE });
+    check_to_the_end(Size { tree_cancels: 0, crashes: 0, ..Size::SERVICE });
 }
 
-/// All events at once, within a test's limits; `subtend-sim model` checks all interleavings.
+/// All events at once, up to a limit of states; `subtend-sim model` checks all interleavings.
 #[test]
-fn two_children_through_the_first_of_everything() {
+fn two_children_survive_one_of_each_event() {
     let report =
         check(Size::MEDIUM, SimFault::None, Effort { threads: 1, states: Some(60_000), first_violation: true });
     assert_eq!(report.violation.map(|(violation, _)| violation.to_string()), None);
@@ -185,7 +185,7 @@ fn noticed(fault: SimFault, expected: InvariantId) {
 }
 
 #[test]
-fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
+fn disabled_rule_of_sessions_is_noticed() {
     for (bug, expected) in [
         (Bug::RowsLeftPending, InvariantId::T7),
         (Bug::NoCheckAfterLast, InvariantId::S1),
@@ -226,7 +226,7 @@ fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
     }
 }
 
-/// A state that its journal does not give breaks J-4 first; the rule that the bug is about sees it too.
+/// A state that differs from its journal breaks J-4 first, but the invariant of the broken rule must notice it too.
 #[test]
 fn bug_is_noticed_by_its_own_invariant() {
     for (bug, own) in [
@@ -242,20 +242,20 @@ fn bug_is_noticed_by_its_own_invariant() {
 }
 
 #[test]
-fn a_world_that_breaks_its_promise_is_noticed() {
+fn environment_bug_is_noticed() {
     for (around, expected) in [
-        (Around::RowsLost, InvariantId::J3),
-        (Around::SlotFreedTwice, InvariantId::T3),
-        (Around::EpochNotBumped, InvariantId::J4),
-        (Around::CancelNotDurable, InvariantId::T5),
-        (Around::TokenIgnored, InvariantId::T4),
-        (Around::SweepFromTheTop, InvariantId::T7),
-        (Around::SlotLostAtPanic, InvariantId::T3),
-        (Around::EffectsForgotten, InvariantId::T3),
-        (Around::CauseLost, InvariantId::T5),
-        (Around::OnePool, InvariantId::T3),
-        (Around::PlaceForgotten, InvariantId::S1),
-        (Around::ParkedAreLost, InvariantId::S8),
+        (EnvironmentBug::RowsLost, InvariantId::J3),
+        (EnvironmentBug::SlotFreedTwice, InvariantId::T3),
+        (EnvironmentBug::EpochNotBumped, InvariantId::J4),
+        (EnvironmentBug::CancelNotDurable, InvariantId::T5),
+        (EnvironmentBug::TokenIgnored, InvariantId::T4),
+        (EnvironmentBug::SweepFromTheTop, InvariantId::T7),
+        (EnvironmentBug::SlotLostAtPanic, InvariantId::T3),
+        (EnvironmentBug::EffectsForgotten, InvariantId::T3),
+        (EnvironmentBug::CauseLost, InvariantId::T5),
+        (EnvironmentBug::OnePool, InvariantId::T3),
+        (EnvironmentBug::PlaceForgotten, InvariantId::S1),
+        (EnvironmentBug::ParkedAreLost, InvariantId::S8),
     ] {
         noticed(SimFault::World(around), expected);
     }
@@ -263,5 +263,5 @@ fn a_world_that_breaks_its_promise_is_noticed() {
 
 #[test]
 fn every_seeded_bug_is_tried() {
-    assert_eq!(SimFault::all().count(), Bug::ALL.len() - 1 + Around::ALL.len(), "all but `Fault::HIDDEN`");
+    assert_eq!(SimFault::all().count(), Bug::ALL.len() - 1 + EnvironmentBug::ALL.len(), "all but `Fault::HIDDEN`");
 }

@@ -1,4 +1,4 @@
-//! Nodes of a simulated database: what survives their faults, and seeded bugs of their protocol.
+//! Nodes of a simulated database: their behaviour under faults, and seeded bugs of their protocol.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use subtend_sim::lease::LeaseBug;
@@ -10,7 +10,7 @@ fn run(seed: u64, bug: Option<LeaseBug>) -> NodesReport {
 
 fn noticed(bug: LeaseBug) -> String {
     let noticed = (0..1_000).find_map(|seed| run(seed, Some(bug)).violation);
-    noticed.expect("the bug is noticed")
+    noticed.expect("the bug is not noticed")
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn d3_simulated_nodes_lose_and_repeat_nothing() {
         all.acknowledged += run.acknowledged;
     }
     let least = [all.kills, all.stops, all.takeovers, all.fenced, all.acknowledged].into_iter().min();
-    assert!(least > Some(10), "{all:?}: too few faults show nothing");
+    assert!(least > Some(10), "{all:?}: too few faults");
 }
 
 #[test]

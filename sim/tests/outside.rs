@@ -27,8 +27,8 @@ fn session(depth: usize) -> SessionId {
     SessionId(Uuid::from_u128(depth as u128 + 1))
 }
 
-/// The first record of the session at `depth` of a chain, under `ceiling`.
-fn born(depth: usize, ceiling: &Authority) -> Record {
+/// Returns the first record of the session at `depth` of a chain, under `ceiling`.
+fn session_created(depth: usize, ceiling: &Authority) -> Record {
     let place = match depth.checked_sub(1) {
         None => Place::Root,
         Some(above) => Place::Child {
@@ -75,7 +75,7 @@ fn born(depth: usize, ceiling: &Authority) -> Record {
 /// Judges the observations of a chain of sessions under these ceilings.
 fn judge(ids: &[InvariantId], ceilings: &[Authority], observed: &Observed) -> Result<(), InvariantId> {
     let records: Vec<Vec<Record>> =
-        ceilings.iter().enumerate().map(|(depth, ceiling)| vec![born(depth, ceiling)]).collect();
+        ceilings.iter().enumerate().map(|(depth, ceiling)| vec![session_created(depth, ceiling)]).collect();
     let views =
         records.iter().enumerate().map(|(depth, records)| (session(depth), View { records, ..View::default() }));
     let rows = BTreeSet::new();
@@ -109,7 +109,7 @@ fn access() -> impl Strategy<Value = Access> {
     (actions, resources).prop_map(|(action, resource)| Access { action: action.into(), resource: resource.into() })
 }
 
-/// Ceilings of a chain: each is met with the one above it.
+/// Returns the ceilings of a chain: each is the intersection with the one above it.
 fn chain(sets: &[RuleSet]) -> Vec<Authority> {
     let mut above = Authority::allow_all();
     let met = sets.iter().map(|set| {
@@ -119,13 +119,13 @@ fn chain(sets: &[RuleSet]) -> Vec<Authority> {
     met.collect()
 }
 
-fn with(sets: &[RuleSet], at: usize, rule: &Rule) -> Vec<RuleSet> {
+fn with_rule(sets: &[RuleSet], at: usize, rule: &Rule) -> Vec<RuleSet> {
     let mut sets = sets.to_vec();
     sets[at].rules.push(rule.clone());
     sets
 }
 
-/// The verdicts for every session of a chain, now and after each change.
+/// Returns the verdicts for every session of a chain, now and after each change.
 fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<Probe> {
     let reversed: Vec<RuleSet> = sets
         .iter()
@@ -135,15 +135,15 @@ fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<
     let allow = Rule { verdict: Verdict::Allow, ..rule.clone() };
     let under = [
         (Under::Present, chain(sets)),
-        (Under::Added { at: session(at), rule: deny.clone() }, chain(&with(sets, at, &deny))),
-        (Under::Added { at: session(at), rule: allow.clone() }, chain(&with(sets, at, &allow))),
+        (Under::Added { at: session(at), rule: deny.clone() }, chain(&with_rule(sets, at, &deny))),
+        (Under::Added { at: session(at), rule: allow.clone() }, chain(&with_rule(sets, at, &allow))),
         (Under::Reordered, chain(&reversed)),
         (Under::After("a restart".into()), restarted(&chain(sets))),
     ];
     let mut probes = Vec::new();
     for (under, ceilings) in under {
         for (depth, ceiling) in ceilings.iter().enumerate() {
-            // A rule added below a session does not concern it.
+            // A rule that is added below a session does not concern it.
             let above = matches!(under, Under::Added { .. }) && depth < at;
             let expected_asks = accesses.iter().filter(|_| !above);
             probes.extend(expected_asks.map(|access| Probe {
@@ -157,17 +157,17 @@ fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<
     probes
 }
 
-/// The ceilings, after a round trip through JSON.
+/// Returns the ceilings after a round trip through JSON.
 fn restarted(ceilings: &[Authority]) -> Vec<Authority> {
     let again = |ceiling| serde_json::from_str(&serde_json::to_string(ceiling).expect("plain data"));
-    ceilings.iter().map(|ceiling| again(ceiling).expect("what was written")).collect()
+    ceilings.iter().map(|ceiling| again(ceiling).expect("a written ceiling can be read")).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn authorities_of_any_chain_are_as_the_predicates_say(
+    fn authorities_of_any_chain_satisfy_the_predicates(
         sets in prop::collection::vec(rules(), 1..=12),
         accesses in prop::collection::vec(access(), 1..4),
         at in 0_usize..12,
@@ -178,7 +178,7 @@ proptest! {
         prop_assert_eq!(judge(&AUTHORITY, &chain(&sets), &observed), Ok(()));
     }
 
-    /// Two sessions under one supervisor: each has its own budget.
+    /// Two sessions under one supervisor have separate budgets.
     #[test]
     fn restarts_after_any_deaths_are_within_their_budgets(
         deaths in prop::collection::vec((0_usize..2, 0_u64..30_000), 1..40),
@@ -188,7 +188,7 @@ proptest! {
     }
 }
 
-/// The supervisor's decisions on deaths of these sessions, with the time between them.
+/// Returns the supervisor's decisions on deaths of these sessions, with the time between them.
 fn restarts(deaths: &[(usize, u64)], shared: bool) -> Observed {
     let intensity = Intensity::default();
     let start = Instant::now();
@@ -207,15 +207,15 @@ fn restarts(deaths: &[(usize, u64)], shared: bool) -> Observed {
 }
 
 #[test]
-fn siblings_that_share_a_budget_are_noticed() {
+fn siblings_sharing_a_budget_are_noticed() {
     let deaths = [(0, 1), (0, 1), (0, 1), (1, 1)];
     let ceilings = [Authority::allow_all(), Authority::allow_all()];
     assert_eq!(judge(&[InvariantId::V1], &ceilings, &restarts(&deaths, true)), Err(InvariantId::V1));
 }
 
 #[test]
-fn a_list_whose_last_rule_wins_is_noticed() {
-    // Rules as a list in which the last match decides, as other products have them: a deny of an ancestor is lost.
+fn rule_list_where_the_last_match_decides_is_noticed() {
+    // Rules as a list in which the last match decides, as in other products: a deny of an ancestor is lost.
     let sets = [RuleSet { default: Verdict::Allow, rules: vec![] }, RuleSet { default: Verdict::Allow, rules: vec![] }];
     let rule = Rule { action: "*".into(), resource: "*".into(), verdict: Verdict::Deny };
     let access = Access { action: "fs.read".into(), resource: "b".into() };

@@ -1,4 +1,4 @@
-//! The documents that claim something of the code, against the code.
+//! Claims of the documents about the code, checked against the code.
 #![cfg(test)]
 
 pub(crate) mod source;

@@ -1,4 +1,5 @@
-//! The model checker and the simulator over many worlds, optimised: `cargo test --profile checks -p subtend-sim --features worlds --test worlds`.
+//! The model checker and the simulator on many worlds, optimised: `cargo test --profile checks -p subtend-sim
+//! --features worlds --test worlds`.
 
 mod clients;
 mod lease;

@@ -11,7 +11,7 @@ fn target() -> Target {
         let names = || TARGETS.map(|(name, _)| name).join(", ");
         let asked = std::env::var("FUZZ_TARGET").unwrap_or_else(|_| panic!("set FUZZ_TARGET to one of: {}", names()));
         let found = TARGETS.into_iter().find(|(name, _)| *name == asked);
-        found.unwrap_or_else(|| panic!("no fuzz target {asked:?}; there are: {}", names())).1
+        found.unwrap_or_else(|| panic!("unknown fuzz target {asked:?}; targets: {}", names())).1
     })
 }
 

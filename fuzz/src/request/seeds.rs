@@ -7,7 +7,7 @@ use subtend_host::api;
 
 use super::scene::SESSIONS;
 
-/// Bodies of the API by method and path; other resources take none.
+/// Bodies of API requests by method and path; requests for other resources have no body.
 const BODIES: [(&str, &str); 19] = [
     ("PUT /v1/agents/{name}", r#"{"text":"---\nname: helper\ndescription: helps\nmode: primary\n---\nHelp."}"#),
     ("PATCH /v1/sessions/{id}", r#"{"title":"a title","metadata":{"n":1}}"#),
@@ -94,7 +94,7 @@ pub(crate) fn all() -> Vec<(String, Vec<u8>)> {
     for (path, methods) in document.get("paths").and_then(Value::as_object).into_iter().flatten() {
         for (method, operation) in methods.as_object().into_iter().flatten() {
             let Some(id) = operation.get("operationId").and_then(Value::as_str) else { continue };
-            seeds.insert(format!("api-{id}"), of_resource(&method.to_uppercase(), path, operation));
+            seeds.insert(format!("api-{id}"), requests_to(&method.to_uppercase(), path, operation));
         }
     }
     let views = VIEWS.map(|view| format!("admin GET {}\n\n", filled(view)));
@@ -106,14 +106,14 @@ pub(crate) fn all() -> Vec<(String, Vec<u8>)> {
         let head = "content-type: application/x-www-form-urlencoded\norigin: http://127.0.0.1:7475";
         seeds.insert(format!("form{name}"), format!("admin POST {}\n{head}\n\n{form}", filled(path)));
     }
-    for (name, story) in STORIES {
+    for (name, story) in SEQUENCES {
         seeds.insert(name.to_owned(), filled(story));
     }
     seeds.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
 }
 
-/// Returns a request by the scope that is enough, and one by a scope that is not.
-fn of_resource(method: &str, path: &str, operation: &Value) -> String {
+/// Returns a request with a sufficient scope, and one with an insufficient scope.
+fn requests_to(method: &str, path: &str, operation: &Value) -> String {
     let find = |all: &[(&str, &'static str)], key: &str| all.iter().find(|(own, _)| *own == key).map(|(_, text)| *text);
     let body = find(&BODIES, &format!("{method} {path}")).unwrap_or_default();
     let query = find(&QUERIES, path).unwrap_or_default();
@@ -144,8 +144,8 @@ fn filled(path: &str) -> String {
         .replace("{name}", "helper")
 }
 
-/// Several requests, each after the one before.
-const STORIES: [(&str, &str); 6] = [
+/// Sequences of requests that build on each other.
+const SEQUENCES: [(&str, &str); 6] = [
     (
         "story-open-twice",
         "act POST /v1/sessions\ncontent-type: application/json\nidempotency-key: a\n\n{\"input\":{\"text\":\"hello\"}}\n===\nact POST \

@@ -6,7 +6,8 @@ use clap::{Args, value_parser};
 use subtend_host::flaw::Flaw;
 use subtend_sim::clients::{ClientPlan, ClientRun, simulate};
 
-/// Simulates clients over hosts that die, and exits with 1 where an event reaches a client not exactly once, or a command has not one effect.
+/// Simulates clients over hosts that die; exits with 1 if a client does not receive each event once, or a command does
+/// not take effect once.
 #[derive(Args)]
 pub(crate) struct ClientsArgs {
     /// Seeds.

@@ -1,4 +1,4 @@
-//! `controls`: every seeded bug, and which check notices it.
+//! `controls`: every seeded bug, and the check that notices it.
 
 use std::process::ExitCode;
 

@@ -23,12 +23,12 @@ pub(crate) fn lease(args: &LeaseArgs) -> ExitCode {
     for (name, size) in LeaseSize::NAMED.into_iter().filter(|(name, _)| wanted(name)) {
         let report = check_lease(size, None);
         passed &= report.passed();
-        if args.json { println!("{}", as_json(name, &report)) } else { tell(name, &report) }
+        if args.json { println!("{}", as_json(name, &report)) } else { print_report(name, &report) }
     }
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Seeds each bug in turn, then the stop that the protocol does not survive. Returns the number of unnoticed ones.
+/// Seeds each bug in turn, then the stop that the protocol does not survive. Returns the number of unnoticed bugs.
 pub(crate) fn controls(json: bool) -> u32 {
     let bugs = LeaseBug::ALL.into_iter().map(|bug| (bug.to_string(), hunt_lease(bug)));
     let residue = ("StoppedBeforeStart".to_owned(), check_lease(LeaseSize::RESIDUE, None));
@@ -47,7 +47,7 @@ pub(crate) fn controls(json: bool) -> u32 {
     unnoticed
 }
 
-fn tell(name: &str, report: &LeaseReport) {
+fn print_report(name: &str, report: &LeaseReport) {
     let LeaseReport { states, transitions, depth, .. } = report;
     println!("{name}: {states} states, {transitions} transitions, {depth} deep");
     report.never.iter().for_each(|what| println!("never: {what}"));

@@ -58,12 +58,12 @@ pub(crate) fn model(args: &ModelArgs) -> ExitCode {
     if args.json {
         println!("{}", as_json(name, &report));
     } else {
-        tell(name, &report);
+        print_report(name, &report);
     }
     if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Seeds each bug in turn. Returns the number of unnoticed ones.
+/// Seeds each bug in turn. Returns the number of unnoticed bugs.
 pub(crate) fn controls(json: bool) -> u32 {
     let mut unnoticed = 0_u32;
     for fault in SimFault::all() {
@@ -86,7 +86,7 @@ pub(crate) fn controls(json: bool) -> u32 {
     unnoticed
 }
 
-fn tell(name: &str, report: &CheckReport) {
+fn print_report(name: &str, report: &CheckReport) {
     let all = if report.complete { "all" } else { "not all" };
     println!("{name}: {} states, {} transitions, {} deep, {all}", report.states, report.transitions, report.depth);
     for what in &report.never {

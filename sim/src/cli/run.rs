@@ -75,17 +75,17 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
     if args.json {
         println!("{}", as_json(&result, args.tally));
     } else {
-        tell(&result, args.tally);
+        print_result(&result, args.tally);
     }
-    let empty = if args.matrix { matrix::empty(&result.tally) } else { Vec::new() };
+    let empty = if args.matrix { matrix::empty_cells(&result.tally) } else { Vec::new() };
     empty.iter().for_each(|cell| println!("never seen: {cell}; run more seeds"));
     if args.matrix {
-        matrix::draw(&result.tally);
+        matrix::print_matrix(&result.tally);
     }
     if result.failed.is_empty() && empty.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn tell(result: &CrowdResult, tally: bool) {
+fn print_result(result: &CrowdResult, tally: bool) {
     let hours = result.took_ms / 3_600_000;
     println!("{} seeds, {} records, {hours} virtual hours", result.seeds, result.records);
     if tally {

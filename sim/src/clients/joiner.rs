@@ -1,4 +1,5 @@
-//! A client that joins the run of a session, also one that its host recovers: it reads the records so far, and follows from there.
+//! A client that joins the run of a session, also one that its host recovers: it reads the records so far, and then
+//! follows.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,8 @@ use subtend_session::ids::SessionId;
 
 use super::{Door, KnownSession, SimClients, lock, request};
 
-/// The sessions whose first run a client has followed to its end, over all hosts. Between two hosts it keeps no position.
+/// The sessions whose first run a client has followed to its end, across all hosts. It keeps no position between two
+/// hosts.
 #[derive(Debug, Default)]
 pub(super) struct RunJoiner {
     followed: BTreeSet<SessionId>,
@@ -30,7 +32,7 @@ impl RunJoiner {
     }
 }
 
-/// Joins runs of one host, until it dies or the client has followed all of them to their ends.
+/// Joins runs of one host, until the host dies or the client has followed all of them to their ends.
 pub(super) async fn join(joiner: Arc<Mutex<RunJoiner>>, door: Door, shared: SimClients, life: u32) {
     let router = door.opened(&shared).await;
     loop {
@@ -55,8 +57,8 @@ pub(super) async fn join(joiner: Arc<Mutex<RunJoiner>>, door: Door, shared: SimC
     }
 }
 
-/// Reads the records so far, and follows for a while; returns whether the first run has ended. `is_older` says that an earlier host
-/// opened the session.
+/// Reads the records so far, and follows for a while; returns whether the first run has ended. `is_older` means that an
+/// earlier host opened the session.
 async fn follow(router: &Router, session: SessionId, shared: &SimClients, is_older: bool) -> Result<bool, String> {
     let (status, read) = request::get(router, &format!("/v1/sessions/{session}/records?limit=1000")).await;
     let records = read.as_array().ok_or_else(|| format!("records of {session}: {status}: {read}"))?;

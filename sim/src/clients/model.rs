@@ -1,4 +1,4 @@
-//! The model: `tree` starts children, `hang` never ends by itself, and everything else is answered after a while.
+//! The model: `tree` starts children, `hang` never ends by itself, and everything else is answered after a delay.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A client that follows all events, over all hosts.
+//! A client that follows all events, across all hosts.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use subtend_session::ids::{Seq, SessionId};
 
 use super::{Door, SimClients, lock, request};
 
-/// The events that a reader has received, over all hosts.
+/// The events that a reader has received, across all hosts.
 #[derive(Debug, Default)]
 pub(super) struct EventFollower {
     pub(super) log: ClientLog,
@@ -20,21 +20,21 @@ pub(super) struct EventFollower {
 }
 
 impl EventFollower {
-    /// Whether the last event is the session that marks the end; then the log is complete.
+    /// Returns whether the last event is the session that marks the end; then the log is complete.
     fn is_complete(&mut self, marker: Option<SessionId>) -> bool {
         let last = self.log.received.last().map(|(_, session, _)| *session);
         self.log.complete = marker.is_some() && last == marker;
         self.log.complete
     }
 
-    /// Whether the last event came out of order: the run has its violation, and may never come to the marker.
+    /// Returns whether the last event arrived out of order: the run has a violation, and may never reach the marker.
     fn is_wrong(&self) -> bool {
         let mut places = self.log.received.iter().rev().map(|(place, ..)| *place);
         places.next().is_some_and(|last| places.next().is_some_and(|before| last <= before))
     }
 }
 
-/// Follows one host, until it dies or everything was received. It leaves and returns as it likes.
+/// Follows one host, until it dies or everything was received. The client disconnects and returns at random.
 pub(super) async fn read(reader: Arc<Mutex<EventFollower>>, door: Door, shared: SimClients) {
     let router = door.opened(&shared).await;
     loop {
@@ -73,21 +73,21 @@ pub(super) async fn read(reader: Arc<Mutex<EventFollower>>, door: Door, shared: 
     }
 }
 
-/// Takes an event; returns whether it is a durable one.
+/// Records an event; returns whether it is durable.
 fn take(reader: &Mutex<EventFollower>, event: &str) -> bool {
     let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     let Some(id) = field("id") else { return false };
     let data: Value = field("data").and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
     let session = data.get("session").and_then(|session| session.as_str()?.parse().ok());
     let seq = data.get("seq").and_then(Value::as_u64).map(Seq);
-    let Some(((session, seq), place)) = session.zip(seq).zip(place(id)) else { return false };
+    let Some(((session, seq), place)) = session.zip(seq).zip(event_place(id)) else { return false };
     let mut reader = lock(reader);
     reader.log.received.push((place, session, seq));
     reader.last = Some(id.to_owned());
     true
 }
 
-fn place(id: &str) -> Option<EventPlace> {
+fn event_place(id: &str) -> Option<EventPlace> {
     match id.split_once('.') {
         None => Some((id.parse().ok()?, u32::MAX)),
         Some((frame, records)) => Some((frame.parse().ok()?, records.parse().ok()?)),

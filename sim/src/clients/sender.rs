@@ -1,4 +1,4 @@
-//! A client that sends keyed commands until they are answered, and cancels runs together with another one.
+//! A client that sends keyed commands until they are answered, and cancels runs concurrently with another client.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,13 +12,13 @@ use subtend_session::outcome::By;
 
 use super::{Door, KnownSession, SimClients, lock, request};
 
-/// The requests of a sender and their answers, over all hosts.
+/// The requests of a sender and their answers, across all hosts.
 #[derive(Debug)]
 pub(super) struct CommandClient {
     number: u64,
     sessions: Vec<SessionId>,
     pub(super) commands: Vec<KeyedCommand>,
-    /// The command that has no reply yet: the last of `commands`.
+    /// The command without a reply: the last of `commands`.
     pending: Option<Pending>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct CommandClient {
 struct Pending {
     path: String,
     body: Value,
-    /// A run that hangs, which is cancelled once it is opened.
+    /// A run that hangs, which is cancelled once it is open.
     hangs: bool,
     sent: bool,
 }
@@ -43,7 +43,7 @@ impl CommandClient {
         Self { number, sessions: Vec::new(), commands: Vec::new(), pending: None }
     }
 
-    /// The command without a reply, or a new one.
+    /// Returns the command without a reply, or a new one.
     fn next(&mut self, shared: &SimClients) -> Option<(Pending, String)> {
         if self.pending.is_none() {
             if shared.state().closing {
@@ -55,7 +55,7 @@ impl CommandClient {
             let (path, body) = match self.sessions.get(of).filter(|_| what == "input") {
                 Some(session) => (format!("/v1/sessions/{session}/inputs"), json!({"text": text})),
                 None => {
-                    // Half of the runs are resumed by the next host.
+                    // Half of the runs resume on the next host.
                     let on_restart = if shared.dice.below(2) == 0 { "resume" } else { "fail" };
                     let body = json!({"title": text, "on_restart": on_restart, "input": {"text": text}});
                     ("/v1/sessions".to_owned(), body)
@@ -72,7 +72,7 @@ impl CommandClient {
         Some((pending.clone(), command.text.to_string()))
     }
 
-    /// The command is done: the next one may be sent, also to its session.
+    /// Marks the command as answered, so that the next one may be sent, also to its session.
     fn done(&mut self, session: SessionId, pending: &Pending) {
         if pending.opens() && !pending.hangs {
             self.sessions.push(session);
@@ -80,7 +80,7 @@ impl CommandClient {
         self.pending = None;
     }
 
-    /// Takes a reply; returns the session that it names.
+    /// Records a reply; returns the session that it names.
     fn take(&mut self, reply: &Value) -> Option<SessionId> {
         let receipt = reply.get("session").filter(|session| session.is_object()).and_then(|_| reply.get("input"));
         let receipt = receipt.unwrap_or(reply);
@@ -92,7 +92,7 @@ impl CommandClient {
     }
 }
 
-/// Sends to one host, until it dies or no further command is started.
+/// Sends commands to one host, until it dies or no further command is started.
 pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, door: Door, shared: SimClients, life: u32) {
     let router = door.opened(&shared).await;
     loop {
@@ -113,7 +113,7 @@ pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, door: Door, shared: 
         if pending.hangs {
             cancel(&router, session, &shared).await;
         }
-        // One time in three a command that was answered is sent once more.
+        // One in three answered commands is sent again.
         if shared.dice.below(3) == 0 {
             let (_, reply) = request::post(&router, &pending.path, Some(&key), &pending.body).await;
             let _session = lock(&sender).take(&reply);
@@ -123,7 +123,7 @@ pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, door: Door, shared: 
     }
 }
 
-/// Two clients cancel one run at the same time.
+/// Cancels one run from two clients at the same time.
 async fn cancel(router: &Router, session: SessionId, shared: &SimClients) {
     let path = format!("/v1/sessions/{session}/cancel?run=1");
     let none = json!({});

@@ -1,4 +1,4 @@
-//! The database: leases by its clock, claims of shards, and commits, each of them one atomic statement.
+//! The database: leases by its clock, claims of shards, and commits, each as one atomic statement.
 
 use super::{LEASE, LeaseBug};
 
@@ -11,12 +11,12 @@ pub struct NodeProcess {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeaseRequest {
-    /// `age`: ticks of the sender's clock since it sent this.
+    /// `age`: ticks of the sender's clock since it sent this renewal.
     Renew {
         age: u8,
     },
     Take,
-    /// Moves the shard's last LSN by one.
+    /// Increments the shard's last LSN.
     Commit {
         epoch: u8,
         last: u8,
@@ -40,14 +40,14 @@ pub enum MessageBody {
     Reply(LeaseReply),
 }
 
-/// Message between a process and the database, with any delay.
+/// A message between a process and the database, with any delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseMessage {
     pub of: NodeProcess,
-    /// None: about the lease of the node.
+    /// Shard of the message; `None` for the lease of the node.
     pub shard: Option<usize>,
     pub body: MessageBody,
-    /// Its sender stopped waiting, and the reply is dropped.
+    /// True if its sender stopped waiting: the reply is dropped.
     pub late: bool,
 }
 
@@ -55,9 +55,9 @@ pub struct LeaseMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NodeRow {
     incarnation: u8,
-    /// Ticks until it expires.
+    /// Ticks until the lease expires.
     left: u8,
-    /// A shard was taken from this incarnation: it cannot renew.
+    /// True if a shard was taken from this incarnation: it cannot renew.
     ended: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct StoredGroup {
     pub(super) group: u8,
     pub(super) epoch: u8,
     pub(super) by: NodeProcess,
-    /// Whether its writer had the shard.
+    /// True if its writer had the shard.
     pub(super) held: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct ShardRow {
     pub(super) epoch: u8,
     pub(super) last: u8,
     pub(super) holder: Option<NodeProcess>,
-    /// In the order of the commits. The unique index on LSNs is left out.
+    /// Groups in the order of their commits. The unique index on LSNs is not modelled.
     pub(super) log: Vec<StoredGroup>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Two nodes, of which the first holds every shard, with one group in each.
+    /// Returns two nodes, of which the first has every shard, with one group in each.
     pub(super) fn new(shards: u8) -> Self {
         let nodes = vec![NodeRow { incarnation: 1, left: LEASE, ended: false }; 2];
         let by = NodeProcess { node: 0, no: 1 };
@@ -123,7 +123,8 @@ impl Database {
         }
     }
 
-    /// Returns whether `me` may take the shard. Its own shard too: the reply to its first claim may be lost.
+    /// Returns whether `me` may take the shard. This includes its own shard, because the reply to its first claim may
+    /// be lost.
     pub(super) fn grants(&self, me: NodeProcess, shard: usize, bug: Option<LeaseBug>) -> bool {
         let Some(row) = self.shards.get(shard) else { return false };
         let free = match row.holder {

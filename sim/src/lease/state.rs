@@ -1,9 +1,9 @@
-//! The nodes, the messages between them and the database, and what must hold.
+//! The nodes, the messages between them and the database, and the properties.
 
 use super::database::{Database, LeaseMessage, LeaseRequest, MessageBody, NodeProcess};
 use super::{LEASE, LeaseModel, LeaseSize};
 
-/// A wait of an owner, with its group.
+/// A pending request of an owner, with its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Awaiting {
     None,
@@ -33,7 +33,7 @@ pub(super) struct ModelNode {
     pub(super) paused: bool,
     /// Ticks of its clock since it sent its last successful renewal.
     pub(super) age: u8,
-    /// Ticks since its clock last stayed behind: at most one of three does.
+    /// Ticks since its clock last stayed behind: this happens in at most one of three ticks.
     pub(super) steady: u8,
     pub(super) owns: Vec<Ownership>,
 }
@@ -58,7 +58,7 @@ pub struct LeaseState {
     pub(super) issued: u8,
     /// Acknowledged groups: shard, LSN, group.
     pub(super) acked: Vec<(usize, u8, u8)>,
-    /// Ticks since a process last stopped for which each shard had no owner while a node could take it.
+    /// Ticks, since a process last stopped, in which each shard had no owner although a node could take it.
     pub(super) unserved: Vec<u8>,
     pub(super) wrong: Option<&'static str>,
 }
@@ -105,7 +105,7 @@ impl LeaseState {
         self.put(LeaseMessage { of, shard, body: MessageBody::Request(request), late: false });
     }
 
-    /// The node stops waiting for these messages. Replies are dropped; requests may arrive later.
+    /// Stops waiting for these messages of a node. Replies are dropped; requests may arrive later.
     pub(super) fn forget(&mut self, n: usize, which: impl Fn(&LeaseMessage) -> bool) {
         let mut kept: Vec<LeaseMessage> = Vec::with_capacity(self.flight.len());
         for message in &self.flight {

@@ -2,7 +2,7 @@
 
 use super::database::{LeaseMessage, LeaseReply, LeaseRequest, MessageBody, NodeProcess};
 use super::state::{Awaiting, LeaseState, ModelNode, Ownership};
-use super::{ACTS, LeaseBug, LeaseModel, NodeEvent};
+use super::{EFFECT_TICKS, LeaseBug, LeaseModel, NodeEvent};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStep {
@@ -12,9 +12,9 @@ pub enum LeaseStep {
     Take(usize, usize),
     Commit(usize, usize),
     Reclaim(usize, usize),
-    /// The node counts what it sent as lost. It may arrive later.
+    /// The node counts a sent message as lost. The message may arrive later.
     GiveUp(usize, Option<usize>),
-    /// A check of the lease and the start of an effect.
+    /// The lease is checked and an effect starts.
     Effect(usize, usize),
     /// The same, as two steps.
     Check(usize, usize),
@@ -23,7 +23,7 @@ pub enum LeaseStep {
     Drop(usize),
     /// A message arrives: at the database, or at its node.
     Arrive(LeaseMessage),
-    /// A commit arrives, and is sent a second time by something in between.
+    /// A commit arrives, and the network sends it a second time.
     Repeat(LeaseMessage),
     Lose(LeaseMessage),
     Crash(usize),
@@ -112,7 +112,7 @@ impl LeaseState {
         if gives_up && self.renewing(n) {
             steps.push(LeaseStep::GiveUp(n, None));
         }
-        if node.age >= ACTS && node.owns.iter().any(|own| *own != Ownership::None) {
+        if node.age >= EFFECT_TICKS && node.owns.iter().any(|own| *own != Ownership::None) {
             steps.push(LeaseStep::Drop(n));
         }
         for (shard, own) in node.owns.iter().enumerate() {
@@ -129,7 +129,7 @@ impl LeaseState {
                             steps.extend(gives_up.then_some(LeaseStep::GiveUp(n, Some(shard))));
                         }
                     }
-                    let starts = node.age < ACTS || model.is(LeaseBug::EffectAfterExpiry);
+                    let starts = node.age < EFFECT_TICKS || model.is(LeaseBug::EffectAfterExpiry);
                     if starts && !checked {
                         let step = if model.size.two_steps { LeaseStep::Check } else { LeaseStep::Effect };
                         steps.push(step(n, shard));
@@ -140,7 +140,7 @@ impl LeaseState {
         }
     }
 
-    /// Returns whether a renewal is due: one tick after the last, while none is under way.
+    /// Returns whether a renewal is due: one tick after the last, if none is pending.
     fn renews(&self, n: usize) -> bool {
         self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.renewing(n)
     }
@@ -149,10 +149,10 @@ impl LeaseState {
         self.flight.iter().any(|message| message.of.node == n && message.shard.is_none() && !message.late)
     }
 
-    /// Returns whether the node would get the shard now. A claim that is refused changes nothing.
+    /// Returns whether the node would get the shard now. A refused claim changes nothing.
     fn takes(&self, model: &LeaseModel, n: usize, shard: usize) -> bool {
-        // A node that could not renew would drop it at once.
-        let ready = |node: &ModelNode| node.age < ACTS && node.owns.get(shard) == Some(&Ownership::None);
+        // A node that could not renew would drop the shard at once.
+        let ready = |node: &ModelNode| node.age < EFFECT_TICKS && node.owns.get(shard) == Some(&Ownership::None);
         let claims = self.left.claims > 0 && self.nodes.get(n).is_some_and(ready);
         claims && self.database.grants(self.me(n), shard, model.bug)
     }
@@ -215,7 +215,7 @@ impl LeaseState {
                 self.forget(n, |_| true);
                 let node = self.nodes.get_mut(n)?;
                 node.drop_all();
-                (node.up, node.paused, node.age, node.steady) = (false, false, ACTS, 2);
+                (node.up, node.paused, node.age, node.steady) = (false, false, EFFECT_TICKS, 2);
                 self.unserved.fill(0);
             }
             LeaseStep::Join(n) => {
@@ -259,12 +259,12 @@ impl LeaseState {
                 continue;
             }
             node.steady = node.steady.saturating_add(1).min(2);
-            node.age = node.age.saturating_add(1).min(ACTS);
+            node.age = node.age.saturating_add(1).min(EFFECT_TICKS);
             for message in self.flight.iter_mut().filter(|message| message.of.node == n && !message.late) {
                 if let MessageBody::Request(LeaseRequest::Renew { age })
                 | MessageBody::Reply(LeaseReply::Renewed { age }) = &mut message.body
                 {
-                    *age = age.saturating_add(1).min(ACTS);
+                    *age = age.saturating_add(1).min(EFFECT_TICKS);
                 }
             }
         }
@@ -287,7 +287,7 @@ impl LeaseState {
 
     fn arrive(&mut self, model: &LeaseModel, message: LeaseMessage) -> Option<()> {
         self.remove(message);
-        // The row of a shard does not matter to a renewal.
+        // A renewal does not depend on the row of a shard.
         let (n, shard) = (message.of.node, message.shard.unwrap_or(0));
         match message.body {
             MessageBody::Request(request) => {
@@ -320,7 +320,7 @@ impl LeaseState {
         Some(())
     }
 
-    /// An owner learns what a claim or a commit did.
+    /// Applies the reply to a claim or a commit to its owner.
     fn learn(&mut self, model: &LeaseModel, n: usize, shard: usize, reply: LeaseReply) -> Option<()> {
         let own = *self.own(n, shard)?;
         let next = match (own, reply) {
@@ -375,7 +375,7 @@ impl LeaseState {
         Some(())
     }
 
-    /// Nodes learn that what they sent is lost.
+    /// Makes nodes stop waiting for lost messages.
     fn give_up_lost(&mut self, model: &LeaseModel) {
         let (nodes, shards) = (self.nodes.len(), self.unserved.len());
         for (n, shard) in (0..nodes).flat_map(|n| (0..shards).map(move |shard| (n, shard))) {

@@ -9,10 +9,10 @@ use subtend_session::place::{BranchKind, Mode};
 use subtend_session::record::{Hold, Record};
 use subtend_session::state::{Call, CallPhase, Run, State};
 
-use super::Whole;
+use super::SystemModel;
 use super::plan::{self, ROOT};
 use super::system::{Message, System};
-use crate::fault::Around;
+use crate::fault::EnvironmentBug;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -35,13 +35,13 @@ pub enum Action {
     /// The host delivers the service's answer to the root; `true`: a second time.
     Describe(SessionId, bool),
     Close(SessionId),
-    /// The run in flight of one session writes to a relative of it.
+    /// A call of the run in flight of one session sends a message to a relative.
     Write(SessionId, SessionId),
     Move(SessionId, CallId),
     CancelTree,
     /// A person cancels the run of a session.
     Cancel(SessionId),
-    /// A person cancels a run that has ended: nothing may change.
+    /// A person cancels a run that has ended, which must change nothing.
     CancelEnded(SessionId),
     /// A person interrupts the run of a session.
     Interrupt(SessionId),
@@ -50,7 +50,7 @@ pub enum Action {
     Again(Row),
     /// A session's actor panics: its handler is lost, and its commands stay queued.
     Panic(SessionId),
-    /// The same, with its last batch on the way to the log; only with a seeded bug.
+    /// The same, with its last batch not yet in the log; only with a seeded bug.
     PanicWithBatch(Message, FakeReply),
     /// The same, with its last batch in the log and its effects not requested.
     PanicBeforeEffects(Message, FakeReply),
@@ -93,74 +93,76 @@ pub enum FakeReply {
 }
 
 impl System {
-    pub(super) fn actions(&self, whole: &Whole, actions: &mut Vec<Action>) {
+    pub(super) fn actions(&self, model: &SystemModel, actions: &mut Vec<Action>) {
         if self.wrong.is_some() {
             return;
         }
-        if self.left.crashes > 0 && !self.pristine() {
+        if self.remaining.crashes > 0 && !self.is_pristine() {
             actions.push(Action::Crash);
         }
         if let Some(boot) = &self.boot {
-            actions.extend(self.next_to_boot(whole, boot).into_iter().map(Action::Boot));
+            actions.extend(self.next_to_boot(model, boot).into_iter().map(Action::Boot));
         }
         for (at, message) in self.flight.iter().enumerate() {
             // Equal messages lead to equal states.
             let first = at == 0 || self.flight.get(at.saturating_sub(1)) != Some(message);
             if first {
-                self.deliveries(whole, message, actions);
+                self.add_deliveries(model, message, actions);
             }
         }
         if self.boot.is_some() {
             return;
         }
-        if self.left.sends > 0 {
+        if self.remaining.sends > 0 {
             actions.push(Action::Send);
         }
-        if self.left.tree_cancels > 0 && !self.pristine() {
+        if self.remaining.tree_cancels > 0 && !self.is_pristine() {
             actions.push(Action::CancelTree);
         }
-        if self.left.doubles > 0 {
+        if self.remaining.doubles > 0 {
             let asks = |row: &&Row| matches!(row.kind, RowKind::Continue | RowKind::Cancel);
             actions.extend(self.rows.keys().filter(asks).map(|row| Action::Again(*row)));
         }
-        self.outside(actions);
-        self.to_children(actions);
+        self.add_run_actions(actions);
+        self.add_session_actions(actions);
     }
 
-    /// Actions of persons on sessions, idle ones included.
-    fn to_children(&self, actions: &mut Vec<Action>) {
-        if self.left.resumes > 0 {
+    /// Adds actions of persons on sessions, including idle ones.
+    fn add_session_actions(&self, actions: &mut Vec<Action>) {
+        if self.remaining.resumes > 0 {
             actions.extend(self.journals.keys().filter(|session| **session != ROOT).map(|it| Action::SendTo(*it)));
         }
-        if self.left.messages > 0 {
-            self.to_relatives(actions);
+        if self.remaining.messages > 0 {
+            self.add_messages(actions);
         }
-        let root = self.standing().find(|(session, _)| *session == ROOT).map(|(_, state)| state);
-        if self.left.branches > 0 && root.is_some_and(plan::branches) {
+        let root = self.known_sessions().find(|(session, _)| *session == ROOT).map(|(_, state)| state);
+        if self.remaining.branches > 0 && root.is_some_and(plan::branches) {
             actions.push(Action::Branch);
         }
         let answered = |state: &State| {
             state.run.is_none() && state.last.as_ref().is_some_and(|last| last.outcome == Outcome::Completed)
         };
-        if self.left.regenerates > 0 && root.is_some_and(answered) {
+        if self.remaining.regenerates > 0 && root.is_some_and(answered) {
             actions.push(Action::Regenerate);
         }
-        if let Some(root) = root.filter(|root| self.left.rollbacks > 0 && root.run.is_none()) {
+        if let Some(root) = root.filter(|root| self.remaining.rollbacks > 0 && root.run.is_none()) {
             // A second delivery changes nothing.
             actions.extend(root.stretches.keys().map(|run| Action::RollBack(*run)));
         }
         if let Some(root) = root {
-            self.by_services(root, actions);
+            self.add_service_actions(root, actions);
         }
-        if self.left.closes == 0 {
+        if self.remaining.closes == 0 {
             return;
         }
         let closes = |state: &State| state.run.is_none() && state.queue.is_empty() && state.last.is_some();
-        actions.extend(self.standing().filter(|(_, state)| closes(state)).map(|(session, _)| Action::Close(session)));
+        actions.extend(
+            self.known_sessions().filter(|(_, state)| closes(state)).map(|(session, _)| Action::Close(session)),
+        );
     }
 
-    /// Messages of runs in flight to every relative, running or not.
-    fn to_relatives(&self, actions: &mut Vec<Action>) {
+    /// Adds messages of runs in flight to every relative, running or not.
+    fn add_messages(&self, actions: &mut Vec<Action>) {
         let parent = |session: &SessionId| self.journals.get(session).and_then(super::journal::place)?.parent();
         for from in self.journals.keys().filter(|from| self.run_in_flight(**from).is_some()) {
             let above = parent(from);
@@ -172,13 +174,13 @@ impl System {
         }
     }
 
-    fn by_services(&self, root: &State, actions: &mut Vec<Action>) {
-        if self.left.services > 0 {
+    fn add_service_actions(&self, root: &State, actions: &mut Vec<Action>) {
+        if self.remaining.services > 0 {
             actions.push(Action::Serve);
         }
         let services = root.children.iter().filter(|(_, child)| child.kind == BranchKind::Service);
         for (session, child) in services {
-            let Some((_, state)) = self.standing().find(|(standing, _)| *standing == *session) else { continue };
+            let Some((_, state)) = self.known_sessions().find(|(standing, _)| *standing == *session) else { continue };
             if state.last_run == RunNo(0) && state.accepted.is_empty() {
                 actions.push(Action::ServeWith(*session));
             }
@@ -186,24 +188,24 @@ impl System {
             let completed =
                 |record: &Record| matches!(record, Record::RunEnded(ended) if ended.outcome == Outcome::Completed);
             let answered = self.journals.get(session).is_some_and(|journal| journal.records.iter().any(completed));
-            if answered && (!child.described || self.left.doubles > 0) {
+            if answered && (!child.described || self.remaining.doubles > 0) {
                 actions.push(Action::Describe(*session, child.described));
             }
         }
     }
 
     /// Returns whether nothing has happened yet: a fault in this state cannot show anything.
-    fn pristine(&self) -> bool {
+    fn is_pristine(&self) -> bool {
         self.journals.get(&ROOT).is_none_or(|journal| journal.records.len() == 1)
     }
 
-    pub(super) fn standing(&self) -> impl Iterator<Item = (SessionId, &State)> {
+    pub(super) fn known_sessions(&self) -> impl Iterator<Item = (SessionId, &State)> {
         let active = self.active.iter().map(|(session, active)| (*session, &*active.state));
         active.chain(self.resting.iter().map(|(session, state)| (*session, &**state)))
     }
 
-    fn outside(&self, actions: &mut Vec<Action>) {
-        for (session, state) in self.standing() {
+    fn add_run_actions(&self, actions: &mut Vec<Action>) {
+        for (session, state) in self.known_sessions() {
             let active = self.active.contains_key(&session);
             let Some(run) = &state.run else {
                 if active && state.last.is_some() {
@@ -211,38 +213,38 @@ impl System {
                 }
                 continue;
             };
-            if self.left.interrupts > 0 && run.hold.is_none() {
+            if self.remaining.interrupts > 0 && run.hold.is_none() {
                 actions.push(Action::Interrupt(session));
             }
             let cancelled = matches!(run.hold, Some(Hold::Closing { outcome: Outcome::Cancelled { .. }, .. }));
-            if self.left.cancels > 0 && !cancelled {
+            if self.remaining.cancels > 0 && !cancelled {
                 actions.push(Action::Cancel(session));
             }
-            if self.left.deadlines > 0 {
-                actions.extend(passing(run).into_iter().map(|deadline| Action::Passed(session, deadline)));
+            if self.remaining.deadlines > 0 {
+                actions.extend(passable_deadlines(run).into_iter().map(|deadline| Action::Passed(session, deadline)));
             }
             actions.extend(self.reset(session, run).map(|turn| Action::Passed(session, Deadline::Limit(turn))));
-            if self.left.moves > 0 {
-                actions.extend(waiting(run).into_iter().map(|call| Action::Move(session, call)));
+            if self.remaining.moves > 0 {
+                actions.extend(movable_calls(run).into_iter().map(|call| Action::Move(session, call)));
             }
-            if self.left.panics > 0 && active {
+            if self.remaining.panics > 0 && active {
                 actions.push(Action::Panic(session));
             }
         }
     }
 
-    /// Returns the turn whose limit may reset now: its timer is armed, or it is delivered a second time.
+    /// Returns the turn whose limit may reset now: its timer is armed, or the reset is delivered a second time.
     fn reset(&self, session: SessionId, run: &Run) -> Option<TurnNo> {
         let turn = run.turn.as_ref()?;
         let due = run.limited_until().is_some() && self.armed.contains(&(session, Deadline::Limit(turn.no)));
-        let again = self.left.doubles > 0 && turn.streaming && turn.attempt > AttemptNo(1);
+        let again = self.remaining.doubles > 0 && turn.streaming && turn.attempt > AttemptNo(1);
         (due || again).then_some(turn.no)
     }
 
-    fn deliveries(&self, whole: &Whole, message: &Message, actions: &mut Vec<Action>) {
+    fn add_deliveries(&self, model: &SystemModel, message: &Message, actions: &mut Vec<Action>) {
         let replies: Vec<FakeReply> = match message {
-            Message::Stream { session, dropped, .. } => self.says(whole, *session, dropped.is_some()),
-            Message::Ask { .. } if whole.size.approvers > 0 => {
+            Message::Stream { session, dropped, .. } => self.possible_replies(model, *session, dropped.is_some()),
+            Message::Ask { .. } if model.size.approvers > 0 => {
                 vec![FakeReply::Allow, FakeReply::Always, FakeReply::Deny]
             }
             Message::Notice { .. } | Message::Asked { .. } if self.is_behind(message) => Vec::new(),
@@ -258,13 +260,13 @@ impl System {
             | Message::Append(_) => vec![FakeReply::Plain],
         };
         for reply in replies {
-            if whole.fault.is(Around::EpochNotBumped)
-                && self.left.panics > 0
+            if model.fault.is(EnvironmentBug::EpochNotBumped)
+                && self.remaining.panics > 0
                 && matches!(message, Message::Stream { .. } | Message::Granted { .. })
             {
                 actions.push(Action::PanicWithBatch(message.clone(), reply));
             }
-            if self.left.half_panics > 0 && self.active.contains_key(&message.to()) {
+            if self.remaining.half_panics > 0 && self.active.contains_key(&message.to()) {
                 actions.push(Action::PanicBeforeEffects(message.clone(), reply));
             }
             actions.push(Action::Deliver(message.clone(), reply));
@@ -272,51 +274,51 @@ impl System {
     }
 
     /// Returns the possible answers of a model. A dropped call may have been answered too.
-    fn says(&self, whole: &Whole, session: SessionId, dropped: bool) -> Vec<FakeReply> {
+    fn possible_replies(&self, model: &SystemModel, session: SessionId, dropped: bool) -> Vec<FakeReply> {
         let mut replies = vec![FakeReply::Final];
-        if !dropped && self.compacts(session) {
+        if !dropped && self.waits_for_summary(session) {
             return vec![FakeReply::Final, FakeReply::Failed];
         }
         if !dropped {
             let depth = self.journals.get(&session).and_then(super::journal::place).map_or(0, |place| place.depth());
-            // Also when no children are left: the call is then refused, which costs a turn.
-            if depth <= u32::from(whole.size.depth) && self.left.children > 0 {
+            // A child is also tried when no spawns remain: the call is then refused, which costs a turn.
+            if depth <= u32::from(model.size.depth) && self.remaining.children > 0 {
                 replies.extend([FakeReply::Blocking, FakeReply::Background]);
             }
-            let parent = self.active.get(&session).is_some_and(|active| plan::eldest(&active.state).is_some());
-            if parent && self.left.continues > 0 {
+            let parent = self.active.get(&session).is_some_and(|active| plan::first_child(&active.state).is_some());
+            if parent && self.remaining.continues > 0 {
                 replies.extend([FakeReply::Continue, FakeReply::ContinueAside]);
             }
-            if parent && self.left.stops > 0 {
+            if parent && self.remaining.stops > 0 {
                 replies.push(FakeReply::Stop);
             }
-            if self.left.tools > 0 {
+            if self.remaining.tools > 0 {
                 replies.push(FakeReply::Read);
             }
-            if self.left.asks > 0 {
+            if self.remaining.asks > 0 {
                 replies.push(FakeReply::Write);
             }
         }
-        if !dropped && self.left.overflows > 0 {
+        if !dropped && self.remaining.overflows > 0 {
             replies.push(FakeReply::Overflow);
         }
-        if dropped || self.left.failures > 0 {
+        if dropped || self.remaining.failures > 0 {
             replies.push(FakeReply::Failed);
         }
-        if !dropped && self.left.limits > 0 {
+        if !dropped && self.remaining.limits > 0 {
             replies.push(FakeReply::Limited);
         }
         replies
     }
 
     /// Returns whether the attempt of `session` waits for a summary.
-    pub(super) fn compacts(&self, session: SessionId) -> bool {
+    pub(super) fn waits_for_summary(&self, session: SessionId) -> bool {
         let turn = self.active.get(&session).and_then(|active| active.state.turn());
         turn.is_some_and(|turn| turn.streaming && turn.compacting.is_some())
     }
 }
 
-fn passing(run: &Run) -> Vec<Deadline> {
+fn passable_deadlines(run: &Run) -> Vec<Deadline> {
     if run.hold.is_some() {
         return Vec::new();
     }
@@ -328,7 +330,7 @@ fn passing(run: &Run) -> Vec<Deadline> {
     passing
 }
 
-fn waiting(run: &Run) -> Vec<CallId> {
+fn movable_calls(run: &Run) -> Vec<CallId> {
     let waits = |call: &Call| {
         let kind = matches!(call.kind, Some(CallKind::Child(Mode::Blocking) | CallKind::Continue(Mode::Blocking)));
         kind && call.phase == CallPhase::Started

@@ -16,21 +16,21 @@ use super::plan;
 use super::rows::SessionRows;
 use super::step::SessionCommand;
 use super::system::{Active, Boot, Slots, System};
-use super::{Whole, journal};
-use crate::fault::Around;
+use super::{SystemModel, journal};
+use crate::fault::EnvironmentBug;
 
 impl System {
     /// Activates a session that has no activation; returns false if that is not possible.
-    pub(super) fn wake_up(&mut self, whole: &Whole, session: SessionId) -> bool {
+    pub(super) fn wake_up(&mut self, model: &SystemModel, session: SessionId) -> bool {
         if self.active.contains_key(&session) {
             return true;
         }
-        self.activate(whole, session, false)
+        self.activate(model, session, false)
     }
 
-    /// Folds the journal and gives the new activation its first commands: its owners' rows, then the token or the sweep, then the ends of
-    /// its children.
-    fn activate(&mut self, whole: &Whole, session: SessionId, lost: bool) -> bool {
+    /// Folds the journal and gives the new activation its first commands: its owners' rows, then the token or the
+    /// sweep, then the ends of its children.
+    fn activate(&mut self, model: &SystemModel, session: SessionId, lost: bool) -> bool {
         let Some(journal) = self.journals.get_mut(&session) else { return false };
         let state = match State::fold(session, &*journal.records) {
             Ok(state) => state,
@@ -39,7 +39,7 @@ impl System {
                 return false;
             }
         };
-        if !whole.fault.is(Around::EpochNotBumped) {
+        if !model.fault.is(EnvironmentBug::EpochNotBumped) {
             journal.epoch = journal.epoch.next();
         }
         let epoch = journal.epoch;
@@ -56,11 +56,11 @@ impl System {
         });
         let owed = if owed.is_empty() { None } else { Some(owed) };
         let run = state.run.as_ref().filter(|_| !lost).map(|run| RunKey { session, run: run.no });
-        let stands = run.and_then(|run| self.queue_kept_cancel(run));
+        let owner_end = run.and_then(|run| self.queue_kept_cancel(run));
         let mut commands: Vec<SessionCommand> =
-            requests.into_iter().chain(stands).map(SessionCommand::Command).collect();
-        // A lost run takes its rows before it ends, and starts no turn for them. A resumed one takes them after its turn is repaired, so that
-        // their turn does not count as one that the old activation left.
+            requests.into_iter().chain(owner_end).map(SessionCommand::Command).collect();
+        // A lost run takes its rows before it ends, and starts no turn for them. A resumed run takes them after its
+        // turn is repaired, so that their turn does not count as one that the old activation left.
         if lost {
             commands.extend(owed.map(SessionCommand::Arrive));
             commands.extend(first.map(SessionCommand::Command));
@@ -79,30 +79,30 @@ impl System {
         };
         self.activated(session, epoch, why);
         self.active.insert(session, Active { epoch, state: Arc::new(state) });
-        if !whole.fault.is(Around::EffectsForgotten) {
-            self.recount(whole, session);
+        if !model.fault.is(EnvironmentBug::EffectsForgotten) {
+            self.release_stale_slots(model, session);
         }
-        self.run_commands(whole, session, commands);
+        self.run_commands(model, session, commands);
         if lost {
-            self.keep_place(whole, session);
-        } else if !whole.fault.is(Around::EffectsForgotten) {
-            self.make_good(whole, session);
+            self.requeue(model, session);
+        } else if !model.fault.is(EnvironmentBug::EffectsForgotten) {
+            self.redo_effects(model, session);
         }
         true
     }
 
-    /// A run that was queued when the host died, and whose owner survives, requests its slot again.
-    fn keep_place(&mut self, whole: &Whole, session: SessionId) {
+    /// Requests the slot again for a run that was queued when the host died, if its owner survives.
+    fn requeue(&mut self, model: &SystemModel, session: SessionId) {
         let queued = self.active.get(&session).filter(|active| active.state.phase() == Phase::Queued);
         let Some(effects) = queued.map(|active| wake(&active.state, Clock::default())) else { return };
-        if !whole.fault.is(Around::PlaceForgotten) {
-            self.perform(whole, session, effects);
+        if !model.fault.is(EnvironmentBug::PlaceForgotten) {
+            self.perform(model, session, effects);
         }
     }
 
-    /// Redoes the effects that the old activation may have decided and not requested, and that no command brings about.
-    fn make_good(&mut self, whole: &Whole, session: SessionId) {
-        self.tell_again(session);
+    /// Redoes effects that the old activation may have decided without requesting them, and that no command repeats.
+    fn redo_effects(&mut self, model: &SystemModel, session: SessionId) {
+        self.redeliver_rows(session);
         let Some(active) = self.active.get(&session) else { return };
         let owned: Vec<_> =
             active.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
@@ -110,26 +110,26 @@ impl System {
             let unstarted =
                 self.active.get(&child).and_then(|active| active.state.run.as_ref()).filter(|run| !run.started);
             if let Some(run) = unstarted.map(|run| run.no) {
-                self.request(whole, RunKey { session: child, run }, false);
+                self.request(model, RunKey { session: child, run }, false);
             }
         }
     }
 
-    /// Releases slots that the folded run neither holds nor waits for, before it requests any: a slot outlives its actor, and the release
-    /// may have been lost with it.
-    fn recount(&mut self, whole: &Whole, session: SessionId) {
-        // A granted slot on its way belongs to a run that waits for it.
+    /// Releases slots that the folded run neither holds nor waits for, before it requests any: a slot outlives its
+    /// actor, and the release may have been lost with the actor.
+    fn release_stale_slots(&mut self, model: &SystemModel, session: SessionId) {
+        // A granted slot in flight belongs to a run that waits for it.
         let active = self.active.get(&session).and_then(|active| active.state.run.as_ref());
         let kept = active.filter(|run| run.slot || !run.started || run.parked == Some(Park::Slot)).map(|run| run.no);
         let all = self.slots.both().into_iter().flat_map(Slots::keys);
         let over: Vec<_> = all.filter(|key| key.session == session && kept != Some(key.run)).collect();
         for key in over {
-            self.release(whole, key);
+            self.release(model, key);
         }
     }
 
-    pub(super) fn crash(&mut self, whole: &Whole) {
-        self.left.crashes = self.left.crashes.saturating_sub(1);
+    pub(super) fn crash(&mut self, model: &SystemModel) {
+        self.remaining.crashes = self.remaining.crashes.saturating_sub(1);
         self.crashed_in_boot |= self.boot.is_some();
         self.active.clear();
         self.resting.clear();
@@ -140,13 +140,13 @@ impl System {
         self.single.clear();
         self.armed.clear();
         self.late.clear();
-        if whole.fault.is(Around::RowsLost) {
+        if model.fault.is(EnvironmentBug::RowsLost) {
             self.rows.clear();
         }
         let in_flight =
             self.journals.iter().filter(|(_, journal)| journal::last_run(journal).is_some_and(|(_, ended)| !ended));
         let in_flight: BTreeSet<SessionId> = in_flight.map(|(session, _)| *session).collect();
-        let going = self.going(whole, &in_flight);
+        let going = self.resumable_sessions(model, &in_flight);
         let sweep: BTreeSet<SessionId> = in_flight.difference(&going).copied().collect();
         let rows = self.rows.keys().filter(|row| row.kind == RowKind::Continue && !in_flight.contains(&row.to));
         let targets = rows.map(|row| row.to).collect();
@@ -154,8 +154,8 @@ impl System {
         self.end_boot();
     }
 
-    /// Returns the runs that the next process resumes, owners first: kept ones, and those that wait to begin under one.
-    fn going(&self, whole: &Whole, in_flight: &BTreeSet<SessionId>) -> BTreeSet<SessionId> {
+    /// Returns the runs that the next process resumes, owners first: kept runs, and runs that wait to begin under one.
+    fn resumable_sessions(&self, model: &SystemModel, in_flight: &BTreeSet<SessionId>) -> BTreeSet<SessionId> {
         let row = |session: &SessionId| {
             let journal = self.journals.get(session)?;
             let state = State::fold(*session, &*journal.records).ok()?;
@@ -163,7 +163,7 @@ impl System {
         };
         let mut rows: Vec<(SessionId, Inflight)> = in_flight.iter().filter_map(row).collect();
         rows.sort_by_key(|(_, row)| row.depth);
-        let kept = if whole.fault.is(Around::ParkedAreLost) { BTreeSet::new() } else { index::kept(&rows) };
+        let kept = if model.fault.is(EnvironmentBug::ParkedAreLost) { BTreeSet::new() } else { index::kept(&rows) };
         let mut going = BTreeSet::new();
         for (session, row) in &rows {
             let owner = row.owner.run();
@@ -177,11 +177,11 @@ impl System {
     }
 
     /// Returns the sessions of the level being swept, or after the sweep those with pending rows.
-    pub(super) fn next_to_boot(&self, whole: &Whole, boot: &Boot) -> Vec<SessionId> {
+    pub(super) fn next_to_boot(&self, model: &SystemModel, boot: &Boot) -> Vec<SessionId> {
         let depth = |session: &SessionId| self.journals.get(session).and_then(journal::place).map_or(0, Place::depth);
         let all = || boot.sweep.union(&boot.reached);
         let depths = all().map(depth);
-        let level = if whole.fault.is(Around::SweepFromTheTop) { depths.min() } else { depths.max() };
+        let level = if model.fault.is(EnvironmentBug::SweepFromTheTop) { depths.min() } else { depths.max() };
         match level {
             Some(level) => all().filter(|session| depth(session) == level).copied().collect(),
             None if boot.owed.iter().flatten().next().is_some() => boot.owed.iter().flatten().copied().collect(),
@@ -189,7 +189,7 @@ impl System {
         }
     }
 
-    pub(super) fn boot(&mut self, whole: &Whole, session: SessionId) {
+    pub(super) fn boot(&mut self, model: &SystemModel, session: SessionId) {
         let Some(boot) = &mut self.boot else { return };
         let lost = boot.sweep.remove(&session);
         boot.reached.remove(&session);
@@ -200,15 +200,15 @@ impl System {
         if lost {
             self.active.remove(&session);
             self.addressed = Some(session);
-            self.activate(whole, session, true);
+            self.activate(model, session, true);
             self.addressed = None;
         } else {
-            self.wake_up(whole, session);
+            self.wake_up(model, session);
         }
         self.end_boot();
     }
 
-    /// Continues with pending rows when all is swept, and ends the boot when none remain.
+    /// Continues with pending rows after the sweep, and ends the boot when no rows remain.
     fn end_boot(&mut self) {
         let Some(boot) = &mut self.boot else { return };
         if !(boot.sweep.is_empty() && boot.reached.is_empty()) {

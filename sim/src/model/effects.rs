@@ -8,26 +8,26 @@ use subtend_session::record::Notice;
 use subtend_session::state::{CallPhase, State};
 
 use super::system::{Dropped, Message, Slots, System};
-use super::{Whole, journal};
-use crate::fault::Around;
+use super::{SystemModel, journal};
+use crate::fault::EnvironmentBug;
 
 impl System {
-    pub(super) fn perform(&mut self, whole: &Whole, session: SessionId, effects: Vec<Effect>) {
+    pub(super) fn perform(&mut self, model: &SystemModel, session: SessionId, effects: Vec<Effect>) {
         if self.mute {
             return;
         }
         for effect in effects {
             match effect {
-                Effect::RequestSlot { run, again } => self.request(whole, RunKey { session, run }, again),
-                Effect::ReleaseSlot { run } => self.release(whole, RunKey { session, run }),
+                Effect::RequestSlot { run, again } => self.request(model, RunKey { session, run }, again),
+                Effect::ReleaseSlot { run } => self.release(model, RunKey { session, run }),
                 // The attempt waits for its summary as for an answer.
                 Effect::CallModel { turn, attempt, .. } | Effect::Compact { turn, attempt } => {
-                    self.call_model(whole, session, turn, attempt)
+                    self.call_model(model, session, turn, attempt)
                 }
-                Effect::RunTool { call } => self.run_tool(whole, session, call),
+                Effect::RunTool { call } => self.run_tool(model, session, call),
                 Effect::StopTool { call } => self.stop_tool(session, call),
                 Effect::Admit { turn, calls } => self.send(Message::Admit { session, turn, calls }),
-                Effect::StartChild { child } => self.request(whole, RunKey { session: child, run: RunNo(1) }, false),
+                Effect::StartChild { child } => self.request(model, RunKey { session: child, run: RunNo(1) }, false),
                 Effect::DeliverCompletion { to, notice } => self.notify(to, &notice),
                 Effect::CancelLocal => self.drop_work(session, Dropped::Own),
                 Effect::CancelOwned { run, outcome, queue_stands } => {
@@ -40,7 +40,7 @@ impl System {
                     self.send(Message::Asked { to: child, from: session, kind: RowKind::Continue, key: ask.key });
                 }
                 Effect::AskPerson { call } => self.ask_person(session, call),
-                Effect::Ended { run, .. } => self.ended(whole, RunKey { session, run }),
+                Effect::Ended { run, .. } => self.run_ended(model, RunKey { session, run }),
                 Effect::Unload => self.unload(session),
                 // In the model a deadline may pass at any time; S-6 still checks that it is armed.
                 Effect::Arm { deadline, .. } => _ = self.armed.insert((session, deadline)),
@@ -49,38 +49,38 @@ impl System {
         }
     }
 
-    pub(super) fn request(&mut self, whole: &Whole, key: RunKey, again: bool) {
+    pub(super) fn request(&mut self, model: &SystemModel, key: RunKey, again: bool) {
         if !again {
             self.armed.insert((key.session, Deadline::Queue(key.run)));
         }
-        self.pool(whole, key).ask(key, again);
-        self.grant(whole);
+        self.pool(model, key).ask(key, again);
+        self.grant(model);
     }
 
-    pub(super) fn release(&mut self, whole: &Whole, key: RunKey) {
-        let twice = whole.fault.is(Around::SlotFreedTwice);
-        self.pool(whole, key).give_back(key, twice);
+    pub(super) fn release(&mut self, model: &SystemModel, key: RunKey) {
+        let twice = model.fault.is(EnvironmentBug::SlotFreedTwice);
+        self.pool(model, key).release(key, twice);
         // A grant for the released slot is dropped.
         self.flight.retain(|message| *message != Message::Granted { to: key });
-        self.grant(whole);
+        self.grant(model);
     }
 
-    fn pool(&mut self, whole: &Whole, key: RunKey) -> &mut Slots {
+    fn pool(&mut self, model: &SystemModel, key: RunKey) -> &mut Slots {
         let persons = self.journals.get(&key.session).is_some_and(|journal| journal::is_persons(journal, key.run));
-        let persons = persons && !whole.fault.is(Around::OnePool);
+        let persons = persons && !model.fault.is(EnvironmentBug::OnePool);
         if persons { &mut self.slots.persons } else { &mut self.slots.owned }
     }
 
-    fn grant(&mut self, whole: &Whole) {
-        while let Some(to) = self.slots.owned.next(u32::from(whole.size.slots)) {
+    fn grant(&mut self, model: &SystemModel) {
+        while let Some(to) = self.slots.owned.next(u32::from(model.size.slots)) {
             self.send(Message::Granted { to });
         }
-        while let Some(to) = self.slots.persons.next(u32::from(whole.size.person_slots)) {
+        while let Some(to) = self.slots.persons.next(u32::from(model.size.person_slots)) {
             self.send(Message::Granted { to });
         }
     }
 
-    /// Sends a question to the approvers, once.
+    /// Sends an ask to the approvers, once.
     fn ask_person(&mut self, session: SessionId, call: CallId) {
         let is_asked = |state: &State| matches!(state.call(call).map(|call| &call.phase), Some(CallPhase::Asked(_)));
         let message = Message::Ask { session, call };
@@ -89,32 +89,37 @@ impl System {
         }
     }
 
-    fn call_model(&mut self, whole: &Whole, session: SessionId, turn: TurnNo, attempt: AttemptNo) {
+    fn call_model(&mut self, model: &SystemModel, session: SessionId, turn: TurnNo, attempt: AttemptNo) {
         let due = self.active.get(&session).and_then(|active| active.state.turn());
-        // A later command of the batch may have ended what an earlier one started.
+        // A later command of the batch may have ended work that an earlier one started.
         if !due.is_some_and(|due| due.streaming && (due.no, due.attempt) == (turn, attempt)) {
             return;
         }
-        let Some((epoch, dropped)) = self.work(whole, session) else { return };
+        let Some((epoch, dropped)) = self.activation_for_work(model, session) else { return };
         self.send(Message::Stream { session, epoch, turn, attempt, dropped });
     }
 
-    fn run_tool(&mut self, whole: &Whole, session: SessionId, call: CallId) {
+    fn run_tool(&mut self, model: &SystemModel, session: SessionId, call: CallId) {
         if !self.active.get(&session).is_some_and(|active| active.state.is_open(call)) {
             return;
         }
-        let Some((epoch, dropped)) = self.work(whole, session) else { return };
+        let Some((epoch, dropped)) = self.activation_for_work(model, session) else { return };
         self.send(Message::Tool { session, epoch, call, dropped });
     }
 
-    /// Returns the activation that starts the work, and whether its run's token has fired: then the work is dropped before it starts.
-    fn work(&mut self, whole: &Whole, session: SessionId) -> Option<(subtend_session::ids::Epoch, Option<Dropped>)> {
+    /// Returns the activation that starts the work, and whether its run's token has fired: then the work is dropped
+    /// before it starts.
+    fn activation_for_work(
+        &mut self,
+        model: &SystemModel,
+        session: SessionId,
+    ) -> Option<(subtend_session::ids::Epoch, Option<Dropped>)> {
         let active = self.active.get(&session)?;
         let epoch = active.epoch;
         let fired =
             active.state.run.as_ref().map(|run| RunKey { session, run: run.no }).filter(|key| self.fired.contains(key));
         match fired {
-            Some(key) if whole.fault.is(Around::TokenIgnored) => {
+            Some(key) if model.fault.is(EnvironmentBug::TokenIgnored) => {
                 self.late.insert(key);
                 Some((epoch, None))
             }
@@ -130,7 +135,7 @@ impl System {
     }
 
     fn notify(&mut self, to: SessionId, notice: &Notice) {
-        // An owner that the sweep has not reached finds the row when it does.
+        // An owner that the sweep has not reached finds the row later.
         if self.boot.as_ref().is_some_and(|boot| boot.awaits(to)) {
             return;
         }
@@ -142,7 +147,7 @@ impl System {
         self.send(Message::Notice { to, from: notice.child, key });
     }
 
-    /// Marks the running work of `session` as stopped; each still answers.
+    /// Marks the running work of `session` as stopped; each call still answers.
     pub(super) fn drop_work(&mut self, session: SessionId, why: Dropped) {
         for message in &mut self.flight {
             if let Message::Stream { session: of, dropped, .. } | Message::Tool { session: of, dropped, .. } = message
@@ -154,9 +159,9 @@ impl System {
         self.flight.sort();
     }
 
-    fn ended(&mut self, whole: &Whole, key: RunKey) {
+    fn run_ended(&mut self, model: &SystemModel, key: RunKey) {
         self.flight.retain(|message| match message {
-            // The runtime drops the run's running work; results already in the lane stay there, and are stale.
+            // The runtime drops the run's work; results that are already in the inbox stay there, and are stale.
             Message::Stream { session, dropped, .. } | Message::Tool { session, dropped, .. } => {
                 *session != key.session || dropped.is_none()
             }
@@ -174,15 +179,15 @@ impl System {
         self.single.remove(&key);
         self.fired.remove(&key);
         self.armed.retain(|(session, _)| *session != key.session);
-        let pool = self.pool(whole, key);
+        let pool = self.pool(model, key);
         if pool.holders.contains(&key) || pool.queue.iter().any(|(_, queued)| *queued == key) {
-            self.release(whole, key);
+            self.release(model, key);
         }
     }
 
-    /// Unloads the session, unless a message is on its way to it.
+    /// Unloads the session, unless a message to it is in flight.
     fn unload(&mut self, session: SessionId) {
-        // A question is held by its approver, not in the lane of the session.
+        // An ask is held by its approver, not in the inbox of the session.
         let in_lane = |message: &Message| message.to() == session && !matches!(message, Message::Ask { .. });
         let addressed = self.addressed == Some(session) || self.flight.iter().any(in_lane);
         if !addressed && let Some(active) = self.active.remove(&session) {

@@ -34,7 +34,7 @@ impl System {
         self.noticed(|notice| notice.outcome == Outcome::Lost)
     }
 
-    pub(super) fn revived_completes(&self) -> bool {
+    pub(super) fn restarted_child_completes(&self) -> bool {
         self.outcomes().any(|(depth, session, outcome)| {
             let revived = self.active.get(&session).is_some_and(|active| active.epoch.0 > 1);
             depth > 0 && *outcome == Outcome::Completed && revived
@@ -65,7 +65,7 @@ impl System {
         })
     }
 
-    pub(super) fn spared_completes(&self) -> bool {
+    pub(super) fn background_child_completes(&self) -> bool {
         let completed = |record: &Record| {
             let Record::NoticeTaken(taken) = record else { return false };
             taken.carrier == Carrier::Message && taken.items.iter().any(|item| item.outcome == Outcome::Completed)
@@ -110,16 +110,16 @@ impl System {
         self.recorded(moved) && self.noticed(|notice| notice.outcome == Outcome::Completed) && self.root_completed()
     }
 
-    pub(super) fn queue_stands(&self) -> bool {
+    pub(super) fn queue_is_kept(&self) -> bool {
         self.recorded(|record| matches!(record, Record::RunEnded(ended) if ended.queue_stands))
     }
 
-    pub(super) fn word_given(&self, verdict: AskVerdict, by: AskBy) -> bool {
-        let gives = |record: &Record| matches!(record, Record::AskAnswered { verdict: verdicts, by: who, .. } if (*verdicts, *who) == (verdict, by));
+    pub(super) fn ask_answered(&self, verdict: AskVerdict, by: AskBy) -> bool {
+        let gives = |record: &Record| matches!(record, Record::AskAnswered { verdict: given, by: giver, .. } if (*given, *giver) == (verdict, by));
         self.recorded(gives) && self.outcomes().any(|(_, _, outcome)| *outcome == Outcome::Completed)
     }
 
-    pub(super) fn person_in_child(&self) -> bool {
+    pub(super) fn persons_run_in_child_completes(&self) -> bool {
         self.noticed(|notice| notice.key.is_none() && notice.outcome == Outcome::Completed)
     }
 
@@ -158,14 +158,14 @@ impl System {
         })
     }
 
-    pub(super) fn left_crashes(&self) -> u8 {
-        self.left.crashes
+    pub(super) fn remaining_crashes(&self) -> u8 {
+        self.remaining.crashes
     }
 
-    /// Returns whether a run is parked at a limit, and the process is up.
-    pub(super) fn parked(&self) -> bool {
+    /// Returns whether a run is parked at a limit while the process is running.
+    pub(super) fn is_parked(&self) -> bool {
         let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limited_until().is_some());
-        self.boot.is_none() && self.standing().any(|(_, state)| limited(state))
+        self.boot.is_none() && self.known_sessions().any(|(_, state)| limited(state))
     }
 
     pub(super) fn is_rolled_back(&self) -> bool {
@@ -180,11 +180,11 @@ impl System {
         self.recorded(|record| matches!(record, Record::CompactionFailed(_)))
     }
 
-    pub(super) fn is_named(&self) -> bool {
+    pub(super) fn is_titled(&self) -> bool {
         self.journals.values().any(|journal| journal.records.iter().any(|record| matches!(record, Record::TitleSet(_))))
     }
 
-    pub(super) fn is_summed_up(&self) -> bool {
+    pub(super) fn is_summarised(&self) -> bool {
         self.journals
             .values()
             .any(|journal| journal.records.iter().any(|record| matches!(record, Record::SummarySet(_))))

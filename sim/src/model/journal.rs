@@ -1,4 +1,4 @@
-//! A journal of the model, and queries of its records.
+//! The journal of a session in the model, and queries of its records.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use subtend_session::record::{Hold, Notice, Record, RunEnded, RunOpened, Session
 pub(super) struct Journal {
     pub(super) records: Arc<Vec<Record>>,
     pub(super) epoch: Epoch,
-    /// Digest of the records, kept so that states compare fast.
+    /// Digest of the records, kept for fast comparisons of states.
     pub(super) digest: u64,
 }
 
@@ -76,16 +76,16 @@ pub(super) fn is_persons(journal: &Journal, run: RunNo) -> bool {
 }
 
 /// Returns why a run is held; an input resumes it.
-pub(super) fn held(journal: &Journal, run: RunNo) -> Option<&Hold> {
+pub(super) fn hold_of(journal: &Journal, run: RunNo) -> Option<&Hold> {
     let about = |record: &&Record| matches!(record, Record::RunHeld { run: of, .. } | Record::InputsTaken { run: of, .. } if *of == run);
     let last = journal.records.iter().rev().find(about)?;
     if let Record::RunHeld { why, .. } = last { Some(&**why) } else { None }
 }
 
 /// Returns the decided outcome of a run, ended or not.
-pub(super) fn fixed(journal: &Journal, run: RunNo) -> Option<&Outcome> {
+pub(super) fn decided_outcome(journal: &Journal, run: RunNo) -> Option<&Outcome> {
     let ended = ends(journal).find(|ended| ended.run == run).map(|ended| &ended.outcome);
-    ended.or_else(|| match held(journal, run) {
+    ended.or_else(|| match hold_of(journal, run) {
         Some(Hold::Closing { outcome, .. }) => Some(outcome),
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None => None,
     })

@@ -9,7 +9,7 @@ use subtend_session::index::Row;
 use subtend_session::outcome::By;
 use subtend_session::state::State;
 
-use super::Whole;
+use super::SystemModel;
 use super::journal::Journal;
 use super::plan::ROOT;
 use super::system::{Message, Slots, System};
@@ -19,7 +19,7 @@ impl System {
     ///
     /// # Errors
     /// The first violation.
-    pub fn judge(&self, whole: &Whole) -> Result<(), Violation> {
+    pub fn judge(&self, model: &SystemModel) -> Result<(), Violation> {
         if let Some(wrong) = &self.wrong {
             return Err(Violation { id: InvariantId::S3, session: ROOT, what: wrong.clone() });
         }
@@ -31,22 +31,22 @@ impl System {
             }
             match State::fold(*session, &*journal.records) {
                 Ok(state) => _ = folds.insert(*session, state),
-                // Another invariant is judged on what there is.
-                Err(_) if whole.only.is_some_and(|only| only != InvariantId::J4) => {}
+                // Other invariants are judged on the existing facts.
+                Err(_) if model.only.is_some_and(|only| only != InvariantId::J4) => {}
                 Err(error) => {
                     return Err(Violation { id: InvariantId::J4, session: *session, what: error.to_string() });
                 }
             }
         }
         let rows: BTreeSet<Row> = self.rows.keys().copied().collect();
-        let ledger = self.ledger(whole);
+        let ledger = self.ledger(model);
         let views = self.journals.iter().map(|(session, journal)| (*session, self.view(*session, journal, &folds)));
         // During the sweep only the journals and the rows are meaningful.
-        let observed = self.observed(whole);
+        let observed = self.observed(model);
         let world = World::new(views, &rows, self.boot.is_none().then_some(&ledger), true).seen_as(&observed);
-        match whole.only {
-            Some(id) => id.check(&world, self.at_rest(whole)),
-            None => whole.coverage.judge(&world, self.at_rest(whole)),
+        match model.only {
+            Some(id) => id.check(&world, self.at_rest(model)),
+            None => model.coverage.judge(&world, self.at_rest(model)),
         }
     }
 
@@ -66,7 +66,8 @@ impl System {
         }
     }
 
-    /// A run keeps its position in the slot queue when its session leaves memory.
+    /// Returns the activation of a queued run, which keeps its position in the slot queue when its session leaves
+    /// memory.
     fn queued(&self, session: SessionId, journal: &Journal) -> Option<Activation> {
         let awaits = self.activation(session, journal.epoch);
         awaits.slot.is_some().then_some(awaits)
@@ -101,7 +102,7 @@ impl System {
         awaits
     }
 
-    fn ledger(&self, whole: &Whole) -> Ledger {
+    fn ledger(&self, model: &SystemModel) -> Ledger {
         let granted = |slots: &Slots| {
             let on_the_way =
                 |message: &&Message| matches!(message, Message::Granted { to } if slots.holders.contains(to));
@@ -115,24 +116,24 @@ impl System {
         Ledger {
             global: None,
             lagging: false,
-            owned: pool(&self.slots.owned, whole.size.slots),
-            persons: pool(&self.slots.persons, whole.size.person_slots),
+            owned: pool(&self.slots.owned, model.size.slots),
+            persons: pool(&self.slots.persons, model.size.person_slots),
             cancelled: self.cancelled.clone(),
             fired: !self.fired.is_empty(),
             late_effects: self.late.clone(),
         }
     }
 
-    /// Observations that no journal holds.
-    fn observed(&self, whole: &Whole) -> Observed {
+    /// Returns the observations that no journal has.
+    fn observed(&self, model: &SystemModel) -> Observed {
         let by_person = |runs: &BTreeSet<_>| runs.iter().map(|run| (*run, By::Person)).collect();
-        let trees = whole.size.tree_cancels > self.left.tree_cancels;
+        let trees = model.size.tree_cancels > self.remaining.tree_cancels;
         let causes = Causes {
             cancels: by_person(&self.cancelled),
             trees: trees.then_some(ROOT).into_iter().collect(),
             interrupts: by_person(&self.interrupts),
             passed: self.passed.iter().copied().collect(),
-            boots: u32::from(whole.size.crashes.saturating_sub(self.left.crashes)),
+            boots: u32::from(model.size.crashes.saturating_sub(self.remaining.crashes)),
             ..Causes::default()
         };
         Observed {
@@ -145,7 +146,7 @@ impl System {
         }
     }
 
-    /// Work that is running and not stopped, of the runs in flight.
+    /// Returns running work of the runs in flight that is not stopped.
     fn effects(&self) -> Vec<Effect> {
         let at_work = self.flight.iter().filter_map(|message| {
             let (session, epoch, work) = match message {
@@ -173,15 +174,15 @@ impl System {
         at_work.collect()
     }
 
-    /// Returns whether the process is up, and only models, tools and persons can act.
-    fn at_rest(&self, whole: &Whole) -> bool {
+    /// Returns whether the process is running, and only models, tools and persons can act.
+    fn at_rest(&self, model: &SystemModel) -> bool {
         let outside = |message: &Message| match message {
             Message::Stream { session, epoch, dropped, .. } | Message::Tool { session, epoch, dropped, .. } => {
                 let current = self.active.get(session).is_some_and(|active| active.epoch == *epoch);
                 dropped.is_none() || !current
             }
-            // Without an approver it is denied at once.
-            Message::Ask { .. } => whole.size.approvers > 0,
+            // Without an approver the call is denied at once.
+            Message::Ask { .. } => model.size.approvers > 0,
             Message::Admit { .. }
             | Message::Granted { .. }
             | Message::Notice { .. }

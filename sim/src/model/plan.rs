@@ -23,7 +23,7 @@ use subtend_session::record::{
 use subtend_session::state::{Call, CallPhase, State};
 use uuid::Uuid;
 
-use super::Whole;
+use super::SystemModel;
 
 pub(super) const ROOT: SessionId = SessionId(Uuid::from_u128(1));
 
@@ -33,30 +33,30 @@ pub(super) fn child_of(parent: SessionId, call: CallId) -> SessionId {
     SessionId(Uuid::from_u128(parent.0.as_u128() << 8 | place))
 }
 
-fn limits(whole: &Whole) -> Limits {
+fn limits(model: &SystemModel) -> Limits {
     Limits {
-        max_depth: u32::from(whole.size.depth),
-        live_runs: u32::from(whole.size.slots),
-        live_person_runs: u32::from(whole.size.person_slots),
-        turns: u32::from(whole.size.turns),
+        max_depth: u32::from(model.size.depth),
+        live_runs: u32::from(model.size.slots),
+        live_person_runs: u32::from(model.size.person_slots),
+        turns: u32::from(model.size.turns),
         attempts: 2,
         wall_ms: None,
         ..Limits::default()
     }
 }
 
-/// Everything is allowed, but writing needs an approval.
+/// Allows everything, but writing needs an approval.
 fn ceiling() -> Authority {
     let rule = Rule { action: "fs.write".into(), resource: "*".into(), verdict: Verdict::Ask };
     Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule] })
 }
 
-/// Returns a body named by its hash; one that cannot be hashed gets the hash of nothing.
+/// Returns a body named by its hash; a body that cannot be hashed gets the hash of the empty text.
 fn interned<T: serde::Serialize + ?Sized>(body: Arc<T>) -> Interned<T> {
     Interned::new(Arc::clone(&body)).unwrap_or(Interned { hash: Hash::of(b""), body: Some(body) })
 }
 
-fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
+fn created(model: &SystemModel, place: Place, session: SessionId) -> SessionCreated {
     SessionCreated {
         returns: false,
         joins: false,
@@ -70,7 +70,7 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
         model: "model".into(),
         system: interned(Arc::from("work")),
         ceiling: interned(Arc::new(ceiling())),
-        limits: interned(Arc::new(limits(whole))),
+        limits: interned(Arc::new(limits(model))),
         workspace: "/w".into(),
         turns: None,
         worktree: None,
@@ -88,14 +88,14 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
     }
 }
 
-pub(super) fn root(whole: &Whole) -> NewSession {
-    creation::root(ROOT, created(whole, Place::Root, ROOT))
+pub(super) fn root(model: &SystemModel) -> NewSession {
+    creation::root(ROOT, created(model, Place::Root, ROOT))
 }
 
-/// Returns an input to the root. Where a provider may report an overflow, it is larger than its summary.
-pub(super) fn input(whole: &Whole, n: u8) -> InputAccepted {
+/// Returns an input to the root. If a provider may report an overflow, the input is larger than its summary.
+pub(super) fn input(model: &SystemModel, n: u8) -> InputAccepted {
     let input = given(u128::from(n) << 64);
-    if whole.size.overflows == 0 { input } else { InputAccepted { text: "go ".repeat(1_000).into(), ..input } }
+    if model.size.overflows == 0 { input } else { InputAccepted { text: "go ".repeat(1_000).into(), ..input } }
 }
 
 pub(super) fn input_to_child(n: u8) -> InputAccepted {
@@ -142,40 +142,44 @@ pub(super) fn branches(state: &State) -> bool {
     first_said(state).is_some()
 }
 
-/// Returns a person's branch at the first message; `n` branches are left.
-pub(super) fn branch(whole: &Whole, state: &State, n: u8) -> BranchPlan {
+/// Returns a person's branch at the first message; `n` branches remain.
+pub(super) fn branch(model: &SystemModel, state: &State, n: u8) -> BranchPlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 100));
     BranchPlan {
         child,
         kind: BranchKind::Human,
         at: first_said(state),
-        created: created(whole, Place::Root, child),
+        created: created(model, Place::Root, child),
         manifest: Arc::new(Authority::allow_all()),
         by: By::Person,
     }
 }
 
-/// Returns a service session of the host; `n` are left.
-pub(super) fn service(whole: &Whole, n: u8) -> BranchPlan {
+/// Returns a service session of the host; `n` remain.
+pub(super) fn service(model: &SystemModel, n: u8) -> BranchPlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 116));
     BranchPlan {
         child,
         kind: BranchKind::Service,
         at: None,
-        created: SessionCreated { inspectable: false, ..created(whole, Place::Root, child) },
+        created: SessionCreated { inspectable: false, ..created(model, Place::Root, child) },
         manifest: Arc::new(Authority::allow_all()),
         by: By::Host,
     }
 }
 
 /// Returns the service session that summarises for an attempt of `session`.
-pub(super) fn condenser(whole: &Whole, session: SessionId, (turn, attempt): (TurnNo, AttemptNo)) -> BranchPlan {
+pub(super) fn compaction_service(
+    model: &SystemModel,
+    session: SessionId,
+    (turn, attempt): (TurnNo, AttemptNo),
+) -> BranchPlan {
     let place = u128::from(turn.0) << 8 | u128::from(attempt.0);
     let child = SessionId(Uuid::from_u128(session.0.as_u128() << 64 | place << 32));
     BranchPlan {
         child,
-        created: SessionCreated { inspectable: false, ..created(whole, Place::Root, child) },
-        ..service(whole, 0)
+        created: SessionCreated { inspectable: false, ..created(model, Place::Root, child) },
+        ..service(model, 0)
     }
 }
 
@@ -192,25 +196,27 @@ pub(super) fn description(of: SessionId, titled: bool) -> Description {
     Description::Title(TitleSet { title: "work".into(), by: By::Host, of: Some(of) })
 }
 
-/// Returns a regeneration of the last answer; `n` are left.
-pub(super) fn regenerate(whole: &Whole, n: u8) -> RegeneratePlan {
+/// Returns a regeneration of the last answer; `n` remain.
+pub(super) fn regenerate(model: &SystemModel, n: u8) -> RegeneratePlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 108));
     RegeneratePlan {
         child,
         input: InputId(child.0),
         of: None,
-        created: created(whole, Place::Root, child),
+        created: created(model, Place::Root, child),
         manifest: Arc::new(Authority::allow_all()),
         by: By::Person,
     }
 }
 
-/// Returns the verdict on one child call, with so many children and continues left.
-pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)) -> SpawnVerdict {
+/// Returns the verdict on one child call, with this number of children and continues left.
+pub(super) fn verdict(model: &SystemModel, state: &State, call: CallId, remaining: (u8, u8)) -> SpawnVerdict {
     let refuse = |message: &str| Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
     let verdict = match state.call(call).map(|open_call| kind(&open_call.tool, &open_call.args)) {
-        Some(CallKind::Child(mode)) if left.0 > 0 => Ok(Plan::Child(Box::new(plan(whole, state, call, mode, left.0)))),
-        Some(CallKind::Continue(mode)) if left.1 > 0 => match eldest(state) {
+        Some(CallKind::Child(mode)) if remaining.0 > 0 => {
+            Ok(Plan::Child(Box::new(plan(model, state, call, mode, remaining.0))))
+        }
+        Some(CallKind::Continue(mode)) if remaining.1 > 0 => match first_child(state) {
             Some(child) => Ok(Plan::Continue(Box::new(ContinuePlan {
                 turns: None,
                 tools: None,
@@ -219,7 +225,7 @@ pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)
                 mode,
                 grant: SpawnGranted::default(),
             }))),
-            None => refuse("there is no such task"),
+            None => refuse("unknown task"),
         },
         Some(
             CallKind::Child(_)
@@ -231,18 +237,18 @@ pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)
             | CallKind::Return
             | CallKind::Propose(_)
             | CallKind::Invalid(_),
-        ) => refuse("no spawn is left"),
-        None => refuse("the call is not there any more"),
+        ) => refuse("no spawns remain"),
+        None => refuse("the call is not pending"),
     };
     SpawnVerdict { call, verdict }
 }
 
-/// Returns the first child of a session, which its calls address.
-pub(super) fn eldest(state: &State) -> Option<SessionId> {
+/// Returns the first child of a session, to which its calls refer.
+pub(super) fn first_child(state: &State) -> Option<SessionId> {
     state.children.iter().find(|(_, child)| child.call.is_some()).map(|(id, _)| *id)
 }
 
-fn plan(whole: &Whole, state: &State, call: CallId, mode: Mode, left: u8) -> ChildPlan {
+fn plan(model: &SystemModel, state: &State, call: CallId, mode: Mode, remaining: u8) -> ChildPlan {
     let child = child_of(state.id, call);
     ChildPlan {
         dialect: subtend_session::dialect::Dialect::Task,
@@ -252,14 +258,14 @@ fn plan(whole: &Whole, state: &State, call: CallId, mode: Mode, left: u8) -> Chi
         child,
         input: InputId(child.0),
         prompt: "do".into(),
-        created: created(whole, Place::Root, child),
+        created: created(model, Place::Root, child),
         manifest: Arc::new(Authority::allow_all()),
         mode,
-        max_turns: u32::from(whole.size.child_turns),
+        max_turns: u32::from(model.size.child_turns),
         deadline_ms: Some(480_000),
         on_restart: OnRestart::Fail,
         detached_ms: None,
-        grant: SpawnGranted { spawns_left: u32::from(left).saturating_sub(1) },
+        grant: SpawnGranted { spawns_left: u32::from(remaining).saturating_sub(1) },
     }
 }
 
@@ -267,7 +273,7 @@ fn mode(args: &str) -> Mode {
     if args == "blocking" { Mode::Blocking } else { Mode::Background }
 }
 
-/// Classifies a call by its text: the same in every activation.
+/// Classifies a call by its text, so that each activation gives the same result.
 pub(super) fn kind(tool: &str, args: &str) -> CallKind {
     match tool {
         "task" => CallKind::Child(mode(args)),

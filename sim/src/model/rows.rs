@@ -15,11 +15,11 @@ pub(super) struct SessionRows {
 }
 
 impl System {
-    /// Rows to a session, in the order in which a new activation handles them.
+    /// Returns the rows to a session, in the order in which a new activation handles them.
     pub(super) fn rows_to(&self, session: SessionId) -> SessionRows {
         let mut rows = SessionRows::default();
         let mut standing: Vec<(&Row, _)> = self.rows.iter().filter(|(row, _)| row.to == session).collect();
-        // In record order per sender; what opens a run comes before what cancels it.
+        // In record order per sender; a row that opens a run comes before one that cancels it.
         standing.sort_by_key(|(row, at)| (row.from, **at, row.kind));
         for (row, _) in standing {
             match (row.kind, row.key) {
@@ -27,7 +27,7 @@ impl System {
                 (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => {
                     rows.requests.extend(self.command_for_row(session, row.from, row.kind, key));
                 }
-                // The sender handles it itself.
+                // The sender handles this row itself.
                 (RowKind::Ask | RowKind::Answer, _) | (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => {}
             }
         }
@@ -62,7 +62,7 @@ impl System {
                 && (request.call, request.child) == (key, to)
             {
                 let mut ask = index::continue_from(from, opened?, request);
-                // Computed at delivery: the owner may have closed since.
+                // Computed at delivery, because the owner may have closed meanwhile.
                 ask.owner_ended = self.owner_outcome_of(RunKey { session: from, run: ask.run });
                 return Some(Command::Continue(Box::new(ask)));
             }
@@ -70,11 +70,11 @@ impl System {
         None
     }
 
-    /// Delivers each row of `session` again: its decisions that may not have been delivered.
-    pub(super) fn tell_again(&mut self, session: SessionId) {
+    /// Delivers the rows of `session` again, because their first delivery may have been lost.
+    pub(super) fn redeliver_rows(&mut self, session: SessionId) {
         let owed: Vec<Row> = self.rows.keys().filter(|row| row.from == session).copied().collect();
         for row in owed {
-            // An owner that the sweep has not reached finds the row when it does.
+            // An owner that the sweep has not reached finds the row later.
             let swept = self.boot.as_ref().is_some_and(|boot| boot.awaits(row.to));
             if let Some(message) = message(&row).filter(|_| !swept)
                 && !self.flight.contains(&message)
@@ -86,7 +86,7 @@ impl System {
 }
 
 impl System {
-    /// Returns whether an earlier row of the same sender to the same receiver is on its way: rows arrive in order.
+    /// Returns whether an earlier row of the same sender to the same receiver is in flight: rows arrive in order.
     pub(super) fn is_behind(&self, message: &Message) -> bool {
         let Some(place) = self.row_of(message) else { return false };
         let before = |other: &Message| {
@@ -95,7 +95,7 @@ impl System {
         self.flight.iter().any(before)
     }
 
-    /// Sender, receiver and position of the pending row that a message delivers.
+    /// Returns sender, receiver and position of the pending row that a message delivers.
     fn row_of(&self, message: &Message) -> Option<(SessionId, SessionId, (Seq, RowKind))> {
         let row = match message {
             Message::Notice { to, from, key } => Row { to: *to, from: *from, kind: RowKind::Notice, key: *key },

@@ -22,15 +22,15 @@ use subtend_session::usage::Usage;
 use super::action::{Action, FakeReply};
 use super::plan::{self, ROOT};
 use super::system::{Batch, Dropped, Message, System};
-use super::{Whole, journal, rows};
-use crate::fault::Around;
+use super::{SystemModel, journal, rows};
+use crate::fault::EnvironmentBug;
 
-/// The wait of a limit: beyond any turn.
+/// Retry-after of a limit: longer than any turn.
 const RESET_MS: u64 = 3_600_000;
 
 pub(super) enum SessionCommand {
     Command(Command),
-    /// Ends, without the check that follows one.
+    /// Ends of children, without the check that follows a command.
     Arrive(Vec<Notice>),
 }
 
@@ -45,14 +45,14 @@ pub(super) struct Decided {
 }
 
 impl System {
-    /// Performs `action`; false if it changes nothing.
-    pub(super) fn step(&mut self, whole: &Whole, action: &Action) -> bool {
+    /// Performs `action`; returns false if it changes nothing.
+    pub(super) fn step(&mut self, model: &SystemModel, action: &Action) -> bool {
         self.touched.clear();
         self.answered = Answered::None;
         let happened = match action {
             Action::Deliver(message, reply) => {
-                self.take(message);
-                self.deliver(whole, message.clone(), *reply)
+                self.remove_message(message);
+                self.deliver(model, message.clone(), *reply)
             }
             Action::Send
             | Action::SendTo(_)
@@ -68,34 +68,34 @@ impl System {
             | Action::CancelTree
             | Action::Cancel(_)
             | Action::CancelEnded(_)
-            | Action::Interrupt(_) => self.by_person(whole, action),
-            Action::Passed(session, deadline) => self.pass(whole, *session, *deadline),
+            | Action::Interrupt(_) => self.by_person(model, action),
+            Action::Passed(session, deadline) => self.pass_deadline(model, *session, *deadline),
             Action::Again(row) => {
-                self.left.doubles = self.left.doubles.saturating_sub(1);
+                self.remaining.doubles = self.remaining.doubles.saturating_sub(1);
                 let again = rows::message(row);
                 again.map(|message| self.send(message)).is_some()
             }
             Action::Panic(session) => {
-                self.left.panics = self.left.panics.saturating_sub(1);
-                self.panic(whole, *session);
+                self.remaining.panics = self.remaining.panics.saturating_sub(1);
+                self.panic(model, *session);
                 true
             }
-            Action::PanicWithBatch(message, reply) => self.panic_with_batch(whole, message, *reply),
+            Action::PanicWithBatch(message, reply) => self.panic_with_batch(model, message, *reply),
             Action::PanicBeforeEffects(message, reply) => {
-                self.left.half_panics = self.left.half_panics.saturating_sub(1);
-                self.take(message);
+                self.remaining.half_panics = self.remaining.half_panics.saturating_sub(1);
+                self.remove_message(message);
                 self.mute = true;
-                self.deliver(whole, message.clone(), *reply);
+                self.deliver(model, message.clone(), *reply);
                 self.mute = false;
-                self.panic(whole, message.to());
+                self.panic(model, message.to());
                 true
             }
             Action::Crash => {
-                self.crash(whole);
+                self.crash(model);
                 true
             }
             Action::Boot(session) => {
-                self.boot(whole, *session);
+                self.boot(model, *session);
                 true
             }
         };
@@ -103,18 +103,18 @@ impl System {
         happened
     }
 
-    fn pass(&mut self, whole: &Whole, session: SessionId, deadline: Deadline) -> bool {
+    fn pass_deadline(&mut self, model: &SystemModel, session: SessionId, deadline: Deadline) -> bool {
         let armed = self.armed.remove(&(session, deadline));
         match deadline {
             // The reset may always pass, and a second time if its delivery is repeated.
-            Deadline::Limit(_) => self.left.doubles = self.left.doubles.saturating_sub(u8::from(!armed)),
+            Deadline::Limit(_) => self.remaining.doubles = self.remaining.doubles.saturating_sub(u8::from(!armed)),
             Deadline::Run(_)
             | Deadline::Queue(_)
             | Deadline::WallCap(_)
             | Deadline::Turn(_)
             | Deadline::Call(_)
             | Deadline::Grace(_)
-            | Deadline::Ask(_) => self.left.deadlines = self.left.deadlines.saturating_sub(1),
+            | Deadline::Ask(_) => self.remaining.deadlines = self.remaining.deadlines.saturating_sub(1),
         }
         match deadline {
             Deadline::Run(run) => _ = self.passed.insert((RunKey { session, run }, TimeLimit::Run)),
@@ -122,45 +122,45 @@ impl System {
             Deadline::WallCap(run) => _ = self.passed.insert((RunKey { session, run }, TimeLimit::WallCap)),
             Deadline::Turn(_) | Deadline::Call(_) | Deadline::Grace(_) | Deadline::Ask(_) | Deadline::Limit(_) => {}
         }
-        self.tell(whole, session, vec![Command::Deadline(deadline)])
+        self.send_commands(model, session, vec![Command::Deadline(deadline)])
     }
 
-    fn take(&mut self, message: &Message) {
+    fn remove_message(&mut self, message: &Message) {
         if let Some(at) = self.flight.iter().position(|other| other == message) {
             self.flight.remove(at);
         }
     }
 
-    fn deliver(&mut self, whole: &Whole, message: Message, reply: FakeReply) -> bool {
+    fn deliver(&mut self, model: &SystemModel, message: Message, reply: FakeReply) -> bool {
         match message {
             Message::Stream { session, turn, attempt, dropped, .. } => {
                 let mut commands = Vec::new();
                 if dropped == Some(Dropped::Token) {
-                    commands.extend(self.cancel_by_owner(whole, session));
+                    commands.extend(self.cancel_by_owner(model, session));
                 }
-                if dropped.is_none() && self.compacts(session) {
-                    commands.extend(self.summarised(whole, session, (turn, attempt), reply));
+                if dropped.is_none() && self.waits_for_summary(session) {
+                    commands.extend(self.compact(model, session, (turn, attempt), reply));
                 } else {
-                    commands.push(self.describe(session, (turn, attempt), dropped, reply));
+                    commands.push(self.model_command(session, (turn, attempt), dropped, reply));
                 }
-                self.tell(whole, session, commands)
+                self.send_commands(model, session, commands)
             }
             Message::Tool { session, call, dropped, .. } => {
                 let end = if dropped.is_some() { CallEnd::Cancelled } else { CallEnd::Ok };
                 let result = Box::new(CallResult { end, content: "read".into(), truncated_from: None });
-                self.tell(whole, session, vec![Command::ToolFinished { call, result, worked_ms: 0 }])
+                self.send_commands(model, session, vec![Command::ToolFinished { call, result, worked_ms: 0 }])
             }
-            Message::Admit { session, turn, calls } => self.admit(whole, session, turn, &calls),
-            Message::Granted { to } => self.granted(whole, to),
+            Message::Admit { session, turn, calls } => self.admit(model, session, turn, &calls),
+            Message::Granted { to } => self.granted(model, to),
             Message::Notice { to, from, key } => {
                 let notice = self.notice(from, to, key);
-                notice.is_some_and(|notice| self.tell(whole, to, vec![Command::OwnedEnded(vec![notice])]))
+                notice.is_some_and(|notice| self.send_commands(model, to, vec![Command::OwnedEnded(vec![notice])]))
             }
             Message::Asked { to, from, kind, key } => {
                 let command = self.command_for_row(to, from, kind, key);
-                command.is_some_and(|command| self.tell(whole, to, vec![command]))
+                command.is_some_and(|command| self.send_commands(model, to, vec![command]))
             }
-            Message::TreeCancel { to } => self.tree_cancel(whole, to),
+            Message::TreeCancel { to } => self.tree_cancel(model, to),
             Message::Ask { session, call } => {
                 let (verdict, by) = match reply {
                     FakeReply::Allow => (AskVerdict::Allow, AskBy::Person),
@@ -179,20 +179,20 @@ impl System {
                     | FakeReply::Failed
                     | FakeReply::Limited => (AskVerdict::Deny, AskBy::NoApprover),
                 };
-                self.tell(whole, session, vec![Command::AskAnswered { call, verdict, by }])
+                self.send_commands(model, session, vec![Command::AskAnswered { call, verdict, by }])
             }
             Message::OwnerEnded { to, owner, outcome, queue_stands } => {
-                self.tell(whole, to.session, vec![Command::OwnerEnded { owner, outcome, queue_stands }])
+                self.send_commands(model, to.session, vec![Command::OwnerEnded { owner, outcome, queue_stands }])
             }
-            Message::Restart(session) => self.tell(whole, session, Vec::new()),
+            Message::Restart(session) => self.send_commands(model, session, Vec::new()),
             Message::Append(batch) => {
-                self.late_append(whole, *batch);
+                self.late_append(model, *batch);
                 true
             }
         }
     }
 
-    fn describe(
+    fn model_command(
         &mut self,
         session: SessionId,
         (turn, attempt): (TurnNo, AttemptNo),
@@ -206,30 +206,30 @@ impl System {
             FakeReply::Continue => Some(("continue", "blocking".to_owned())),
             FakeReply::ContinueAside => Some(("continue", "background".to_owned())),
             FakeReply::Stop => {
-                self.left.stops = self.left.stops.saturating_sub(1);
-                let child = self.active.get(&session).and_then(|active| plan::eldest(&active.state));
+                self.remaining.stops = self.remaining.stops.saturating_sub(1);
+                let child = self.active.get(&session).and_then(|active| plan::first_child(&active.state));
                 Some(("cancel", child.map(|child| child.to_string()).unwrap_or_default()))
             }
             FakeReply::Read => {
-                self.left.tools = self.left.tools.saturating_sub(1);
+                self.remaining.tools = self.remaining.tools.saturating_sub(1);
                 Some(("read", "{}".to_owned()))
             }
             FakeReply::Write => {
-                self.left.asks = self.left.asks.saturating_sub(1);
+                self.remaining.asks = self.remaining.asks.saturating_sub(1);
                 Some(("write", "{}".to_owned()))
             }
             FakeReply::Failed => {
                 if dropped.is_none() {
-                    self.left.failures = self.left.failures.saturating_sub(1);
+                    self.remaining.failures = self.remaining.failures.saturating_sub(1);
                 }
                 return failed(turn, attempt, ModelFail::Unavailable, None);
             }
             FakeReply::Overflow => {
-                self.left.overflows = self.left.overflows.saturating_sub(1);
+                self.remaining.overflows = self.remaining.overflows.saturating_sub(1);
                 return failed(turn, attempt, ModelFail::ContextOverflow, None);
             }
             FakeReply::Limited => {
-                self.left.limits = self.left.limits.saturating_sub(1);
+                self.remaining.limits = self.remaining.limits.saturating_sub(1);
                 return failed(turn, attempt, ModelFail::Rate, Some(RESET_MS));
             }
         };
@@ -252,11 +252,11 @@ impl System {
         }))
     }
 
-    /// Returns the commands of the compaction that the attempt waits for: the birth of its service, and the summary.
-    fn summarised(&self, whole: &Whole, session: SessionId, at: (TurnNo, AttemptNo), reply: FakeReply) -> Vec<Command> {
-        let plan = self.active.get(&session).and_then(|active| compaction::plan(&active.state));
+    /// Returns the commands of the compaction that the attempt waits for: the creation of its service, and the summary.
+    fn compact(&self, model: &SystemModel, of: SessionId, at: (TurnNo, AttemptNo), reply: FakeReply) -> Vec<Command> {
+        let plan = self.active.get(&of).and_then(|active| compaction::plan(&active.state));
         let Some(plan) = plan else { return vec![failed(at.0, at.1, ModelFail::Dropped, None)] };
-        let birth = plan::condenser(whole, session, at);
+        let birth = plan::compaction_service(model, of, at);
         let result = if reply == FakeReply::Failed {
             Err(Unsummarised { why: CompactionFailure::Agent, message: "no summary".into(), of: None })
         } else {
@@ -266,78 +266,78 @@ impl System {
         vec![Command::Branch(Box::new(birth)), Command::Compact(Box::new(compact))]
     }
 
-    /// Returns the owner's cancel for the run of `session`, which is handled before the ends of the work that its token stopped.
-    fn cancel_by_owner(&self, whole: &Whole, session: SessionId) -> Option<Command> {
+    /// Returns the owner's cancel for the run of `session`, which comes before the ends of the work that its token stopped.
+    fn cancel_by_owner(&self, model: &SystemModel, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
         let owner = journal::owner_of(&run.opened)?;
-        Some(self.word_from_above(whole, owner, RunKey { session, run: run.no }))
+        Some(self.command_from_owner(model, owner, RunKey { session, run: run.no }))
     }
 
-    fn admit(&mut self, whole: &Whole, session: SessionId, turn: TurnNo, calls: &[u32]) -> bool {
-        if !self.wake_up(whole, session) {
+    fn admit(&mut self, model: &SystemModel, session: SessionId, turn: TurnNo, calls: &[u32]) -> bool {
+        if !self.wake_up(model, session) {
             return true;
         }
         let Some(active) = self.active.get(&session) else { return false };
-        let mut left = (self.left.children, self.left.continues);
+        let mut remaining = (self.remaining.children, self.remaining.continues);
         let verdicts = calls.iter().map(|ix| {
-            let verdict = plan::verdict(whole, &active.state, CallId { turn, ix: *ix }, left);
+            let verdict = plan::verdict(model, &active.state, CallId { turn, ix: *ix }, remaining);
             match &verdict.verdict {
-                Ok(Plan::Child(_)) => left.0 = left.0.saturating_sub(1),
-                Ok(Plan::Continue(_)) => left.1 = left.1.saturating_sub(1),
+                Ok(Plan::Child(_)) => remaining.0 = remaining.0.saturating_sub(1),
+                Ok(Plan::Continue(_)) => remaining.1 = remaining.1.saturating_sub(1),
                 Err(_) => {}
             }
             verdict
         });
         let command = Command::Spawn { turn, verdicts: verdicts.collect() };
-        self.tell(whole, session, vec![command])
+        self.send_commands(model, session, vec![command])
     }
 
-    fn granted(&mut self, whole: &Whole, to: RunKey) -> bool {
-        if !self.wake_up(whole, to.session) {
+    fn granted(&mut self, model: &SystemModel, to: RunKey) -> bool {
+        if !self.wake_up(model, to.session) {
             return true;
         }
         let owner_ended = self.owner_ended(to);
-        let stands = self.queue_kept_cancel(to);
-        // An owner that cancels this run alone is the cause; its command may still be on its way.
-        let alone = self.single.get(&to).and_then(|_| self.cancel_by_owner(whole, to.session));
+        let owner_end = self.queue_kept_cancel(to);
+        // An owner that cancels this run individually is the cause; its command may still be in flight.
+        let alone = self.single.get(&to).and_then(|_| self.cancel_by_owner(model, to.session));
         let admitted = Command::Admitted { run: to.run, owner_ended };
-        self.tell(whole, to.session, alone.into_iter().chain(stands).chain([admitted]).collect());
+        self.send_commands(model, to.session, alone.into_iter().chain(owner_end).chain([admitted]).collect());
         let works = self.active.get(&to.session).and_then(|active| active.state.run.as_ref());
         if owner_ended.is_some() && works.is_some_and(|run| run.no == to.run && run.slot) {
-            // It starts work although it was notified of its owner's end.
+            // The run starts work although it was notified of its owner's end.
             self.late.insert(to);
         }
         true
     }
 
-    /// Sends `commands` to a session, after activating it if needed; false if nothing changed.
-    pub(super) fn tell(&mut self, whole: &Whole, session: SessionId, commands: Vec<Command>) -> bool {
+    /// Sends `commands` to a session, after activating it if needed; returns false if nothing changed.
+    pub(super) fn send_commands(&mut self, model: &SystemModel, session: SessionId, commands: Vec<Command>) -> bool {
         // A queued command keeps the session in memory.
         self.addressed = Some(session);
-        let woken = self.wake_up(whole, session);
+        let woken = self.wake_up(model, session);
         self.addressed = None;
         if !woken {
             return true;
         }
-        self.flush(whole, session);
-        self.run_commands(whole, session, commands.into_iter().map(SessionCommand::Command).collect());
+        self.flush(model, session);
+        self.run_commands(model, session, commands.into_iter().map(SessionCommand::Command).collect());
         true
     }
 
-    /// Decides, appends, and requests the effects.
-    pub(super) fn run_commands(&mut self, whole: &Whole, session: SessionId, commands: Vec<SessionCommand>) {
+    /// Decides the commands, appends the records, and requests the effects.
+    pub(super) fn run_commands(&mut self, model: &SystemModel, session: SessionId, commands: Vec<SessionCommand>) {
         let wanted = commands.iter().find_map(|word| {
             let SessionCommand::Command(Command::Admitted { run, .. }) = word else { return None };
             Some(RunKey { session, run: *run })
         });
-        let Some(decided) = self.decide(whole.fault.rules(), session, commands) else { return };
+        let Some(decided) = self.decide(model.fault.rules(), session, commands) else { return };
         let Decided { records, new_sessions, effects, changes, slot_refused } = decided;
         if let (true, Some(key)) = (slot_refused, wanted) {
-            self.release(whole, key);
+            self.release(model, key);
         }
         self.append(session, &records, &changes);
-        self.be_born_all(session, &new_sessions);
-        self.perform(whole, session, effects);
+        self.create_children(session, &new_sessions);
+        self.perform(model, session, effects);
     }
 
     /// Decides the commands in one batch, and keeps the resulting state.
@@ -378,7 +378,7 @@ impl System {
                     | Rejection::NotYet(_)
                     | Rejection::Misplaced { .. }),
                 ) => {
-                    self.wrong = Some(format!("{name} was put to {session}: {rejection}"));
+                    self.wrong = Some(format!("{session} rejects {name}: {rejection}"));
                 }
             }
         }
@@ -388,9 +388,9 @@ impl System {
             u8::try_from(all.records.iter().filter(|record| is(record)).count()).unwrap_or(u8::MAX)
         };
         let spawned = count(|record| matches!(record, Record::ChildSpawned(_)));
-        self.left.children = self.left.children.saturating_sub(spawned);
+        self.remaining.children = self.remaining.children.saturating_sub(spawned);
         let request_count = count(|record| matches!(record, Record::ContinueAsked(_)));
-        self.left.continues = self.left.continues.saturating_sub(request_count);
+        self.remaining.continues = self.remaining.continues.saturating_sub(request_count);
         Some(all)
     }
 
@@ -409,38 +409,38 @@ impl System {
         }
     }
 
-    pub(super) fn be_born_all(&mut self, parent: SessionId, new_sessions: &[NewSession]) {
+    pub(super) fn create_children(&mut self, parent: SessionId, new_sessions: &[NewSession]) {
         for birth in new_sessions {
             if self.journals.contains_key(&birth.session) {
-                self.wrong = Some(format!("{parent} made {} a second time", birth.session));
+                self.wrong = Some(format!("{parent} created {} a second time", birth.session));
                 continue;
             }
-            self.be_born(birth.session, &birth.records);
+            self.create_session(birth.session, &birth.records);
         }
     }
 
-    /// Appends a delayed batch before anything later of its session.
-    pub(super) fn flush(&mut self, whole: &Whole, session: SessionId) {
+    /// Appends a delayed batch before any later batch of its session.
+    pub(super) fn flush(&mut self, model: &SystemModel, session: SessionId) {
         let late = self.flight.iter().position(|message| {
             let Message::Append(batch) = message else { return false };
             batch.session == session && self.active.get(&session).is_some_and(|active| active.epoch == batch.epoch)
         });
-        if let (Some(at), true) = (late, whole.fault.is(Around::CancelNotDurable)) {
+        if let (Some(at), true) = (late, model.fault.is(EnvironmentBug::CancelNotDurable)) {
             let Message::Append(batch) = self.flight.remove(at) else { return };
             self.append(session, &batch.records, &batch.changes);
         }
     }
 
-    fn late_append(&mut self, whole: &Whole, batch: Batch) {
+    fn late_append(&mut self, model: &SystemModel, batch: Batch) {
         let fenced = self.journals.get(&batch.session).is_none_or(|journal| journal.epoch > batch.epoch);
-        if !fenced || whole.fault.is(Around::CancelNotDurable) {
+        if !fenced || model.fault.is(EnvironmentBug::CancelNotDurable) {
             self.append(batch.session, &batch.records, &batch.changes);
         }
     }
 
-    fn panic(&mut self, whole: &Whole, session: SessionId) {
-        if let (Some(run), true) = (self.run_in_flight(session), whole.fault.is(Around::SlotLostAtPanic)) {
-            self.release(whole, RunKey { session, run });
+    fn panic(&mut self, model: &SystemModel, session: SessionId) {
+        if let (Some(run), true) = (self.run_in_flight(session), model.fault.is(EnvironmentBug::SlotLostAtPanic)) {
+            self.release(model, RunKey { session, run });
         }
         let before: BTreeSet<SessionId> = self.active.keys().copied().filter(|other| *other != session).collect();
         self.active.remove(&session);
@@ -451,8 +451,8 @@ impl System {
         self.send(Message::Restart(session));
     }
 
-    /// The handler panics after its decision, with the batch on the way to the log and the command still queued.
-    fn panic_with_batch(&mut self, whole: &Whole, message: &Message, reply: FakeReply) -> bool {
+    /// Panics in a handler after its decision, while its batch is not yet in the log and the command is still queued.
+    fn panic_with_batch(&mut self, model: &SystemModel, message: &Message, reply: FakeReply) -> bool {
         let session = match message {
             Message::Stream { session, .. } => *session,
             Message::Granted { to } => to.session,
@@ -468,16 +468,16 @@ impl System {
         };
         let mut other = self.clone();
         let known = other.journals.get(&session).map_or(0, |journal| journal.records.len());
-        other.take(message);
-        other.deliver(whole, message.clone(), reply);
+        other.remove_message(message);
+        other.deliver(model, message.clone(), reply);
         let Some(epoch) = self.active.get(&session).map(|active| active.epoch) else { return false };
         let Some(journal) = other.journals.get(&session) else { return false };
         let records: Vec<Record> = journal.records.iter().skip(known).cloned().collect();
         if records.is_empty() {
             return false;
         }
-        self.left.panics = self.left.panics.saturating_sub(1);
-        self.panic(whole, session);
+        self.remaining.panics = self.remaining.panics.saturating_sub(1);
+        self.panic(model, session);
         self.send(Message::Append(Box::new(Batch { session, epoch, records, changes: Changes::default() })));
         true
     }

@@ -1,4 +1,4 @@
-//! The state of the model: what a crash keeps, what it loses, and what may still happen.
+//! The state of the model: the part that a crash keeps, the part that it loses, and the events that may still happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +16,7 @@ use subtend_session::state::{Due, State};
 
 use super::journal::Journal;
 use super::plan::{self, ROOT};
-use super::{Whole, journal};
+use super::{SystemModel, journal};
 use crate::size::Size;
 
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Active {
     pub(super) state: Arc<State>,
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
     /// A model stream, or its end.
@@ -35,7 +35,7 @@ pub enum Message {
         epoch: Epoch,
         turn: TurnNo,
         attempt: AttemptNo,
-        /// Why it is dropped, if it is.
+        /// Reason for which it is dropped, if it is.
         dropped: Option<Dropped>,
     },
     /// A local tool, or its end.
@@ -44,7 +44,7 @@ pub enum Message {
         /// The activation that requested it.
         epoch: Epoch,
         call: CallId,
-        /// Why it is stopped, if it is.
+        /// Reason for which it is stopped, if it is.
         dropped: Option<Dropped>,
     },
     /// Child calls that wait for admission.
@@ -94,7 +94,7 @@ pub enum Message {
     Append(Box<Batch>),
 }
 
-/// Why work was stopped.
+/// Reason for which work was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dropped {
     /// Its own run stopped it.
@@ -102,7 +102,7 @@ pub enum Dropped {
     Token,
 }
 
-/// Records that are on the way to the log.
+/// Records that are not in the log yet.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub(super) session: SessionId,
@@ -148,7 +148,7 @@ impl Hash for Batch {
 pub(super) struct Slots {
     pub(super) used: u32,
     pub(super) holders: BTreeSet<RunKey>,
-    /// Runs that worked before go first, then in order.
+    /// Runs that worked before come first, then in order.
     pub(super) queue: Vec<(bool, RunKey)>,
 }
 
@@ -168,8 +168,8 @@ impl Slots {
         }
     }
 
-    /// Releases a slot or a position in the queue; `counts`: the count falls even if the run held none.
-    pub(super) fn give_back(&mut self, key: RunKey, counts: bool) {
+    /// Releases a slot or a position in the queue; with `counts`, the count falls even if the run held no slot.
+    pub(super) fn release(&mut self, key: RunKey, counts: bool) {
         self.queue.retain(|(_, queued)| *queued != key);
         if self.holders.remove(&key) || counts {
             self.used = self.used.saturating_sub(1);
@@ -214,7 +214,7 @@ pub(super) struct Boot {
 }
 
 impl Boot {
-    /// Returns whether the boot has not reached the session's run: it finds its rows when it does.
+    /// Returns whether the boot has not reached the session's run, which will find its rows then.
     pub(super) fn awaits(&self, session: SessionId) -> bool {
         self.sweep.contains(&session) || self.going.contains(&session)
     }
@@ -235,7 +235,7 @@ pub struct System {
     /// Runs that their owner cancels individually while it continues: the key, and the model's call if there was one.
     pub(super) single: BTreeMap<RunKey, (CallId, Option<CallId>)>,
     pub(super) boot: Option<Boot>,
-    pub(super) left: Size,
+    pub(super) remaining: Size,
     pub(super) cancelled: BTreeSet<RunKey>,
     pub(super) interrupts: BTreeSet<RunKey>,
     pub(super) passed: BTreeSet<(RunKey, TimeLimit)>,
@@ -245,7 +245,7 @@ pub struct System {
     pub(super) crashed_in_boot: bool,
     /// Sessions that the last step changed; the folds of the others were compared before. Not part of the identity.
     pub(super) touched: BTreeSet<SessionId>,
-    /// Armed deadlines. Not part of the identity: they follow from it.
+    /// Armed deadlines. Not part of the identity, because they follow from it.
     pub(super) armed: BTreeSet<(SessionId, Deadline)>,
     /// Activations and deaths of actors so far. Not part of the identity.
     pub(super) activations: Vec<Activated>,
@@ -254,14 +254,14 @@ pub struct System {
     pub(super) addressed: Option<SessionId>,
     /// The answer to the last command; absent between two steps.
     pub(super) answered: Answered,
-    /// Whether effects are not requested; false between two steps.
+    /// True if effects are not requested; false between two steps.
     pub(super) mute: bool,
     /// Folds of sessions without an activation. Not part of the identity.
     pub(super) resting: BTreeMap<SessionId, Arc<State>>,
 }
 
 impl System {
-    pub(super) fn new(whole: &Whole) -> Self {
+    pub(super) fn new(model: &SystemModel) -> Self {
         let mut system = Self {
             journals: BTreeMap::new(),
             rows: BTreeMap::new(),
@@ -272,7 +272,7 @@ impl System {
             closing: BTreeMap::new(),
             single: BTreeMap::new(),
             boot: None,
-            left: whole.size,
+            remaining: model.size,
             cancelled: BTreeSet::new(),
             interrupts: BTreeSet::new(),
             passed: BTreeSet::new(),
@@ -288,11 +288,11 @@ impl System {
             mute: false,
             resting: BTreeMap::new(),
         };
-        system.be_born(ROOT, &plan::root(whole).records);
+        system.create_session(ROOT, &plan::root(model).records);
         system
     }
 
-    pub(super) fn be_born(&mut self, session: SessionId, records: &[Record]) {
+    pub(super) fn create_session(&mut self, session: SessionId, records: &[Record]) {
         let journal = self.journals.entry(session).or_default();
         journal.append(records);
         journal.epoch = Epoch(1);
@@ -329,7 +329,7 @@ impl System {
         (!ended).then_some(opened.run)
     }
 
-    /// The identity of a state. An activation's state is the fold of its journal, except for its volatile part.
+    /// Hashes the identity of a state. An activation's state is the fold of its journal, except for its volatile part.
     fn identity<H: Hasher>(&self, hasher: &mut H) {
         for (session, journal) in &self.journals {
             (session, journal.digest, journal.epoch, journal.records.len()).hash(hasher);
@@ -344,7 +344,7 @@ impl System {
             }
         }
         (&self.rows, &self.flight, &self.slots, &self.fired, &self.closing, &self.single).hash(hasher);
-        (&self.boot, self.left, &self.cancelled, &self.interrupts, &self.passed).hash(hasher);
+        (&self.boot, self.remaining, &self.cancelled, &self.interrupts, &self.passed).hash(hasher);
         (&self.late, &self.wrong, self.crashed_in_boot).hash(hasher);
     }
 

@@ -7,20 +7,21 @@ use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::record::Hold;
 
 use super::system::{Dropped, Message, System};
-use super::{Whole, journal};
-use crate::fault::Around;
+use super::{SystemModel, journal};
+use crate::fault::EnvironmentBug;
 
 impl System {
     pub(super) fn cancel_owned(&mut self, key: RunKey, outcome: OutcomeKind, queue_stands: bool) {
-        let stood = self.closing.get(&key).is_some_and(|(_, stands)| *stands);
-        self.closing.insert(key, (outcome, queue_stands || stood));
+        let kept_before = self.closing.get(&key).is_some_and(|(_, keeps_queue)| *keeps_queue);
+        self.closing.insert(key, (outcome, queue_stands || kept_before));
         for to in self.owned_by(key) {
             self.send(Message::OwnerEnded { to, owner: key, outcome, queue_stands });
-            self.cut_off(to);
+            self.fire_tokens(to);
         }
     }
 
-    /// Cancels one owned run and fires its token. A run that its session has not opened yet has no token: it opens, and its cancel comes next.
+    /// Cancels one owned run and fires its token. A run that its session has not opened yet has no token: it opens, and
+    /// its cancel is handled next.
     pub(super) fn cancel_child(&mut self, owner: RunKey, child: SessionId, key: CallId, by: &By) {
         let owns = self.active.get(&owner.session).and_then(|active| active.state.run.as_ref());
         // A later command of the batch may have taken its notice.
@@ -30,12 +31,12 @@ impl System {
         let model = if let By::Model { call } = by { Some(*call) } else { None };
         let to = self.opened_by(child, owner, key);
         if let Some(to) = to {
-            // Recorded for the child alone: the owner's other runs continue.
+            // Recorded only for the child, because the owner's other runs continue.
             self.single.insert(to, (key, model));
         }
         self.send(Message::Asked { to: child, from: owner.session, kind: RowKind::Cancel, key });
         if let Some(to) = to {
-            self.cut_off(to);
+            self.fire_tokens(to);
         }
     }
 
@@ -45,7 +46,7 @@ impl System {
         mine.then_some(RunKey { session: child, run: opened.run })
     }
 
-    fn cut_off(&mut self, to: RunKey) {
+    fn fire_tokens(&mut self, to: RunKey) {
         let mut below = vec![to];
         while let Some(key) = below.pop() {
             if self.fired.insert(key) {
@@ -72,7 +73,8 @@ impl System {
         over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
     }
 
-    /// Returns the owner's outcome that ends `owned`. An owner whose own close is not decided yet closes because its owner does.
+    /// Returns the owner's outcome that ends `owned`. An owner whose own close is not decided yet closes because its
+    /// owner does.
     pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.single.get(&owned) {
             Some((_, None)) => OutcomeKind::Interrupted,
@@ -82,21 +84,21 @@ impl System {
     }
 
     /// Returns the command for a run whose token has fired: a cancel by its owner, or the owner's end.
-    pub(super) fn word_from_above(&self, whole: &Whole, owner: RunKey, owned: RunKey) -> Command {
-        match self.single.get(&owned).filter(|_| !whole.fault.is(Around::CauseLost)) {
+    pub(super) fn command_from_owner(&self, model: &SystemModel, owner: RunKey, owned: RunKey) -> Command {
+        match self.single.get(&owned).filter(|_| !model.fault.is(EnvironmentBug::CauseLost)) {
             Some((key, call)) => Command::OwnerCancels { owner: owner.session, key: *key, by: index::cancel_by(*call) },
             None => {
-                let queue_stands = self.stands_below(owner);
+                let queue_stands = self.keeps_queues(owner);
                 Command::OwnerEnded { owner, outcome: self.closing_kind(owner, owned), queue_stands }
             }
         }
     }
 
     /// Returns whether `owner` or an ancestor closes with its whole tree.
-    fn stands_below(&self, owner: RunKey) -> bool {
+    fn keeps_queues(&self, owner: RunKey) -> bool {
         let mut at = Some(owner);
         while let Some(key) = at {
-            if self.closing.get(&key).is_some_and(|(_, stands)| *stands) {
+            if self.closing.get(&key).is_some_and(|(_, keeps_queue)| *keeps_queue) {
                 return true;
             }
             let last = self.journals.get(&key.session).and_then(|journal| journal::last_run(journal));
@@ -105,22 +107,22 @@ impl System {
         false
     }
 
-    /// Returns the end of the owner of `key`, where queued inputs remain.
+    /// Returns the end of the owner of `key` if queued inputs remain.
     pub(super) fn queue_kept_cancel(&self, key: RunKey) -> Option<Command> {
         let outcome = self.owner_ended(key)?;
         let (opened, _) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened)?;
-        self.stands_below(owner).then_some(Command::OwnerEnded { owner, outcome, queue_stands: true })
+        self.keeps_queues(owner).then_some(Command::OwnerEnded { owner, outcome, queue_stands: true })
     }
 
-    /// Returns the outcome of an owner that continues a child, if it is over or closes.
+    /// Returns the outcome of an owner that continues a child, if the owner has ended or closes.
     pub(super) fn owner_outcome_of(&self, owner: RunKey) -> Option<OutcomeKind> {
         let journal = self.journals.get(&owner.session)?;
         if let Some(outcome) = journal::ended(journal, owner.run) {
             return Some(outcome);
         }
         if self.boot.as_ref().is_some_and(|boot| boot.sweep.contains(&owner.session)) {
-            let held = journal::held(journal, owner.run).map(|hold| match hold {
+            let held = journal::hold_of(journal, owner.run).map(|hold| match hold {
                 Hold::Interrupted { .. } => OutcomeKind::Interrupted,
                 Hold::OutOfTurns => OutcomeKind::OutOfTurns,
                 Hold::Closing { outcome, .. } => outcome.kind(),

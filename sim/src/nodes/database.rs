@@ -1,4 +1,4 @@
-//! The database of the nodes: leases, claims and fenced writes, as the statements of the PostgreSQL engine have them.
+//! The database of the nodes: leases, claims and fenced writes, like the statements of the PostgreSQL engine.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -40,7 +40,7 @@ pub(super) struct SimShard {
     states: BTreeMap<SessionId, State>,
 }
 
-/// A commit that may still arrive after its sender has given up its connection.
+/// A commit that may still arrive after its sender has abandoned the connection.
 struct LateCommit {
     shard: usize,
     claim: ShardClaim,
@@ -54,9 +54,9 @@ pub(super) struct Database {
     nodes: BTreeMap<usize, SimNode>,
     late: Vec<LateCommit>,
     next_id: u64,
-    /// Commits of former owners that were refused.
+    /// Number of refused commits of former owners.
     pub(super) fenced: u64,
-    /// Claims of shards that belonged to another lease.
+    /// Number of claims of shards that belonged to another lease.
     pub(super) takeovers: u64,
     pub(super) violation: Option<String>,
 }
@@ -95,7 +95,7 @@ impl Database {
         self.nodes.values().any(|node| node.lease == lease && node.expires > self.now)
     }
 
-    /// Begins a lease, unless that of an earlier process of the node runs.
+    /// Begins a lease, unless the lease of an earlier process of the node is still valid.
     pub(super) fn join(&mut self, node: usize, expires: Duration) -> Option<LeaseId> {
         if self.nodes.get(&node).is_some_and(|row| row.expires > self.now) {
             return None;
@@ -116,7 +116,7 @@ impl Database {
         self.nodes.retain(|_, row| row.lease != lease);
     }
 
-    /// Returns the shards that the node with `lease` may claim, apart from those that it has `open`.
+    /// Returns the shards that the node with `lease` may claim, except those in `open`.
     pub(super) fn claimable(&self, lease: LeaseId, open: &[usize]) -> Vec<usize> {
         let free = |(at, row): &(usize, &SimShard)| !open.contains(at) && self.is_free(row, lease);
         self.shards.iter().enumerate().filter(free).map(|(at, _)| at).collect()
@@ -141,14 +141,14 @@ impl Database {
         Some(ShardClaim { owner, epoch: row.epoch, last })
     }
 
-    /// Takes the next epoch for the owner of the last one, and returns the end of the log.
+    /// Claims the next epoch for the owner of the last one; returns the end of the log.
     pub(super) fn reclaim(&mut self, shard: usize, owner: u64) -> Option<ShardClaim> {
         let row = self.shards.get_mut(shard).filter(|row| row.owner == owner)?;
         row.epoch = row.epoch.saturating_add(1);
         Some(ShardClaim { owner, epoch: row.epoch, last: row.memory.last_lsn().unwrap_or_default() })
     }
 
-    /// Leaves a shard to other nodes.
+    /// Releases a shard for other nodes.
     pub(super) fn release(&mut self, shard: usize, owner: u64) {
         if let Some(row) = self.shards.get_mut(shard).filter(|row| row.owner == owner) {
             row.lease = None;
@@ -165,7 +165,8 @@ impl Database {
             self.fenced = self.fenced.saturating_add(1);
             return false;
         }
-        let kept = row.keep(last, &group).and_then(|()| row.memory.write(group).map_err(|error| error.to_string()));
+        let kept =
+            row.check_group(last, &group).and_then(|()| row.memory.write(group).map_err(|error| error.to_string()));
         if let Err(why) = kept {
             self.wrong(format!("the log of shard {shard} is damaged: {why}"));
         }
@@ -177,7 +178,7 @@ impl Database {
         self.late.push(LateCommit { shard, claim, group });
     }
 
-    /// Lets the commit that was delayed first arrive.
+    /// Delivers the oldest delayed commit.
     pub(super) fn deliver_late(&mut self) {
         if !self.late.is_empty() {
             let LateCommit { shard, claim, group } = self.late.remove(0);
@@ -185,7 +186,7 @@ impl Database {
         }
     }
 
-    /// Judges an effect that begins under `lease`: its shard belongs to that lease, which runs.
+    /// Judges an effect that begins under `lease`: its shard must belong to that lease, which must be valid.
     pub(super) fn judge_effect(&mut self, shard: usize, lease: LeaseId, what: &str) {
         let owner = self.shards.get(shard).and_then(|row| row.lease);
         if owner != Some(lease) || !self.is_alive(lease) {
@@ -195,20 +196,20 @@ impl Database {
 }
 
 impl SimShard {
-    /// Follows the records of a group: its LSNs have no gap, and each session continues.
-    fn keep(&mut self, last: Lsn, group: &Group) -> Result<(), String> {
+    /// Checks the records of a group: its LSNs have no gap, and each session continues.
+    fn check_group(&mut self, last: Lsn, group: &Group) -> Result<(), String> {
         let mut next = last.0;
         for frame in &group.frames {
             next = next.saturating_add(1);
             if frame.lsn.0 != next {
                 return Err(format!("LSN {} follows LSN {}", frame.lsn, next.saturating_sub(1)));
             }
-            self.follow(frame)?;
+            self.check_frame(frame)?;
         }
         Ok(())
     }
 
-    fn follow(&mut self, frame: &Placed) -> Result<(), String> {
+    fn check_frame(&mut self, frame: &Placed) -> Result<(), String> {
         let Payload::Records(records) = &frame.payload else { return Ok(()) };
         match self.states.entry(frame.session) {
             Entry::Occupied(state) => {

@@ -1,4 +1,4 @@
-//! The engine of a claimed shard: commits may be lost, late or repeated, and so may their replies.
+//! The engine of a claimed shard: commits and their replies may be lost, late or repeated.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,13 +24,13 @@ pub(super) struct ClaimedShard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommitFate {
     Answered,
-    /// It is stored, and its reply is lost.
+    /// The commit is stored, and its reply is lost.
     ReplyLost,
-    /// It never arrives.
+    /// The commit never arrives.
     RequestLost,
-    /// It arrives after its sender has given up, if it may.
+    /// The commit arrives after its sender has given up, if it still can.
     Late,
-    /// The network delivers it twice.
+    /// The network delivers the commit twice.
     Repeated,
 }
 
@@ -46,7 +46,7 @@ impl ClaimedShard {
 
     fn draw(&self) -> CommitFate {
         let world = &self.world;
-        if !world.strikes(25) {
+        if !world.draw_fault(25) {
             return CommitFate::Answered;
         }
         let fates = [
@@ -59,7 +59,7 @@ impl ClaimedShard {
         world.chance.pick(&fates).unwrap_or(CommitFate::Answered)
     }
 
-    /// Sends a commit once. Returns `None` if no reply came, otherwise whether it was stored.
+    /// Sends a commit once. Returns `None` if no reply arrives, otherwise whether it was stored.
     fn attempt(&self, claim: ShardClaim, group: Group) -> Option<bool> {
         let (fate, mut database) = (self.draw(), self.world.database());
         match fate {
@@ -87,7 +87,8 @@ impl Storage for ClaimedShard {
         self.memory.clone()
     }
 
-    /// As the PostgreSQL engine does: the next epoch ends a commit without a reply, and the end of the log tells whether it was stored.
+    /// Acts like the PostgreSQL engine: claiming the next epoch fences a commit without a reply, and the end of the log
+    /// shows whether it was stored.
     fn store(&self, group: Group) -> Result<()> {
         let to = group.last().unwrap_or_default();
         let mut claim = lock(&self.claim);

@@ -21,15 +21,15 @@ use subtend_tools::tool::ToolOutput;
 use super::database::LeaseId;
 use super::world::NodesWorld;
 
-/// Runs of this agent continue with the next owner of their shard.
-pub(super) const RESUMES: &str = "worker";
-/// Runs of this agent end as lost with the owner of their shard.
-pub(super) const FAILS: &str = "reader";
+/// Agent whose runs continue with the next owner of their shard.
+pub(super) const RESUMING_AGENT: &str = "worker";
+/// Agent whose runs end as lost with the owner of their shard.
+pub(super) const LOST_AGENT: &str = "reader";
 
-/// Most answers of a model in one run.
-const TURNS: usize = 4;
+/// Maximum number of a model's answers in one run.
+const MAX_ANSWERS: usize = 4;
 
-/// Composes the runtime of a shard under a lease.
+/// Builds the runtime of a shard under a lease.
 pub(super) fn builder(world: &Arc<NodesWorld>, place: (usize, LeaseId), journal: Journal) -> Builder {
     let seed = world.plan.seed.wrapping_mul(10_000).wrapping_add(world.next_start());
     let options = Options { titles: false, summaries: false, seed: Some(seed), ..Options::default() };
@@ -45,10 +45,10 @@ pub(super) fn builder(world: &Arc<NodesWorld>, place: (usize, LeaseId), journal:
     };
     let of = Arc::clone(world);
     let model = fn_model("nodes", move |request: Request, _| {
-        of.begins(place.0, place.1, "a model call", None);
+        of.judge_call(place.0, place.1, "a model call", None);
         let (world, answer) = (Arc::clone(&of), answer(&of, &request));
         async move {
-            rest(&world).await;
+            wait_for_call(&world).await;
             Ok(answer)
         }
     });
@@ -57,7 +57,7 @@ pub(super) fn builder(world: &Arc<NodesWorld>, place: (usize, LeaseId), journal:
 
 fn catalog() -> Catalog {
     let mut catalog = Catalog::builtin();
-    for (name, on_restart) in [(RESUMES, OnRestart::Resume), (FAILS, OnRestart::Fail)] {
+    for (name, on_restart) in [(RESUMING_AGENT, OnRestart::Resume), (LOST_AGENT, OnRestart::Fail)] {
         catalog.insert(Manifest { on_restart, ..Manifest::new(name, AgentMode::All, "You work.") });
     }
     catalog
@@ -72,10 +72,10 @@ fn tool(world: &Arc<NodesWorld>, (shard, lease): (usize, LeaseId), effect: ToolE
     let of = Arc::clone(world);
     FnTool::new(spec, effect, move |call| {
         let once = (effect == ToolEffect::SideEffect).then_some(call.key);
-        of.begins(shard, lease, name(effect), once);
+        of.judge_call(shard, lease, name(effect), once);
         let world = Arc::clone(&of);
         async move {
-            rest(&world).await;
+            wait_for_call(&world).await;
             Ok(ToolOutput::text("done"))
         }
     })
@@ -85,16 +85,16 @@ fn name(effect: ToolEffect) -> &'static str {
     if effect == ToolEffect::SideEffect { "write" } else { "read" }
 }
 
-/// Takes the time of a call: short ones, and some that outlast a lease.
-async fn rest(world: &NodesWorld) {
-    let most = if world.strikes(20) { 20_000 } else { 400 };
+/// Waits for the duration of a call: short, and sometimes longer than a lease.
+async fn wait_for_call(world: &NodesWorld) {
+    let most = if world.draw_fault(20) { 20_000 } else { 400 };
     tokio::time::sleep(world.chance.ms(0, most)).await;
 }
 
 fn answer(world: &NodesWorld, request: &Request) -> Answer {
     let answers = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
     let text = || Answer::of_text("done");
-    if answers >= TURNS || world.is_calm() {
+    if answers >= MAX_ANSWERS || world.is_calm() {
         return text();
     }
     let call = |tool: &str, args: serde_json::Value| {
@@ -106,7 +106,7 @@ fn answer(world: &NodesWorld, request: &Request) -> Answer {
         2 | 3 => call("write", json!({})),
         4 => call("read", json!({})),
         _ => {
-            let agent = world.chance.pick(&[RESUMES, FAILS]).unwrap_or(RESUMES);
+            let agent = world.chance.pick(&[RESUMING_AGENT, LOST_AGENT]).unwrap_or(RESUMING_AGENT);
             let background = world.chance.one_in(2);
             call("task", json!({"subagent_type": agent, "prompt": "a part", "background": background}))
         }

@@ -1,4 +1,5 @@
-//! The life of a node: its lease, its shards, and its clients. The runtime, its lease and its journal are the real ones.
+//! The life of a node: its lease, its shards, and its clients. The runtime, its lease and its journal are the real
+//! ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,14 +20,14 @@ use crate::lease::LeaseBug;
 use crate::storage::Simulated;
 
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Time after a renewal was sent within which calls may start, by the node's own clock.
+/// Time after sending a renewal within which calls may start, by the node's own clock.
 const WORK: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_secs(1);
-/// Longest wait for an answer of the database.
-const ANSWER: Duration = Duration::from_secs(3);
+/// Maximum wait for an answer of the database.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A shard that this node has open.
+/// A shard that is open on this node.
 pub(super) struct OpenShard {
     pub(super) runtime: Runtime,
     owner: u64,
@@ -37,7 +38,7 @@ pub(super) struct OpenShard {
 pub(super) struct Node {
     pub(super) world: Arc<NodesWorld>,
     number: usize,
-    /// Time during which the process was stopped, by its own clock.
+    /// Time for which the process was stopped, by its own clock.
     stopped: Arc<Mutex<Duration>>,
     shards: Arc<Mutex<BTreeMap<usize, OpenShard>>>,
     /// Seconds by which the machine's date differs from the database's, plus 60.
@@ -59,7 +60,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Lives until the node leaves: joins again after each lost lease.
+/// Runs until the node leaves, and joins again after each lost lease.
 pub(super) async fn live(node: Node) {
     loop {
         let term = node.join().await;
@@ -72,7 +73,7 @@ pub(super) async fn live(node: Node) {
             return node.leave(term).await;
         }
         node.world.trace(|| format!("node {}: lease {} has ended", node.number, term.id));
-        // Others may have the shards: nothing is written.
+        // Other nodes may have the shards, so nothing is written.
         lock(&node.shards).clear();
     }
 }
@@ -83,22 +84,22 @@ impl Node {
         Self { world: Arc::clone(world), number, stopped, shards: Arc::default(), date }
     }
 
-    /// Returns the shards that are open here.
+    /// Returns the shards that are open on this node.
     pub(super) fn open(&self) -> Vec<usize> {
         lock(&self.shards).keys().copied().collect()
     }
 
-    /// Calls `with` on the runtime of a shard, if that is open here.
+    /// Calls `with` on the runtime of a shard, if the shard is open on this node.
     pub(super) fn with_runtime<T>(&self, shard: usize, with: impl FnOnce(&Runtime) -> T) -> Option<T> {
         lock(&self.shards).get(&shard).map(|open| with(&open.runtime))
     }
 
-    /// Asks the database. Requests and replies take time, and each may be lost.
+    /// Sends a request to the database. Requests and replies take time, and each may be lost.
     async fn ask<T>(&self, operation: impl FnOnce(&mut Database) -> T) -> Option<T> {
         let asked = async {
             self.travel().await;
             let answer = operation(&mut self.world.database());
-            if self.world.strikes(40) {
+            if self.world.draw_fault(40) {
                 // Stopped before the reply is read.
                 self.world.stop_soon(self.number);
                 sleep(SLICE).await;
@@ -106,15 +107,15 @@ impl Node {
             self.travel().await;
             answer
         };
-        timeout(ANSWER, asked).await.ok()
+        timeout(DATABASE_TIMEOUT, asked).await.ok()
     }
 
     async fn travel(&self) {
-        let most = if self.world.strikes(12) { 6_000 } else { 20 };
+        let most = if self.world.draw_fault(12) { 6_000 } else { 20 };
         sleep(self.world.chance.ms(0, most)).await;
     }
 
-    /// Returns the end of a lease that is renewed now.
+    /// Returns the expiry of a lease that is renewed now.
     fn expiry(&self, database: &Database) -> Duration {
         let now = if self.world.has_bug(LeaseBug::RenewedByLocalClock) {
             database.now.saturating_add(Duration::from_secs(self.date)).saturating_sub(Duration::from_secs(60))
@@ -127,14 +128,14 @@ impl Node {
     fn lease(&self) -> Lease {
         let (begun, stopped) = (Instant::now(), Arc::clone(&self.stopped));
         let before = *lock(&stopped);
-        let stands_still = self.world.has_bug(LeaseBug::ClockStopsInPause);
+        let clock_stops = self.world.has_bug(LeaseBug::ClockStopsInPause);
         Lease::new(WORK, move || {
-            let stopped = if stands_still { lock(&stopped).saturating_sub(before) } else { Duration::ZERO };
+            let stopped = if clock_stops { lock(&stopped).saturating_sub(before) } else { Duration::ZERO };
             Duration::from_secs(1).saturating_add(begun.elapsed()).saturating_sub(stopped)
         })
     }
 
-    /// Begins a lease, and the task that renews it.
+    /// Begins a lease, and starts the task that renews it.
     async fn join(&self) -> NodeTerm {
         loop {
             let work = self.lease();
@@ -161,7 +162,7 @@ impl Node {
         if self.world.has_bug(LeaseBug::CountedFromReply) { work.now() } else { sent }
     }
 
-    /// Renews a lease; returns when it has ended.
+    /// Renews a lease; returns when the lease has ended.
     async fn renew(&self, id: LeaseId, work: &Lease) {
         let mut pause = HEARTBEAT;
         loop {
@@ -188,12 +189,12 @@ impl Node {
                     self.claim(shard, term).await;
                 }
             }
-            if self.world.strikes(30) {
+            if self.world.draw_fault(30) {
                 for shard in self.open().into_iter().take(1) {
                     self.hand_over(shard).await;
                 }
             }
-            if self.world.strikes(60) {
+            if self.world.draw_fault(60) {
                 return;
             }
             sleep(self.world.chance.ms(800, 1_200)).await;
@@ -202,14 +203,14 @@ impl Node {
 
     async fn claim(&self, shard: usize, term: &NodeTerm) {
         let Some(Some(claim)) = self.ask(|database| database.claim(shard, term.id)).await else { return };
-        if self.world.strikes(6) {
+        if self.world.draw_fault(6) {
             self.world.trace(|| format!("node {}: the reply to its claim of shard {shard} is lost", self.number));
             return;
         }
         let engine = Simulated(ClaimedShard::new(&self.world, shard, claim));
         let (journal, stepper) = match Journal::open_stepped(Box::new(engine), subtend_journal::Options::default()) {
             Ok(opened) => opened,
-            Err(error) => return self.world.database().wrong(format!("shard {shard} does not open: {error}")),
+            Err(error) => return self.world.database().wrong(format!("shard {shard} cannot be opened: {error}")),
         };
         tokio::spawn(write(Arc::clone(&self.world), stepper));
         let lease = if self.world.has_bug(LeaseBug::EffectAfterExpiry) { Lease::default() } else { term.work.clone() };
@@ -219,15 +220,15 @@ impl Node {
                 self.world.trace(|| format!("node {}: shard {shard} is open under lease {}", self.number, term.id));
                 lock(&self.shards).insert(shard, OpenShard { runtime, owner: claim.owner });
             }
-            // The claim may be lost by now, or the lease.
+            // The claim or the lease may be lost by now.
             Err(error) if journal.poisoned().is_some() || !term.work.runs() => {
                 self.world.trace(|| format!("shard {shard} was not opened: {error}"));
             }
-            Err(error) => self.world.database().wrong(format!("shard {shard} does not start: {error}")),
+            Err(error) => self.world.database().wrong(format!("the runtime of shard {shard} cannot start: {error}")),
         }
     }
 
-    /// Drops runtimes whose journal failed: the shard is claimed again, here or elsewhere.
+    /// Drops runtimes whose journal failed: the shard is claimed again, by this node or another one.
     fn forget_failed(&self) {
         let dropped: Vec<_> =
             lock(&self.shards).extract_if(.., |_, open| open.runtime.journal().poisoned().is_some()).collect();
@@ -260,11 +261,11 @@ impl Node {
     }
 }
 
-/// Sends the commits of a journal, with delays.
+/// Writes the commits of a journal, with delays.
 async fn write(world: Arc<NodesWorld>, mut stepper: Stepper) {
     loop {
         stepper.stirred().await;
-        let most = if world.strikes(40) { 2_500 } else { 15 };
+        let most = if world.draw_fault(40) { 2_500 } else { 15 };
         sleep(world.chance.ms(0, most)).await;
         let most = usize::try_from(world.chance.between(1, 6)).unwrap_or(1);
         if stepper.step(most) == Stepped::Closed {

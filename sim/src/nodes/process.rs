@@ -1,4 +1,4 @@
-//! The process of a node: a tokio runtime of its own, which runs in slices, stops, and is killed.
+//! The process of a node: its own tokio runtime, which runs in slices, stops, and is killed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) struct Process {
     tokio: tokio::runtime::Runtime,
     life: JoinHandle<()>,
     rate: Rate,
-    /// Time of the node's clock during which it was stopped.
+    /// Time of the node's clock for which it was stopped.
     stopped: Arc<Mutex<Duration>>,
     /// World time at which a stopped process continues.
     pub(super) stopped_until: Option<Duration>,
@@ -39,7 +39,8 @@ impl Process {
         self.life.is_finished()
     }
 
-    /// Runs from world time `now` on for `length`, or not if it is stopped. A process that continues finds that time has passed.
+    /// Runs from world time `now` for `length`, or not if the process is stopped. A process that continues finds that
+    /// time has passed.
     pub(super) fn run(&mut self, world: &NodesWorld, now: Duration, length: Duration) {
         if self.stopped_until.is_some_and(|until| now < until) {
             self.missed = self.missed.saturating_add(length);

@@ -5,23 +5,23 @@ use subtend_invariants::observed::KeyedCommand;
 use subtend_session::ids::{InputId, SessionId};
 use tokio::time::sleep;
 
-use super::fakes::{FAILS, RESUMES};
+use super::fakes::{LOST_AGENT, RESUMING_AGENT};
 use super::node::Node;
 use super::world::Command;
 
-/// Most commands of one simulation.
-const COMMANDS: u64 = 60;
-/// Most root sessions of one simulation.
-const SESSIONS: usize = 6;
+/// Maximum number of commands in one simulation.
+const MAX_COMMANDS: u64 = 60;
+/// Maximum number of root sessions in one simulation.
+const MAX_SESSIONS: usize = 6;
 
-/// Acts until the node ends.
+/// Sends commands until the node ends.
 pub(super) async fn act(node: Node) {
     loop {
         sleep(node.world.chance.ms(20, 1_500)).await;
         let Some(shard) = node.world.chance.pick(&node.open()) else { continue };
         if let Some((command, session)) = next(&node, shard) {
             send(&node, command, &session).await;
-        } else if node.world.strikes(10)
+        } else if node.world.draw_fault(10)
             && let Some(session) = known(&node, shard)
         {
             drop(session.cancel_tree().await);
@@ -37,19 +37,19 @@ fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
     if let Some(command) = world.chance.pick(&pending) {
         match found(node, shard, command.session) {
             Some(session) => return Some((command, session)),
-            // It was never durable, and no input of it was accepted.
+            // The session was never durable, and it accepted no input.
             None => world.clients().pending.retain(|other| other.text != command.text),
         }
     }
     let sent = world.clients().sent;
     let sessions = world.clients().sessions.len();
-    if world.is_calm() || sent >= COMMANDS {
+    if world.is_calm() || sent >= MAX_COMMANDS {
         return None;
     }
     let session = match known(node, shard) {
-        Some(session) if sessions >= SESSIONS || !world.chance.one_in(3) => session,
+        Some(session) if sessions >= MAX_SESSIONS || !world.chance.one_in(3) => session,
         _ => {
-            let agent = world.chance.pick(&[RESUMES, RESUMES, FAILS]).unwrap_or(RESUMES);
+            let agent = world.chance.pick(&[RESUMING_AGENT, RESUMING_AGENT, LOST_AGENT]).unwrap_or(RESUMING_AGENT);
             node.with_runtime(shard, |runtime| runtime.open(OpenOptions::agent(agent)).ok())??
         }
     };
@@ -84,7 +84,7 @@ fn acknowledged(node: &Node, command: Command, input: InputId) {
         clients.sessions.push(session);
     }
     // Some replies do not reach the client, which then sends the command again.
-    if !node.world.strikes(5) {
+    if !node.world.draw_fault(5) {
         clients.pending.retain(|pending| pending.text != command.text);
     }
     let reply = (command.session, input);

@@ -1,4 +1,4 @@
-//! The state that all nodes of a simulation share: the database, time, chance, and what clients were answered.
+//! The state that all nodes of a simulation share: the database, time, chance, and the answers to clients.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +18,15 @@ use crate::lease::LeaseBug;
 /// Number of shards.
 pub(super) const SHARDS: usize = 2;
 
-/// Longest time for which one node runs alone.
+/// Maximum time for which one node runs alone.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
-/// A clock of a node's machine runs at this many thousandths of the database's.
+/// Rate of a node's clock, in thousandths of the database's.
 pub(super) type Rate = u64;
 
 pub(super) const TRUE_RATE: Rate = 1_000;
 
-/// A command with an idempotency key, which any node that has the shard may be sent.
+/// A command with an idempotency key, which can be sent to any node that has the shard.
 #[derive(Clone, Debug)]
 pub(super) struct Command {
     pub(super) shard: usize,
@@ -44,11 +44,11 @@ pub(super) struct ClientState {
     pub(super) sent: u64,
 }
 
-/// The part of world time in which one node runs.
+/// The period of world time in which one node runs.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     starts: Duration,
-    /// The node's time at its start; `None` while no node runs.
+    /// The node's time at the start of the slice; `None` while no node runs.
     began: Option<Instant>,
     rate: Rate,
 }
@@ -92,12 +92,12 @@ impl NodesWorld {
         *lock(&self.slice) = Slice { starts, began: Some(Instant::now()), rate };
     }
 
-    /// Ends the slice of a node: time stops until the next one.
+    /// Ends the slice of a node: time stops until the next slice.
     pub(super) fn end_slice(&self, ends: Duration) {
         *lock(&self.slice) = Slice { starts: ends, began: None, rate: TRUE_RATE };
     }
 
-    /// Returns world time, which is that of the database.
+    /// Returns the world time, which is the time of the database.
     pub(super) fn now(&self) -> Duration {
         let slice = *lock(&self.slice);
         let local = slice.began.map_or(Duration::ZERO, |began| began.elapsed());
@@ -105,7 +105,7 @@ impl NodesWorld {
         slice.starts.saturating_add(Duration::from_micros(passed))
     }
 
-    /// Returns the database, whose clock never steps back: nodes run one after the other within a slice.
+    /// Returns the database, whose clock never steps back although nodes run one after the other within a slice.
     pub(super) fn database(&self) -> MutexGuard<'_, Database> {
         let now = self.now();
         let mut database = lock(&self.database);
@@ -121,7 +121,7 @@ impl NodesWorld {
         lock(&self.report)
     }
 
-    /// Returns whether no further fault occurs, and no further command is sent.
+    /// Returns whether faults and new commands have stopped.
     pub(super) fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
     }
@@ -131,7 +131,7 @@ impl NodesWorld {
     }
 
     /// Draws whether a fault occurs now, once in `of` times.
-    pub(super) fn strikes(&self, of: u64) -> bool {
+    pub(super) fn draw_fault(&self, of: u64) -> bool {
         self.chance.one_in(of) && !self.is_calm()
     }
 
@@ -140,12 +140,12 @@ impl NodesWorld {
         lock(&self.stopping).insert(node);
     }
 
-    /// Returns whether a node is to be stopped now.
-    pub(super) fn stops(&self, node: usize) -> bool {
-        lock(&self.stopping).remove(&node) || self.strikes(400)
+    /// Returns whether a node must stop now.
+    pub(super) fn must_stop(&self, node: usize) -> bool {
+        lock(&self.stopping).remove(&node) || self.draw_fault(400)
     }
 
-    /// Returns the number of this start of a runtime, from which it draws its ids.
+    /// Returns the number of this start of a runtime, from which its ids are drawn.
     pub(super) fn next_start(&self) -> u64 {
         let mut starts = lock(&self.starts);
         *starts = starts.saturating_add(1);
@@ -153,7 +153,7 @@ impl NodesWorld {
     }
 
     /// Judges the start of a model or tool call.
-    pub(super) fn begins(&self, shard: usize, lease: LeaseId, what: &str, once: Option<ToolKey>) {
+    pub(super) fn judge_call(&self, shard: usize, lease: LeaseId, what: &str, once: Option<ToolKey>) {
         let mut database = self.database();
         database.judge_effect(shard, lease, what);
         self.trace(|| format!("shard {shard}, lease {lease}: {what}"));

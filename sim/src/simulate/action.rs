@@ -1,4 +1,4 @@
-//! Actions: one request of a person to a session, and the check that the answer comes in time.
+//! Actions: one request of a person to a session, and the check that it is answered in time.
 
 pub(crate) mod answers;
 
@@ -25,56 +25,57 @@ pub(crate) struct Action {
 }
 
 /// The limit of an answer while no fault is active (B-2).
-const PROMPT: Duration = Duration::from_secs(1);
-/// The limit in any case, restarts included.
-const LATE: Duration = Duration::from_secs(180);
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// The limit in any case, including restarts.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(180);
 
 pub(crate) fn spawn(world: &Arc<World>, action: Action) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
         let (asked_at, began) = {
             let mut oracle = world.oracle.lock();
-            oracle.tell(|| format!("> {:?} {}", action.verb, oracle.nick(action.session.id())));
+            oracle.trace(|| format!("> {:?} {}", action.verb, oracle.session_number(action.session.id())));
             (oracle.ask(action.verb), oracle.now())
         };
         if action.verb == Verb::Wait {
             wait(&world, &action.session).await;
         } else if !in_time(&world, ask(&world, &action)).await {
-            let what = format!("{:?} of {} was not answered within {LATE:?}", action.verb, action.session.id());
+            let what =
+                format!("{:?} of {} was not answered within {MAX_ANSWER_TIME:?}", action.verb, action.session.id());
             world.oracle.wrong("B-2", what);
         }
-        if is_telling(action.verb) && world.chance.one_in(5) {
-            judge::archive(&world, false);
+        if is_judged(action.verb) && world.chance.one_in(5) {
+            judge::judge_all(&world, false);
         }
         let mut oracle = world.oracle.lock();
         oracle.answer(asked_at);
-        oracle.tell(|| format!("< {:?} {}", action.verb, oracle.nick(action.session.id())));
+        oracle.trace(|| format!("< {:?} {}", action.verb, oracle.session_number(action.session.id())));
         let took = oracle.now().saturating_sub(began);
-        // A deletion ends the services of its session first, and waits for them.
+        // A deletion first ends the services of its session, and waits for them.
         let grace = if action.verb == Verb::Delete { world.swarm.limits.grace_ms } else { 0 };
-        let prompt = PROMPT.saturating_add(Duration::from_millis(grace));
-        if is_prompt(action.verb) && took > prompt && oracle.was_quick(began) {
+        let prompt = ANSWER_LIMIT.saturating_add(Duration::from_millis(grace));
+        if is_prompt(action.verb) && took > prompt && oracle.has_no_excuse_since(began) {
             let what = format!("{:?} of {} was answered after {took:?}", action.verb, action.session.id());
             oracle.wrong("B-2", what);
         }
     });
 }
 
-/// Returns whether the store is judged right after it.
-fn is_telling(verb: Verb) -> bool {
+/// Returns whether the store is judged right after the verb.
+fn is_judged(verb: Verb) -> bool {
     matches!(verb, Verb::Interrupt | Verb::CancelTree | Verb::Background | Verb::Close | Verb::Switch)
 }
 
-/// Returns whether its answer waits for no end.
+/// Returns whether the verb is answered without waiting for the end of a run.
 fn is_prompt(verb: Verb) -> bool {
     !matches!(verb, Verb::Wait | Verb::DeleteForced | Verb::Summarise)
 }
 
-/// Returns whether it ends before the limit, jumps of the clock excluded.
+/// Returns whether the request is answered before the limit, excluding jumps of the clock.
 async fn in_time(world: &World, asking: impl Future<Output = ()>) -> bool {
     tokio::pin!(asking);
     let mut jumped = world.oracle.lock().jumped;
-    let mut left = LATE;
+    let mut left = MAX_ANSWER_TIME;
     loop {
         if tokio::time::timeout(left, &mut asking).await.is_ok() {
             return true;
@@ -103,7 +104,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
         }
         Verb::Interrupt => answers::controlled(world, action, session.interrupt().await),
         // Not drawn, so that other seeds keep their draws.
-        Verb::CancelTree if session.is_root() && world.plan.seed.is_multiple_of(3) => each(world, session).await,
+        Verb::CancelTree if session.is_root() && world.plan.seed.is_multiple_of(3) => cancel_each(world, session).await,
         Verb::CancelTree => {
             world.oracle.lock().cancels(session.id(), Cancels::Tree);
             answers::replied(world, action, session.cancel_tree().await.map_err(Into::into));
@@ -112,7 +113,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
             let call = world.oracle.lock().child_calls.get(&session.id()).copied();
             if let Some(call) = call {
                 answers::replied(world, action, session.background(call).await);
-                // An interrupt right after it must leave that run alone.
+                // An interrupt right after it must not affect that run.
                 if world.chance.one_in(3) {
                     let action = Action { verb: Verb::Interrupt, session: session.clone() };
                     answers::controlled(world, &action, session.interrupt().await);
@@ -134,19 +135,19 @@ async fn ask(world: &Arc<World>, action: &Action) {
         Verb::RollBack => roll_back(world, action).await,
         Verb::Summarise => answers::summed_up(world, action, session.summarise().await),
         Verb::Detach => answers::replied(world, action, session.detach("worker", task(world)).await),
-        Verb::Look => look(world, action).await,
-        // Done by others, or to the process.
+        Verb::Look => read_listings(world, action).await,
+        // Verbs that are not requests to a session.
         Verb::Open | Verb::Answer | Verb::Wait | Verb::Crash | Verb::Shutdown | Verb::ClockJump => {}
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the verbs of an input alone come here")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only the verbs of an input reach this function")]
 async fn input(world: &World, action: &Action) {
     let session = &action.session;
     let mut input = session.input(describe(world, session.id()));
     if world.chance.one_in(6) {
         let turns = u32::try_from(world.chance.between(1, 4)).unwrap_or(1);
-        // More than the limit is refused.
+        // An input above the limit is refused.
         input = input.turns(turns.min(world.swarm.limits.turns));
     }
     // Few keys, so that some are reused.
@@ -162,7 +163,7 @@ async fn input(world: &World, action: &Action) {
     answers::sent(world, action, sent);
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the verbs of a queue alone come here")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only the verbs of a queue reach this function")]
 async fn queue(world: &World, action: &Action) {
     let session = &action.session;
     match action.verb {
@@ -189,7 +190,7 @@ async fn queue(world: &World, action: &Action) {
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the verbs of branches alone come here")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only the verbs of branches reach this function")]
 async fn branch(world: &World, action: &Action) {
     let session = &action.session;
     let answers = world.oracle.lock().answers.get(&session.id()).cloned().unwrap_or_default();
@@ -220,7 +221,7 @@ async fn branch(world: &World, action: &Action) {
     }
 }
 
-/// Mostly the last failed run. Half the time an input follows, which shows where the model is called again.
+/// Rolls back mostly the last failed run. Half the time an input follows, which shows where the model is called again.
 async fn roll_back(world: &World, action: &Action) {
     let session = &action.session;
     let run = match world.chance.below(6) {
@@ -237,11 +238,11 @@ async fn roll_back(world: &World, action: &Action) {
     }
 }
 
-/// Listings, which must neither fail nor disturb.
-async fn look(world: &Arc<World>, action: &Action) {
+/// Reads listings, which must neither fail nor have an effect.
+async fn read_listings(world: &Arc<World>, action: &Action) {
     let session = &action.session;
     match world.chance.below(6) {
-        // Its journal continues, and so do its followers.
+        // The journal of the session continues, and so do its followers.
         5 => watcher::follow(world, session),
         0 => answers::read(world, action, session.usage().await),
         1 => answers::read(world, action, session.branches().await),
@@ -268,8 +269,8 @@ async fn tree(world: &World, session: &SessionHandle) -> Option<Tree> {
     }
 }
 
-/// Cancels each session of a root's tree by id: each cancel reaches what is in flight there (T-9).
-async fn each(world: &World, root: &SessionHandle) {
+/// Cancels each session of a root's tree by id: each cancel must reach the runs in flight there (T-9).
+async fn cancel_each(world: &World, root: &SessionHandle) {
     let alive = world.oracle.lock().archive.in_flight_below(root.id());
     let Some(tree) = tree(world, root).await else { return };
     let (mut found, mut lost) = (Vec::new(), BTreeSet::new());
@@ -300,7 +301,7 @@ fn some_run(world: &World, session: &SessionHandle) -> RunNo {
     RunNo(u32::try_from(world.chance.between(1, u64::from(last))).unwrap_or(1))
 }
 
-/// Returns the text of an input to `session`: nothing else may contain it after a deletion (J-10).
+/// Returns the text of an input to `session`: after a deletion nothing else may contain it (J-10).
 fn describe(world: &World, session: SessionId) -> String {
     format!("{} {}", task(world), secret(session))
 }

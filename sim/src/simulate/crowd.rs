@@ -14,10 +14,10 @@ pub struct Crowd {
     pub seeds: u64,
     pub steps: u32,
     pub bug: Option<Seeded>,
-    /// Whether events are printed on the error stream as they happen.
+    /// True to print events on the error stream.
     pub trace: bool,
     pub threads: usize,
-    /// Failures after which no further seed starts.
+    /// Number of failures after which no further seed starts.
     pub failures: usize,
 }
 
@@ -33,7 +33,7 @@ pub struct Result {
     pub seeds: u64,
     /// Records written.
     pub records: u64,
-    /// Virtual milliseconds.
+    /// Elapsed virtual time in milliseconds.
     pub took_ms: u64,
     /// Failed runs, by seed.
     pub failed: Vec<Failed>,

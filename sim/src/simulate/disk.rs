@@ -12,7 +12,7 @@ use subtend_session::index::{InflightChange, Row};
 use tokio::sync::Notify;
 
 use crate::simulate::oracle::Oracle;
-use crate::simulate::seeded::{Rot, Seeded};
+use crate::simulate::seeded::{Seeded, StoreBug};
 use crate::storage::Storage;
 
 /// The store of a simulation; clones share it.
@@ -20,7 +20,7 @@ use crate::storage::Storage;
 pub(crate) struct Disk {
     memory: Arc<Mutex<Memory>>,
     oracle: Arc<Oracle>,
-    /// Notified when the process dies at this write.
+    /// Notified when the process dies at a write.
     pub(crate) death: Arc<Notify>,
     bug: Option<Seeded>,
 }
@@ -34,7 +34,7 @@ impl Disk {
     pub(crate) fn compact(&self) -> Result<Compacted> {
         let (old, new) = (self.memory(), Memory::new());
         let done = compact::copy(&old, &old, &new, &mut |_| {})?;
-        if !self.rots(Rot::ErasedStays) {
+        if !self.has_bug(StoreBug::ErasedStays) {
             *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = new;
         }
         Ok(done)
@@ -57,39 +57,39 @@ impl Disk {
         let (mut below, mut next) = (BTreeSet::new(), vec![root]);
         while let Some(at) = next.pop() {
             let kids = self.memory().kids(at).unwrap_or_default();
-            next.extend(kids.into_iter().filter(|kid| below.insert(*kid)));
+            next.extend(kids.into_iter().filter(|child| below.insert(*child)));
         }
         below
     }
 
-    fn rots(&self, rot: Rot) -> bool {
+    fn has_bug(&self, rot: StoreBug) -> bool {
         self.bug == Some(Seeded::Disk(rot))
     }
 
     /// Applies the seeded bug of the store.
-    fn spoil(&self, group: &mut Group) {
+    fn apply_bug(&self, group: &mut Group) {
         for frame in &mut group.frames {
-            if self.rots(Rot::RowsLost) {
+            if self.has_bug(StoreBug::RowsLost) {
                 frame.changes.put.clear();
             }
-            if self.rots(Rot::RowsStay) {
+            if self.has_bug(StoreBug::RowsStay) {
                 frame.changes.take.clear();
             }
-            if self.rots(Rot::DeletionLost)
+            if self.has_bug(StoreBug::DeletionLost)
                 && let Some(head) = &mut frame.changes.head
             {
                 head.deleted = false;
             }
-            if self.rots(Rot::InflightLost) {
+            if self.has_bug(StoreBug::InflightLost) {
                 frame.changes.inflight = InflightChange::Delete;
             }
         }
-        if self.rots(Rot::BatchTorn) && self.oracle.lock().writes.is_multiple_of(50) && group.frames.len() > 1 {
+        if self.has_bug(StoreBug::BatchTorn) && self.oracle.lock().writes.is_multiple_of(50) && group.frames.len() > 1 {
             group.frames.truncate(1);
         }
     }
 
-    fn show(&self, group: &Group) {
+    fn report_durable(&self, group: &Group) {
         let mut oracle = self.oracle.lock();
         for frame in &group.frames {
             let Payload::Records(records) = &frame.payload else { continue };
@@ -124,7 +124,7 @@ impl Storage for Disk {
         };
         if let Some((_, gets_through)) = dies {
             if gets_through {
-                self.show(&group);
+                self.report_durable(&group);
                 self.memory().write(group)?;
             }
             self.oracle.lock().dead = true;
@@ -132,9 +132,9 @@ impl Storage for Disk {
             return Err(DEAD);
         }
         if self.bug.is_some() {
-            self.spoil(&mut group);
+            self.apply_bug(&mut group);
         }
-        self.show(&group);
+        self.report_durable(&group);
         self.memory().write(group)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                 world.oracle.mark("left unanswered");
                 continue;
             }
-            // Sometimes after the question's deadline.
+            // Sometimes after the deadline of the ask.
             let most = world.chance.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
             tokio::time::sleep(world.chance.ms(0, most)).await;
             let verdicts = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
@@ -38,7 +38,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                     | ControlError::Refused(_)),
                 ) => {
                     if oracle.deletions == 0 {
-                        oracle.wrong("P-5", format!("the word for call {} was refused: {error}", approval.call));
+                        oracle.wrong("P-5", format!("the answer for call {} was refused: {error}", approval.call));
                     }
                 }
             }

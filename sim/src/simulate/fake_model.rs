@@ -14,9 +14,9 @@ use subtend_session::usage::Usage;
 use crate::simulate::judge::secret;
 use crate::simulate::offered::is_service;
 use crate::simulate::oracle::Intent;
-use crate::simulate::plan::{Asks, Says, Takes};
+use crate::simulate::plan::{CallChoice, CallDuration, ModelBehaviour};
 use crate::simulate::tally::Mishap;
-use crate::simulate::world::{AtWork, World, ordered_panic};
+use crate::simulate::world::{RunningEffect, World, ordered_panic};
 
 pub(crate) struct FakeModel(pub(crate) Arc<World>);
 
@@ -39,50 +39,60 @@ impl Model for FakeModel {
         let intent = Intent::Turn(request.turn, request.attempt);
         let leaves = world.swarm.leaves || world.swarm.durable_before_call;
         let at_work = world.oracle.lock().effect(request.session, intent, leaves);
-        let at_work = AtWork::new(&world, at_work);
+        let at_work = RunningEffect::new(&world, at_work);
         let checks_tools = world.chance.one_in(8);
-        world.oracle.lock().is_given(&request, checks_tools);
+        world.oracle.lock().record_call(&request, checks_tools);
         let says = draw(&world, &request);
         let takes = world.takes();
         world.oracle.mark(&format!("model {says:?}"));
         {
             let mut oracle = world.oracle.lock();
-            oracle.tell(|| format!("  {} turn {} {says:?} {takes:?}", oracle.nick(request.session), request.turn));
+            oracle.trace(|| {
+                format!("  {} turn {} {says:?} {takes:?}", oracle.session_number(request.session), request.turn)
+            });
             if let Some(mishap) = mishap(says) {
                 oracle.mishap(mishap);
             }
         }
-        if says == Says::Panics && world.chance.one_in(2) {
+        if says == ModelBehaviour::Panics && world.chance.one_in(2) {
             ordered_panic();
         }
         let answer = answer(&world, &request, says);
         drop(request);
         Box::pin(async move {
             let _at_work = at_work;
-            speak(&world, &deltas, takes).await;
+            stream_answer(&world, &deltas, takes).await;
             match says {
-                Says::Hangs => std::future::pending().await,
-                Says::Panics => ordered_panic(),
-                Says::Text | Says::Calls | Says::Cut | Says::CutCalls | Says::Empty | Says::Refuses | Says::Fails => {
-                    answer
-                }
+                ModelBehaviour::Hangs => std::future::pending().await,
+                ModelBehaviour::Panics => ordered_panic(),
+                ModelBehaviour::Text
+                | ModelBehaviour::Calls
+                | ModelBehaviour::Cut
+                | ModelBehaviour::CutCalls
+                | ModelBehaviour::Empty
+                | ModelBehaviour::Refuses
+                | ModelBehaviour::Fails => answer,
             }
         })
     }
 }
 
-fn mishap(says: Says) -> Option<Mishap> {
+fn mishap(says: ModelBehaviour) -> Option<Mishap> {
     match says {
-        Says::Text | Says::Calls => None,
-        Says::Cut | Says::CutCalls | Says::Empty | Says::Refuses | Says::Fails => Some(Mishap::ModelFails),
-        Says::Hangs => Some(Mishap::ModelHangs),
-        Says::Panics => Some(Mishap::ModelPanic),
+        ModelBehaviour::Text | ModelBehaviour::Calls => None,
+        ModelBehaviour::Cut
+        | ModelBehaviour::CutCalls
+        | ModelBehaviour::Empty
+        | ModelBehaviour::Refuses
+        | ModelBehaviour::Fails => Some(Mishap::ModelFails),
+        ModelBehaviour::Hangs => Some(Mishap::ModelHangs),
+        ModelBehaviour::Panics => Some(Mishap::ModelPanic),
     }
 }
 
-/// Long answers are streamed, or silent.
-async fn speak(world: &World, deltas: &Deltas, takes: Takes) {
-    if takes == Takes::Long && world.chance.one_in(2) {
+/// Streams long answers, or is silent.
+async fn stream_answer(world: &World, deltas: &Deltas, takes: CallDuration) {
+    if takes == CallDuration::Long && world.chance.one_in(2) {
         for piece in 0..world.chance.between(1, 6) {
             tokio::time::sleep(Duration::from_millis(900)).await;
             deltas.send(Delta::Text(format!("piece {piece} ").into()));
@@ -95,38 +105,44 @@ async fn speak(world: &World, deltas: &Deltas, takes: Takes) {
     world.pass(takes).await;
 }
 
-fn draw(world: &World, request: &Request) -> Says {
+fn draw(world: &World, request: &Request) -> ModelBehaviour {
     if world.is_calm() {
-        return Says::Text;
+        return ModelBehaviour::Text;
     }
     let answer_count = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
-    // An endless run shows less than several that end.
+    // An endless run shows less than several runs that end.
     if answer_count > 24 || (answer_count > 6 && world.chance.one_in(2)) {
-        return Says::Text;
+        return ModelBehaviour::Text;
     }
-    let says = world.chance.weighted(&world.swarm.says).unwrap_or(Says::Text);
-    // A service has no tools; a few request some anyway.
-    if says == Says::Calls && is_service(&request.agent) && !world.chance.one_in(8) { Says::Text } else { says }
+    let says = world.chance.weighted(&world.swarm.says).unwrap_or(ModelBehaviour::Text);
+    // A service has no tools; some request one anyway.
+    if says == ModelBehaviour::Calls && is_service(&request.agent) && !world.chance.one_in(8) {
+        ModelBehaviour::Text
+    } else {
+        says
+    }
 }
 
-fn answer(world: &World, request: &Request, says: Says) -> Result<Answer, ModelError> {
-    // The text of persons' runs is kept in their own session only; other answers reach their owners too.
+fn answer(world: &World, request: &Request, says: ModelBehaviour) -> Result<Answer, ModelError> {
+    // The text of persons' runs stays in their own session; other answers also reach their owners.
     let own = world.oracle.lock().is_persons((request.session, request.turn, request.attempt));
     let own = if own { secret(request.session) } else { String::new() };
     let text = || Some(format!("answer {} of turn {} {own}", world.chance.below(1000), request.turn).into());
     let usage = Usage { input: world.chance.below(1000), output: world.chance.below(100), ..Usage::default() };
     let answer = |text, calls, stop| Answer { text, reasoning: None, calls, stop, model: None, usage };
     match says {
-        Says::Text | Says::Hangs | Says::Panics => Ok(answer(text(), Vec::new(), Stop::End)),
-        Says::Calls => {
+        ModelBehaviour::Text | ModelBehaviour::Hangs | ModelBehaviour::Panics => {
+            Ok(answer(text(), Vec::new(), Stop::End))
+        }
+        ModelBehaviour::Calls => {
             let calls = calls(world, request);
             Ok(answer(text().filter(|_| world.chance.one_in(2)), calls, Stop::Calls))
         }
-        Says::Cut => Ok(answer(text(), Vec::new(), Stop::Length)),
-        Says::CutCalls => Ok(answer(None, calls(world, request), Stop::Length)),
-        Says::Empty => Ok(answer(None, Vec::new(), Stop::End)),
-        Says::Refuses => Ok(answer(None, Vec::new(), Stop::Refused)),
-        Says::Fails => Err(failure(world, &own)),
+        ModelBehaviour::Cut => Ok(answer(text(), Vec::new(), Stop::Length)),
+        ModelBehaviour::CutCalls => Ok(answer(None, calls(world, request), Stop::Length)),
+        ModelBehaviour::Empty => Ok(answer(None, Vec::new(), Stop::End)),
+        ModelBehaviour::Refuses => Ok(answer(None, Vec::new(), Stop::Refused)),
+        ModelBehaviour::Fails => Err(failure(world, &own)),
     }
 }
 
@@ -155,32 +171,34 @@ fn calls(world: &World, request: &Request) -> Vec<ToolCall> {
 fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
     let asks = world.chance.weighted(&world.swarm.asks)?;
     world.oracle.mark(&format!("asks {asks:?}"));
-    if matches!(asks, Asks::Unknown | Asks::Garbage) {
+    if matches!(asks, CallChoice::Unknown | CallChoice::Garbage) {
         world.oracle.lock().mishap(Mishap::ModelGarbage);
     }
     let back = world.chance.one_in(2);
     let (tool, args): (&str, Value) = match asks {
-        Asks::Task => ("task", task(world, false)),
-        Asks::Background => ("task", task(world, true)),
-        Asks::Read => ("read", json!({})),
-        Asks::Write => ("write", json!({})),
-        Asks::Keep => ("keep", json!({})),
-        Asks::Slow => ("slow", json!({})),
-        Asks::Stubborn => ("stubborn", json!({})),
-        Asks::Broken => ("broken", json!({})),
-        Asks::Guarded => ("guarded", json!({})),
-        Asks::Unknown => ("nonesuch", json!({})),
-        Asks::Garbage => ("read", json!({"nonesuch": 1})),
-        Asks::Continue => ("task", json!({"session_id": own(world, request), "prompt": "again", "background": back})),
-        Asks::Check => ("check_task", json!({"taskId": own(world, request), "wait": back})),
-        Asks::Message => ("message", json!({"to": relative(world, request), "text": "read it there"})),
-        Asks::Cancel => ("cancel_task", json!({"taskId": own(world, request)})),
+        CallChoice::Task => ("task", task(world, false)),
+        CallChoice::Background => ("task", task(world, true)),
+        CallChoice::Read => ("read", json!({})),
+        CallChoice::Write => ("write", json!({})),
+        CallChoice::Keep => ("keep", json!({})),
+        CallChoice::Slow => ("slow", json!({})),
+        CallChoice::Stubborn => ("stubborn", json!({})),
+        CallChoice::Broken => ("broken", json!({})),
+        CallChoice::Guarded => ("guarded", json!({})),
+        CallChoice::Unknown => ("nonesuch", json!({})),
+        CallChoice::Garbage => ("read", json!({"nonesuch": 1})),
+        CallChoice::Continue => {
+            ("task", json!({"session_id": own_task(world, request), "prompt": "again", "background": back}))
+        }
+        CallChoice::Check => ("check_task", json!({"taskId": own_task(world, request), "wait": back})),
+        CallChoice::Message => ("message", json!({"to": relative(world, request), "text": "read it there"})),
+        CallChoice::Cancel => ("cancel_task", json!({"taskId": own_task(world, request)})),
     };
     Some(ToolCall { provider_id: format!("c{ix}").into(), tool: tool.into(), args: args.to_string().into() })
 }
 
 /// Returns one of the caller's own tasks, or an unknown one.
-fn own(world: &World, request: &Request) -> String {
+fn own_task(world: &World, request: &Request) -> String {
     let kids = world.oracle.lock().kids.get(&request.session).cloned().unwrap_or_default();
     world.chance.pick(&kids).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())
 }
@@ -197,7 +215,7 @@ fn relative(world: &World, request: &Request) -> String {
     };
     match world.chance.pick(&siblings) {
         Some(short) if world.chance.one_in(2) => short.to_string(),
-        _ => own(world, request),
+        _ => own_task(world, request),
     }
 }
 
@@ -206,9 +224,9 @@ fn task(world: &World, background: bool) -> Value {
     json!({"subagent_type": agent, "prompt": format!("part {}", world.chance.below(1000)), "background": background})
 }
 
-/// Panics in a turn task, around its model.
-pub(crate) fn strike_turn_task(world: &World) {
-    if world.strikes(world.swarm.task_panics, Mishap::TaskPanic) {
+/// Panics in a turn task, outside of its model.
+pub(crate) fn panic_in_turn_task(world: &World) {
+    if world.draw_fault(world.swarm.task_panics, Mishap::TaskPanic) {
         ordered_panic();
     }
 }

@@ -13,9 +13,9 @@ use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
 
 use crate::simulate::offered::{FakeTool, GUARDED, TOOLS};
 use crate::simulate::oracle::Intent;
-use crate::simulate::plan::Takes;
+use crate::simulate::plan::CallDuration;
 use crate::simulate::tally::Mishap;
-use crate::simulate::world::{AtWork, World, ordered_panic};
+use crate::simulate::world::{RunningEffect, World, ordered_panic};
 
 pub(crate) fn registry(world: &Arc<World>) -> Result<Registry, RegistryError> {
     let tools = TOOLS.iter().map(|fake| Arc::new(tool(world, *fake)));
@@ -43,13 +43,13 @@ async fn work(world: Arc<World>, tool: FakeTool, call: ToolInvocation) -> Result
     world.step();
     {
         let oracle = world.oracle.lock();
-        oracle.tell(|| format!("  {} call {} {}", oracle.nick(call.key.session), call.key.call, tool.name));
+        oracle.trace(|| format!("  {} call {} {}", oracle.session_number(call.key.session), call.key.call, tool.name));
     }
     let reads = tool.effect == ToolEffect::ReadOnly;
     let waits = !reads || world.swarm.leaves || world.swarm.durable_before_call;
     let intent = Intent::Call(call.key.run, call.key.call, tool.effect != ToolEffect::SideEffect);
     let at_work = world.oracle.lock().effect(call.key.session, intent, waits);
-    let _at_work = AtWork::new(&world, at_work);
+    let _at_work = RunningEffect::new(&world, at_work);
     if tool.effect == ToolEffect::SideEffect {
         world.oracle.lock().once(call.key);
     }
@@ -58,8 +58,8 @@ async fn work(world: Arc<World>, tool: FakeTool, call: ToolInvocation) -> Result
         world.oracle.lock().mishap(Mishap::ToolPanic);
         ordered_panic();
     }
-    let takes = if tool.slow && !world.is_calm() { Takes::Long } else { world.takes() };
-    if takes == Takes::Long {
+    let takes = if tool.slow && !world.is_calm() { CallDuration::Long } else { world.takes() };
+    if takes == CallDuration::Long {
         world.oracle.lock().mishap(Mishap::ToolHangs);
     }
     if tool.stubborn {
@@ -73,7 +73,7 @@ async fn work(world: Arc<World>, tool: FakeTool, call: ToolInvocation) -> Result
     }
     if world.chance.one_in(6) && !world.is_calm() {
         world.oracle.lock().mishap(Mishap::ToolFails);
-        return Err(ToolError::failed("it failed, as drawn"));
+        return Err(ToolError::failed("the simulator drew a failure"));
     }
     Ok(ToolOutput::text(format!("{} {}", tool.name, world.chance.below(1000))))
 }

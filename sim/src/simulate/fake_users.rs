@@ -16,7 +16,7 @@ use crate::simulate::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
-    /// It was killed, or will be: nothing in it is waited for.
+    /// The process was killed, or will be: nothing in it is awaited.
     Crashed,
     Down,
     Over,
@@ -29,8 +29,8 @@ pub(crate) struct FakeUsers {
     roots: u64,
 }
 
-/// Actions between two judgements.
-const LOOK: u64 = 60;
+/// Number of actions between two judgements.
+const ACTIONS_PER_JUDGEMENT: u64 = 60;
 
 impl FakeUsers {
     pub(crate) fn new(world: &Arc<World>, runtime: Runtime) -> Self {
@@ -41,7 +41,8 @@ impl FakeUsers {
         self.runtime.take()
     }
 
-    /// Abandons the runtime of a killed process. It is dropped when nothing in it can run any more, so that its drop has no effects.
+    /// Abandons the runtime of a killed process. The runtime is dropped when nothing in it can run any more, so that
+    /// its drop has no effects.
     pub(crate) fn abandon(mut self) {
         self.world.leave(self.runtime.take());
     }
@@ -67,7 +68,7 @@ impl FakeUsers {
                 break;
             }
             self.pause().await;
-            if world.chance.one_in(LOOK) {
+            if world.chance.one_in(ACTIONS_PER_JUDGEMENT) {
                 self.judge(false);
             }
             let Some(verb) = world.chance.weighted(&world.swarm.verbs) else { break };
@@ -101,7 +102,7 @@ impl FakeUsers {
         self.runtime.as_ref()
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are said to a session")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are requests to a session")]
     async fn act(&mut self, verb: Verb) -> Option<ProcessEnd> {
         match verb {
             Verb::Open => self.open(),
@@ -115,9 +116,9 @@ impl FakeUsers {
                     oracle.jumped = oracle.jumped.saturating_add(far);
                 }
                 tokio::time::advance(far).await;
-                self.world.oracle.lock().landed();
+                self.world.oracle.lock().end_jump();
             }
-            // The approvers answer it.
+            // The approvers answer asks.
             Verb::Answer => {}
             _ => {
                 if self.sessions().is_empty() {
@@ -142,7 +143,7 @@ impl FakeUsers {
                 self.sessions.push(session.id());
                 spawn(&self.world, Action { verb: Verb::Send, session });
             }
-            // Its journal may have failed a moment ago.
+            // The journal may have just failed.
             Err(error) => self.world.oracle.mark(&format!("not opened: {error}")),
         }
         self.world.oracle.lock().answer(opening);
@@ -156,7 +157,7 @@ impl FakeUsers {
         sessions
     }
 
-    /// Picks a session; those where the verb has an effect, and the latest, are more likely.
+    /// Picks a session; sessions on which the verb has an effect, and recent ones, are more likely.
     fn session(&self, verb: Verb) -> Option<SessionHandle> {
         let sessions = self.sessions();
         let recent = sessions.len().saturating_sub(6);
@@ -181,17 +182,20 @@ impl FakeUsers {
     }
 
     fn judge(&self, at_rest: bool) {
-        judge::archive(&self.world, at_rest);
+        judge::judge_all(&self.world, at_rest);
     }
 
-    /// Without further faults: waits until everything has ended, and judges the result.
+    /// Stops further faults, waits until every run has ended, and judges the result.
     async fn rest(&self) {
         let Some(runtime) = self.runtime() else { return };
         let (mut waited, mut next) = (Duration::ZERO, Duration::from_secs(1));
         while !judge::is_quiet(runtime.journal()) {
-            if waited >= judge::PATIENCE {
-                let left = judge::left(runtime.journal());
-                return self.world.oracle.wrong("S-6", format!("after {waited:?} of calm not all has ended: {left}"));
+            if waited >= judge::REST_TIMEOUT {
+                let left = judge::describe_pending(runtime.journal());
+                return self
+                    .world
+                    .oracle
+                    .wrong("S-6", format!("after {waited:?} without faults some runs have not ended: {left}"));
             }
             tokio::time::sleep(next).await;
             (waited, next) = (waited.saturating_add(next), (next * 2).min(Duration::from_secs(60)));

@@ -1,4 +1,4 @@
-//! Judges the journal by the predicates, and at rest checks that nothing is left over.
+//! Judges the journal by the predicates, and at rest checks that nothing remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::simulate::oracle::{Oracle, OracleState};
 use crate::simulate::plan::Sync;
 use crate::simulate::world::World;
 
-/// The delay of timers and restarts on top of a grace.
+/// Delay of timers and restarts on top of a grace period.
 const TICKS_MS: u64 = 200;
 
-/// Sequential writes that may delay the ends of a tree.
+/// Number of sequential writes that may delay the ends of a tree.
 const WRITES: u64 = 20;
 
-/// The limit for everything to end without further faults.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3_600);
+/// Time limit for all runs to end without further faults.
+pub(crate) const REST_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// Judges the store alone, as an operator would.
-pub(crate) fn whole(oracle: &Oracle, journal: &Journal) {
+/// Judges only the store, as an operator would.
+pub(crate) fn judge_store(oracle: &Oracle, journal: &Journal) {
     match audit(journal, false) {
         Ok(()) => {}
         Err(AuditError::Violated(violation)) => oracle.wrong(violation.id.id(), violation.to_string()),
@@ -34,7 +34,7 @@ pub(crate) fn whole(oracle: &Oracle, journal: &Journal) {
 }
 
 /// Judges all durable records and all observations.
-pub(crate) fn archive(world: &World, at_rest: bool) {
+pub(crate) fn judge_all(world: &World, at_rest: bool) {
     let rows = match world.disk.rows() {
         Ok(rows) => rows,
         Err(error) => return world.oracle.wrong("J-8", error.to_string()),
@@ -47,8 +47,8 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
     let lists = world.chance.one_in(4) || oracle.misses();
     let listings = if lists { listings(&oracle, world) } else { Vec::new() };
     oracle.observations.tick(now);
-    oracle.observations.lists(listings);
-    // Ends from the leaves up wait for one write each.
+    oracle.observations.record_listings(listings);
+    // Ends, from the leaves up, wait for one write each.
     let disk_ms = if let Sync::Later(most) = world.swarm.sync { most.saturating_mul(WRITES) } else { 0 };
     let (ledger, fired) = (ledger(&oracle, world, at_rest), oracle.fired());
     let observed = oracle.observations.all_mut();
@@ -70,7 +70,7 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
 fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     let limits = &world.swarm.limits;
     let mut ledger = Ledger {
-        // Each class has all of them.
+        // Each class has the full number of slots.
         global: u32::try_from(world.swarm.slots).ok(),
         lagging: !at_rest,
         owned: Pool { per_root: limits.live_runs, ..Pool::default() },
@@ -88,7 +88,7 @@ fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     ledger
 }
 
-/// Returns the listings of each root, at this instant (T-9).
+/// Returns the current listings of each root (T-9).
 fn listings(oracle: &OracleState, world: &World) -> Vec<Listing> {
     let roots = oracle.archive.roots();
     roots.map(|root| oracle.listing(root, world.disk.below(root))).collect()
@@ -100,8 +100,8 @@ pub(crate) fn is_quiet(journal: &Journal) -> bool {
     quiet && journal.outbox().is_ok_and(|rows| rows.is_empty()) && journal.durable() == journal.appended()
 }
 
-/// Returns the runs in flight and pending rows, as text.
-pub(crate) fn left(journal: &Journal) -> String {
+/// Returns the runs in flight and pending rows as text.
+pub(crate) fn describe_pending(journal: &Journal) -> String {
     let heads = journal.heads().unwrap_or_default();
     let inflight = journal.inflight().unwrap_or_default();
     let state = |session| heads.iter().find(|(id, _)| *id == session).map(|(_, head)| head.state);
@@ -110,7 +110,8 @@ pub(crate) fn left(journal: &Journal) -> String {
     format!("in flight {runs:?}, owed {rows:?}")
 }
 
-/// Compacts the store between two processes. Afterwards no deleted session is left, except in trees that others wait for (J-10).
+/// Compacts the store between two processes. Afterwards no deleted session remains, except in trees that others wait
+/// for (J-10).
 pub(crate) fn compact(world: &World) {
     let done = match world.disk.compact() {
         Ok(done) => done,
@@ -127,12 +128,13 @@ pub(crate) fn compact(world: &World) {
     oracle.archive.erase(&gone);
 }
 
-/// Text that belongs to one session alone.
+/// Returns a text that only one session may contain.
 pub(crate) fn secret(session: SessionId) -> String {
     format!("secret-{}", session.0.simple())
 }
 
-/// Checks that no text of a deleted session is exported, and that the store holds nothing of an erased one (J-10).
+/// Checks that no text of a deleted session is exported, and that the store contains nothing of an erased session
+/// (J-10).
 pub(crate) fn erased(world: &World, journal: &Journal) {
     let (deleted, erased) = {
         let oracle = world.oracle.lock();
@@ -160,20 +162,23 @@ pub(crate) fn erased(world: &World, journal: &Journal) {
         let left = journal.records(*session).map_or(0, |records| records.len());
         let title = journal.head(*session).ok().flatten().map_or_else(String::new, |head| head.title.to_string());
         if left > 0 || !title.is_empty() {
-            world.oracle.wrong("J-10", format!("{session} is erased; left are {left} records and the title {title:?}"));
+            world.oracle.wrong(
+                "J-10",
+                format!("{session} is erased, and the store still has {left} records and the title {title:?}"),
+            );
         }
     }
     world.oracle.mark("judged erased");
 }
 
-/// At rest nothing of a run is kept.
+/// Checks that nothing of a run remains at rest.
 pub(crate) fn baseline(world: &World, runtime: &Runtime) {
     if runtime.slots_in_use() != 0 {
-        world.oracle.wrong("T-3", format!("{} slots are in use when all is quiet", runtime.slots_in_use()));
+        world.oracle.wrong("T-3", format!("{} slots are in use at rest", runtime.slots_in_use()));
     }
     let waits = world.oracle.lock().waits;
     if waits != 0 {
-        world.oracle.wrong("S-6", format!("{waits} waits for ends are not answered when all is quiet"));
+        world.oracle.wrong("S-6", format!("{waits} waits for ends are not answered at rest"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! One life of a process: a runtime on virtual time, from its start on the existing store to its end.
+//! One life of a process: a runtime in virtual time, from its start on the existing store to its end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use subtend_tools::workspace::{Workspace, WorkspaceError};
 
 use crate::simulate::action::Action;
 use crate::simulate::action::answers;
-use crate::simulate::fake_model::{FakeModel, strike_turn_task};
+use crate::simulate::fake_model::{FakeModel, panic_in_turn_task};
 use crate::simulate::fake_tools::registry;
 use crate::simulate::fake_users::{FakeUsers, ProcessEnd};
 use crate::simulate::judge;
 use crate::simulate::offered::{GUARDED, READER};
 use crate::simulate::plan::{SeedPlan, Sync};
-use crate::simulate::seeded::{Rot, Seeded};
+use crate::simulate::seeded::{Seeded, StoreBug};
 use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::world::{World, ordered_panic};
 use crate::storage::Simulated;
 
-/// The limit of a start, in virtual time.
-const START: Duration = Duration::from_secs(300);
-/// The limit of a shutdown, beyond its grace.
-const DOWN: Duration = Duration::from_secs(30);
+/// Time limit of a start, in virtual time.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time limit of a shutdown, beyond its grace period.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn live(world: &Arc<World>, number: u32) -> ProcessEnd {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -46,7 +46,7 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> ProcessEnd {
         let end = tokio::select! {
             biased;
             () = world.disk.death.notified() => ProcessEnd::Crashed,
-            end = life(world, number) => end,
+            end = run_process(world, number) => end,
         };
         let mut oracle = world.oracle.lock();
         if end == ProcessEnd::Crashed {
@@ -64,13 +64,13 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> ProcessEnd {
     end
 }
 
-async fn life(world: &Arc<World>, number: u32) -> ProcessEnd {
+async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
     let Some(journal) = open(world) else { return ProcessEnd::Over };
-    doom(world);
+    draw_death(world);
     world.oracle.lock().booting = true;
     let (at_rest, before) = (is_at_rest(&journal), journal.appended());
     let starting = start(world, &journal, number);
-    let started = tokio::time::timeout(START, starting).await;
+    let started = tokio::time::timeout(START_TIMEOUT, starting).await;
     let runtime = match started {
         Ok(Ok(runtime)) => runtime,
         Ok(Err(error)) => {
@@ -81,7 +81,7 @@ async fn life(world: &Arc<World>, number: u32) -> ProcessEnd {
             return ProcessEnd::Down;
         }
         Err(_) => {
-            world.oracle.wrong("start", format!("the runtime did not start within {START:?}"));
+            world.oracle.wrong("start", format!("the runtime did not start within {START_TIMEOUT:?}"));
             return ProcessEnd::Over;
         }
     };
@@ -108,7 +108,7 @@ async fn life(world: &Arc<World>, number: u32) -> ProcessEnd {
         }
         ProcessEnd::Down => {
             if let Some(runtime) = users.leave() {
-                down(world, runtime).await;
+                shut_down(world, runtime).await;
             }
             ProcessEnd::Down
         }
@@ -122,8 +122,8 @@ fn is_at_rest(journal: &Journal) -> bool {
     nothing_in_flight && all_deleted && journal.outbox().is_ok_and(|rows| rows.is_empty())
 }
 
-/// Shuts down, and checks that no task remains alive.
-async fn down(world: &Arc<World>, runtime: Runtime) {
+/// Shuts down, and checks that no task remains.
+async fn shut_down(world: &Arc<World>, runtime: Runtime) {
     let grace = world.chance.pick(&[0, 200, 20_000]).unwrap_or(0);
     let grace = Duration::from_millis(grace);
     let begun_at = {
@@ -132,8 +132,10 @@ async fn down(world: &Arc<World>, runtime: Runtime) {
         oracle.observations.tick(now)
     };
     spawn_late_input(world, &runtime);
-    let Ok(report) = tokio::time::timeout(grace + DOWN, runtime.shutdown(grace)).await else {
-        return world.oracle.wrong("E-5", format!("a shutdown with {grace:?} of grace took {DOWN:?} longer"));
+    let Ok(report) = tokio::time::timeout(grace + SHUTDOWN_TIMEOUT, runtime.shutdown(grace)).await else {
+        return world
+            .oracle
+            .wrong("E-5", format!("a shutdown with {grace:?} of grace took {SHUTDOWN_TIMEOUT:?} longer"));
     };
     if (report.actors, report.tasks) != (0, 0) {
         world.oracle.wrong("E-5", format!("something is alive after a shutdown: {report:?}"));
@@ -142,10 +144,10 @@ async fn down(world: &Arc<World>, runtime: Runtime) {
     let now = oracle.now();
     let (returned, grace_ms) =
         (Some(oracle.observations.tick(now)), u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
-    oracle.observations.down(Some(Shutdown { asked: begun_at, returned, grace_ms }));
+    oracle.observations.record_shutdown(Some(Shutdown { asked: begun_at, returned, grace_ms }));
     oracle.tally.mark("shut down");
     drop(oracle);
-    judge::archive(world, false);
+    judge::judge_all(world, false);
 }
 
 /// Sends an input during the shutdown, which must refuse it (V-5).
@@ -170,8 +172,8 @@ fn open(world: &Arc<World>) -> Option<Journal> {
     let of = Arc::clone(&armed);
     faults.on_failure(move || {
         let mut oracle = oracle.lock();
-        oracle.fails();
-        // Counted when it occurs: the life may end before that.
+        oracle.begin_store_failure();
+        // Counted when it occurs, because the life may end earlier.
         of.get().into_iter().for_each(|mishap| oracle.mishap(*mishap));
     });
     let at = world.chance.between(1, 60);
@@ -182,10 +184,10 @@ fn open(world: &Arc<World>) -> Option<Journal> {
         faults.fail_sync(at);
         armed.get_or_init(|| Mishap::SyncFails);
     }
-    if world.plan.bug == Some(Seeded::Disk(Rot::TailLost)) && world.chance.one_in(2) {
+    if world.plan.bug == Some(Seeded::Disk(StoreBug::TailLost)) && world.chance.one_in(2) {
         faults.tear(at);
     }
-    if world.plan.bug == Some(Seeded::Disk(Rot::FailureHidden)) {
+    if world.plan.bug == Some(Seeded::Disk(StoreBug::FailureHidden)) {
         faults.hide_failures();
         faults.fail_sync(at);
     }
@@ -216,7 +218,7 @@ async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
 }
 
 /// Draws whether, and at which write, the process dies.
-fn doom(world: &World) {
+fn draw_death(world: &World) {
     let dies = world.chance.one_in(world.swarm.dies_at_write) && !world.is_calm();
     let (after, gets_through) = (world.chance.between(1, 40), world.chance.one_in(2));
     let mut oracle = world.oracle.lock();
@@ -283,17 +285,17 @@ fn faults(world: &Arc<World>) -> Faults {
     let (of, bug) = (Arc::clone(world), world.plan.bug);
     let faults = Faults::new(move |point, _| match point {
         Point::Handler => {
-            if of.strikes(of.swarm.handler_panics, Mishap::HandlerPanic) {
+            if of.draw_fault(of.swarm.handler_panics, Mishap::HandlerPanic) {
                 ordered_panic();
             }
         }
         Point::AfterAppend => {
-            if of.strikes(of.swarm.append_panics, Mishap::AppendPanic) {
+            if of.draw_fault(of.swarm.append_panics, Mishap::AppendPanic) {
                 ordered_panic();
             }
         }
-        Point::TurnTask => strike_turn_task(&of),
-        // No task names a file.
+        Point::TurnTask => panic_in_turn_task(&of),
+        // Tasks do not name files.
         Point::Reading => {}
     });
     let of = Arc::clone(world);
@@ -309,7 +311,7 @@ fn faults(world: &Arc<World>) -> Faults {
 mod tests {
     use super::*;
 
-    /// Returns a world whose first life has the failure; no other fault occurs.
+    /// Returns a world whose first life has the failure, and no other fault.
     fn failing(mishap: Mishap) -> Arc<World> {
         let mut world = World::new(SeedPlan { seed: 5, steps: 500, bug: None, trace: false });
         let swarm = &mut Arc::get_mut(&mut world).expect("not shared yet").swarm;
@@ -319,9 +321,9 @@ mod tests {
         world
     }
 
-    /// A failure that is armed may never come, since the life ends before its write.
+    /// An armed failure may not occur, because the life can end before its write.
     #[test]
-    fn failure_counts_when_it_strikes() {
+    fn failure_counts_only_when_it_occurs() {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         tokio.expect("a runtime").block_on(async {
             for mishap in [Mishap::WriteFails, Mishap::SyncFails] {

@@ -6,9 +6,9 @@ use subtend_session::call::ToolEffect;
 pub(crate) struct FakeTool {
     pub(crate) name: &'static str,
     pub(crate) effect: ToolEffect,
-    /// Takes long, whatever is drawn.
+    /// True if it always takes long.
     pub(crate) slow: bool,
-    /// Continues after a stop.
+    /// True if it continues after a stop.
     pub(crate) stubborn: bool,
     pub(crate) panics: bool,
     pub(crate) guarded: bool,

@@ -25,10 +25,10 @@ use contexts::Contexts;
 use observations::Observations;
 use observer::{CancelAsked, Cancels, HubObserver};
 
-/// How long after its answer a mishap still counts as affecting a verb.
+/// Time after its answer within which a mishap still counts for a verb.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// The number of slots: of owned runs, and of persons' runs.
+/// Returns the number of slots of owned runs and of persons' runs.
 type SlotsOfRoot = Box<dyn Fn(SessionId) -> [usize; 2] + Send + Sync>;
 
 /// The oracle of one simulation; it outlives every process.
@@ -37,14 +37,14 @@ pub(crate) struct Oracle(Mutex<OracleState>);
 
 #[derive(Default)]
 pub(crate) struct OracleState {
-    /// Virtual time before the current process life.
+    /// Virtual time before the current process.
     before: Duration,
     began: Option<Instant>,
     pub(crate) steps: u32,
-    /// Events are printed on the error stream.
+    /// True to print events on the error stream.
     pub(crate) trace: bool,
     pub(crate) calm: bool,
-    /// The process is dead: nothing becomes durable any more.
+    /// True once the process is dead: nothing becomes durable any more.
     pub(crate) dead: bool,
     pub(crate) booting: bool,
     pub(crate) attended_since: Option<Duration>,
@@ -68,15 +68,15 @@ pub(crate) struct OracleState {
     calls: BTreeSet<(SessionId, CallId)>,
     owners: BTreeMap<RunKey, RunKey>,
     pub(crate) runs: BTreeMap<SessionId, RunNo>,
-    /// When and how the close or end of a run became durable.
-    over: BTreeMap<RunKey, Over>,
+    /// Time and outcome at which the close or end of a run became durable.
+    over: BTreeMap<RunKey, ClosedRun>,
     pub(crate) ends: BTreeMap<RunKey, Outcome>,
     held: BTreeSet<RunKey>,
     last_death: Option<Duration>,
     last_jump: Option<Duration>,
     /// The end of the last jump of the clock.
     last_landing: Option<Duration>,
-    /// The sum of the clock's jumps.
+    /// Total of the clock's jumps.
     pub(crate) jumped: Duration,
     pub(crate) waits: u64,
     inputs: BTreeMap<(SessionId, InputId), Seq>,
@@ -86,12 +86,12 @@ pub(crate) struct OracleState {
     pub(crate) answers: BTreeMap<SessionId, Vec<Seq>>,
     /// The last call of each session that opened a run.
     pub(crate) child_calls: BTreeMap<SessionId, CallId>,
-    /// Requested deletions: after the first one much may be refused.
+    /// Requested deletions: after the first one many requests may be refused.
     pub(crate) deletions: u64,
     effects: BTreeMap<ToolKey, u32>,
     pub(crate) failure: Option<SimFailure>,
     pub(crate) tally: Tally,
-    /// Requested verbs, and when they were answered.
+    /// Requested verbs, and the times of their answers.
     pending: BTreeMap<u64, (Verb, Option<Duration>)>,
     next_asked: u64,
 }
@@ -103,14 +103,14 @@ pub(crate) struct DurableSession {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Over {
+pub(crate) struct ClosedRun {
     pub(crate) at: Duration,
     pub(crate) outcome: Outcome,
 }
 
-/// How long the ends after a jump of the clock may keep the disk busy.
+/// Time for which the ends after a jump of the clock may keep the disk busy.
 const BACKLOG: Duration = Duration::from_secs(5);
-/// How long restarted actors may take to notify what their run owns.
+/// Time within which restarted actors must notify the sessions that their run owns.
 const RESTARTS: Duration = Duration::from_secs(60);
 
 impl Oracle {
@@ -131,19 +131,19 @@ impl OracleState {
     /// Starts a process; called inside its runtime.
     pub(crate) fn begin(&mut self) {
         self.began = Some(Instant::now());
-        self.tell(|| "--- a process begins".to_owned());
+        self.trace(|| "--- a process begins".to_owned());
         self.dead = false;
         // The process died with its waiting callers.
         self.waits = 0;
         self.attended_since = None;
-        self.observations.down(None);
+        self.observations.record_shutdown(None);
     }
 
     pub(crate) fn end(&mut self, at: Duration) {
         self.before = at;
         self.began = None;
         self.dead = true;
-        self.observations.all_gone(at);
+        self.observations.end_all_effects(at);
         self.forget_observed();
         self.slots = None;
         self.contexts.forget();
@@ -166,39 +166,39 @@ impl OracleState {
     }
 
     /// Prints an event, if that is enabled.
-    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
         if self.trace {
             eprintln!("{:9} {}", self.now().as_millis(), what());
         }
     }
 
-    /// Returns the number of a session in creation order: shorter than its id.
-    pub(crate) fn nick(&self, session: SessionId) -> String {
+    /// Returns the number of a session in creation order, which is shorter than its id.
+    pub(crate) fn session_number(&self, session: SessionId) -> String {
         let at = self.sessions.iter().position(|other| *other == session);
         at.map_or_else(|| session.to_string(), |at| format!("#{at}"))
     }
 
     /// Returns whether no actor died around or after `then`, and the clock did not jump: then nothing excuses a delay.
-    pub(crate) fn was_well(&self, then: Duration) -> bool {
+    pub(crate) fn is_undisturbed_since(&self, then: Duration) -> bool {
         let restarted = self.last_death.is_none_or(|last| last.saturating_add(RESTARTS) < then);
         restarted && self.last_jump.is_none_or(|last| last < then)
     }
 
     /// Records the end of a jump of the clock.
-    pub(crate) fn landed(&mut self) {
+    pub(crate) fn end_jump(&mut self) {
         self.last_landing = Some(self.now());
     }
 
-    /// Returns whether nothing excuses a delay since `then`, not even the disk after a jump of the clock.
-    pub(crate) fn was_quick(&self, then: Duration) -> bool {
-        self.was_well(then) && self.last_landing.is_none_or(|last| last.saturating_add(BACKLOG) < then)
+    /// Returns whether nothing excuses a delay since `then`, not even a busy disk after a jump of the clock.
+    pub(crate) fn has_no_excuse_since(&self, then: Duration) -> bool {
+        self.is_undisturbed_since(then) && self.last_landing.is_none_or(|last| last.saturating_add(BACKLOG) < then)
     }
 
-    /// Returns whether nothing that the run owns may start any more. Within the same instant the notice may be on its way; a dead actor sends it
-    /// after its restart.
-    fn binds(&self, over: &Over) -> bool {
+    /// Returns whether nothing that the run owns may start any more. Within the same instant the notice may be in
+    /// flight; a dead actor sends it after its restart.
+    fn forbids_starts(&self, over: &ClosedRun) -> bool {
         let since = self.now().saturating_sub(over.at);
-        since > RESTARTS.saturating_add(self.jumped) || (!since.is_zero() && self.was_well(over.at))
+        since > RESTARTS.saturating_add(self.jumped) || (!since.is_zero() && self.is_undisturbed_since(over.at))
     }
 
     pub(crate) fn ask(&mut self, verb: Verb) -> u64 {
@@ -221,7 +221,8 @@ impl OracleState {
         match mishap {
             Mishap::HandlerPanic | Mishap::AppendPanic => {
                 self.last_death = Some(self.now());
-                // A decided batch that was not appended is lost with its actor: its turn is repeated with another context.
+                // A decided batch that was not appended is lost with its actor: its turn is repeated with another
+                // context.
                 self.contexts.forget();
             }
             Mishap::ClockJump => {
@@ -243,7 +244,7 @@ impl OracleState {
             | Mishap::SlowSubscriber
             | Mishap::FullQueue => {}
         }
-        self.tell(|| format!("! {mishap:?}"));
+        self.trace(|| format!("! {mishap:?}"));
         let now = self.now();
         for (verb, answered) in self.pending.values() {
             if answered.is_none_or(|at| now.saturating_sub(at) < RECENT) {
@@ -264,7 +265,7 @@ impl OracleState {
         if let Some(seen) = self.seen.get_mut(&session) {
             seen.last = seq;
         }
-        self.tell(|| format!("{} {seq} {}", self.nick(session), brief(record)));
+        self.trace(|| format!("{} {seq} {}", self.session_number(session), brief(record)));
         if let Record::RunOpened(opened) = record {
             self.runs.insert(session, opened.run);
             if let Owner::Run { session: owner, run, .. } = &opened.owner {
@@ -287,7 +288,7 @@ impl OracleState {
             }
         } else if let Record::RunStarted { run, .. } = record {
             let run = RunKey { session, run: *run };
-            let over = self.over_above(run).map(|(key, over)| format!("{run:?} starts; {key:?} is over: {over:?}"));
+            let over = self.ended_ancestor(run).map(|(key, over)| format!("{run:?} starts; {key:?} is over: {over:?}"));
             if let Some(what) = over {
                 self.wrong("T-4", what);
             }
@@ -317,8 +318,8 @@ impl OracleState {
         self.turns.get(&turn).map(|(run, _)| *run)
     }
 
-    /// Returns whether a person opened the run of a turn, and its answer stays in its own session: the first run of an alternative answers for
-    /// the parent session.
+    /// Returns whether a person opened the run of a turn, and its answer stays in its own session: the first run of an
+    /// alternative answers for the parent session.
     pub(crate) fn is_persons(&self, turn: (SessionId, TurnNo, AttemptNo)) -> bool {
         let Some(run) = self.run_of(turn) else { return false };
         let Some(state) = self.archive.state(turn.0) else { return false };
@@ -329,10 +330,10 @@ impl OracleState {
 
     fn closes(&mut self, run: RunKey, outcome: &Outcome) {
         let at = self.now();
-        self.over.entry(run).or_insert_with(|| Over { at, outcome: outcome.clone() });
+        self.over.entry(run).or_insert_with(|| ClosedRun { at, outcome: outcome.clone() });
     }
 
-    /// Checks an effect: its intent is durable if it leaves the process, and no run above it is over (J-5, T-4).
+    /// Checks an effect: its intent is durable if it leaves the process, and no run above it has ended (J-5, T-4).
     pub(crate) fn effect(&mut self, session: SessionId, intent: Intent, leaves: bool) -> Option<usize> {
         let run = match intent {
             Intent::Turn(turn, attempt) => self.turns.get(&(session, turn, attempt)).map(|(run, _)| *run),
@@ -340,26 +341,26 @@ impl OracleState {
         };
         let Some(run) = run else {
             if leaves {
-                self.wrong("J-5", format!("{intent:?} of {session} goes out before its intent is durable"));
+                self.wrong("J-5", format!("{intent:?} of {session} leaves the process before its intent is durable"));
             }
             return None;
         };
         let now = self.now();
-        if let Some((key, over)) = self.over_above(RunKey { session, run }) {
+        if let Some((key, over)) = self.ended_ancestor(RunKey { session, run }) {
             let what = format!("{intent:?} of {session} begins at {now:?}; {key:?} is over: {over:?}");
             self.wrong("T-4", what);
             return None;
         }
         let last = self.seen.get(&session).map(|seen| seen.last);
         // A local effect may be repeated when its intent is lost.
-        leaves.then(|| self.observations.begins(now, RunKey { session, run }, intent.work(), last))
+        leaves.then(|| self.observations.begin_effect(now, RunKey { session, run }, intent.work(), last))
     }
 
-    /// Returns the run itself or an ancestor that is over, so that nothing may start.
-    fn over_above(&self, run: RunKey) -> Option<(RunKey, &Over)> {
+    /// Returns the run itself or an ancestor that has ended, so that nothing may start.
+    fn ended_ancestor(&self, run: RunKey) -> Option<(RunKey, &ClosedRun)> {
         let mut at = Some(run);
         while let Some(key) = at {
-            if let Some(over) = self.over.get(&key).filter(|over| self.binds(over)) {
+            if let Some(over) = self.over.get(&key).filter(|over| self.forbids_starts(over)) {
                 return Some((key, over));
             }
             at = self.owners.get(&key).copied();
@@ -385,7 +386,7 @@ impl OracleState {
         let count = self.effects.entry(key).or_default();
         *count = count.saturating_add(1);
         if *count > 1 {
-            self.wrong("E-1", format!("the effect of call {} of {} is made again", key.call, key.session));
+            self.wrong("E-1", format!("the effect of call {} of {} is repeated", key.call, key.session));
         }
     }
 
@@ -406,10 +407,10 @@ impl OracleState {
         }
     }
 
-    /// The store is about to fail: no answer may depend on records that are not durable yet (J-9).
-    pub(crate) fn fails(&mut self) {
+    /// Records that the store is about to fail: no answer may depend on records that are not durable yet (J-9).
+    pub(crate) fn begin_store_failure(&mut self) {
         let (now, durable) = (self.now(), self.seen.iter().map(|(session, seen)| (*session, seen.last)).collect());
-        self.observations.fails(now, durable);
+        self.observations.begin_store_failure(now, durable);
     }
 
     /// Returns the decided outcome of a run, ended or not.

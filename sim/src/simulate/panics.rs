@@ -1,21 +1,21 @@
-//! Detects panics that the simulator did not cause.
+//! Detection of panics that the simulator did not cause.
 
 use std::cell::RefCell;
 use std::sync::Once;
 
 thread_local! {
     /// The panics of this thread's simulation, while one runs.
-    static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-static HUNG: Once = Once::new();
+static HOOK: Once = Once::new();
 
 /// Starts recording on this thread.
-pub(crate) fn listen() {
-    HUNG.call_once(|| {
+pub(crate) fn start_recording() {
+    HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            let messages = HEARD.with_borrow_mut(|messages| match messages {
+            let messages = PANICS.with_borrow_mut(|messages| match messages {
                 Some(messages) => {
                     messages.push(panic.to_string());
                     true
@@ -27,13 +27,13 @@ pub(crate) fn listen() {
             }
         }));
     });
-    HEARD.set(Some(Vec::new()));
+    PANICS.set(Some(Vec::new()));
 }
 
-pub(crate) fn take() -> Vec<String> {
-    HEARD.with_borrow_mut(|messages| messages.as_mut().map(std::mem::take)).unwrap_or_default()
+pub(crate) fn take_panics() -> Vec<String> {
+    PANICS.with_borrow_mut(|messages| messages.as_mut().map(std::mem::take)).unwrap_or_default()
 }
 
-pub(crate) fn stop() {
-    HEARD.set(None);
+pub(crate) fn stop_recording() {
+    PANICS.set(None);
 }

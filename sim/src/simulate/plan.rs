@@ -13,54 +13,57 @@ use crate::simulate::tally::Verb;
 pub struct SeedPlan {
     /// The source of all draws.
     pub seed: u64,
-    /// Actions of users and external events, at most.
+    /// Maximum number of actions of users and external events.
     pub steps: u32,
     /// The seeded bug, if any.
     pub bug: Option<Seeded>,
-    /// Whether events are printed on the error stream as they happen.
+    /// True to print events on the error stream.
     pub trace: bool,
 }
 
 impl SeedPlan {
-    /// Returns the `on_restart` of an agent that resumes in one of `one_in` seeds. Not drawn, so that older kept seeds give the same runs.
+    /// Returns the `on_restart` of an agent that resumes in one of `one_in` seeds. Not drawn, so that older recorded
+    /// seeds give the same runs.
     pub(crate) fn on_restart(&self, one_in: u64) -> OnRestart {
         if self.seed.is_multiple_of(one_in) { OnRestart::Resume } else { OnRestart::Fail }
     }
 
-    /// Returns whether users roll runs back and request summaries. Not drawn, but by a residue that no older kept seed has.
+    /// Returns whether users roll runs back and request summaries. Not drawn, but decided by a residue that no older
+    /// recorded seed has.
     pub(crate) fn is_wide(&self) -> bool {
-        matches!(self.seed % WIDE, 1 | 3 | 7 | 9 | 11)
+        matches!(self.seed % RARE_MODULUS, 1 | 3 | 7 | 9 | 11)
     }
 
     /// Returns whether the host writes titles, in some of the same seeds.
     pub(crate) fn titles(&self) -> bool {
-        matches!(self.seed % WIDE, 1 | 3 | 7)
+        matches!(self.seed % RARE_MODULUS, 1 | 3 | 7)
     }
 
-    /// Returns the tokens that the model accepts, in some of the same seeds: few, so that histories are compacted.
+    /// Returns the number of tokens that the model accepts, in some of the same seeds: few, so that histories are
+    /// compacted.
     pub(crate) fn window(&self) -> Option<u64> {
-        matches!(self.seed % WIDE, 7 | 9 | 11).then_some(1_000)
+        matches!(self.seed % RARE_MODULUS, 7 | 9 | 11).then_some(1_000)
     }
 
-    /// Returns whether agents may write to their relatives, in some of the same seeds and by another such residue.
+    /// Returns whether agents may message their relatives, in some of the same seeds and by another such residue.
     pub(crate) fn writes(&self) -> bool {
-        matches!(self.seed % WIDE, 3 | 13)
+        matches!(self.seed % RARE_MODULUS, 3 | 13)
     }
 
     /// Returns whether the host summarises closed sessions, in some of the same seeds.
     pub(crate) fn summaries(&self) -> bool {
-        matches!(self.seed % WIDE, 3 | 7 | 9)
+        matches!(self.seed % RARE_MODULUS, 3 | 7 | 9)
     }
 }
 
-/// The modulus of events that do not occur in all seeds: a prime, so that a restart has both.
-const WIDE: u64 = 17;
+/// The modulus of events that do not occur in all seeds: a prime, so that some seeds have restarts as well.
+const RARE_MODULUS: u64 = 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Faults until the end: nothing wrong may happen.
+    /// Faults until the end: no invariant may be violated.
     Safety,
-    /// Faults, then none: everything must end.
+    /// Faults, then none: every run must end.
     Liveness,
 }
 
@@ -68,13 +71,13 @@ pub(crate) enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sync {
     AtOnce,
-    /// Later, by this many milliseconds at most.
+    /// Later, by at most this many milliseconds.
     Later(u64),
 }
 
 /// The behaviour of a model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum ModelBehaviour {
     Text,
     Calls,
     Cut,
@@ -87,7 +90,7 @@ pub(crate) enum Says {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum CallChoice {
     Task,
     Background,
     Read,
@@ -106,7 +109,7 @@ pub(crate) enum Asks {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub(crate) enum CallDuration {
     Nothing,
     Yields,
     Tick,
@@ -114,7 +117,7 @@ pub(crate) enum Takes {
     Long,
 }
 
-/// The frequencies of events. Some are zero in some runs, so that rare events are not drowned out.
+/// The frequencies of events. Some are zero in some runs, so that frequent events do not hide rare ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
     pub(crate) mode: Mode,
@@ -126,23 +129,23 @@ pub(crate) struct Swarm {
     pub(crate) events: usize,
     pub(crate) idle: Duration,
     pub(crate) durable_before_call: bool,
-    /// Whether the models and read-only tools leave the process.
+    /// True if the models and read-only tools leave the process.
     pub(crate) leaves: bool,
     pub(crate) verbs: Vec<(Verb, u32)>,
-    pub(crate) says: Vec<(Says, u32)>,
-    pub(crate) asks: Vec<(Asks, u32)>,
-    pub(crate) takes: Vec<(Takes, u32)>,
-    /// A person's pause, in milliseconds at most; by weight.
+    pub(crate) says: Vec<(ModelBehaviour, u32)>,
+    pub(crate) asks: Vec<(CallChoice, u32)>,
+    pub(crate) takes: Vec<(CallDuration, u32)>,
+    /// Weighted maximum pauses of a person, in milliseconds.
     pub(crate) pauses: Vec<(u64, u32)>,
-    /// One in so many commands crashes its actor; 0: none.
+    /// One in this many commands crashes its actor; 0: none.
     pub(crate) handler_panics: u64,
-    /// One in so many batches, between append and effects.
+    /// One in this many batches panics between append and effects.
     pub(crate) append_panics: u64,
     pub(crate) task_panics: u64,
-    /// One in so many lives has a failing write, and so on.
+    /// One in this many lives has a failing write, and so on.
     pub(crate) write_fails: u64,
     pub(crate) sync_fails: u64,
-    /// One in so many lives dies at a write and not at a step.
+    /// One in this many lives dies at a write and not at a step.
     pub(crate) dies_at_write: u64,
     pub(crate) roots: u64,
     pub(crate) watchers: u64,
@@ -188,16 +191,16 @@ impl Swarm {
             // From the seed, not drawn, so that other draws stay the same.
             queued_states: [0, 1, 1_024].get((plan.seed % 3) as usize).copied().unwrap_or_default(),
         };
-        // More than there are slots would be refused.
+        // More than the number of slots would be refused.
         let slots = u32::try_from(swarm.slots).unwrap_or(u32::MAX);
         swarm.limits.live_runs = swarm.limits.live_runs.min(slots);
         swarm
     }
 }
 
-/// Each now and then, a few often, and inputs always.
+/// Each verb sometimes, a few often, and inputs always.
 fn verbs(plan: &SeedPlan, chance: &Chance) -> Vec<(Verb, u32)> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are as likely as each other")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are equally likely")]
     let weight = |verb: &Verb| match verb {
         Verb::Open => 3,
         Verb::Send => chance.pick(&[10, 20, 40]).unwrap_or(20),
@@ -210,49 +213,49 @@ fn verbs(plan: &SeedPlan, chance: &Chance) -> Vec<(Verb, u32)> {
     Verb::PEOPLE.iter().map(|verb| (*verb, weight(verb))).collect()
 }
 
-fn says(weight: &dyn Fn() -> u32) -> Vec<(Says, u32)> {
+fn says(weight: &dyn Fn() -> u32) -> Vec<(ModelBehaviour, u32)> {
     let some = |says| (says, weight().min(3));
     vec![
-        (Says::Text, weight().max(2) * 3),
-        (Says::Calls, weight().max(3) * 3),
-        some(Says::Cut),
-        some(Says::CutCalls),
-        some(Says::Empty),
-        some(Says::Refuses),
-        some(Says::Fails),
-        some(Says::Hangs),
-        some(Says::Panics),
+        (ModelBehaviour::Text, weight().max(2) * 3),
+        (ModelBehaviour::Calls, weight().max(3) * 3),
+        some(ModelBehaviour::Cut),
+        some(ModelBehaviour::CutCalls),
+        some(ModelBehaviour::Empty),
+        some(ModelBehaviour::Refuses),
+        some(ModelBehaviour::Fails),
+        some(ModelBehaviour::Hangs),
+        some(ModelBehaviour::Panics),
     ]
 }
 
-fn asks(plan: &SeedPlan, weight: &dyn Fn() -> u32) -> Vec<(Asks, u32)> {
+fn asks(plan: &SeedPlan, weight: &dyn Fn() -> u32) -> Vec<(CallChoice, u32)> {
     let some = |asks| (asks, weight());
     vec![
-        (Asks::Task, weight().max(2) * 2),
-        (Asks::Background, weight() * 2),
-        some(Asks::Read),
-        some(Asks::Write),
-        some(Asks::Keep),
-        some(Asks::Slow),
-        some(Asks::Stubborn),
-        some(Asks::Broken),
-        some(Asks::Guarded),
-        (Asks::Unknown, weight().min(1)),
-        (Asks::Garbage, weight().min(1)),
-        some(Asks::Continue),
-        some(Asks::Check),
-        some(Asks::Cancel),
-        (Asks::Message, u32::from(plan.writes()) * 4),
+        (CallChoice::Task, weight().max(2) * 2),
+        (CallChoice::Background, weight() * 2),
+        some(CallChoice::Read),
+        some(CallChoice::Write),
+        some(CallChoice::Keep),
+        some(CallChoice::Slow),
+        some(CallChoice::Stubborn),
+        some(CallChoice::Broken),
+        some(CallChoice::Guarded),
+        (CallChoice::Unknown, weight().min(1)),
+        (CallChoice::Garbage, weight().min(1)),
+        some(CallChoice::Continue),
+        some(CallChoice::Check),
+        some(CallChoice::Cancel),
+        (CallChoice::Message, u32::from(plan.writes()) * 4),
     ]
 }
 
-fn takes(weight: &dyn Fn() -> u32) -> Vec<(Takes, u32)> {
+fn takes(weight: &dyn Fn() -> u32) -> Vec<(CallDuration, u32)> {
     vec![
-        (Takes::Nothing, weight()),
-        (Takes::Yields, weight()),
-        (Takes::Tick, weight()),
-        (Takes::Short, weight().max(1)),
-        (Takes::Long, weight().min(1)),
+        (CallDuration::Nothing, weight()),
+        (CallDuration::Yields, weight()),
+        (CallDuration::Tick, weight()),
+        (CallDuration::Short, weight().max(1)),
+        (CallDuration::Long, weight().min(1)),
     ]
 }
 

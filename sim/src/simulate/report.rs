@@ -13,7 +13,7 @@ pub struct SimFailure {
     /// The invariant, or another requirement.
     pub id: String,
     pub what: String,
-    /// In virtual milliseconds.
+    /// Virtual time in milliseconds.
     pub at_ms: u64,
 }
 
@@ -26,12 +26,12 @@ impl fmt::Display for SimFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunReport {
     pub plan: SeedPlan,
-    /// The hash of all records in the order in which they became durable: the same in every run of the same plan.
+    /// Hash of all records in the order in which they became durable: equal in every run of the same plan.
     pub hash: String,
     pub records: u64,
     /// The number of processes.
     pub lives: u32,
-    /// Virtual milliseconds.
+    /// Elapsed virtual time in milliseconds.
     pub took_ms: u64,
     pub tally: Tally,
     pub failure: Option<SimFailure>,

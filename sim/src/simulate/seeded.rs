@@ -8,7 +8,7 @@ use subtend_invariants::bugs::Bug;
 
 /// A bug of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rot {
+pub enum StoreBug {
     /// Rows are not stored.
     RowsLost,
     /// Completed rows are not removed.
@@ -27,7 +27,7 @@ pub enum Rot {
     ErasedStays,
 }
 
-impl Rot {
+impl StoreBug {
     pub const ALL: [Self; 8] = [
         Self::RowsLost,
         Self::RowsStay,
@@ -45,7 +45,7 @@ pub enum Seeded {
     /// A rule of sessions is switched off.
     Heart(Bug),
     /// The store is faulty.
-    Disk(Rot),
+    Disk(StoreBug),
     Hub(Flaw),
 }
 
@@ -54,8 +54,8 @@ impl Seeded {
     ///
     /// The runtime sends no continue to a closed session, so only a close in between reaches that rule. The reasons of the others are
     /// presumed, not examined. A late cancel by row is recorded before the run's token fires. A slot kept during an approval only delays
-    /// others. An answer that a switch overwrites in memory is correct again after the next fold. The runtime has one timer for a reset,
-    /// which fires once, so that no second one reaches the heart.
+    /// others. An answer that a switch overwrites in memory is correct again after the next fold. The runtime has one
+    /// timer for a reset, which fires once, so no second reset reaches the session.
     ///
     /// An owner presumably ends the runs that it started before they are admitted, except in a race.
     const HIDDEN: [Bug; 6] = [
@@ -69,7 +69,7 @@ impl Seeded {
 
     pub fn all() -> impl Iterator<Item = Self> {
         let shown = Bug::ALL.into_iter().filter(|bug| !Self::HIDDEN.contains(bug));
-        shown.map(Self::Heart).chain(Rot::ALL.map(Self::Disk)).chain(Flaw::ALL.map(Self::Hub))
+        shown.map(Self::Heart).chain(StoreBug::ALL.map(Self::Disk)).chain(Flaw::ALL.map(Self::Hub))
     }
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Seeded {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no seeded bug {0:?}; `subtend-sim controls --list` names them all")]
+#[error("unknown seeded bug {0:?}; `subtend-sim controls --list` lists all")]
 pub struct NoSuchBug(String);
 
 impl FromStr for Seeded {

@@ -1,4 +1,4 @@
-//! The tally counts events, so that many runs can show that each kind occurs.
+//! Counts of events, by which many runs can show that each kind occurs.
 
 use std::collections::BTreeMap;
 
@@ -86,8 +86,8 @@ impl Verb {
 }
 
 impl Verb {
-    /// Returns the verbs with an answer before which a mishap may occur: all except those that end or change the whole process, and answers to
-    /// questions.
+    /// Returns the verbs with an answer before which a mishap may occur: all except answers to asks, and those that end
+    /// or change the whole process.
     pub fn answered() -> impl Iterator<Item = Self> {
         let whole = [Self::Crash, Self::Shutdown, Self::ClockJump];
         Self::PEOPLE.into_iter().filter(move |verb| !whole.contains(verb)).chain([Self::Answer])
@@ -113,7 +113,7 @@ pub enum Mishap {
     ModelHangs,
     /// A model fails, or its answer is empty, truncated, or a refusal.
     ModelFails,
-    /// A model calls unknown tools, or with invalid arguments.
+    /// A model calls unknown tools, or passes invalid arguments.
     ModelGarbage,
     ToolPanic,
     /// A tool takes long, also after a stop.
@@ -151,7 +151,7 @@ impl Mishap {
 pub struct Tally {
     /// Marks by name, for events that should occur in some run.
     pub marks: BTreeMap<String, u64>,
-    /// How often a mishap occurred during a verb: before its answer, or within a second after it.
+    /// Number of times that a mishap occurred during a verb: before its answer, or within a second after it.
     pub matrix: BTreeMap<(Mishap, Verb), u64>,
     /// Worlds that each predicate judged.
     pub examined: BTreeMap<&'static str, Count>,

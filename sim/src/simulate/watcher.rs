@@ -12,7 +12,7 @@ use subtend_session::ids::{Seq, SessionId};
 use crate::simulate::tally::Mishap;
 use crate::simulate::world::World;
 
-/// The limit of the disk's delay.
+/// Maximum delay of the disk.
 const DISK: Duration = Duration::from_secs(5);
 
 /// Reads until the runtime ends.
@@ -24,7 +24,7 @@ pub(crate) fn spawn(world: &Arc<World>, subscription: Subscription) {
 async fn read(world: Arc<World>, mut subscription: Subscription) {
     let slow = world.chance.one_in(3);
     let name = if slow { "a slow watcher" } else { "a watcher" };
-    let reader = world.oracle.lock().observations.reads(name.into(), None);
+    let reader = world.oracle.lock().observations.add_reader(name.into(), None);
     let (since, before) = {
         let oracle = world.oracle.lock();
         (oracle.now(), oracle.jumped)
@@ -40,7 +40,7 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
             Next::Event(event) => event,
             Next::Missed(count) => {
                 let mut oracle = world.oracle.lock();
-                oracle.observations.hears(reader, Heard::Missed(count));
+                oracle.observations.record_delivery(reader, Heard::Missed(count));
                 oracle.mishap(Mishap::SlowSubscriber);
                 missed = true;
                 last.clear();
@@ -49,7 +49,7 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         };
         let EventKind::Record { seq, .. } = event.what else { continue };
         let mut oracle = world.oracle.lock();
-        oracle.observations.hears(reader, Heard::Record(event.session, seq));
+        oracle.observations.record_delivery(reader, Heard::Record(event.session, seq));
         let seen = oracle.seen.get(&event.session).copied();
         if seen.is_none_or(|seen| seen.last < seq) {
             oracle.wrong("J-5", format!("record {seq} of {} is shown and not durable", event.session));
@@ -59,13 +59,13 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         let born_here = !missed && seen.is_some_and(|seen| seen.born_at > since.saturating_add(disk));
         let expected = last.get(&event.session).map(|last| last.next()).or(born_here.then_some(Seq(1)));
         if expected.is_some_and(|expected| expected != seq) {
-            oracle.wrong("N-6", format!("record {seq} of {} is shown where {expected:?} is next", event.session));
+            oracle.wrong("N-6", format!("record {seq} of {} is shown, but {expected:?} is next", event.session));
         }
         last.insert(event.session, seq);
     }
 }
 
-/// Follows one session from a random record, at any speed: nothing is missed.
+/// Follows one session from a random record, at any speed, and checks that no record is missed.
 pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
     let (world, id) = (Arc::clone(world), session.id());
     let last = world.oracle.lock().seen.get(&id).map_or(Seq(1), |seen| seen.last);
@@ -73,7 +73,7 @@ pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
     let mut events = session.events(from);
     tokio::spawn(async move {
         let slow = world.chance.one_in(2);
-        let reader = world.oracle.lock().observations.reads("a follower".into(), Some((id, from)));
+        let reader = world.oracle.lock().observations.add_reader("a follower".into(), Some((id, from)));
         while let Ok(Some(event)) = events.next().await {
             if slow && !world.is_calm() {
                 tokio::time::sleep(world.chance.ms(0, 400)).await;
@@ -84,7 +84,7 @@ pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
             if oracle.seen.get(&id).is_none_or(|seen| seen.last < seq) {
                 oracle.wrong("J-5", format!("record {seq} of {id} is shown and not durable"));
             }
-            oracle.observations.hears(reader, Heard::Record(id, seq));
+            oracle.observations.record_delivery(reader, Heard::Record(id, seq));
         }
     });
 }

@@ -1,4 +1,4 @@
-//! The state that all parts of a simulation share, over all processes.
+//! The state that all parts of a simulation share, across all processes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use subtend_actors::Runtime;
 use crate::chance::Chance;
 use crate::simulate::disk::Disk;
 use crate::simulate::oracle::Oracle;
-use crate::simulate::plan::{SeedPlan, Swarm, Takes};
+use crate::simulate::plan::{CallDuration, SeedPlan, Swarm};
 use crate::simulate::tally::Mishap;
 
 pub(crate) struct World {
@@ -30,7 +30,7 @@ impl World {
         Arc::new(Self { plan, swarm, chance, oracle, disk, left: Mutex::default() })
     }
 
-    /// Keeps the runtime of a dead process, and returns the previous one.
+    /// Keeps the runtime of a dead process; returns the previous one.
     pub(crate) fn leave(&self, runtime: Option<Runtime>) -> Option<Runtime> {
         std::mem::replace(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner), runtime)
     }
@@ -48,7 +48,7 @@ impl World {
     }
 
     /// Draws whether a fault occurs now, once in `of` times, and counts it.
-    pub(crate) fn strikes(&self, of: u64, mishap: Mishap) -> bool {
+    pub(crate) fn draw_fault(&self, of: u64, mishap: Mishap) -> bool {
         let strikes = self.is_drawn(of);
         if strikes {
             self.oracle.lock().mishap(mishap);
@@ -61,18 +61,18 @@ impl World {
         self.chance.one_in(of) && !self.is_calm()
     }
 
-    pub(crate) fn takes(&self) -> Takes {
-        let calm = [(Takes::Short, 1)];
-        self.chance.weighted(if self.is_calm() { &calm } else { &self.swarm.takes }).unwrap_or(Takes::Short)
+    pub(crate) fn takes(&self) -> CallDuration {
+        let calm = [(CallDuration::Short, 1)];
+        self.chance.weighted(if self.is_calm() { &calm } else { &self.swarm.takes }).unwrap_or(CallDuration::Short)
     }
 
-    pub(crate) async fn pass(&self, takes: Takes) {
+    pub(crate) async fn pass(&self, takes: CallDuration) {
         match takes {
-            Takes::Nothing => {}
-            Takes::Yields => self.yields().await,
-            Takes::Tick => tokio::time::sleep(Duration::from_millis(1)).await,
-            Takes::Short => tokio::time::sleep(self.chance.ms(1, 50)).await,
-            Takes::Long => tokio::time::sleep(self.chance.ms(500, 12_000)).await,
+            CallDuration::Nothing => {}
+            CallDuration::Yields => self.yields().await,
+            CallDuration::Tick => tokio::time::sleep(Duration::from_millis(1)).await,
+            CallDuration::Short => tokio::time::sleep(self.chance.ms(1, 50)).await,
+            CallDuration::Long => tokio::time::sleep(self.chance.ms(500, 12_000)).await,
         }
     }
 
@@ -84,23 +84,23 @@ impl World {
 }
 
 /// A running effect, which ends when it is dropped.
-pub(crate) struct AtWork {
+pub(crate) struct RunningEffect {
     oracle: Arc<Oracle>,
     at: Option<usize>,
 }
 
-impl AtWork {
+impl RunningEffect {
     pub(crate) fn new(world: &World, at: Option<usize>) -> Self {
         Self { oracle: Arc::clone(&world.oracle), at }
     }
 }
 
-impl Drop for AtWork {
+impl Drop for RunningEffect {
     fn drop(&mut self) {
         let mut oracle = self.oracle.lock();
         if let Some(at) = self.at.filter(|_| !oracle.dead) {
             let now = oracle.now();
-            oracle.observations.gone(now, at);
+            oracle.observations.end_effect(now, at);
         }
     }
 }

@@ -7,7 +7,7 @@ use syn::visit::Visit;
 
 use super::source;
 
-/// Members whose modules form a graph without circles but for so many modules. A limit only falls.
+/// Maximum number of modules in circles for each member. A limit may only fall.
 const LIMITS: [(&str, usize); 11] = [
     ("actors", 0),
     ("agents", 0),
@@ -22,10 +22,10 @@ const LIMITS: [(&str, usize); 11] = [
     ("", 0),
 ];
 
-/// A module: the names from the root of its crate down to it.
+/// A module: the names on its path from the root of its crate.
 type Module = Vec<String>;
 
-/// Returns the modules of a crate with their source, tests apart.
+/// Returns the modules of a crate with their source, without tests.
 fn modules(member: &str) -> BTreeMap<Module, String> {
     let below = if member.is_empty() { "src/".to_owned() } else { format!("{member}/src/") };
     let module = |(path, text): (String, String)| {
@@ -42,12 +42,12 @@ fn modules(member: &str) -> BTreeMap<Module, String> {
     source::files().into_iter().filter_map(module).collect()
 }
 
-/// Paths of one source that may name a module.
+/// Paths in one source that may name a module.
 #[derive(Default)]
 struct Paths(BTreeSet<Vec<String>>);
 
 impl Paths {
-    /// Adds the paths that a `use` tree names, each whole.
+    /// Adds the full paths that a `use` tree names.
     fn expand(&mut self, mut before: Vec<String>, tree: &UseTree) {
         match tree {
             UseTree::Path(path) => {
@@ -80,15 +80,15 @@ impl<'a> Visit<'a> for Paths {
     }
 }
 
-/// Returns every path of a source that may name a module.
+/// Returns every path in a source that may name a module.
 fn paths(text: &str) -> BTreeSet<Vec<String>> {
     let mut paths = Paths::default();
     paths.visit_file(&syn::parse_file(text).expect("Rust source"));
     paths.0
 }
 
-/// Returns the module that `path` names in `of`, if it is one of the crate's.
-fn named(of: &Module, path: &[String], modules: &BTreeMap<Module, String>) -> Option<Module> {
+/// Returns the module that `path` means in `of`, if it is one of the crate's.
+fn resolve(of: &Module, path: &[String], modules: &BTreeMap<Module, String>) -> Option<Module> {
     let first = path.first()?;
     let supers = path.iter().take_while(|name| *name == "super").count();
     let (mut at, names) = match first.as_str() {
@@ -109,10 +109,10 @@ fn named(of: &Module, path: &[String], modules: &BTreeMap<Module, String>) -> Op
     Some(at)
 }
 
-/// Returns which modules each one imports. A module may use what is in its parent, and a parent what is in it.
+/// Returns the imports of each module. A module may use items of its parent, and a parent items of its children.
 fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<&Module, BTreeSet<Module>> {
     let imported = |module: &Module, text: &String| {
-        let all = paths(text).into_iter().filter_map(|path| named(module, &path, modules));
+        let all = paths(text).into_iter().filter_map(|path| resolve(module, &path, modules));
         all.filter(|other| !module.starts_with(other) && !other.starts_with(module)).collect()
     };
     modules.iter().map(|(module, text)| (module, imported(module, text))).collect()
@@ -130,7 +130,7 @@ fn reached(from: &Module, imports: &BTreeMap<&Module, BTreeSet<Module>>) -> BTre
     seen
 }
 
-/// Returns the modules that reach themselves, each with what it imports of the others.
+/// Returns the modules that reach themselves, each with its imports among them.
 fn circles(modules: &BTreeMap<Module, String>) -> Vec<String> {
     let imports = imports(modules);
     let reach: BTreeMap<&Module, BTreeSet<Module>> =
@@ -154,7 +154,7 @@ fn modules_import_each_other_in_one_direction() {
         println!("{name}: {} modules, {} in circles", modules.len(), tied.len());
         assert!(
             tied.len() <= limit,
-            "{name} has {} modules in circles, {limit} at most:\n{}",
+            "{name} has {} modules in circles, the limit is {limit}:\n{}",
             tied.len(),
             tied.join("\n")
         );
@@ -163,7 +163,7 @@ fn modules_import_each_other_in_one_direction() {
 
 /// The control: a circle of two modules through a third is found, and a parent that uses its child is not a circle.
 #[test]
-fn a_circle_is_found_in_a_fixture() {
+fn circle_is_found_in_a_fixture() {
     let module = |path: &str, text: &str| (path.split("::").map(str::to_owned).collect::<Module>(), text.to_owned());
     let fixture = BTreeMap::from([
         module("a", "pub mod own;\npub use own::Own;\nuse crate::{b::B, d};\n"),

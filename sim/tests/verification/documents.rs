@@ -1,4 +1,4 @@
-//! Documents against the tree: links lead to files, and named source paths exist; README and ARCHITECTURE stay short.
+//! Documents against the tree: links lead to files, named source paths exist, and README and ARCHITECTURE stay short.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ const AT_ROOT: [&str; 6] =
 
 const FOLDERS: [&str; 2] = ["docs", "src/guide"];
 
-/// Folders of the workspace: a path below one of these is one of its files.
+/// Folders of the workspace: a path below one of these must be one of its files.
 const MEMBERS: [&str; 17] = [
     "actors",
     "agents",
@@ -32,10 +32,10 @@ const MEMBERS: [&str; 17] = [
     "tools",
 ];
 
-/// Words of a document at most.
-const MOST: [(&str, usize); 2] = [("README.md", 1200), ("ARCHITECTURE.md", 2500)];
+/// Maximum number of words of a document.
+const WORD_LIMITS: [(&str, usize); 2] = [("README.md", 1200), ("ARCHITECTURE.md", 2500)];
 
-/// The chapter of ARCHITECTURE.md that lists the files which one prompt meets, and how many there may be.
+/// The chapter of ARCHITECTURE.md that lists the files involved in one prompt, and their maximum number.
 const ONE_PROMPT: (&str, usize) = ("## One prompt, in the order of its files", 45);
 
 /// Returns every document, from the root of the workspace.
@@ -57,12 +57,12 @@ fn documents() -> Vec<String> {
     found
 }
 
-/// Returns a text without its blocks of code.
+/// Returns a text without its code blocks.
 fn prose(text: &str) -> String {
     text.split("```").step_by(2).collect()
 }
 
-/// Returns the files that a text links to, from the folder that it lies in.
+/// Returns the files that a text links to, relative to its folder.
 fn linked(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let targets = targets.map(|target| target.split('#').next().unwrap_or_default());
@@ -70,10 +70,10 @@ fn linked(text: &str) -> impl Iterator<Item = &str> {
     targets.filter(is_file).filter(|target| target.contains('.') || target.contains('/'))
 }
 
-/// Returns the paths of the workspace that a text names, each with its braces expanded.
+/// Returns the workspace paths that a text names, with expanded braces.
 fn named(text: &str) -> Vec<String> {
     let is_path = |name: &&str| {
-        // A socket is a file of a store.
+        // A socket is a file of a store, not of the workspace.
         !name.ends_with(".sock")
             && name.split_once('/').is_some_and(|(first, _)| MEMBERS.contains(&first))
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./{},".contains(c))
@@ -96,7 +96,7 @@ fn documents_link_to_files_and_name_paths_that_exist() {
         let text = prose(&read(&document));
         let folder = Path::new(ROOT).join(&document).parent().expect("a folder").to_path_buf();
         let gone = linked(&text).filter(|target| !folder.join(target).exists());
-        wrong.extend(gone.map(|target| format!("{document}: the link `{target}` leads to no file")));
+        wrong.extend(gone.map(|target| format!("{document}: the link `{target}` is broken")));
         let gone = named(&text).into_iter().filter(|path| !Path::new(ROOT).join(path).exists());
         wrong.extend(gone.map(|path| format!("{document}: `{path}` does not exist")));
     }
@@ -105,9 +105,9 @@ fn documents_link_to_files_and_name_paths_that_exist() {
 
 #[test]
 fn readme_and_architecture_stay_short() {
-    for (document, most) in MOST {
+    for (document, most) in WORD_LIMITS {
         let words = read(document).split_whitespace().count();
-        assert!(words <= most, "{document} has {words} words; {most} is the most");
+        assert!(words <= most, "{document} has {words} words; the limit is {most}");
     }
 }
 
@@ -116,21 +116,21 @@ fn named_in_chapter(text: &str, title: &str) -> Vec<String> {
     named(chapter.split("\n## ").next().unwrap_or_default())
 }
 
-/// That each exists is checked with all other paths.
+/// Another test checks that each of them exists.
 #[test]
-fn one_prompt_meets_few_files_and_each_once() {
+fn one_prompt_lists_few_files_and_each_once() {
     let (title, most) = ONE_PROMPT;
     let met = named_in_chapter(&read("ARCHITECTURE.md"), title);
     let once: BTreeSet<_> = met.iter().collect();
     assert_eq!(once.len(), met.len(), "a file is listed twice: {met:#?}");
     assert!(met.iter().all(|path| path.ends_with(".rs")), "not a file: {met:#?}");
-    // A chapter that is renamed or moved away names none.
-    assert!((30..=most).contains(&met.len()), "one prompt meets {} files; {most} is the most", met.len());
+    // A chapter that is renamed or moved names no files.
+    assert!((30..=most).contains(&met.len()), "one prompt involves {} files; the limit is {most}", met.len());
 }
 
 /// The control: only the chapter's own files are counted.
 #[test]
-fn files_of_a_chapter_end_with_the_chapter() {
+fn only_files_of_the_chapter_are_counted() {
     let text = "`src/z.rs`\n## One\n\n1. a: `src/a.rs`,\n   `src/{b,c}.rs`\n\n## Two\n`src/d.rs`\n";
     assert_eq!(named_in_chapter(text, "## One"), ["src/a.rs", "src/b.rs", "src/c.rs"]);
     assert_eq!(named_in_chapter(text, "## Three"), [""; 0]);

@@ -10,7 +10,7 @@ const LETTERS: &str = "BGSRMCXKHUD";
 #[derive(Default)]
 struct Features {
     listed: Vec<String>,
-    /// Each entry with its line, what it names as evidence, and whether it is open.
+    /// Each entry with its line, its evidence, and whether it is open.
     entries: Vec<FeatureEntry>,
     strange: Vec<String>,
 }
@@ -68,7 +68,7 @@ impl Features {
                 wrong.push(format!("{id}: neither evidence nor open"));
             }
             let gone = evidence.iter().filter(|name| !exists(name));
-            wrong.extend(gone.map(|name| format!("{id}: there is no `{name}`")));
+            wrong.extend(gone.map(|name| format!("{id}: `{name}` does not exist")));
             for name in evidence {
                 named.entry(name).or_default().insert(id);
             }
@@ -98,19 +98,20 @@ fn ids_of(heading: &str) -> Vec<String> {
     ids
 }
 
-/// Returns the ids that the name of a test starts with: of `b7_b8_few_tools` they are B7 and B8.
+/// Returns the ids at the start of a test's name: `b7_b8_few_tools` has B7 and B8.
 fn leading_ids(name: &str) -> Vec<String> {
     let is_known = |word: &&str| is_id(word) && LETTERS.to_lowercase().contains(&word[..1]);
     name.split('_').take_while(is_known).map(str::to_uppercase).collect()
 }
 
-/// Whether a word is a letter and a number.
+/// Returns whether a word is a letter and a number.
 fn is_id(word: &str) -> bool {
     let number = word.strip_prefix(|c: char| c.is_ascii_lowercase()).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Returns the tests named after an id of another list (of an invariant or an attack) that no document names.
+/// Returns the tests that are named after an id of another list (an invariant or an attack) but not named by a
+/// document.
 fn unnamed(tests: &BTreeSet<(String, String)>, documents: &str) -> Vec<String> {
     let named: BTreeSet<&str> = quoted(documents).map(|name| name.rsplit("::").next().unwrap_or(name)).collect();
     let of_another_list =
@@ -119,7 +120,7 @@ fn unnamed(tests: &BTreeSet<(String, String)>, documents: &str) -> Vec<String> {
     left.map(|(path, name)| format!("no document names `{path}::{name}`")).collect()
 }
 
-/// Whether a test, an example or a command exists.
+/// Returns whether a test, an example or a command exists.
 fn exists(tests: &BTreeSet<(String, String)>, name: &str) -> bool {
     let is_file = |path: String| std::path::Path::new(super::source::ROOT).join(path).is_file();
     let words: Vec<&str> = name.split(' ').collect();
@@ -139,7 +140,7 @@ fn exists(tests: &BTreeSet<(String, String)>, name: &str) -> bool {
 }
 
 #[test]
-fn each_feature_names_evidence_and_each_test_of_an_id_is_named() {
+fn features_name_evidence_and_tests_with_ids_are_named() {
     let tests = tests();
     let features = Features::parse(&read("docs/features.md"));
     let mut wrong = features.problems(|name| exists(&tests, name), &tests);
@@ -149,11 +150,11 @@ fn each_feature_names_evidence_and_each_test_of_an_id_is_named() {
     assert_eq!(letters, LETTERS.chars().collect(), "a section is missing");
 }
 
-/// A file in which everything is in order, for [`doctored_files_are_refused`].
+/// A valid file for [`invalid_feature_lists_are_refused`].
 const SOUND: &str =
     "# Features\n\n## B 1–2: Branches\n\n- **B1** A branch.\n  - `a.rs::b1_works`\n- **B2** A context.\n  - open\n";
 
-/// Returns what the check says of a file, where two tests exist.
+/// Returns the problems of a file, where two tests exist.
 fn judged(text: &str, more: &[&str]) -> Vec<String> {
     let names = ["b1_works", "something_works"].iter().chain(more);
     let tests = names.map(|name| ("a.rs".to_owned(), (*name).to_owned())).collect();
@@ -161,24 +162,27 @@ fn judged(text: &str, more: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn doctored_files_are_refused() {
+fn invalid_feature_lists_are_refused() {
     assert_eq!(judged(SOUND, &[]), Vec::<String>::new());
     let doctored = |from: &str, to: &str| judged(&SOUND.replace(from, to), &[]).join("; ");
-    assert!(doctored("1–2", "1–3").contains("without an entry: [\"B3\"]"), "an id without an entry");
+    assert!(doctored("1–2", "1–3").contains("without an entry: [\"B3\"]"), "an id without an entry is not reported");
     assert!(doctored("- **B2** A context.\n  - open\n", "").contains("without an entry: [\"B2\"]"));
-    assert!(doctored("1–2", "1").contains("repeated or out of order"), "an entry that no heading lists");
+    assert!(
+        doctored("1–2", "1").contains("repeated or out of order"),
+        "an entry that no heading lists is not reported"
+    );
     assert_eq!(doctored("  - open\n", ""), "B2: neither evidence nor open");
-    assert!(doctored("b1_works", "b1_gone").contains("B1: there is no `a.rs::b1_gone`"));
-    assert!(doctored("open", "`subtend dance`").contains("B2: there is no `subtend dance`"));
-    assert!(doctored("open", "`.ci/run dance`").contains("B2: there is no `.ci/run dance`"));
+    assert!(doctored("b1_works", "b1_gone").contains("B1: `a.rs::b1_gone` does not exist"));
+    assert!(doctored("open", "`subtend dance`").contains("B2: `subtend dance` does not exist"));
+    assert!(doctored("open", "`.ci/run dance`").contains("B2: `.ci/run dance` does not exist"));
     assert!(doctored("open", "perhaps").contains("cannot read this line"));
     assert_eq!(judged(SOUND, &["b2_works"]), ["B2: no entry names `a.rs::b2_works`"]);
     assert_eq!(judged(SOUND, &["b3_works"]), ["B3: no entry names `a.rs::b3_works`"]);
     let elsewhere = SOUND
         .replace("  - open", "  - `a.rs::b1_works`")
         .replace("A branch.\n  - `a.rs::b1_works`", "A branch.\n  - open");
-    assert_eq!(judged(&elsewhere, &[]), ["B1: no entry names `a.rs::b1_works`"], "named by another id alone");
+    assert_eq!(judged(&elsewhere, &[]), ["B1: no entry names `a.rs::b1_works`"], "a test that only another id names");
     let tests = ["j10_erases", "b1_works", "v4l_works"].map(|name| ("a.rs".to_owned(), name.to_owned())).into();
-    assert_eq!(unnamed(&tests, SOUND), ["no document names `a.rs::j10_erases`"], "an id of another list");
+    assert_eq!(unnamed(&tests, SOUND), ["no document names `a.rs::j10_erases`"], "a test of another list's id");
     assert_eq!(unnamed(&tests, "- Store: `j10_erases`"), Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! VERIFICATION.md and README.md against the code: each claim has its entry, and what an entry names exists.
+//! VERIFICATION.md and README.md against the code: each claim has its entry, and everything that an entry names exists.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn section(name: &str) -> String {
     section.split("\n## ").next().unwrap_or_default().to_owned()
 }
 
-/// One entry of the invariants: id, line, predicates, and what checks it.
+/// One entry of the invariants: id, line, predicates, and checks.
 type InvariantRow = [String; 4];
 
 fn rows() -> Vec<InvariantRow> {
@@ -33,7 +33,11 @@ fn every_invariant_has_one_row_with_its_line() {
     let stated =
         |id: InvariantId| rows.iter().filter(move |row| row[0] == id.id()).map(|row| &*row[1]).collect::<Vec<_>>();
     let wrong: Vec<InvariantId> = InvariantId::ALL.iter().copied().filter(|id| stated(*id) != [id.text()]).collect();
-    assert_eq!((wrong, rows.len()), (Vec::new(), InvariantId::ALL.len()), "missing, twice, or with another line");
+    assert_eq!(
+        (wrong, rows.len()),
+        (Vec::new(), InvariantId::ALL.len()),
+        "a row is missing, repeated, or has another line"
+    );
 }
 
 #[test]
@@ -42,7 +46,7 @@ fn each_row_names_the_predicates_of_its_invariant() {
         let of = |of: &&Predicate| of.id.id() == id;
         let judged: Vec<&str> = ALWAYS.iter().chain(QUIESCENT).filter(of).map(|of| of.name).collect();
         assert_eq!(quoted(&predicate).collect::<Vec<_>>(), judged, "{id}");
-        assert!(!judged.is_empty(), "{id}: nothing judges it");
+        assert!(!judged.is_empty(), "{id} has no predicate");
     }
 }
 
@@ -53,34 +57,34 @@ fn each_row_names_tests_that_exist() {
         let is_name = |name: &&str| name.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c));
         let (named, gone): (Vec<&str>, Vec<&str>) =
             quoted(&checked).filter(is_name).partition(|name| tests.contains(*name));
-        assert_eq!(gone, Vec::<&str>::new(), "{id}: no test is named so");
-        assert!(!named.is_empty(), "{id}: no test is named: {checked}");
+        assert_eq!(gone, Vec::<&str>::new(), "{id} names tests that do not exist");
+        assert!(!named.is_empty(), "{id} names no test: {checked}");
     }
 }
 
 /// A predicate that neither the model nor the simulator feeds has a test, and its row names that test.
 #[test]
-fn predicates_that_are_fed_elsewhere_name_their_test() {
+fn predicates_fed_elsewhere_name_their_test() {
     let (rows, tests) = (rows(), test_names());
     for (predicate, test) in ELSEWHERE {
-        assert!(tests.contains(*test), "{predicate}: there is no test {test}");
+        assert!(tests.contains(*test), "{predicate}: the test {test} does not exist");
         let row = rows.iter().find(|[_, _, named, _]| quoted(named).any(|name| name == *predicate));
         assert!(
             row.is_some_and(|row| quoted(&row[3]).any(|name| name == *test)),
-            "{predicate}: its row names no {test}"
+            "{predicate}: its row does not name {test}"
         );
     }
 }
 
-/// A row claims the model or the simulator only where that feeds one of its predicates.
+/// A row may claim the model or the simulator only if that source feeds one of its predicates.
 #[test]
 fn rows_claim_only_sources_that_feed_their_predicates() {
     let mut wrong = Vec::new();
     for [id, _, predicates, checked] in rows() {
         let points: Vec<String> = checked.split("; ").map(str::to_lowercase).collect();
         for source in [WorldSource::Model, WorldSource::Simulator] {
-            let says = source.to_string();
-            let claims = |point: &String| point.starts_with(&says) || point.starts_with("model and simulator");
+            let source_name = source.to_string();
+            let claims = |point: &String| point.starts_with(&source_name) || point.starts_with("model and simulator");
             if points.iter().any(claims) && !quoted(&predicates).any(|name| feeds(source, name)) {
                 wrong.push(format!("{id}: the {source} feeds none of {predicates}"));
             }
@@ -89,7 +93,7 @@ fn rows_claim_only_sources_that_feed_their_predicates() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Each fault and each clause of the promise names tests that show it, and they exist.
+/// Each fault and each clause of the promise names tests that exist.
 #[test]
 fn every_clause_of_the_promise_names_its_check() {
     let tests = test_names();
@@ -104,9 +108,9 @@ fn every_clause_of_the_promise_names_its_check() {
     }
 }
 
-/// The clauses of the promise are the same, in the same order, in README.md and in VERIFICATION.md.
+/// The clauses of the promise are the same, in the same order, in README.md and VERIFICATION.md.
 #[test]
-fn promise_of_the_readme_is_that_of_verification() {
+fn promise_is_the_same_in_readme_and_verification() {
     let text = read("README.md");
     let (_, promised) = text.split_once("\n## What it promises\n").expect("the promise");
     let rows = promised.split("\n## ").next().unwrap_or_default().lines().filter_map(|line| line.strip_prefix("| "));
@@ -121,10 +125,10 @@ fn promise_of_the_readme_is_that_of_verification() {
     assert!(!shown.is_empty(), "a promise");
 }
 
-/// Steps of `.ci/run` that check the shape of sources or prepare others, and are not methods.
-const NO_METHODS: [&str; 7] = ["fmt", "sizes", "clippy", "test", "docs", "tools", "sbom"];
+/// Steps of `.ci/run` that check the form of sources or prepare other steps, and are not methods.
+const OTHER_STEPS: [&str; 7] = ["fmt", "sizes", "clippy", "test", "docs", "tools", "sbom"];
 
-/// Each step that shows something is a command of a method, and no method names another one.
+/// Each step that verifies something is a command of a method, and methods name no other steps.
 #[test]
 fn each_step_of_ci_is_a_command_of_a_method() {
     let run = read(".ci/run");
@@ -132,15 +136,15 @@ fn each_step_of_ci_is_a_command_of_a_method() {
     let methods = section("Methods");
     let commands = quoted(&methods).filter_map(|command| command.split_once(".ci/run ").map(|(_, steps)| steps));
     let named: BTreeSet<&str> = commands.flat_map(|steps| steps.split(' ')).collect();
-    let expected: BTreeSet<&str> = steps.iter().copied().filter(|step| !NO_METHODS.contains(step)).collect();
+    let expected: BTreeSet<&str> = steps.iter().copied().filter(|step| !OTHER_STEPS.contains(step)).collect();
     assert_eq!(named, expected);
-    let exempt: BTreeSet<&str> = NO_METHODS.into();
+    let exempt: BTreeSet<&str> = OTHER_STEPS.into();
     assert!(exempt.is_subset(&steps), "{:?} are not steps", exempt.difference(&steps));
 }
 
-/// A sabotage that the engines are drilled with is one that the methods count.
+/// The methods state the number of sabotages that the drill has.
 #[test]
-fn the_methods_count_the_sabotages_of_the_drill() {
+fn methods_state_the_number_of_sabotages() {
     const NUMBERS: [&str; 10] = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
     let run = read(".ci/run");
     let drilled = run.split_once("\nSABOTAGES=\"").and_then(|(_, rest)| rest.split_once('"')).expect("a list").0;

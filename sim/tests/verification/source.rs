@@ -13,14 +13,14 @@ pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// One entry of a list: its text, and its points.
+/// One entry of a list: its text and its points.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) text: String,
     pub(crate) points: Vec<String>,
 }
 
-/// Returns the entries of the lists of a text; a line that continues one is joined to it.
+/// Returns the entries of the lists in a text; continuation lines are joined.
 pub(crate) fn entries(text: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut is_open = false;
@@ -67,10 +67,10 @@ pub(crate) fn test_names() -> BTreeSet<String> {
     tests().into_iter().map(|(_, name)| name).collect()
 }
 
-/// Macros that make a test of each function that they list.
+/// Macros that generate tests from the functions that they list.
 const MACROS: [&str; 2] = ["for_each_engine!(", "conformance!("];
 
-/// Returns the names of the functions that the test runner calls, which is more than to be named like one.
+/// Returns the names of the functions that the test runner calls; a name alone does not make a test.
 pub(crate) fn tests_in(text: &str) -> BTreeSet<String> {
     let (mut found, mut marked) = (BTreeSet::new(), false);
     for line in text.lines().map(str::trim_start) {
@@ -103,7 +103,7 @@ fn defined(text: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn a_function_that_no_runner_calls_is_not_a_test() {
+fn function_without_a_test_attribute_is_not_a_test() {
     let lines = [
         "#[test]",
         "#[expect(clippy::panic)]",
@@ -125,7 +125,7 @@ fn a_function_that_no_runner_calls_is_not_a_test() {
 }
 
 #[test]
-fn entries_of_a_list_join_their_lines() {
+fn list_entries_join_their_continuation_lines() {
     let text = "Before\n  - no entry\n\n- one\n  and more\n  - point\n    goes\n    further\n  - next\n\nafter\n- two\nx\n  y\n";
     let entry = |text: &str, points: &[&str]| Entry {
         text: text.to_owned(),

@@ -1,5 +1,5 @@
-//! The public surface of the library: docs/public-api.txt against what `src/lib.rs` exports, so that a change of it
-//! shows in a diff.
+//! The public surface of the library: docs/public-api.txt against the exports of `src/lib.rs`, so that a change of the
+//! surface shows in a diff.
 #![expect(clippy::wildcard_enum_match_arm, reason = "syntax has many kinds, and syn adds to them")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,16 +12,16 @@ use super::source;
 
 const LISTING: &str = "docs/public-api.txt";
 const MEMBERS: [&str; 8] = ["actors", "agents", "invariants", "journal", "models", "session", "supervision", "tools"];
-/// Features that are for tests of the project alone.
+/// Features that are only for tests of the project.
 const INTERNAL: [&str; 4] = ["test", "fault-points", "sabotage", "fuzzing"];
 
-/// A module: the name of its member, empty for the facade, and the names below it.
+/// A module: the name of its member, empty for the facade, and its path.
 type Module = (String, Vec<String>);
 
 struct Surface(BTreeMap<Module, Vec<Item>>);
 
 impl Surface {
-    /// Reads modules as their paths from the root of the workspace, with their text.
+    /// Reads modules from their paths, relative to the root of the workspace, and their text.
     fn of(files: impl Iterator<Item = (String, String)>) -> Self {
         let mut surface = Self(BTreeMap::new());
         for (path, text) in files {
@@ -41,13 +41,13 @@ impl Surface {
         surface
     }
 
-    /// Adds a module with those that are written inside of it.
+    /// Adds a module and its inline modules.
     fn add(&mut self, module: Module, items: Vec<Item>) {
         for item in items {
             if let Item::Mod(syn::ItemMod { ident, attrs, content: Some((_, inside)), vis, .. }) = item {
                 if !is_internal(&attrs) {
                     let inner = below(&module, &ident.to_string());
-                    let stands = syn::ItemMod {
+                    let declaration = syn::ItemMod {
                         attrs,
                         vis,
                         unsafety: None,
@@ -56,7 +56,7 @@ impl Surface {
                         content: None,
                         semi: None,
                     };
-                    self.0.entry(module.clone()).or_default().push(Item::Mod(stands));
+                    self.0.entry(module.clone()).or_default().push(Item::Mod(declaration));
                     self.add(inner, inside);
                 }
             } else {
@@ -66,8 +66,8 @@ impl Surface {
         self.0.entry(module).or_default();
     }
 
-    /// Returns where the item is defined that `name` means in `module`, and its name there; `None` for one of another
-    /// project.
+    /// Returns the module that defines the item `name` of `module`, and the item's name there; `None` for an item of
+    /// another project.
     fn resolve(&self, module: &Module, name: &str, seen: &mut BTreeSet<(Module, String)>) -> Option<(Module, String)> {
         if !seen.insert((module.clone(), name.to_owned())) {
             return None;
@@ -92,7 +92,7 @@ impl Surface {
         None
     }
 
-    /// Follows a path that is written in `module`.
+    /// Resolves a path that is written in `module`.
     fn follow(
         &self,
         module: &Module,
@@ -126,7 +126,7 @@ impl Surface {
         Some(below(&at, &name)).filter(|module| self.0.contains_key(module))
     }
 
-    /// Lists the exports of `module` under `path`, each item with what of it is public.
+    /// Lists the exports of `module` under `path`, each item with its public parts.
     fn list(&self, path: &str, module: &Module, lines: &mut Vec<String>) {
         let items = self.0.get(module).into_iter().flatten();
         let mut exports: BTreeMap<String, (Module, String)> = BTreeMap::new();
@@ -169,7 +169,7 @@ impl Surface {
     }
 
     fn describe(&self, path: &str, at: &Module, name: &str, lines: &mut Vec<String>) {
-        let Some(item) = self.item(at, name) else { panic!("{path}: there is no `{name}` in {at:?}") };
+        let Some(item) = self.item(at, name) else { panic!("{path}: {at:?} has no item `{name}`") };
         let derived = derives(attributes(item));
         match item {
             Item::Struct(item) => {
@@ -202,7 +202,7 @@ impl Surface {
             Item::Fn(item) => lines.push(format!("{path}: {}", text(&item.sig))),
             Item::Const(item) => lines.push(format!("const {path}: {}", text(&item.ty))),
             Item::Type(item) => lines.push(format!("type {path}{} = {}", text(&item.generics), text(&item.ty))),
-            other => panic!("{path} is an item that the listing does not know: {}", text(other)),
+            other => panic!("{path}: the listing does not support this item: {}", text(other)),
         }
         lines.extend(self.impls(at, name).into_iter().map(|line| format!("    {line}")));
     }
@@ -244,7 +244,7 @@ fn below(module: &Module, name: &str) -> Module {
     (module.0.clone(), [module.1.clone(), vec![name.to_owned()]].concat())
 }
 
-/// Returns each path that a `use` tree names, with the name that it binds; `*` for all of a module.
+/// Returns each path that a `use` tree names, with the name that it binds; `*` for a glob import.
 fn bindings(mut before: Vec<String>, tree: &UseTree) -> Vec<(Vec<String>, String)> {
     match tree {
         UseTree::Path(path) => {
@@ -308,7 +308,7 @@ fn is_open(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Whether the item exists for tests of the project alone, or is kept out of the documentation.
+/// Returns whether the item is only for tests of the project, or hidden from the documentation.
 fn is_internal(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let wording = text(attribute);
@@ -320,7 +320,7 @@ fn is_internal(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Returns the traits that are derived, and whether the type may grow.
+/// Returns the derived traits, and whether the type is non-exhaustive.
 fn derives(attributes: &[Attribute]) -> String {
     let mut words = Vec::new();
     for attribute in attributes {
@@ -336,7 +336,7 @@ fn derives(attributes: &[Attribute]) -> String {
     if words.is_empty() { String::new() } else { format!(" [{}]", words.join(", ")) }
 }
 
-/// Returns the fields that an embedder sees; those of a variant are all public.
+/// Returns the fields that an embedder can access; the fields of a variant are all public.
 fn fields(fields: &Fields, marked: bool) -> impl Iterator<Item = String> {
     let seen = fields.iter().enumerate().filter(move |(_, field)| !marked || is_open(&field.vis));
     seen.map(|(at, field)| {
@@ -389,7 +389,7 @@ fn listed() -> String {
 }
 
 #[test]
-fn c2_public_surface_is_as_it_is_listed() {
+fn c2_public_surface_matches_the_listing() {
     let now = listed();
     if std::env::var_os("SUBTEND_WRITE").is_some() {
         std::fs::write(std::path::Path::new(source::ROOT).join(LISTING), &now).expect("the listing is written");
@@ -403,9 +403,9 @@ fn c2_public_surface_is_as_it_is_listed() {
     );
 }
 
-/// The control: fields, methods, traits and re-exports of a fixture, and what is private or internal of it.
+/// The control: fields, methods, traits and re-exports of a fixture, and its private and internal items.
 #[test]
-fn c2_listing_has_what_is_public_and_nothing_else() {
+fn c2_listing_has_exactly_the_public_items() {
     let facade = "pub use subtend_tools::{Kept, other as aside}; mod hidden { pub struct Hidden; } pub mod inner { pub use subtend_tools::deep::Low; }";
     let lib = "mod kept; pub mod deep; pub use kept::Kept; pub fn other(at: &str) -> Result<(), Vec<u8>> { Ok(()) }";
     let kept = "#[derive(Debug, Clone)] #[non_exhaustive] pub struct Kept { pub a: u8, b: u8 } impl Kept { pub fn new() -> Self { todo!() } \

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Entry, entries, files, quoted, read, tests};
 
-/// Attacks at least.
-const CASES: usize = 120;
+/// Minimum number of attacks.
+const MIN_ATTACKS: usize = 120;
 
-/// A test function, as this check sees it.
+/// The facts about a test function that this check needs.
 struct Test {
-    /// How many attacks it tries: the length of its array `ATTACKS` or `attacks`, else one.
+    /// Number of attacks that it tries: the length of its array `ATTACKS` or `attacks`, else one.
     cases: usize,
-    /// Whether it has a control: the same attack without the guard.
+    /// True if it has a control: the same attack without the guard.
     control: bool,
 }
 
@@ -32,7 +32,7 @@ fn body<'a>(text: &'a str, name: &str) -> &'a str {
     text.get(start..end).unwrap_or_default()
 }
 
-/// Returns how many attacks a function lists: the compiler checks the lengths.
+/// Returns the number of attacks that a function lists; the compiler checks the lengths.
 fn cases(body: &str) -> usize {
     let arrays = ["ATTACKS: [", "attacks: ["].iter().flat_map(|name| body.split(name).skip(1));
     let length = |array: &str| array.split("] =").next()?.rsplit("; ").next()?.parse::<usize>().ok();
@@ -50,7 +50,7 @@ fn listed(text: &str, name: &str) -> Vec<String> {
     names.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns the table of position by target that the rows come to, and their sum.
+/// Returns the table of position by target as computed from the rows, and its sum.
 fn matrix(text: &str, cases: &BTreeMap<(String, String), usize>) -> (String, usize) {
     let (positions, targets) = (listed(text, "Positions"), listed(text, "Targets"));
     let mut lines =
@@ -74,29 +74,29 @@ fn parts(entry: &Entry) -> Option<[&str; 5]> {
     Some([position, target, promise, attacks.strip_prefix("Attacks:")?, control.strip_prefix("Control:")?])
 }
 
-/// Returns what is wrong with the file, of all tests.
+/// Returns the problems of the file, given all tests.
 fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
     let (positions, targets) = (listed(text, "Positions"), listed(text, "Targets"));
     let named: BTreeSet<&str> = quoted(section(text, "Promises")).filter(|name| name.contains("::")).collect();
     let unknown = named.iter().filter(|name| !tests.contains_key(**name));
-    let mut wrong: Vec<String> = unknown.map(|name| format!("there is no `{name}`")).collect();
+    let mut wrong: Vec<String> = unknown.map(|name| format!("`{name}` does not exist")).collect();
     let (mut counted, mut cases) = (BTreeSet::new(), BTreeMap::new());
     for entry in entries(section(text, "Promises")) {
         let Some([position, target, promise, attacks, controls]) = parts(&entry) else {
-            wrong.push(format!("an entry has a position, a target, attacks and a control: {}", entry.text));
+            wrong.push(format!("an entry needs a position, a target, attacks and a control: {}", entry.text));
             continue;
         };
         if !positions.iter().any(|it| it == position) || !targets.iter().any(|it| it == target) {
             wrong.push(format!("`{position}` or `{target}` is not listed: {promise}"));
         }
         if quoted(attacks).next().is_none() {
-            wrong.push(format!("no test shows it: {promise}"));
+            wrong.push(format!("no attack is named: {promise}"));
         }
         if !quoted(controls).any(|name| tests.get(name).is_some_and(|test| test.control)) {
-            wrong.push(format!("no test without the guard: {promise}"));
+            wrong.push(format!("no control is named: {promise}"));
         }
         for (name, test) in quoted(attacks).filter_map(|name| tests.get_key_value(name)) {
-            // A test that shows two promises counts for the first.
+            // A test of two promises counts for the first.
             if counted.insert(name) {
                 *cases.entry((position.to_owned(), target.to_owned())).or_insert(0) += test.cases;
             }
@@ -110,10 +110,10 @@ fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
     );
     let (table, sum) = matrix(text, &cases);
     if !section(text, "Cases").contains(&table) {
-        wrong.push(format!("the table of cases is:\n{table}"));
+        wrong.push(format!("the table of cases must be:\n{table}"));
     }
-    if sum < CASES {
-        wrong.push(format!("there are {sum} attacks, and should be {CASES} at least"));
+    if sum < MIN_ATTACKS {
+        wrong.push(format!("there are {sum} attacks, the minimum is {MIN_ATTACKS}"));
     }
     wrong
 }
@@ -133,7 +133,7 @@ fn cases_are_counted_by_the_length_of_their_array() {
 }
 
 #[test]
-fn doctored_threats_are_refused() {
+fn invalid_threat_rows_are_refused() {
     let sound = "# T\n\n## Targets\n\n- **files**: f\n- **keys**: k\n\n## Positions\n\n- **model**: m\n\n## Promises\n\n\
                  - **model, files**: P\n  - Attacks: `a/b.rs::c`\n  - Control: `a/b.rs::d`\n\n\
                  ## Cases\n\n| | files | keys | all |\n|---|---|---|---|\n| model | 130 |  | 130 |\n| all | 130 |  | 130 |\n\n\
@@ -145,18 +145,18 @@ fn doctored_threats_are_refused() {
             .into();
     let judged = |from: &str, to: &str| {
         let text = sound.replace(from, to);
-        assert!(from.is_empty() || text != sound, "{from} is not there");
+        assert!(from.is_empty() || text != sound, "{from} is not in the fixture");
         problems(&text, &tests).join("; ")
     };
     assert_eq!(judged("", ""), "");
     assert!(judged("**model, files**", "**moon, files**").starts_with("`moon` or `files` is not listed: P"));
-    assert!(judged("`a/b.rs::c`", "`a/b.rs::x`").starts_with("there is no `a/b.rs::x`; no row names `a/b.rs::c`"));
-    assert!(judged("`a/b.rs::c`", "").starts_with("no test shows it: P; no row names `a/b.rs::c`"));
-    assert!(judged("`a/b.rs::d`", "").starts_with("no test without the guard: P; no row names `a/b.rs::d`"));
-    assert!(judged("Control: `a/b.rs::d`", "Control: `e.rs::f`").starts_with("no test without the guard: P"));
+    assert!(judged("`a/b.rs::c`", "`a/b.rs::x`").starts_with("`a/b.rs::x` does not exist; no row names `a/b.rs::c`"));
+    assert!(judged("`a/b.rs::c`", "").starts_with("no attack is named: P; no row names `a/b.rs::c`"));
+    assert!(judged("`a/b.rs::d`", "").starts_with("no control is named: P; no row names `a/b.rs::d`"));
+    assert!(judged("Control: `a/b.rs::d`", "Control: `e.rs::f`").starts_with("no control is named: P"));
     assert!(
-        judged("Control:", "Also:").starts_with("an entry has a position, a target, attacks and a control: **model")
+        judged("Control:", "Also:").starts_with("an entry needs a position, a target, attacks and a control: **model")
     );
-    assert!(judged("| model | 130 |", "| model | 131 |").starts_with("the table of cases is:"));
-    assert!(judged("`a/b.rs::c`", "`e.rs::f`").contains("there are 9 attacks, and should be 120 at least"));
+    assert!(judged("| model | 130 |", "| model | 131 |").starts_with("the table of cases must be:"));
+    assert!(judged("`a/b.rs::c`", "`e.rs::f`").contains("there are 9 attacks, the minimum is 120"));
 }

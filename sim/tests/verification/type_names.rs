@@ -1,18 +1,18 @@
-//! No type name is defined more than twice: a reader who searches for a name finds the type that is meant.
+//! No type name is defined more than twice, so that a search for a name finds the intended type.
 
 use std::collections::BTreeMap;
 
 use super::source::files;
 
-/// How often one name may be defined in the workspace.
+/// Maximum number of definitions of one name in the workspace.
 const LIMIT: usize = 2;
 
-/// Names that may be defined more often, and why.
+/// Names that may be defined more often, with the reason.
 const EXCEPTIONS: [(&str, &str); 1] = [("Args", "the clap arguments of a verb, which the verb's module names")];
 
 const KEYWORDS: [&str; 5] = ["struct ", "enum ", "trait ", "union ", "type "];
 
-/// Returns the name that a line defines. Associated types are indented; they are not definitions.
+/// Returns the name that a line defines. Associated types are indented and do not count as definitions.
 fn type_name(line: &str) -> Option<&str> {
     let code = line.trim_start();
     let code = match code.strip_prefix("pub") {
@@ -45,11 +45,11 @@ fn repeated(files: &[(String, String)]) -> Vec<String> {
 #[test]
 fn no_type_name_is_defined_more_than_twice() {
     let wrong = repeated(&files());
-    assert!(wrong.is_empty(), "give each a name that says its meaning:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "give each type a distinct name:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn a_repeated_type_name_is_found_in_a_fixture() {
+fn repeated_type_name_is_found_in_a_fixture() {
     let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let twice =
         [file("a.rs", "struct Row;\npub(crate) enum Row<'a> {"), file("b.rs", "pub struct Args {\n// struct Row\n")];

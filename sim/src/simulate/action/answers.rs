@@ -62,7 +62,10 @@ pub(crate) fn controlled(world: &World, action: &Action, reply: Result<Control, 
         Ok(Control::AlreadyEnded(run, outcome)) => {
             let key = RunKey { session, run };
             if oracle.fixed(key) != Some(&outcome) {
-                oracle.wrong("S-2", format!("{verb:?} of {key:?} is answered with {outcome:?}, which it has not"));
+                oracle.wrong(
+                    "S-2",
+                    format!("{verb:?} of {key:?} is answered with {outcome:?}, which is not its outcome"),
+                );
             }
         }
         Ok(Control::NotFound) => oracle.tally.mark("not found"),
@@ -84,7 +87,7 @@ pub(crate) fn replied<T: Debug>(world: &World, action: &Action, reply: Result<T,
     let verb = action.verb;
     let answer = match reply {
         Ok(answer) => {
-            oracle.tell(|| format!("  {verb:?}: {answer:?}").chars().take(160).collect());
+            oracle.trace(|| format!("  {verb:?}: {answer:?}").chars().take(160).collect());
             "done".to_owned()
         }
         Err(ControlError::Stopped(_)) => "stopped".to_owned(),
@@ -93,7 +96,7 @@ pub(crate) fn replied<T: Debug>(world: &World, action: &Action, reply: Result<T,
         Err(ControlError::NotFound(_)) => "not found".to_owned(),
         Err(ControlError::Deleted) => "deleted".to_owned(),
         Err(ControlError::Refused(why)) => {
-            // By kind, without the numbers of records.
+            // Counted by kind, without the numbers of records.
             let kind: String = why.chars().filter(|c| !c.is_ascii_digit()).take(48).collect();
             format!("refused: {kind}")
         }
@@ -108,10 +111,10 @@ pub(crate) fn rolled_back(world: &World, action: &Action, run: Result<RunNo, Con
         let mut oracle = world.oracle.lock();
         let noted = |record: &Record| matches!(record, Record::RolledBack { run: noted, .. } if *noted == run);
         if !oracle.archive.records(session).iter().any(noted) {
-            oracle.wrong("J-5", format!("run {run} of {session} is said to be rolled back, and that is not durable"));
+            oracle.wrong("J-5", format!("run {run} of {session} is reported as rolled back, and that is not durable"));
         }
         if oracle.ends.get(&RunKey { session, run }).is_none_or(|outcome| *outcome == Outcome::Completed) {
-            oracle.wrong("E-2", format!("run {run} of {session} is rolled back, and did not fail"));
+            oracle.wrong("E-2", format!("run {run} of {session} is rolled back, but did not fail"));
         }
     }
     replied(world, action, run);
@@ -123,7 +126,7 @@ pub(crate) fn summed_up(world: &World, action: &Action, summary: Result<Text, Co
         let mut oracle = world.oracle.lock();
         let noted = |record: &Record| matches!(record, Record::SummarySet(set) if set.text == *text);
         if !oracle.archive.records(session).iter().any(noted) {
-            oracle.wrong("J-5", format!("{session} is said to be summed up as {text:?}, and that is not durable"));
+            oracle.wrong("J-5", format!("{session} is reported as summarised as {text:?}, and that is not durable"));
         }
     }
     replied(world, action, summary);
@@ -133,7 +136,7 @@ pub(crate) fn read<T>(world: &World, action: &Action, read: Result<T, ReadError>
     match read {
         Ok(_) => world.oracle.mark("looked"),
         Err(ReadError::Closed) => world.oracle.mark("read a closed journal"),
-        // The first record may be appended and not durable.
+        // The first record may be appended but not durable yet.
         Err(ReadError::NoSuchSession(_)) => world.oracle.mark("read an unknown session"),
         Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_))) => {
             world.oracle.wrong("J-8", format!("a read of {} failed: {error}", action.session.id()));

@@ -1,4 +1,4 @@
-//! The archive folds all durable records as they arrive, and the predicates judge it.
+//! The archive, which folds all durable records as they arrive for the predicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::Record;
 use subtend_session::state::{Owned, State};
 
-use crate::simulate::oracle::Over;
+use crate::simulate::oracle::ClosedRun;
 use crate::simulate::oracle::observer::{CancelAsked, Cancels, HubObserver};
 use crate::simulate::tally::Verb;
 
@@ -69,7 +69,7 @@ impl Archive {
         self.0.get(&session).map(|kept| &kept.state)
     }
 
-    /// Sessions in which a verb has an effect; a random one seldom has.
+    /// Returns sessions on which a verb has an effect; a random session seldom qualifies.
     pub(crate) fn likely(&self, verb: Verb) -> Vec<SessionId> {
         let fits = |state: &State| match verb {
             Verb::Switch => !state.alternatives.is_empty(),
@@ -103,7 +103,8 @@ impl Archive {
         self.0.iter().filter(|(_, kept)| fits(&kept.state)).map(|(session, _)| *session).collect()
     }
 
-    /// Returns whether a session is a service or a descendant of one: then it has no permissions, whichever agent answers.
+    /// Returns whether a session is a service or a descendant of one: then it has no permissions, whichever agent
+    /// answers.
     pub(crate) fn is_service(&self, session: SessionId) -> bool {
         let mut at = self.state(session);
         while let Some(state) = at {
@@ -165,8 +166,8 @@ impl Archive {
     }
 
     /// Returns the runs that a person cancelled, from the requests and not from the outcomes.
-    pub(crate) fn cancelled(&self, requests: &[CancelAsked], over: &BTreeMap<RunKey, Over>) -> BTreeSet<RunKey> {
-        let applies = |key: &RunKey, over: &Over| {
+    pub(crate) fn cancelled(&self, requests: &[CancelAsked], over: &BTreeMap<RunKey, ClosedRun>) -> BTreeSet<RunKey> {
+        let applies = |key: &RunKey, over: &ClosedRun| {
             requests.iter().filter(|request| request.at <= over.at).any(|request| match request.what {
                 Cancels::Session => request.session == key.session,
                 Cancels::Run(run) => (request.session, run) == (key.session, key.run),
@@ -180,7 +181,7 @@ impl Archive {
     }
 }
 
-/// Owned runs that block an open call of the run in flight.
+/// Returns owned runs that block an open call of the run in flight.
 pub(crate) fn blocking(state: &State) -> impl Iterator<Item = &Owned> {
     let owned = state.run.iter().flat_map(|run| &run.owned);
     owned.filter(|(key, _)| state.is_open(**key)).map(|(_, owned)| owned)

@@ -1,4 +1,4 @@
-//! Checks each model call's context and tools against the journal.
+//! Checks of each model call's context and tools against the journal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use crate::simulate::offered::{READER, is_guarded, tool_names};
 use crate::simulate::oracle::OracleState;
 use crate::simulate::oracle::observations::offer;
 
-/// The approximate limit until a started turn is durable. An approver that attached meanwhile may or may not have been seen when the
-/// tools were chosen.
-const MEANWHILE: Duration = Duration::from_secs(5);
+/// The approximate time until a started turn is durable. An approver that attached meanwhile may or may not have been
+/// considered when the tools were chosen.
+const DURABLE_DELAY: Duration = Duration::from_secs(5);
 
 type CallPosition = (SessionId, TurnNo, AttemptNo);
 
-/// Contexts of model calls until the start of their turn is durable: a local call starts before that, and its context may be newer
-/// than the disk.
+/// Contexts of model calls until the start of their turn is durable: a local call starts earlier, and its context may
+/// be newer than the disk.
 #[derive(Default)]
 pub(crate) struct Contexts(BTreeMap<CallPosition, CallContext>);
 
 struct CallContext {
-    /// Its own answers, without inherited ones.
+    /// Answers of the session, without inherited ones.
     answers: Vec<(Seq, Option<Text>)>,
     messages: Transcript,
-    /// The names of its tools, where they are checked.
+    /// Names of the tools, if they are checked.
     tools: Option<Vec<Text>>,
     reader: bool,
 }
 
 impl Contexts {
-    /// Forgets all contexts: the process is dead, and what was not durable is lost.
+    /// Forgets all contexts: the process is dead, and records that were not durable are lost.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
@@ -44,7 +44,7 @@ impl Contexts {
 
 impl OracleState {
     /// Records the context of one model call, and its tools if they are checked too.
-    pub(crate) fn is_given(&mut self, request: &Request, checks_tools: bool) {
+    pub(crate) fn record_call(&mut self, request: &Request, checks_tools: bool) {
         let answers = request.messages.iter().filter_map(|message| {
             let Message::Assistant { seq, text, .. } = message else { return None };
             Some((*seq, text.clone()))
@@ -69,7 +69,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     answers(oracle, at, &given);
     let (session, turn, attempt) = at;
     let tools = given.tools.as_ref().map(|names| tools(oracle, at, names, given.reader));
-    // Hidden text is searched for wherever anything is hidden.
+    // Hidden text is searched for if the session hides anything.
     let hides =
         oracle.archive.state(session).is_some_and(|state| state.stretches.values().any(|stretch| stretch.hidden));
     let Some(run) = oracle.run_of(at).filter(|_| tools.is_some() || hides) else { return };
@@ -78,7 +78,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     oracle.observations.offered(ContextGiven { run, turn, attempt, messages, tools });
 }
 
-/// Answers are unchanged where no alternative is active (B13, E-2).
+/// Checks that answers are unchanged if no alternative is active (B13, E-2).
 fn answers(oracle: &mut OracleState, (session, turn, _): CallPosition, given: &CallContext) {
     let Some(state) = oracle.archive.state(session) else { return };
     let inherited =
@@ -86,20 +86,20 @@ fn answers(oracle: &mut OracleState, (session, turn, _): CallPosition, given: &C
     let wrong = given.answers.iter().skip(inherited).find_map(|(seq, text)| {
         let seen = state.alternatives.get(seq).is_some_and(|known| known.active != 0);
         let Some(Record::TurnAnswered(answered)) = oracle.archive.record(session, *seq) else { return None };
-        (!seen && answered.text != *text).then(|| format!("message {seq} is {text:?}, and was {:?}", answered.text))
+        (!seen && answered.text != *text).then(|| format!("message {seq} is {text:?}, but was {:?}", answered.text))
     });
     if let Some(wrong) = wrong {
-        oracle.wrong("E-2", format!("turn {turn} of {session} is given another context: {wrong}"));
+        oracle.wrong("E-2", format!("turn {turn} of {session} has another context: {wrong}"));
     }
 }
 
-/// Tools are offered if they may be used (P-7).
+/// Records the offered tools with their verdicts (P-7).
 fn tools(oracle: &OracleState, at: CallPosition, given: &[Text], reader: bool) -> Vec<Offer> {
     let started = oracle.started_at(at).unwrap_or_default();
     let service = oracle.archive.is_service(at.0);
     let unsure = oracle
         .attended_since
-        .is_some_and(|since| started < since.saturating_add(MEANWHILE).saturating_add(oracle.jumped));
+        .is_some_and(|since| started < since.saturating_add(DURABLE_DELAY).saturating_add(oracle.jumped));
     let attended = oracle.attended_since.is_some();
     let offered = |name: &str| given.iter().any(|given| **given == *name);
     let own = tool_names().map(|name| {

@@ -41,7 +41,7 @@ impl Observations {
         self.seen.acked.push(Acked { session, seq, at, durable });
     }
 
-    pub(crate) fn fails(&mut self, now: Duration, durable: BTreeMap<SessionId, Seq>) {
+    pub(crate) fn begin_store_failure(&mut self, now: Duration, durable: BTreeMap<SessionId, Seq>) {
         let at = self.tick(now);
         self.seen.failures.push(Failure { at, reopened: None, durable });
     }
@@ -69,7 +69,7 @@ impl Observations {
     }
 
     /// Records the start of an effect that leaves the process; returns its index.
-    pub(crate) fn begins(&mut self, now: Duration, run: RunKey, work: Work, durable: Option<Seq>) -> usize {
+    pub(crate) fn begin_effect(&mut self, now: Duration, run: RunKey, work: Work, durable: Option<Seq>) -> usize {
         let started = self.tick(now);
         let at = self.seen.effects.len();
         self.at_work.insert(at, ());
@@ -77,7 +77,7 @@ impl Observations {
         at
     }
 
-    pub(crate) fn gone(&mut self, now: Duration, at: usize) {
+    pub(crate) fn end_effect(&mut self, now: Duration, at: usize) {
         self.at_work.remove(&at);
         let gone = self.tick(now);
         if let Some(effect) = self.seen.effects.get_mut(at) {
@@ -85,20 +85,20 @@ impl Observations {
         }
     }
 
-    /// The process is dead, with all its running effects.
-    pub(crate) fn all_gone(&mut self, now: Duration) {
+    /// Records that the process is dead, with all its running effects.
+    pub(crate) fn end_all_effects(&mut self, now: Duration) {
         let left: Vec<usize> = self.at_work.keys().copied().collect();
-        left.into_iter().for_each(|at| self.gone(now, at));
+        left.into_iter().for_each(|at| self.end_effect(now, at));
     }
 
     /// Records a new reader of events; returns its index.
-    pub(crate) fn reads(&mut self, name: Text, follows: Option<(SessionId, Seq)>) -> usize {
+    pub(crate) fn add_reader(&mut self, name: Text, follows: Option<(SessionId, Seq)>) -> usize {
         self.seen.subscribers.push(SubscriberLog { name, follows, received: Vec::new(), dry: false });
         self.seen.subscribers.len().saturating_sub(1)
     }
 
     /// Records an event that a reader received.
-    pub(crate) fn hears(&mut self, reader: usize, delivery: Heard) {
+    pub(crate) fn record_delivery(&mut self, reader: usize, delivery: Heard) {
         if let Some(log) = self.seen.subscribers.get_mut(reader) {
             log.received.push(delivery);
         }
@@ -109,12 +109,12 @@ impl Observations {
     }
 
     /// Records the present listings of the roots.
-    pub(crate) fn lists(&mut self, listings: Vec<Listing>) {
+    pub(crate) fn record_listings(&mut self, listings: Vec<Listing>) {
         self.seen.listings = listings;
     }
 
     /// Records a shutdown that left nothing alive, until the next process starts.
-    pub(crate) fn down(&mut self, down: Option<Shutdown>) {
+    pub(crate) fn record_shutdown(&mut self, down: Option<Shutdown>) {
         self.seen.shutdown = down;
     }
 }

@@ -13,21 +13,21 @@ use subtend_session::state::State;
 
 use crate::simulate::oracle::OracleState;
 
-/// One batch in this many reports its session's state, because each report is a full copy.
-const SHOWN: u64 = 8;
+/// One in this many batches reports its session's state, because each report is a full copy.
+const BATCHES_PER_REPORT: u64 = 8;
 
-/// Observations of the present process that are still open.
+/// Observations of the present process that are not complete.
 #[derive(Default)]
 pub(crate) struct HubObserver {
     fired: Vec<(RunKey, When)>,
     /// Queued controls of each session, in order.
-    controls: BTreeMap<SessionId, Vec<Waits>>,
+    controls: BTreeMap<SessionId, Vec<PendingControl>>,
     /// The index of each accepted input in the list of puts.
     puts: BTreeMap<(SessionId, InputId), usize>,
     asks: BTreeMap<(SessionId, CallId), When>,
-    /// Questions that were open when an event excused a delay.
+    /// Asks that were open when an event excused a delay.
     excused: BTreeSet<(SessionId, CallId)>,
-    /// Sessions whose actor died: their questions may have been recorded before the restart, from which the deadline counts.
+    /// Sessions whose actor died: their asks may have been recorded before the restart, from which the deadline counts.
     died: BTreeSet<SessionId>,
     batches: u64,
     live: BTreeMap<SessionId, State>,
@@ -39,7 +39,7 @@ pub(crate) struct HubObserver {
     tried: BTreeSet<SessionId>,
 }
 
-struct Waits {
+struct PendingControl {
     command: &'static str,
     given: When,
     rounds: u32,
@@ -50,7 +50,7 @@ pub(crate) enum Cancels {
     Session,
     Run(RunNo),
     Tree,
-    /// As a tree, if the session is deleted: a run opened below it meanwhile ends by the same cancel.
+    /// A cancel of a tree, if the session is deleted: a run opened below it meanwhile ends by the same cancel.
     Deletion,
 }
 
@@ -78,7 +78,7 @@ impl HubObserver {
         self.asks.iter().map(open).collect()
     }
 
-    /// Excuses every open question: the present event may delay its answer.
+    /// Excuses every open ask: the present event may delay its answer.
     fn excuse(&mut self, of: impl Fn(SessionId) -> bool) {
         let open = self.asks.keys().filter(|(session, _)| of(*session));
         self.excused.extend(open.copied().collect::<Vec<_>>());
@@ -103,7 +103,7 @@ impl OracleState {
                 queues.push(QueueSeen { session, queue: "inbox".into(), at, len, bound, answer });
             }
             Sight::Control { session, command } => {
-                let waits = Waits { command, given: at, rounds: 0 };
+                let waits = PendingControl { command, given: at, rounds: 0 };
                 self.observer.controls.entry(session).or_default().push(waits);
             }
             Sight::Round(session) => {
@@ -144,7 +144,7 @@ impl OracleState {
             }
             Sight::Committed(state) => {
                 self.observer.batches = self.observer.batches.wrapping_add(1);
-                if self.observer.batches.is_multiple_of(SHOWN) {
+                if self.observer.batches.is_multiple_of(BATCHES_PER_REPORT) {
                     self.observer.live.insert(state.id, state.clone());
                 }
             }
@@ -154,8 +154,8 @@ impl OracleState {
     fn handles(&mut self, session: SessionId, command: &'static str, at: When) {
         let Some(waits) = self.observer.controls.get_mut(&session) else { return };
         if let Some(first) = waits.iter().position(|waits| waits.command == command) {
-            let Waits { given, rounds, .. } = waits.remove(first);
-            // The round that handles it is not counted.
+            let PendingControl { given, rounds, .. } = waits.remove(first);
+            // The round that handles the command is not counted.
             let seen = ControlSeen { session, given, handled: at, waited_for: rounds.saturating_sub(1) };
             self.observations.all_mut().controls.push(seen);
         }
@@ -184,7 +184,7 @@ impl OracleState {
         self.observer = HubObserver { excused, ..HubObserver::default() };
     }
 
-    /// From here on an approver is attached.
+    /// Records that an approver is attached from now on.
     pub(crate) fn attended(&mut self) {
         let now = self.now();
         let from = self.observations.tick(now);
@@ -215,7 +215,7 @@ impl OracleState {
         missed.into_iter().any(|run| self.archive.is_in_flight(*run))
     }
 
-    /// Returns which sessions of `below` the tree of `root` lists and a cancel by id reaches.
+    /// Returns the sessions of `below` that the tree of `root` lists, and those that a cancel by id reaches.
     pub(crate) fn listing(&self, root: SessionId, below: BTreeSet<SessionId>) -> Listing {
         let without = |missed: &BTreeSet<RunKey>| {
             let missed = missed.iter().filter(|run| self.archive.is_in_flight(**run)).map(|run| run.session);
@@ -237,13 +237,13 @@ impl OracleState {
     /// Records a cancel that was answered as done, while nothing excuses a delay.
     pub(crate) fn was_cancelled(&mut self, run: RunKey) {
         let now = self.now();
-        if self.was_well(now) {
+        if self.is_undisturbed_since(now) {
             let at = self.observations.tick(now);
             self.observations.all_mut().cancelled.entry(run).or_insert(at);
         }
     }
 
-    /// Returns when the token of each run with effects fired: its own, or the first above it.
+    /// Returns when the token of each run with effects fired: its own token, or the first above it.
     pub(crate) fn fired(&self) -> BTreeMap<RunKey, When> {
         let first = |run: RunKey| self.observer.fired.iter().filter(move |(of, _)| *of == run).map(|(_, at)| *at);
         let runs: BTreeSet<RunKey> = self.observations.all().effects.iter().map(|effect| effect.run).collect();
@@ -258,7 +258,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::simulate::oracle::Over;
+    use crate::simulate::oracle::ClosedRun;
     use crate::simulate::oracle::archive::Archive;
 
     fn session(no: u128) -> SessionId {
@@ -274,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn a_control_waits_for_the_rounds_before_its_own() {
-        assert_eq!([1, 2, 3].map(waited_for), [0, 1, 2], "the last one is a violation of B-2");
+    fn control_waits_for_earlier_rounds() {
+        assert_eq!([1, 2, 3].map(waited_for), [0, 1, 2], "the last wait must violate B-2");
     }
 
     #[test]
     fn cancel_counts_only_for_requests_before_its_close() {
         let run = RunKey { session: session(1), run: RunNo(1) };
-        let over = Over { at: Duration::from_secs(10), outcome: Outcome::Cancelled { by: By::Person } };
+        let over = ClosedRun { at: Duration::from_secs(10), outcome: Outcome::Cancelled { by: By::Person } };
         let over = BTreeMap::from([(run, over)]);
         let counts = |session, what, secs| {
             let request = CancelAsked { session, what, at: Duration::from_secs(secs) };
@@ -289,13 +289,13 @@ mod tests {
         };
         assert!(counts(run.session, Cancels::Session, 5) && counts(run.session, Cancels::Tree, 10));
         assert!(counts(run.session, Cancels::Run(RunNo(1)), 5));
-        assert!(!counts(run.session, Cancels::Session, 11), "asked for when it was closed");
+        assert!(!counts(run.session, Cancels::Session, 11), "a cancel after the close must not count");
         assert!(!counts(run.session, Cancels::Run(RunNo(2)), 5), "another run");
         assert!(!counts(session(2), Cancels::Tree, 5), "another tree");
     }
 
     #[test]
-    fn a_receipt_turns_the_put_of_its_input_into_a_promise() {
+    fn receipt_turns_a_queued_input_into_a_promise() {
         let (mut state, session, input) = (OracleState::default(), session(1), InputId(Uuid::from_u128(9)));
         state.observe(Sight::Put { session, input, len: 0, bound: 2, taken: true });
         assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(None));
@@ -304,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_an_owner_is_that_of_what_it_owns() {
+    fn token_of_an_owner_covers_its_children() {
         let (mut state, run) = (OracleState::default(), RunKey { session: session(1), run: RunNo(1) });
         let work = subtend_invariants::observed::Work::Held("x".into());
-        state.observations.begins(Duration::ZERO, run, work, None);
+        state.observations.begin_effect(Duration::ZERO, run, work, None);
         state.observe(Sight::Fired(RunKey { session: session(2), run: RunNo(1) }));
-        assert!(state.fired().is_empty(), "of another tree");
+        assert!(state.fired().is_empty(), "a token of another tree must not fire");
         state.observe(Sight::Fired(run));
         assert_eq!(state.fired().keys().collect::<Vec<_>>(), [&run]);
     }
