@@ -1,7 +1,8 @@
 //! Critic loop: an agent sends its draft to a critic and improves it, until the critic has no objection.
 //!
-//! `cargo run --example critic_loop`. Each critic is a new session that gets only the draft, so the conversation cannot influence it.
-//! Its answer is the result of the call, so the draft is improved in the same run, and the user sees only the accepted one.
+//! `cargo run --example critic_loop`. Each critic is a new session that gets only the draft, so the conversation cannot
+//! influence it. Its answer is the result of the call, so the draft is improved in the same run, and the user sees only
+//! the accepted draft.
 
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use subtend::session::Outcome;
 const DRAFTS: [&str; 3] = [
     "subtend runs agents.",
     "subtend runs agents and restarts them when they crash.",
-    "subtend runs agents, and whatever crashes, nothing that was said is lost.",
+    "subtend runs agents and loses no message, whatever crashes.",
 ];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut catalog = Catalog::builtin();
-    let about = "Say what is wrong with the sentence, in one sentence. If nothing is, say: Good.";
+    let about = "Say what is wrong with the sentence, in one sentence. If it is fine, say: Good.";
     catalog.insert(Manifest::new("critic", AgentMode::Subagent, about));
 
     // Each draft goes to a critic; its reply decides whether another draft follows.
@@ -42,9 +43,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .choices(
             "critic",
             [vec![
-                Step::text("Good.").when(holds("nothing that was said is lost")),
-                Step::text("And what becomes of their work?").when(holds("crash")),
-                Step::text("That says nothing that others do not say.").repeat(),
+                Step::text("Good.").when(holds("loses no message")),
+                Step::text("What happens to their work?").when(holds("crash")),
+                Step::text("Other products claim the same.").repeat(),
             ]],
         )
         .build()?;
@@ -57,12 +58,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tree = session.tree().await?;
     println!("{tree}\n");
     for critic in &tree.children {
-        let end = runtime.session(critic.id)?.ok_or("the session is gone")?.run_ended(critic.run).await?;
+        let end = runtime.session(critic.id)?.ok_or("the session is missing")?.run_ended(critic.run).await?;
         println!("  {}\n    {}", critic.title, end.text.as_deref().unwrap_or_default());
     }
     println!("\n{}", ended.text.as_deref().unwrap_or_default());
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(third)));
-    assert_eq!((tree.children.len(), ended.turns), (3, 4), "three critics, and a last turn for the person");
+    assert_eq!((tree.children.len(), ended.turns), (3, 4), "three critics, and a last turn for the user");
     runtime.shutdown(Duration::from_secs(1)).await;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A custom model: it streams its answer word by word and reports its usage.
 //!
-//! `cargo run --example custom_model`. Here the words come from an iterator; yours come from a server.
+//! `cargo run --example custom_model`. Here the words come from an iterator; in a real model they come from a server.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Model for Backwards {
         "backwards"
     }
 
-    // Nothing leaves the process: a call need not wait until the record that intends it is on disk.
+    // Nothing leaves the process, so a call need not wait until its intent is durable.
     fn leaves_process(&self) -> bool {
         false
     }
@@ -31,11 +31,11 @@ impl Model for Backwards {
                 if let Message::User { text, .. } = message { Some(Arc::clone(text)) } else { None }
             };
             let prompt = request.messages.iter().rev().find_map(text_of);
-            // The kind of an error decides whether it is retried: this one is not.
+            // The kind of an error decides whether it is retried; this kind is not.
             let answer =
-                prompt.ok_or_else(|| ModelError::new(ModelFail::InvalidRequest, "there is nothing to turn round"))?;
+                prompt.ok_or_else(|| ModelError::new(ModelFail::InvalidRequest, "there is no input to reverse"))?;
             let mut text = String::new();
-            // Dropping this future at any await stops the work; a model that holds a connection closes it then.
+            // Dropping this future at any await stops the work; a model with a connection would close it then.
             for word in answer.split_whitespace().rev() {
                 let piece = format!("{}{word}", if text.is_empty() { "" } else { " " });
                 text.push_str(&piece);

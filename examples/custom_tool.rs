@@ -1,7 +1,7 @@
 //! Two custom tools: a struct of arguments that is a tool, and a closure that captures its state.
 //!
 //! `cargo run --example custom_tool`. A scripted model calls both, the second one with wrong arguments at first: the
-//! error says what does not fit, and the model corrects the call.
+//! error explains what does not fit, and the model corrects the call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,17 +44,17 @@ impl TypedTool for DaysBetween {
 
 #[derive(Deserialize, JsonSchema)]
 struct Article {
-    /// Its number, as in `A-17`.
+    /// Number of the article, as in `A-17`.
     article: String,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stock = Arc::new(BTreeMap::from([("A-17".to_owned(), 3_u32)]));
-    let about = "Tells how many of an article are in stock.";
+    let about = "Returns how many pieces of an article are in stock.";
     let in_stock = FnTool::typed("in_stock", about, ToolEffect::ReadOnly, move |args: Article, _: ToolInvocation| {
         let stock = Arc::clone(&stock);
-        async move { stock.get(&args.article).copied().ok_or_else(|| ToolError::not_found("there is no such article")) }
+        async move { stock.get(&args.article).copied().ok_or_else(|| ToolError::not_found("unknown article")) }
     });
 
     let steps = [

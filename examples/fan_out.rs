@@ -1,6 +1,6 @@
-//! Fan-out: an agent starts subagents in the background, ends its turn, and is woken by their ends.
+//! Fan-out: an agent starts subagents in the background, ends its turn, and resumes when they end.
 //!
-//! `cargo run --example fan_out`. The model is a script; at most three of the children work at a time, the others queue.
+//! `cargo run --example fan_out`. The model is a script; at most three children run at a time, the others are queued.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             "general",
             [
                 vec![Step::fan_out(CHILDREN, "explore", true, "Look at part {n}.")],
-                vec![Step::text("They are running.")], // the turn ends; nothing is held while they work
+                vec![Step::text("They are running.")], // the turn ends; the run holds no slot while they work
                 vec![
                     Step::text("All are back.").when(all_back).repeat(),
                     Step::text("Some are not back yet.").repeat(),
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let session = runtime.open("general")?;
     let receipt = session.send("Look at everything.").await?;
-    let ended = session.run_ended(receipt.run).await?; // a run ends when all that it owns has ended
+    let ended = session.run_ended(receipt.run).await?; // a run ends when all its children's runs have ended
     println!("{} after {} turns", ended.text.as_deref().unwrap_or_default(), ended.turns);
     let tree = session.tree().await?;
     println!("{tree}");

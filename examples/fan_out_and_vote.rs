@@ -1,7 +1,8 @@
 //! Fan-out and vote: several agents answer the same question independently, others choose among the answers.
 //!
-//! `cargo run --example fan_out_and_vote`. Each thinker and each voter has a context of its own, so that none follows another.
-//! The model is a few lines of Rust; a language model in its place decides by itself which agents to start.
+//! `cargo run --example fan_out_and_vote`. Each thinker and each voter has its own context, so they cannot influence
+//! each other. The model is a few lines of Rust; a language model in its place would decide by itself which agents to
+//! start.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("thinker", AgentMode::Subagent, "Propose one name. Answer with the name alone."));
     catalog.insert(Manifest::new("voter", AgentMode::Subagent, "Choose one of the names. Answer with it alone."));
-    let model = fn_model("rules", |request, _| async move { Ok(play(&request)) });
+    let model = fn_model("rules", |request, _| async move { Ok(answer(&request)) });
     let runtime = Runtime::builder().catalog(catalog).model(model).start().await?;
 
     let session = runtime.open("general")?;
@@ -36,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Answers for every agent: the request has the agent's name and the conversation.
-fn play(request: &Request) -> Answer {
+fn answer(request: &Request) -> Answer {
     let results: Vec<&str> = request.messages.iter().filter_map(result).collect();
     match (&*request.agent, results.len()) {
         // Calls of one answer run in parallel; the next turn starts when all have results.
@@ -53,7 +54,7 @@ fn play(request: &Request) -> Answer {
     }
 }
 
-/// One call of `task` for each, all in one answer.
+/// Returns one answer with a call of `task` for each.
 fn ask(tasks: impl IntoIterator<Item = (&'static str, String)>) -> Answer {
     let call = |(agent, prompt): (&str, String)| ToolCall {
         provider_id: "call".into(),
@@ -71,7 +72,7 @@ fn propose(prompt: &str) -> &'static str {
     }
 }
 
-/// Voters differ; most prefer the short answer.
+/// Chooses a name; most voters prefer the short one.
 fn choose(prompt: &str) -> String {
     let (voter, names) = prompt.split_once(", choose: ").unwrap_or_default();
     let names = names.split(", ");

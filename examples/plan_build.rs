@@ -1,7 +1,9 @@
-//! Plan, then build: an agent plans and may change nothing; when a person approves the plan, another one carries it out.
+//! Plan, then build: an agent plans and cannot change files; when a person approves the plan, another agent carries it
+//! out.
 //!
-//! `cargo run --example plan_build`. Both agents are built in. The planner calls `plan_exit` with the plan, which asks for an
-//! approval like any other call. Once it is approved, `build` answers from the next turn on, in the same session and history.
+//! `cargo run --example plan_build`. Both agents are built in. The planner calls `plan_exit` with the plan, which asks
+//! for an approval like any other call. Once it is approved, `build` answers from the next turn on, in the same session
+//! and history.
 
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             "plan",
             [
                 Step::call("read", json!({"path": "hello.txt"})),
-                Step::call("write", write.clone()), // it may not
+                Step::call("write", write.clone()), // refused: the planner cannot write
                 propose("Say it in French."),
                 propose("1. `hello.txt`: write `bonjour` in place of `hello`.\n2. Check: the file has that one line."),
             ],
@@ -42,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder()
         .workspace(Workspace::open(workspace.path())?)
         .tools(Registry::builder().tools(Registry::workspace_tools(None))?.build())
-        .policy(HostPolicy::allowing(["fs.write"])?) // what `build` may do; `plan` itself allows itself to read alone
+        .policy(HostPolicy::allowing(["fs.write"])?) // for `build`; the agent `plan` only reads
         .model(model)
         .start()
         .await?;
@@ -60,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(
         records.iter().filter(|stored| refused(&stored.record)).count(),
         1,
-        "the planner has no tool that writes"
+        "the planner's write must be refused once"
     );
     assert_eq!((ended.outcome, ended.turns), (Outcome::Completed, 6));
     assert_eq!(std::fs::read_to_string(workspace.path().join("hello.txt"))?, "bonjour\n");
@@ -69,7 +71,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A person who wants to know which file is changed.
+/// A person who approves plans that name the changed file.
 async fn decide(mut approver: Approver) -> Result<(), subtend::ControlError> {
     loop {
         let approval = approver.next().await;

@@ -1,7 +1,7 @@
-//! Recovery: a process is killed in the middle of its work, another one opens its store.
+//! Recovery: a process is killed in the middle of its work, and another one opens its store.
 //!
-//! `cargo run --example recover`. It starts itself as a child process on a store in a temporary directory, kills that with
-//! SIGKILL while two subagents work, opens the store, and shows what the user and the model learn of it.
+//! `cargo run --example recover`. It starts itself as a child process on a store in a temporary directory, kills that
+//! process with SIGKILL while two subagents run, opens the store, and prints what the user and the model learn.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -68,11 +68,11 @@ async fn kill_and_recover() -> Result<(), Failure> {
     });
     let runtime = open(dir.path(), model).await?;
     println!("the boot ended {} runs that were in flight", runtime.boot().swept);
-    let session = runtime.session(id)?.ok_or("the session is gone")?;
+    let session = runtime.session(id)?.ok_or("the session is missing")?;
     let before = session.run_ended(RunNo(1)).await?;
     println!("the outcome of the run: {:?}, and its last text: {:?}", before.outcome, before.text);
 
-    let receipt = session.send("What became of it?").await?;
+    let receipt = session.send("What happened?").await?;
     let notices = session.run_ended(receipt.run).await?.text.unwrap_or_default();
     println!("the model receives:\n{notices}");
 

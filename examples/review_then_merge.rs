@@ -1,7 +1,7 @@
-//! Review, then merge: a review runs in the background, and the user's next message is held back until it ends.
+//! Review, then merge: a review runs in the background, and the user's next message is refused until it ends.
 //!
-//! `cargo run --example review_then_merge`. The gate is a hook of the host: it gets each message before the session. It
-//! refuses messages during a review, adds the objections of the last review to the next one, and passes on all others.
+//! `cargo run --example review_then_merge`. The gate is a hook of the host that gets each message before the session.
+//! It refuses messages during a review, and adds the objections of the last review to the next message.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,12 +16,12 @@ use subtend::{Hooks, Runtime, SessionHandle};
 /// The state of the last review.
 #[derive(Clone, Default)]
 enum Review {
-    /// There is nothing to review, or it was approved.
+    /// There is nothing to review, or the change was approved.
     #[default]
     Open,
-    /// It is running.
+    /// The review is running.
     Running,
-    /// It objects to the change.
+    /// The reviewer objects to the change.
     Holds(String),
 }
 
@@ -41,15 +41,14 @@ impl Gate {
 impl Hooks for Gate {
     fn user_message(&self, message: UserMessage) -> BoxFuture<'_, Result<UserMessage, Refused>> {
         Box::pin(ready(match self.review() {
-            // Messages to the reviewer pass: it works in a session of its own.
+            // Messages to the reviewer pass, because it has its own session.
             _ if message.session != message.root => Ok(message),
             Review::Open => Ok(message),
             Review::Running => {
                 Err(Refused::because("the change is being reviewed: send the message again when the review has ended"))
             }
             Review::Holds(why) => {
-                let text =
-                    format!("Before anything else: the review holds against the change that {why}\n\n{}", message.text);
+                let text = format!("The review found that {why}. Fix this first.\n\n{}", message.text);
                 Ok(UserMessage { text: text.into(), ..message })
             }
         }))
@@ -59,14 +58,14 @@ impl Hooks for Gate {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut catalog = Catalog::builtin();
-    let about = "Review a change. Answer `Hold: …` with what must be mended first, or `Approve.`";
+    let about = "Review a change. Answer `Hold: …` with what must be fixed first, or `Approve.`";
     catalog.insert(Manifest::new("reviewer", AgentMode::Subagent, about));
     let user = |part: &str| When { user_contains: Some(part.into()), ..When::default() };
     let model = Scripted::builder("script")
         .choices(
             "build",
             [vec![
-                Step::text("There is a test for it now.").when(user("the review holds")).repeat(),
+                Step::text("There is a test for it now.").when(user("The review found")).repeat(),
                 Step::text("Merged.").when(user("Merge")).repeat(),
                 Step::text("The greeting is French.").repeat(),
             ]],
@@ -108,7 +107,7 @@ async fn say(session: &SessionHandle, text: &str) -> Result<String, Box<dyn std:
 async fn review(session: &SessionHandle, gate: &Gate, what: &str) -> Result<(), Box<dyn std::error::Error>> {
     gate.set(Review::Running);
     let reviewer = session.detach("reviewer", what).await?;
-    let early = session.send("Merge it.").await.err().ok_or("it was not held back")?;
+    let early = session.send("Merge it.").await.err().ok_or("the message was not refused")?;
     println!("> Merge it.\n  ({early})");
     let verdict = reviewer.run_ended(RunNo(1)).await?.text.unwrap_or_default();
     println!("  (the review: {verdict})");

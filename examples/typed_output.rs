@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let refused = session.ask_with::<Review>("Again.", AskOptions { corrections: 0 }).await;
     let Err(AskError::Mismatch { error, text, .. }) = refused else {
-        return Err("it does not fit, but was taken".into());
+        return Err("an answer that does not fit was accepted".into());
     };
     println!("not taken: {text:?} ({error})");
 
