@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn shuffle_keeps_every_card() {
+    fn shuffle_keeps_every_element() {
         let mut cards: Vec<u32> = (0..20).collect();
         Chance::new(3).shuffle(&mut cards);
         assert_ne!(cards, (0..20).collect::<Vec<_>>());

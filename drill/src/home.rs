@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn undrillable_store_is_a_usage_error() {
+    fn unsupported_store_is_a_usage_error() {
         assert!(refusal("memory").contains("a kill leaves nothing of it"));
         assert!(
             refusal("postgres://user:s3cret@host/database").ends_with("its own PostgreSQL server: --store postgres")

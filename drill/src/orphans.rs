@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_that_outlives_the_kill_is_found_and_killed() {
+    fn process_outliving_the_kill_is_found_and_killed() {
         let dir = tempfile::tempdir().expect("a directory");
         let home = Home::of("redb", dir.path());
         std::fs::create_dir(home.workspace()).expect("a workspace");

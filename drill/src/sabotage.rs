@@ -86,8 +86,8 @@ impl Sabotage {
     /// Returns the error of a binary without the seeded bugs, with the way to build one.
     pub fn refusal(self) -> String {
         format!(
-            "this subtend has no fault points, so that nothing of yours can be sabotaged by it: for --sabotage {} build \
-             another, `cargo build --features fault-points`, and run target/debug/subtend",
+            "this binary has no fault points, which --sabotage {} needs. Build another with `cargo build --features \
+             fault-points`, and run target/debug/subtend",
             self.name()
         )
     }

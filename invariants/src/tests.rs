@@ -28,7 +28,7 @@ use subtend_session::state::{Ended, Queued};
 use subtend_session::usage::Usage;
 
 #[test]
-fn there_are_sixty_one_invariants_with_distinct_ids() {
+fn sixty_one_invariants_have_distinct_ids() {
     let ids: BTreeSet<&str> = InvariantId::ALL.iter().map(|id| id.id()).collect();
     assert_eq!((InvariantId::ALL.len(), ids.len()), (61, 61));
     assert_eq!(InvariantId::S12.to_string(), "S-12");
@@ -416,7 +416,7 @@ fn every_predicate_fails_in_some_case() {
 }
 
 #[test]
-fn world_counts_as_telling_only_if_a_claim_is_examined() {
+fn world_counts_only_if_a_claim_is_examined() {
     let (coverage, rows) = (Coverage::default(), BTreeSet::new());
     assert_eq!(coverage.judge(&World::new([], &rows, None, true), true), Ok(()));
     let of_nothing: Vec<_> = coverage.counts().filter(|(_, count)| *count != Count { judged: 1, telling: 0 }).collect();

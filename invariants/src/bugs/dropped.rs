@@ -151,7 +151,7 @@ fn forget_unstarted(case: &Case, state: &mut State, decision: &mut Decision) {
     state.due = Due { asked: requests, ..Due::default() };
 }
 
-/// Counts calls as open while an owned run has_live_owned_run, background runs included.
+/// Counts calls as open while an owned run is live, including background runs.
 fn wait_for_live_children(case: &Case, decision: &mut Decision) {
     let over =
         |record: &Record| matches!(record, Record::RunHeld { .. } | Record::RunEnded(_) | Record::RunStarted { .. });
@@ -185,7 +185,7 @@ fn starts_next_turn(record: &Record) -> bool {
     starts || takes_message(record) || matches!(record, Record::RunParked { .. } | Record::RunResumed { .. })
 }
 
-/// Returns whether all calls of the turn have results and an owned run has_live_owned_run.
+/// Returns whether all calls of the turn have results and an owned run is live.
 fn has_live_owned_run(state: &State) -> bool {
     let Some(run) = state.run.as_ref().filter(|run| run.hold.is_none() && !run.owned.is_empty()) else { return false };
     run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0 && !turn.calls.is_empty())

@@ -50,7 +50,7 @@ fn n8_hidden_input_answer_or_result_is_detected() {
 }
 
 #[test]
-fn n8_live_child_that_is_not_named_is_detected() {
+fn n8_unnamed_live_child_is_detected() {
     let scene = |text: &str| {
         let mut scene = compacts(1, &[0], text);
         let notice = scene.root.iter().position(|record| matches!(record, Record::NoticeTaken(_))).expect("a notice");

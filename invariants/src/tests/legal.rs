@@ -52,7 +52,7 @@ fn good_stories_violate_nothing() {
 }
 
 #[test]
-fn queue_opens_the_next_run_unless_it_should_stay_queued() {
+fn queue_opens_the_next_run_unless_it_is_kept() {
     let mut stands = Scene::good();
     let Some(Record::RunEnded(ended)) = stands.root.last_mut() else { panic!("the root ends") };
     ended.queue_stands = true;

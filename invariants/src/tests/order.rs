@@ -98,7 +98,7 @@ fn persons_run() -> Scene {
 }
 
 #[test]
-fn n7_persons_run_that_only_views_show_is_legal() {
+fn n7_persons_run_shown_only_by_views_is_legal() {
     let scene = persons_run();
     assert_eq!((scene.with(crate::always), scene.with(crate::quiescent)), (Ok(()), Ok(())));
     assert!(!scene.root_state.transcript.iter().any(|message| matches!(message, Message::Notice { .. })));
