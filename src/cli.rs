@@ -41,6 +41,8 @@ mod hosted;
 mod import;
 mod interrupt;
 mod json;
+mod logins;
+mod mcp;
 mod metadata;
 mod names;
 mod owners;
@@ -78,6 +80,7 @@ mod work;
 mod worker;
 mod workspace;
 mod worktree;
+mod written_file;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 completed · 1 failed · 2 usage · 3 store refused (in use, newer, damaged) · 4 out of turns or budget · \
@@ -123,6 +126,7 @@ enum Verb {
     Show(show::Args),
     Agents(agents::Args),
     Tools(tools::Args),
+    Mcp(mcp::Args),
     #[command(hide = true)]
     Prompt(agents::prompt::Args),
     Config(config::Args),
@@ -192,6 +196,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Show(args) => show::verb(&args),
         Verb::Agents(args) => agents::verb(&args),
         Verb::Tools(args) => tools::verb(&args),
+        Verb::Mcp(args) => mcp::verb(&args),
         Verb::Prompt(args) => agents::prompt::deprecated(&args),
         Verb::Config(args) => config::verb(&args),
         Verb::Trust(args) => trust::verb(&args),

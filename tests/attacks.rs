@@ -28,6 +28,10 @@ mod inheritance;
 mod instructions;
 #[cfg(unix)]
 mod linked_configuration;
+#[cfg(all(unix, feature = "cli", feature = "web"))]
+pub(crate) mod login_server;
+#[cfg(all(unix, feature = "cli", feature = "web"))]
+mod logins;
 mod output;
 #[cfg(unix)]
 mod owners;

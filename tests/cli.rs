@@ -17,6 +17,8 @@ mod drill;
 mod export_import;
 mod ids;
 mod lost_answers;
+#[cfg(all(unix, feature = "web"))]
+mod mcp;
 #[cfg(target_os = "linux")]
 mod memory;
 mod model_names;

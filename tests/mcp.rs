@@ -47,8 +47,14 @@ fn started(file: &Value, workspace: &Path) -> Servers {
     let list = ServerList::parse(&file.to_string(), Origin::Person, &|_| None);
     assert_eq!(list.problems, [""; 0]);
     let guard = Guard { program: env!("CARGO_BIN_EXE_subtend").into(), args: vec!["guard".into(), "--".into()] };
-    let ground =
-        Ground { workspace: workspace.to_owned(), elsewhere: None, guard: Some(guard), commands: Commands::default() };
+    let ground = Ground {
+        workspace: workspace.to_owned(),
+        elsewhere: None,
+        guard: Some(guard),
+        commands: Commands::default(),
+        logins: None,
+        internal_hosts: Vec::new(),
+    };
     Servers::new(list, ground, Arc::new(KnownTools::in_memory()), Secrets::default())
 }
 

@@ -1,6 +1,5 @@
 //! `subtend config`: shows the configuration with the origin of each value, and changes it.
 
-use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -8,12 +7,11 @@ use serde::Serialize;
 use serde_json::Value;
 use subtend::agents::front_matter;
 use subtend::config::{self as configuration, Key, Loaded, MAX_FILE_BYTES, Origin, Setting, Warning, schema, shipped};
-use subtend_journal::owner_only::{create_dir_all, file_options};
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, In, clip, fill};
-use super::partial_file::PartialFile;
 use super::trust::{self, Trust};
+use super::written_file::{write, write_private};
 use super::{settings, work, workspace};
 use crate::cli::json;
 
@@ -207,34 +205,4 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
 /// Loads the file's text alone, so that an invalid file is never written.
 fn read(origin: Origin, text: &str) -> Result<Loaded, Fail> {
     Ok(Loaded::of([configuration::Layer::file(origin, text)?])?)
-}
-
-/// Writes a file atomically: a concurrent reader sees the old or the new content.
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fail> {
-    write_with(File::options(), path, text)
-}
-
-/// As [`write`], readable and writable by the owner only; a missing directory is created with the same access. Another
-/// user who could write here could change the permissions of agents.
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
-    if let Some(folder) = path.parent() {
-        let failed = |error| Fail::Other(format!("{} cannot be created: {error}", folder.display()));
-        create_dir_all(folder).map_err(failed)?;
-    }
-    write_with(file_options(), path, text)
-}
-
-fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail> {
-    let failed = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    // The name contains the process id, because two processes may write at the same time.
-    let (part, mut file) = PartialFile::of(path, &std::process::id().to_string(), options).map_err(failed)?;
-    // Keep the permissions of the existing file.
-    if let Some(before) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
-        file.set_permissions(before.permissions()).map_err(failed)?;
-    }
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    part.persist().map_err(failed)
 }

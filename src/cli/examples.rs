@@ -4,7 +4,7 @@ use clap::Command;
 use clap::builder::StyledStr;
 
 /// Commands in the order of help, each with its example.
-const EXAMPLES: [(&str, &str); 56] = [
+const EXAMPLES: [(&str, &str); 59] = [
     ("run", "subtend run --allow 'fs.write=docs/**' \"Describe each module of src in docs/modules.md\""),
     ("chat", "subtend chat --agent plan"),
     ("attach", "subtend attach a3f9c1"),
@@ -41,6 +41,9 @@ const EXAMPLES: [(&str, &str); 56] = [
     ("agents schema", "subtend agents schema spawn_task"),
     ("agents skills", "subtend agents skills --json"),
     ("tools list", "subtend tools list --json"),
+    ("mcp login", "subtend mcp login tracker"),
+    ("mcp logout", "subtend mcp logout tracker"),
+    ("mcp status", "subtend mcp status --json"),
     ("config show", "subtend config show limits"),
     ("config set", "subtend config set --user llm.model anthropic/claude-sonnet-4-5"),
     ("config schema", "subtend config schema config > subtend.schema.json"),

@@ -11,14 +11,18 @@ use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::{Manifest, Source};
 use subtend_session::authority::Rule;
 use subtend_session::ids::{Hash, Text as Name};
-use subtend_tools::mcp::{FILE, Ground, KnownTools, MAX_FILE_BYTES, Origin, ServerList, Servers};
+use subtend_tools::mcp::{
+    FILE, Ground, KnownTools, LoginKey, LoginStore, MAX_FILE_BYTES, Origin, ServerConfig, ServerList, ServerReport,
+    Servers, login_address,
+};
 use subtend_tools::workspace::Workspace;
 
 use super::fail::Fail;
+use super::logins::LoginFile;
 use super::paint::{In, ODD, clip, count, harmless};
 use super::trust::level::Trust;
 use super::work::setup;
-use super::{guard, settings};
+use super::{guard, settings, web};
 
 /// File of cached tool descriptions, next to the user's configuration.
 pub(crate) const KNOWN: &str = settings::KNOWN_TOOLS;
@@ -36,17 +40,27 @@ const MAX_OTHER: usize = 200;
 
 /// The servers of each workspace, shared by all its sessions in this process. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ServerPool(Arc<Mutex<HashMap<PathBuf, (ServerList, Servers)>>>);
+pub(crate) struct ServerPool(Arc<Mutex<HashMap<PathBuf, PooledServers>>>);
+
+/// The servers of a workspace, with what they were made of.
+#[derive(Debug)]
+struct PooledServers {
+    list: ServerList,
+    /// When the user logged in at each server.
+    since: Vec<Option<u64>>,
+    servers: Servers,
+}
 
 impl ServerPool {
     /// Returns the servers of a workspace as currently configured, without starting them.
     pub(crate) fn for_workspace(&self, workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Result<Servers, Fail> {
         let list = list(workspace, trust, loaded)?;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, servers)) = all.get(workspace.path())
-            && *known == list
+        let (logins, since) = logins(&list, workspace);
+        if let Some(known) = all.get(workspace.path())
+            && (&known.list, &known.since) == (&list, &since)
         {
-            return Ok(servers.clone());
+            return Ok(known.servers.clone());
         }
         let guard =
             guard::guard().map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
@@ -54,12 +68,27 @@ impl ServerPool {
         let file = settings::own(KNOWN);
         let (workspace_path, commands) = (workspace.path().to_owned(), loaded.config.commands());
         let elsewhere = own.filter(|own| own.is_dir());
-        let ground = Ground { workspace: workspace_path, elsewhere, guard: Some(guard), commands };
+        let internal_hosts = web::internal_hosts(&loaded.config.web)?;
+        let ground =
+            Ground { workspace: workspace_path, elsewhere, guard: Some(guard), commands, logins, internal_hosts };
         let known = Arc::new(file.map_or_else(KnownTools::in_memory, KnownTools::in_file));
         let servers = Servers::new(list.clone(), ground, known, setup::keys());
-        all.insert(workspace.path().to_owned(), (list, servers.clone()));
+        all.insert(workspace.path().to_owned(), PooledServers { list, since, servers: servers.clone() });
         Ok(servers)
     }
+}
+
+/// Returns the user's logins, and when the user logged in at each server: a new login starts them again. A file that
+/// cannot be read is reported by each server that needs it.
+fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStore>>, Vec<Option<u64>>) {
+    let Some(file) = LoginFile::named() else { return (None, Vec::new()) };
+    let since = |server: &ServerConfig| {
+        login_address(server).ok()?;
+        let login = file.load(&LoginKey::of(server, workspace.path())).ok()??;
+        Some(login.report().since)
+    };
+    let since = list.servers.iter().map(since).collect();
+    (Some(Arc::new(file)), since)
 }
 
 /// Prints problems of the configured servers.
@@ -69,6 +98,15 @@ pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
         writeln!(err, "{}: {}", In(ODD, "warning"), harmless(problem))?;
     }
     Ok(())
+}
+
+/// Returns a warning for each server that was needed and cannot be used.
+pub(crate) fn unusable(servers: &Servers) -> Vec<String> {
+    let down = |report: ServerReport| {
+        let why = report.down?;
+        Some(harmless(&format!("the MCP server `{}` cannot be used: {why}", report.name)))
+    };
+    servers.reports().into_iter().filter_map(down).collect()
 }
 
 /// Returns the servers of a workspace. The user's own come first, so that a file of the workspace cannot take their names.

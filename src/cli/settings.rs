@@ -22,6 +22,8 @@ const MAX_PROMPT_BYTES: u64 = 256 << 10;
 pub(crate) const TRUSTED: &str = "trusted.json";
 /// File of cached tool descriptions of MCP servers.
 pub(crate) const KNOWN_TOOLS: &str = "mcp-tools.json";
+/// Logins at MCP servers.
+pub(crate) const LOGINS: &str = "mcp-logins.json";
 /// The user's own instructions.
 pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";
 pub(crate) const SKILLS: &str = "skills";
@@ -88,7 +90,7 @@ fn parts(product: Product, home: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// Returns a warning for each reason to leave out files of the user, such as another owner.
 fn left_out() -> Vec<Warning> {
-    let names = [FILE, TRUSTED, KNOWN_TOOLS].into_iter().chain(PROMPTS);
+    let names = [FILE, TRUSTED, KNOWN_TOOLS, LOGINS].into_iter().chain(PROMPTS);
     let shared = shared_skills();
     let of_products = all_products().into_iter().flat_map(|(product, home)| parts(product, &home).collect::<Vec<_>>());
     let mut reasons = BTreeSet::new();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "web")]
 use subtend::config::SearchConfig;
 use subtend::config::{EngineName, Web};
+use subtend_tools::http::{BadHost, InternalHost};
 use subtend_tools::secrets::Secrets;
 use subtend_tools::tool::Tool;
 #[cfg(feature = "web")]
@@ -15,10 +16,14 @@ use super::fail::Fail;
 /// Returns the web tools. The key of the search engine is redacted like keys of providers.
 #[cfg(feature = "web")]
 pub(crate) fn tools(config: &Web, secrets: &Secrets) -> Result<Vec<Arc<dyn Tool>>, Fail> {
-    let hosts = config.internal_hosts.iter().map(|host| host.parse());
-    let internal_hosts = hosts.collect::<Result<_, web::BadHost>>().map_err(|error| Fail::Usage(error.to_string()))?;
-    let settings = WebSettings { internal_hosts, engine: engine(&config.search) };
+    let settings = WebSettings { internal_hosts: internal_hosts(config)?, engine: engine(&config.search) };
     web::tools(&settings, secrets).map_err(|error| Fail::Usage(format!("`web_search` cannot be offered: {error}")))
+}
+
+/// Returns the internal hosts that the user listed.
+pub(crate) fn internal_hosts(config: &Web) -> Result<Vec<InternalHost>, Fail> {
+    let hosts = config.internal_hosts.iter().map(|host| host.parse());
+    hosts.collect::<Result<_, BadHost>>().map_err(|error| Fail::Usage(error.to_string()))
 }
 
 #[cfg(not(feature = "web"))]

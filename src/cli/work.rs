@@ -16,7 +16,7 @@ use super::client::{Attached, Connection, Store};
 use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{count, harmless};
-use super::{checkpoints, client, names};
+use super::{checkpoints, client, names, servers};
 use attempts::Attempts;
 use choice::ModelArgs;
 use client_work::HostLocation;
@@ -245,7 +245,7 @@ where
         ..OpenOptions::agent(ready.agent)
     };
     screen.show_calls_by(parts.tools.clone());
-    let workers = parts.workers.clone();
+    let (workers, mcp) = (parts.workers.clone(), ready.mcp);
     let commands = slash::HostedCommands { home: parts.workspace.path().to_owned() };
     let session = ready.found.map(|found| found.session);
     let async_runtime = async_runtime()?;
@@ -292,6 +292,7 @@ where
             done
         };
         let done = work.await;
+        servers::unusable(&mcp).iter().filter(|_| !args.quiet).for_each(|why| screen.alert(why));
         setup::report_full_disk(host.runtime());
         host.ends().cancel();
         listening.end(&mut screen).await;

@@ -272,9 +272,10 @@ fn failed_listing_of_a_command_names_the_tool() {
 fn own_files_behind_links_are_not_written_in_their_workspace() {
     use std::os::unix::fs::symlink;
 
-    const ATTACKS: [(&str, &str, &str); 7] = [
+    const ATTACKS: [(&str, &str, &str); 8] = [
         ("subtend/subtend.yaml", "dots/subtend.yaml", "dots/subtend.yaml"),
         ("subtend/trusted.json", "dots/trusted.json", "dots/trusted.json"),
+        ("subtend/mcp-logins.json", "dots/mcp-logins.json", "dots/mcp-logins.json"),
         ("subtend/AGENTS.md", "dots/AGENTS.md", "dots/AGENTS.md"),
         ("subtend/skills", "dots/skills", "dots/skills/a/SKILL.md"),
         ("claude/CLAUDE.md", "dots/CLAUDE.md", "dots/CLAUDE.md"),
@@ -301,12 +302,12 @@ fn own_files_behind_links_are_not_written_in_their_workspace() {
     calls.extend([write("dots/real.yaml"), sh("ln -sf ../other.yaml dots/subtend.yaml"), write("dots/other.txt")]);
     run_calls(&user, &calls, &[]);
     let spoiled = || ATTACKS.map(|(.., written)| is_spoiled(&user, written));
-    assert_eq!((spoiled(), is_spoiled(&user, "dots/real.yaml")), ([false; 7], false));
+    assert_eq!((spoiled(), is_spoiled(&user, "dots/real.yaml")), ([false; 8], false));
     let kept = std::fs::read_link(user.workspace().join("dots/subtend.yaml")).expect("a link");
     assert_eq!((kept.to_str(), is_spoiled(&user, "dots/other.txt")), (Some("real.yaml"), true));
     ATTACKS.iter().for_each(|(link, ..)| std::fs::remove_file(user.config().join(link)).expect("a link"));
-    run_calls(&user, &calls[..7], &[]);
-    assert_eq!(spoiled(), [true; 7], "the control");
+    run_calls(&user, &calls[..8], &[]);
+    assert_eq!(spoiled(), [true; 8], "the control");
 }
 
 /// If the workspace is the home directory, it contains the folders of the user's own agents and commands. The control:

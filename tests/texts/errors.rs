@@ -5,6 +5,7 @@ mod configuration;
 mod moving;
 mod options;
 mod runs;
+mod servers;
 mod sessions;
 mod store;
 mod trust;

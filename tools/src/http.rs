@@ -1,10 +1,16 @@
-//! TLS settings of HTTP clients.
+//! HTTP clients: their TLS settings, and requests to checked addresses.
+
+pub(crate) mod checked;
+pub(crate) mod hosts;
 
 use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls_platform_verifier::BuilderVerifierExt as _;
+
+pub use checked::{Resolver, SystemResolver};
+pub use hosts::{BadHost, InternalHost};
 
 /// Returns a TLS configuration with the `ring` provider for one client. The system's root certificates are read only if `needed`, so that
 /// local servers work on systems without any.

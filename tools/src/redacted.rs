@@ -21,14 +21,14 @@ pub(crate) fn wrap(secrets: &Secrets, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
     if secrets.is_empty() { tool } else { Arc::new(Redacted { tool, secrets: secrets.clone() }) }
 }
 
-fn output(secrets: &Secrets, output: ToolOutput) -> ToolOutput {
+pub(crate) fn output(secrets: &Secrets, output: ToolOutput) -> ToolOutput {
     match secrets.redact(&output.content) {
         Cow::Borrowed(_) => output,
         Cow::Owned(content) => ToolOutput { content: content.into(), ..output },
     }
 }
 
-fn error(secrets: &Secrets, error: ToolError) -> ToolError {
+pub(crate) fn error(secrets: &Secrets, error: ToolError) -> ToolError {
     let message = secrets.redact(&error.message).into_owned();
     ToolError { message, ..error }
 }

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use crate::secrets::Secrets;
 use crate::tool::Tool;
 
-pub use address::{BadHost, InternalHost};
-pub use client::{Resolver, SystemResolver};
+pub use crate::http::{BadHost, InternalHost, Resolver, SystemResolver};
 pub use search::{BadEngine, Engine};
 
-use client::{Reached, WebClient};
+use crate::http::checked::Reached;
+use client::WebClient;
 
 /// The user's settings for web tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -289,6 +289,8 @@ impl ServerScene {
             elsewhere: None,
             guard: Some(guard()),
             commands: Commands::default(),
+            logins: None,
+            internal_hosts: Vec::new(),
         };
         let list = ServerList { servers, problems: Vec::new() };
         let servers = Servers::new(list, ground, known(dir.path()), Secrets::of([("API_KEY", "sk-0123456789")]));
@@ -664,6 +666,8 @@ async fn early_call_waits_for_its_own_server() {
         elsewhere: None,
         guard: Some(guard()),
         commands: Commands::default(),
+        logins: None,
+        internal_hosts: Vec::new(),
     };
     let list = ServerList { servers: vec![config("fake", "plain")], problems: Vec::new() };
     let servers = Servers::new(list, ground, known(dir.path()), Secrets::default());

@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Hash;
 
-use super::super::config::write_private;
 use super::super::fail::Fail;
 use super::super::settings;
+use super::super::written_file::write_private;
 
 /// The file, next to the user's own `subtend.yaml`.
 pub(crate) const FILE: &str = settings::TRUSTED;

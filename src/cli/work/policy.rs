@@ -68,7 +68,7 @@ pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSe
 
 /// Returns the user's own files that control configuration, trust and servers.
 fn own_files() -> Vec<PathBuf> {
-    [FILE, trust::RECORD_FILE, servers::KNOWN].into_iter().filter_map(settings::named).collect()
+    [FILE, trust::RECORD_FILE, servers::KNOWN, settings::LOGINS].into_iter().filter_map(settings::named).collect()
 }
 
 fn containing_dir<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {

@@ -11,6 +11,7 @@ use subtend_journal::Journal;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 use subtend_supervision::Lease;
+use subtend_tools::mcp::Servers;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
@@ -28,6 +29,8 @@ pub(super) struct PreparedWork {
     pub(super) agent: Text,
     pub(super) model: Option<Text>,
     pub(super) servers: Vec<Text>,
+    /// MCP servers of the workspace.
+    pub(super) mcp: Servers,
     /// Maximum permissions of a new session.
     pub(super) authority: Authority,
     pub(super) found: Option<FoundSession>,
@@ -150,7 +153,7 @@ impl PreparedWork {
             quiet,
         };
         let files = reload_files(Arc::clone(&parts.workspace), args.trust, pool, workers);
-        Ok(Self { parts, agent, model, servers, authority, found, files })
+        Ok(Self { parts, agent, model, servers, mcp, authority, found, files })
     }
 }
 

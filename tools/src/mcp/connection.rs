@@ -1,6 +1,7 @@
 //! A connection to a server: starts it, lists its tools, and calls them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
@@ -17,10 +18,12 @@ use rmcp::{ErrorData, RoleClient};
 use super::answering::{OpenRequests, bounded_transport};
 use super::client::Client;
 use super::config::{Reached, ServerConfig};
+use super::login::{LoginStore, ServerLogin};
 use super::process::{self, ServerLife};
 use super::{http, result};
 use crate::commands::Commands;
 use crate::guard::Guard;
+use crate::http::InternalHost;
 use crate::threads::ServerThread;
 use crate::tool::Progress;
 
@@ -45,6 +48,10 @@ pub struct Ground {
     /// Guard of server processes. Without one, processes that leave their process group may outlive the runtime.
     pub guard: Option<Guard>,
     pub commands: Commands,
+    /// The user's logins. Without them, a server that asks for a login cannot be used.
+    pub logins: Option<Arc<dyn LoginStore>>,
+    /// Internal hosts that the user listed. Authorization servers may be there.
+    pub internal_hosts: Vec<InternalHost>,
 }
 
 /// A connection to a running server.
@@ -53,6 +60,7 @@ pub(super) struct ServerConnection {
     client: Client,
     life: Option<ServerLife>,
     open: OpenRequests,
+    login: ServerLogin,
     /// The thread of a server over HTTP.
     _thread: Option<ServerThread>,
 }
@@ -70,20 +78,24 @@ impl ServerConnection {
     /// Starts a server and negotiates the protocol: version 2026-07-28, or the latest version with a handshake that both support.
     ///
     /// If the server exits during the first attempt, it is restarted with the handshake only.
-    pub(super) async fn open(config: &ServerConfig, ground: &Ground) -> Result<Self, String> {
+    pub(super) async fn open(config: &ServerConfig, ground: &Ground, login: &ServerLogin) -> Result<Self, String> {
         let mode = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::LATEST],
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         };
-        match Self::start(config, ground, mode).await {
-            Err((_, true)) => Self::start(config, ground, ClientLifecycleMode::Initialize).await,
+        match Self::start(config, (ground, login), mode).await {
+            Err((_, true)) => Self::start(config, (ground, login), ClientLifecycleMode::Initialize).await,
             started => started,
         }
         .map_err(|(why, _)| why)
     }
 
     /// Starts a server. The flag in the error is true if the server exited by itself.
-    async fn start(config: &ServerConfig, ground: &Ground, mode: ClientLifecycleMode) -> Result<Self, (String, bool)> {
+    async fn start(
+        config: &ServerConfig,
+        (ground, login): (&Ground, &ServerLogin),
+        mode: ClientLifecycleMode,
+    ) -> Result<Self, (String, bool)> {
         let (client, open) = (Client::default(), OpenRequests::default());
         let failed = |why: String| (why, false);
         let (served, life, thread) = match &config.reached {
@@ -100,7 +112,8 @@ impl ServerConnection {
                 (served, Some(process.life), None)
             }
             Reached::Http { url, headers } => {
-                let (transport, thread) = http::transport(url, headers).map_err(failed)?;
+                let manager = login.manager(url).await.map_err(failed)?;
+                let (transport, thread) = http::transport(url, headers, manager).map_err(failed)?;
                 let transport = bounded_transport(transport, open.clone(), client.clone());
                 let served =
                     tokio::time::timeout(START_TIMEOUT, serve_client_with_lifecycle(client.clone(), transport, mode))
@@ -114,13 +127,13 @@ impl ServerConnection {
                 let ended = life.is_some() && matches!(error, ClientInitializeError::ConnectionClosed(_));
                 let why = match open.fault() {
                     Some(fault) => fault,
-                    None => start_error(&error, life.as_ref()).await,
+                    None => start_error(&error, life.as_ref(), login).await,
                 };
                 return Err((why, ended));
             }
             Err(_) => return Err(failed(format!("it did not answer within {} s", START_TIMEOUT.as_secs()))),
         };
-        Ok(Self { service, client, life, open, _thread: thread })
+        Ok(Self { service, client, life, open, login: login.clone(), _thread: thread })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -278,13 +291,13 @@ impl ServerConnection {
             return Failed::Refused(format!("{} (code {})", result::short(message), code.0));
         }
         if error.is_authorization_required() {
-            return Failed::Disconnected(OAUTH.to_owned());
+            return Failed::Disconnected(self.login.advice());
         }
         let sending = matches!(error, ServiceError::TransportSend(_)) && self.life.is_some();
         if sending || matches!(error, ServiceError::TransportClosed) {
             return Failed::Disconnected(self.close_reason().await);
         }
-        Failed::Refused(result::short(&chain(&error)))
+        Failed::Refused(result::short(&result::chain(&error)))
     }
 }
 
@@ -310,31 +323,14 @@ impl Drop for RequestWatch<'_> {
     }
 }
 
-const OAUTH: &str = "it requires authorization (OAuth), which subtend does not support yet: put a token into `headers`, such as \
-                     \"Authorization\": \"Bearer ${TOKEN}\"";
-
-async fn start_error(error: &ClientInitializeError, life: Option<&ServerLife>) -> String {
+async fn start_error(error: &ClientInitializeError, life: Option<&ServerLife>, login: &ServerLogin) -> String {
     if error.is_authorization_required() {
-        return OAUTH.to_owned();
+        return login.advice();
     }
     let disconnected =
         matches!(error, ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. });
     match life {
         Some(life) if disconnected => life.close_reason().await,
-        _ => result::short(&chain(error)),
+        _ => result::short(&result::chain(error)),
     }
-}
-
-/// Returns an error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let (mut text, mut at) = (error.to_string(), error.source());
-    while let Some(source) = at {
-        let cause = source.to_string();
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-        at = source.source();
-    }
-    text
 }

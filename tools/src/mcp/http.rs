@@ -11,6 +11,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::auth::{AuthClient, AuthorizationManager};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
     StreamableHttpPostResponse, StreamableHttpResponseLimits,
@@ -37,10 +38,12 @@ const FAST_REOPENS: usize = 60;
 const MAX_REOPEN_DELAY: Duration = Duration::from_secs(15);
 const REOPEN_WINDOW: Duration = Duration::from_mins(10);
 
+/// Returns a transport that authorizes itself with the tokens of `manager`.
 pub(super) fn transport(
     url: &str,
     headers: &BTreeMap<String, String>,
-) -> Result<(StreamableHttpClientTransport<CountedClient>, ServerThread), String> {
+    manager: AuthorizationManager,
+) -> Result<(StreamableHttpClientTransport<AuthClient<CountedClient>>, ServerThread), String> {
     let mut custom = HashMap::new();
     for (name, value) in headers {
         let invalid = || format!("the header `{}` is invalid", crate::escape::exact(name));
@@ -54,7 +57,8 @@ pub(super) fn transport(
     config.max_sse_event_size = MAX_MESSAGE;
     config.channel_buffer_capacity = QUEUE_CAPACITY;
     let http = client(url).map_err(|error| error.to_string())?;
-    let client = CountedClient { http, opened: Arc::default() };
+    // It adds the token of a login, and renews it.
+    let client = AuthClient::new(CountedClient { http, opened: Arc::default() }, manager);
     let thread = ServerThread::start()?;
     // The transport spawns its tasks on the entered runtime.
     let entered = thread.handle().map(Handle::enter);

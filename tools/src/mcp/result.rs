@@ -50,6 +50,20 @@ pub(super) fn short(text: &str) -> String {
     if more == 0 { kept } else { format!("{kept}… ({more} more bytes)") }
 }
 
+/// Returns an error with its causes.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let (mut text, mut at) = (error.to_string(), error.source());
+    while let Some(source) = at {
+        let cause = source.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        at = source.source();
+    }
+    text
+}
+
 pub(super) fn block(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text.clone(),

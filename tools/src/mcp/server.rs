@@ -16,10 +16,12 @@ use super::config::{Origin, ServerConfig};
 use super::connection::{Failed, Ground, START_TIMEOUT, ServerConnection};
 use super::described::{self, Described, Purpose};
 use super::known::KnownTools;
+use super::login::ServerLogin;
 use super::names::ANSWERS;
 use super::question::{self, Question, ServerQuestion};
 use super::{extras, names, result};
 use crate::arguments;
+use crate::secrets::Secrets;
 use crate::tool::{ToolError, ToolInvocation, ToolOutput};
 
 /// Maximum number of starts within [`START_WINDOW`].
@@ -63,6 +65,7 @@ pub struct ToolReport {
 pub(super) struct LiveServer {
     pub(super) config: ServerConfig,
     ground: Arc<Ground>,
+    login: ServerLogin,
     known: Arc<KnownTools>,
     /// Counts changes of the tools of all servers.
     generation: Arc<AtomicU64>,
@@ -98,6 +101,7 @@ impl LiveServer {
         generation: &Arc<AtomicU64>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            login: ServerLogin::of(&config, &ground.workspace, (ground.logins.as_ref(), &ground.internal_hosts)),
             config,
             ground: Arc::clone(ground),
             known: Arc::clone(known),
@@ -206,6 +210,7 @@ impl LiveServer {
                 Ok(up)
             }
             Err(why) => {
+                let why = self.secrets().redact(&why).into_owned();
                 self.listed().down = Some(why.clone());
                 tracing::warn!(server = %self.config.name, %why, "the MCP server cannot be used");
                 Err(why)
@@ -214,7 +219,7 @@ impl LiveServer {
     }
 
     async fn start(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
-        let up = Arc::new(ServerConnection::open(&self.config, &self.ground).await?);
+        let up = Arc::new(ServerConnection::open(&self.config, &self.ground, &self.login).await?);
         self.list(&up).await?;
         let (peer, client) = (up.peer(), up.client().clone());
         tokio::spawn(ServerConnection::subscribe(peer, client.clone()));
@@ -237,7 +242,15 @@ impl LiveServer {
 
     /// Lists the tools, and compares their descriptions with earlier ones.
     async fn list(&self, up: &ServerConnection) -> Result<(), String> {
-        let (tools, mut problems) = up.list().await?;
+        let (mut tools, mut problems) = up.list().await?;
+        // What a server says of its tools reaches the provider of a model.
+        let secrets = self.secrets();
+        let total = tools.len();
+        tools.retain(|tool| serde_json::to_string(tool).is_ok_and(|text| secrets.redact(&text) == text));
+        if tools.len() < total {
+            problems
+                .push(format!("{} of its tools are ignored: they contain the token of its login", total.saturating_sub(tools.len())));
+        }
         let server = self.config.name.clone();
         let described = self.checker.run(START_TIMEOUT, move |stop| described::all(&server, &tools, stop)).await;
         let (mut tools, refused, seen_tools) =
@@ -260,9 +273,10 @@ impl LiveServer {
         for problem in &problems {
             tracing::warn!(server = %self.config.name, %problem, "an MCP server has problems");
         }
+        let (protocol, name) = up.about();
+        let about = (protocol, name.map(|name| secrets.redact(&name).into_owned()));
         let mut listed = self.listed();
-        *listed =
-            Listed { tools, changed: std::mem::take(&mut listed.changed), problems, about: up.about(), down: None };
+        *listed = Listed { tools, changed: std::mem::take(&mut listed.changed), problems, about, down: None };
         listed.changed.extend(changed);
         drop(listed);
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -350,11 +364,16 @@ impl LiveServer {
     }
 
     async fn record_down(&self, ended: &Arc<ServerConnection>, why: &str) {
-        self.listed().down = Some(why.to_owned());
+        self.listed().down = Some(self.secrets().redact(why).into_owned());
         let mut slot = self.slot.lock().await;
         if slot.up.as_ref().is_some_and(|up| Arc::ptr_eq(up, ended)) {
             slot.up = None;
         }
+    }
+
+    /// Returns the tokens that the server knows.
+    pub(super) fn secrets(&self) -> Secrets {
+        self.login.secrets()
     }
 
     /// Returns whether `name` could be a tool of this server.

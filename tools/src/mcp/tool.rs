@@ -13,7 +13,8 @@ use super::described::Described;
 use super::names::{self, ANSWERS, ToolName};
 use super::question;
 use super::server::LiveServer;
-use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
+use crate::redacted;
+use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolOutput};
 
 pub(super) struct ServerTool {
     names: ToolName,
@@ -56,14 +57,19 @@ impl Tool for ServerTool {
         vec![Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }, call]
     }
 
-    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+    fn run(&self, mut call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         let (server, name) = (Arc::clone(&self.server), self.names.name.clone());
+        let (own, progress) = (Arc::clone(&server), call.progress.clone());
+        call.progress = Progress::to(move |line| progress.send(own.secrets().redact(&line).into_owned()));
         async move {
-            tokio::select! {
+            let called = tokio::select! {
                 biased;
                 () = call.cancel.cancelled() => Err(ToolError::cancelled()),
                 called = server.call(&name, &call) => called,
-            }
+            };
+            // The server knows the tokens of its login, also those that were renewed during the call.
+            let secrets = server.secrets();
+            called.map(|said| redacted::output(&secrets, said)).map_err(|failed| redacted::error(&secrets, failed))
         }
         .boxed()
     }

@@ -1,82 +1,15 @@
-//! The HTTP client, which sends single requests to checked addresses.
+//! The HTTP client of the web tools, which sends single requests to checked addresses.
 
-use std::error::Error;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use hyper_util::client::proxy::matcher::Matcher;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HeaderMap, HeaderValue, LOCATION};
-use reqwest::redirect::Policy;
-use reqwest::{StatusCode, Url};
-use rustls::ClientConfig;
+use reqwest::{Method, Request, StatusCode, Url};
 
-use super::address::{InternalHost, is_public, literal, named};
+use super::address::named;
 use super::page::{self, Page, unanswered};
-use crate::http::tls;
+use crate::http::checked::{CheckedClient, Reached, RequestFailed, Resolver};
 use crate::threads;
 use crate::tool::ToolError;
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit between two parts of an answer.
-const READ_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Resolves the names of hosts.
-pub trait Resolver: Send + Sync + 'static {
-    /// Returns the addresses of a host. It is called once for each connection.
-    fn addresses(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
-}
-
-/// The system's resolver.
-#[derive(Clone, Copy, Debug)]
-pub struct SystemResolver;
-
-impl Resolver for SystemResolver {
-    fn addresses(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
-        let host = host.to_owned();
-        async move { Ok(tokio::net::lookup_host((&*host, 0)).await?.map(|found| found.ip()).collect()) }.boxed()
-    }
-}
-
-/// Error for an internal address of an unlisted host.
-#[derive(Debug, thiserror::Error)]
-#[error("its address is internal")]
-struct Internal;
-
-/// A resolver that returns only addresses that may be reached.
-struct CheckedResolver {
-    resolver: Arc<dyn Resolver>,
-    is_listed: bool,
-}
-
-impl CheckedResolver {
-    async fn addresses(
-        resolver: &dyn Resolver,
-        host: &str,
-        is_listed: bool,
-    ) -> Result<Vec<IpAddr>, Box<dyn Error + Send + Sync>> {
-        let found = resolver.addresses(host).await?;
-        // The client may connect to any of the addresses, so a single internal one is refused.
-        if !is_listed && !found.iter().all(|ip| is_public(*ip)) {
-            return Err(Box::new(Internal));
-        }
-        Ok(found)
-    }
-}
-
-impl Resolve for CheckedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (resolver, is_listed) = (Arc::clone(&self.resolver), self.is_listed);
-        Box::pin(async move {
-            let found = Self::addresses(&*resolver, name.as_str(), is_listed).await?;
-            Ok(Box::new(found.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs)
-        })
-    }
-}
 
 /// An answer to a request.
 pub(super) struct WebAnswer {
@@ -86,89 +19,40 @@ pub(super) struct WebAnswer {
     pub(super) page: Option<Page>,
 }
 
-/// The hosts that a client may reach.
-pub(super) enum Reached {
-    /// Public hosts, and the listed ones.
-    Public(Vec<InternalHost>),
-    /// All hosts, for an address configured by the user.
-    All,
-}
-
 /// Makes requests. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct WebClient(Arc<ClientParts>);
-
-struct ClientParts {
-    reached: Reached,
-    resolver: Arc<dyn Resolver>,
-    proxies: Matcher,
-    /// Created once, because the system's root certificates are read for it.
-    tls: OnceLock<Result<ClientConfig, String>>,
-}
+pub(super) struct WebClient(CheckedClient);
 
 impl WebClient {
     pub(super) fn new(reached: Reached, resolver: Arc<dyn Resolver>) -> Self {
-        Self(Arc::new(ClientParts { reached, resolver, proxies: Matcher::from_system(), tls: OnceLock::new() }))
+        Self(CheckedClient::new(reached, resolver))
     }
 
     /// Checks an address, requests it, and reads the page of a successful answer. Does not follow redirects.
     pub(super) async fn get(&self, url: &Url, headers: HeaderMap) -> Result<WebAnswer, ToolError> {
         let (client, url) = (self.clone(), url.clone());
         let answered = threads::run_separately(async move { client.answer(&url, headers).await }).await;
-        answered.map_err(|why| ToolError::failed(format!("cannot create an HTTP client: {why}")))?
+        answered.map_err(no_client)?
     }
 
     async fn answer(&self, url: &Url, headers: HeaderMap) -> Result<WebAnswer, ToolError> {
-        let is_listed = match &self.0.reached {
-            Reached::Public(hosts) => hosts.iter().any(|host| host.matches(url)),
-            Reached::All => true,
-        };
-        if !is_listed && literal(url).is_some_and(|ip| !is_public(ip)) {
-            return Err(internal(url));
-        }
-        let is_proxied = url.as_str().parse().is_ok_and(|uri| self.0.proxies.intercept(&uri).is_some());
-        if is_proxied && !is_listed && literal(url).is_none() {
-            // The proxy resolves the name again. If the system cannot resolve it, the decision is left to the proxy.
-            let host = url.host_str().unwrap_or_default();
-            let found = CheckedResolver::addresses(&*self.0.resolver, host, false).await;
-            if found.is_err_and(|error| error.is::<Internal>()) {
-                return Err(internal(url));
-            }
-        }
-        let client = self
-            .client(url, is_listed, is_proxied)
-            .map_err(|why| ToolError::failed(format!("cannot create an HTTP client: {why}")))?;
-        let sent = client.get(url.clone()).headers(headers).send().await;
-        let response = sent.map_err(|error| failed(url, &error))?;
+        let mut request = Request::new(Method::GET, url.clone());
+        *request.headers_mut() = headers;
+        let response = self.0.send(request).await.map_err(|error| match error {
+            RequestFailed::Internal => internal(url),
+            RequestFailed::Client(why) => no_client(why),
+            RequestFailed::Sending(error) => unanswered(url, &error),
+        })?;
         let status = response.status();
         let location = response.headers().get(LOCATION);
         let location = location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned());
         let page = if status.is_success() { Some(page::read(url, response).await?) } else { None };
         Ok(WebAnswer { status, location, page })
     }
+}
 
-    /// Creates a client for one request, so that connections are not reused.
-    fn client(&self, url: &Url, is_listed: bool, is_proxied: bool) -> Result<reqwest::Client, String> {
-        let tls = match url.scheme() {
-            "https" => self.0.tls.get_or_init(|| tls(true).map_err(|error| error.to_string())).clone()?,
-            _ => tls(false).map_err(|error| error.to_string())?,
-        };
-        let builder = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .redirect(Policy::none())
-            .referer(false)
-            .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")));
-        let builder = match is_proxied {
-            // The user configured the proxy, so its address is not checked.
-            true => builder,
-            false => {
-                builder.no_proxy().dns_resolver(CheckedResolver { resolver: Arc::clone(&self.0.resolver), is_listed })
-            }
-        };
-        builder.build().map_err(|error| error.to_string())
-    }
+fn no_client(why: String) -> ToolError {
+    ToolError::failed(format!("cannot create an HTTP client: {why}"))
 }
 
 /// Returns headers that request content types.
@@ -183,15 +67,4 @@ fn internal(url: &Url) -> ToolError {
         "`{host}` is refused: its address is not public. The user can list the host under `web.internal_hosts` in their own \
          configuration"
     ))
-}
-
-fn failed(url: &Url, error: &reqwest::Error) -> ToolError {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(at) = cause {
-        if at.is::<Internal>() {
-            return internal(url);
-        }
-        cause = at.source();
-    }
-    unanswered(url, error)
 }

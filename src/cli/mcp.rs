@@ -1,0 +1,278 @@
+//! `subtend mcp`: logs in at MCP servers, and out.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use subtend::config::Loaded;
+use subtend_tools::mcp::{LoginKey, LoginReport, LoginStore as _, PendingLogin, ServerConfig, login_address};
+use subtend_tools::workspace::Workspace;
+
+use super::fail::{Code, Fail};
+use super::logins::LoginFile;
+use super::paint::{BAD, BOLD, DIM, GOOD, In, ODD, ago, harmless};
+use super::trust::Trust;
+use super::{clock, json, servers, settings, web, workspace};
+
+mod callback;
+
+/// Logs in at MCP servers that ask for it, and out.
+#[derive(clap::Args, Debug)]
+#[command(subcommand_value_name = "COMMAND")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: McpCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum McpCommand {
+    Login(LoginArgs),
+    Logout(LogoutArgs),
+    Status(StatusArgs),
+}
+
+/// Logs in at an MCP server with a browser (OAuth).
+///
+/// It prints the address of a page, and waits until the page sends the browser back to this process. The login is kept
+/// next to your configuration. It is sent to the address of the server only, and renewed while the server allows it.
+#[derive(clap::Args, Debug)]
+struct LoginArgs {
+    /// Name of the server
+    server: String,
+
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    /// Client that you registered at the authorization server, if it registers none by itself
+    #[arg(long, value_name = "ID")]
+    client_id: Option<String>,
+
+    /// Port of this machine to which the page sends the browser, as `http://127.0.0.1:PORT/callback` [default: a free one]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    port: u16,
+}
+
+/// Removes the login at an MCP server from this machine. The server is not notified.
+#[derive(clap::Args, Debug)]
+struct LogoutArgs {
+    /// Name of the server
+    server: String,
+
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// Lists the MCP servers that can ask for a login, and the logins. It starts no server.
+#[derive(clap::Args, Debug)]
+struct StatusArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct PlaceArgs {
+    /// Workspace whose servers are used
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
+}
+
+/// The login of one server.
+#[derive(Serialize)]
+struct StatusRow {
+    server: String,
+    url: String,
+    from_workspace: bool,
+    state: LoginState,
+    issuer: Option<String>,
+    scopes: Vec<String>,
+    /// Times in seconds since 1970.
+    since: Option<u64>,
+    expires: Option<u64>,
+    is_renewed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum LoginState {
+    /// The tokens can be used, or renewed.
+    LoggedIn,
+    NotLoggedIn,
+    /// The token has ended, and cannot be renewed.
+    Ended,
+    /// The address of the server changed.
+    OtherAddress,
+}
+
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    match &args.command {
+        McpCommand::Login(args) => login(args),
+        McpCommand::Logout(args) => logout(args),
+        McpCommand::Status(args) => status(args),
+    }
+}
+
+/// The servers of a workspace that can ask for a login.
+struct LoginPlace {
+    workspace: std::sync::Arc<Workspace>,
+    loaded: Loaded,
+    servers: Vec<ServerConfig>,
+}
+
+impl LoginPlace {
+    fn of(args: &PlaceArgs) -> Result<Self, Fail> {
+        let workspace = workspace::open(&args.workspace)?;
+        let trust = Trust::decide_and_warn(&workspace)?;
+        let loaded = settings::load(&workspace, trust)?;
+        let servers = servers::list(&workspace, trust, &loaded)?.servers;
+        Ok(Self { workspace, loaded, servers })
+    }
+
+    fn path(&self) -> &Path {
+        self.workspace.path()
+    }
+
+    fn find(&self, name: &str) -> Result<(&ServerConfig, &str), Fail> {
+        let found = self.servers.iter().find(|server| *server.name == *name);
+        let Some(server) = found else {
+            let all: Vec<&str> = self.servers.iter().map(|server| &*server.name).collect();
+            let known =
+                if all.is_empty() { "none is configured".to_owned() } else { format!("there are: {}", all.join(", ")) };
+            return Err(Fail::Usage(format!("no MCP server is called `{}`: {known}", harmless(name))));
+        };
+        match login_address(server) {
+            Ok(url) => Ok((server, url)),
+            Err(why) => Err(Fail::Usage(format!("the MCP server `{name}` takes no login: {why}"))),
+        }
+    }
+}
+
+fn login(args: &LoginArgs) -> Result<Code, Fail> {
+    let place = LoginPlace::of(&args.place)?;
+    let (server, url) = place.find(&args.server)?;
+    let file = LoginFile::to_write()?;
+    let hosts = web::internal_hosts(&place.loaded.config.web)?;
+    let runtime = super::work::async_runtime()?;
+    let done = runtime.block_on(async {
+        let listener = callback::Listener::bind(args.port).await?;
+        let pending = PendingLogin::begin(server, listener.address(), args.client_id.as_deref(), &hosts).await;
+        let pending = pending.map_err(|why| cannot(server, &why.0))?;
+        announce(server, url, &pending)?;
+        listener.receive(pending).await.map_err(|why| cannot(server, &why))
+    });
+    let login = done?;
+    let locked = file.lock().map_err(Fail::Other)?;
+    file.save(&LoginKey::of(server, place.path()), Some(&login)).map_err(Fail::Other)?;
+    drop(locked);
+    writeln!(anstream::stderr(), "{} at `{}`", In(GOOD, "logged in"), server.name)?;
+    Ok(Code::Done)
+}
+
+fn cannot(server: &ServerConfig, why: &str) -> Fail {
+    Fail::Other(format!("cannot log in at the MCP server `{}`: {}", server.name, harmless(why)))
+}
+
+/// Prints the address of the page on stdout, and all else on stderr.
+fn announce(server: &ServerConfig, url: &str, pending: &PendingLogin) -> Result<(), Fail> {
+    let mut err = anstream::stderr().lock();
+    let (name, url, issuer) = (&server.name, harmless(url), pending.issuer());
+    writeln!(err, "the MCP server `{name}` ({url}) asks you to log in at {}", In(BOLD, harmless(&issuer)))?;
+    let minutes = callback::TIMEOUT.as_secs() / 60;
+    writeln!(err, "open this address in a browser of this machine, within {minutes} minutes:")?;
+    drop(err);
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "{}", harmless(pending.address()))?;
+    out.flush()?;
+    Ok(())
+}
+
+fn logout(args: &LogoutArgs) -> Result<Code, Fail> {
+    let place = LoginPlace::of(&args.place)?;
+    let file = LoginFile::to_write()?;
+    let _locked = file.lock().map_err(Fail::Other)?;
+    // A server that is configured no longer may have left a login.
+    let configured = place.servers.iter().find(|server| *server.name == *args.server);
+    let keys = match configured {
+        Some(server) => vec![LoginKey::of(server, place.path())],
+        None => [None, Some(place.path().to_owned())]
+            .map(|workspace| LoginKey { server: args.server.as_str().into(), workspace })
+            .to_vec(),
+    };
+    let mut removed = false;
+    for key in keys {
+        if file.load(&key).map_err(Fail::Other)?.is_some() {
+            file.save(&key, None).map_err(Fail::Other)?;
+            removed = true;
+        }
+    }
+    let name = harmless(&args.server);
+    if !removed {
+        return Err(Fail::Usage(format!("no login at `{name}`: `subtend mcp status` lists logins")));
+    }
+    writeln!(anstream::stderr(), "logged out of `{name}`; the server is not notified: revoke the access there, too")?;
+    Ok(Code::Done)
+}
+
+fn status(args: &StatusArgs) -> Result<Code, Fail> {
+    let place = LoginPlace::of(&args.place)?;
+    let file = LoginFile::named();
+    let now = u64::try_from(clock::wall_ms() / 1_000).unwrap_or_default();
+    let mut rows = Vec::new();
+    for server in &place.servers {
+        let Ok(url) = login_address(server) else { continue };
+        let key = LoginKey::of(server, place.path());
+        let login = file.as_ref().map_or(Ok(None), |file| file.load(&key)).map_err(Fail::Other)?;
+        rows.push(StatusRow::of(&key, url, login.map(|login| login.report()), now));
+    }
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        json::write(&mut out, &rows)?;
+        writeln!(out)?;
+        return Ok(Code::Done);
+    }
+    if rows.is_empty() {
+        writeln!(anstream::stderr(), "no MCP server with `url` is configured")?;
+    }
+    for row in &rows {
+        writeln!(out, "{} {} {}", In(BOLD, harmless(&row.server)), In(DIM, harmless(&row.url)), row.text(now))?;
+    }
+    Ok(Code::Done)
+}
+
+impl StatusRow {
+    fn of(key: &LoginKey, url: &str, login: Option<LoginReport>, now: u64) -> Self {
+        let state = match &login {
+            None => LoginState::NotLoggedIn,
+            Some(login) if login.url != url => LoginState::OtherAddress,
+            Some(login) if !login.is_valid => LoginState::Ended,
+            Some(login) if !login.is_renewed && login.expires.is_some_and(|end| end <= now) => LoginState::Ended,
+            Some(_) => LoginState::LoggedIn,
+        };
+        Self {
+            server: key.server.to_string(),
+            url: url.to_owned(),
+            from_workspace: key.workspace.is_some(),
+            state,
+            issuer: login.as_ref().map(|login| login.issuer.clone()),
+            scopes: login.as_ref().map(|login| login.scopes.clone()).unwrap_or_default(),
+            since: login.as_ref().map(|login| login.since),
+            expires: login.as_ref().and_then(|login| login.expires),
+            is_renewed: login.is_some_and(|login| login.is_renewed),
+        }
+    }
+
+    fn text(&self, now: u64) -> String {
+        let ms = |seconds: u64| i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX);
+        let issuer = harmless(self.issuer.as_deref().unwrap_or_default());
+        let since = self.since.map_or_else(String::new, |since| ago(ms(now), ms(since)));
+        match self.state {
+            LoginState::LoggedIn => format!("{} at {issuer}, {since}", In(GOOD, "logged in")),
+            LoginState::NotLoggedIn => "not logged in".to_owned(),
+            LoginState::Ended => format!("{} at {issuer} has ended: log in again", In(BAD, "the login")),
+            LoginState::OtherAddress => format!("{}: log in again", In(ODD, "the login is for another address")),
+        }
+    }
+}

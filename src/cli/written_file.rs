@@ -1,0 +1,40 @@
+//! Files that are written whole.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+use subtend_journal::owner_only::{create_dir_all, file_options};
+
+use super::fail::Fail;
+use super::partial_file::PartialFile;
+
+/// Writes a file atomically: a concurrent reader sees the old or the new content.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fail> {
+    write_with(File::options(), path, text)
+}
+
+/// As [`write`], readable and writable by the owner only; a missing directory is created with the same access. Another
+/// user who could write here could change the permissions of agents.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
+    if let Some(folder) = path.parent() {
+        let failed = |error| Fail::Other(format!("{} cannot be created: {error}", folder.display()));
+        create_dir_all(folder).map_err(failed)?;
+    }
+    write_with(file_options(), path, text)
+}
+
+fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail> {
+    let failed = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    // The name contains the process id, because two processes may write at the same time.
+    let (part, mut file) = PartialFile::of(path, &std::process::id().to_string(), options).map_err(failed)?;
+    // Keep the permissions of the existing file.
+    if let Some(before) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
+        file.set_permissions(before.permissions()).map_err(failed)?;
+    }
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    part.persist().map_err(failed)
+}

@@ -1,0 +1,198 @@
+//! Logins at MCP servers by the command.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::call::{CommandOutput, RunningCommand, User};
+use crate::attacks::login_server::{LoginServer, browse};
+
+/// A user whose own configuration names the server.
+fn user_of(server: &LoginServer) -> User {
+    let user = User::new();
+    let file = user.config().join("subtend/subtend.yaml");
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    std::fs::write(file, json!({"mcp": {"servers": {"notes": {"url": server.url()}}}}).to_string()).expect("a file");
+    user
+}
+
+/// Logs in as a user does; gives what the command said.
+fn login(user: &User, args: &[&str]) -> CommandOutput {
+    let waiting = user.start(&[&["mcp", "login", "notes"], args].concat());
+    let page = waiting.line().expect("an address");
+    let (status, back) = browse(&page);
+    let back = back.expect("a redirect");
+    assert_eq!(status, 302);
+    // Another page sends the browser to the same place: the login still waits.
+    let (place, query) = back.split_once('?').expect("a query");
+    assert_eq!(browse(&format!("{place}?code=planted&state=guess")).0, 400);
+    assert_eq!(browse(&place.replace("/callback", "/other")).0, 404);
+    assert_eq!(browse(&format!("{place}?{query}")).0, 200);
+    waiting.done()
+}
+
+fn listed(user: &User) -> CommandOutput {
+    user.call(&["tools", "list"])
+}
+
+fn state(user: &User) -> Value {
+    user.json(&["mcp", "status", "--json"])[0]["state"].clone()
+}
+
+/// All files below a folder, as text.
+fn texts(folder: &Path) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            all.extend(texts(&path));
+        } else if let Ok(bytes) = std::fs::read(&path) {
+            all.push((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()));
+        }
+    }
+    all
+}
+
+/// The token is in the private file, and nowhere else: not in the journal, an export, the output or the workspace.
+#[test]
+fn x17_login_gives_tools_and_its_token_stays_private() {
+    let server = LoginServer::start();
+    let user = user_of(&server);
+    let before = listed(&user);
+    assert_eq!(before.code, Some(1), "{before:?}");
+    assert!(
+        before.out.contains("log in with `subtend mcp login notes`") && !before.out.contains("mcp__"),
+        "{before:?}"
+    );
+    assert_eq!(state(&user), "not_logged_in");
+    let done = login(&user, &[]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains(&format!("asks you to log in at {}", server.base())), "{done:?}");
+    assert_eq!(state(&user), "logged_in");
+    let after = listed(&user);
+    assert!(after.code == Some(0) && after.out.contains("mcp__notes__echo"), "{after:?}");
+    let steps = json!([{"calls": [{"tool": "mcp__notes__echo", "args": {}}]}, {"text": "over"}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let store = format!("redb:{}", user.data().display());
+    let run = user.call(&["run", "--store", &store, "--model", &model, "--allow", "mcp:notes:*", "--json", "go"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let id = user.json(&["sessions", "--json", "--store", &store])[0]["id"].as_str().expect("an id").to_owned();
+    let shown = user.call(&["show", &id, "--full", "--store", &store]);
+    assert!(shown.out.contains("called with Bearer [login of notes redacted]"), "{shown:?}");
+    let export = user.call(&["export", &id, "--store", &store]);
+    assert!(export.code == Some(0) && export.out.contains("redacted"), "{export:?}");
+    let logins = user.config().join("subtend/mcp-logins.json");
+    let mut seen = texts(&user.data());
+    seen.extend(texts(&user.workspace()));
+    seen.extend(texts(&user.config()).into_iter().filter(|(path, _)| *path != logins.display().to_string()));
+    for output in [
+        before,
+        done,
+        after,
+        run,
+        shown,
+        export,
+        user.call(&["mcp", "status"]),
+        user.call(&["doctor", "--store", &store]),
+    ] {
+        seen.push(("output".to_owned(), format!("{}{}", output.out, output.err)));
+    }
+    let kept = std::fs::read_to_string(&logins).expect("the logins");
+    for token in server.tokens() {
+        assert!(kept.contains(&token), "the control");
+        let found: Vec<&String> = seen.iter().filter(|(_, text)| text.contains(&token)).map(|(path, _)| path).collect();
+        assert_eq!(found, [""; 0], "{token}");
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(logins.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
+    }
+    assert_eq!(user.call(&["mcp", "logout", "notes"]).code, Some(0));
+    assert_eq!((state(&user), listed(&user).code), (json!("not_logged_in"), Some(1)));
+    assert_eq!(user.call(&["mcp", "logout", "notes"]).code, Some(2));
+}
+
+#[test]
+fn x17_token_is_renewed_when_it_ends_or_is_refused() {
+    let server = LoginServer::start();
+    server.lasts([0, 3_600]);
+    let user = user_of(&server);
+    assert_eq!(login(&user, &[]).code, Some(0));
+    assert_eq!(listed(&user).code, Some(0), "a token that has ended is renewed");
+    assert_eq!((server.tokens().len(), server.received("POST", "/token").len()), (4, 2));
+    assert_eq!(listed(&user).code, Some(0), "the renewed token is kept");
+    assert_eq!(server.received("POST", "/token").len(), 2);
+    server.revoke();
+    assert_eq!(listed(&user).code, Some(0), "a token that the server refuses is renewed");
+    assert_eq!(server.received("POST", "/token").len(), 3);
+    server.revoke();
+    server.refuse_renewal();
+    let over = listed(&user);
+    assert_eq!(over.code, Some(1), "{over:?}");
+    assert!(over.out.contains("log in again with `subtend mcp login notes`"), "{over:?}");
+    assert_eq!(state(&user), "ended");
+    let asked = server.received("POST", "/token").len();
+    assert_eq!(
+        (listed(&user).code, server.received("POST", "/token").len()),
+        (Some(1), asked),
+        "it is not asked again"
+    );
+}
+
+/// A session without the login runs, and says at its end what would give the tools.
+#[test]
+fn x17_run_without_a_login_names_the_command() {
+    let server = LoginServer::start();
+    let user = user_of(&server);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": [{"text": "over"}]}]}).to_string());
+    let done = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:notes:*", "go"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains("the MCP server `notes` cannot be used: it requires a login (OAuth)"), "{done:?}");
+    assert!(done.err.contains("`subtend mcp login notes`"), "{done:?}");
+}
+
+/// The file of a workspace needs trust, and uses no login of another workspace. The control: trusted and logged in, it is used.
+#[test]
+fn x17_server_of_a_workspace_needs_trust_and_its_own_login() {
+    let server = LoginServer::start();
+    let user = User::new();
+    user.file(".mcp.json", &json!({"mcpServers": {"notes": {"url": server.url()}}}).to_string());
+    let mut command = user.command(&["mcp", "login", "notes"]);
+    command.env_remove("SUBTEND_TRUST");
+    let untrusted = RunningCommand::start(command, "").done();
+    assert_eq!(untrusted.code, Some(2), "{untrusted:?}");
+    assert!(untrusted.err.contains("no MCP server is called `notes`"), "{untrusted:?}");
+    assert!(server.received("POST", "/mcp").is_empty(), "it was asked");
+    assert_eq!(login(&user, &[]).code, Some(0));
+    assert_eq!(listed(&user).code, Some(0));
+    let other = user.workspace().join("other");
+    std::fs::create_dir(&other).expect("a folder");
+    std::fs::copy(user.workspace().join(".mcp.json"), other.join(".mcp.json")).expect("a copy");
+    let asked = |request: &crate::attacks::login_server::ReceivedRequest| request.headers.contains_key("authorization");
+    let before = server.received("POST", "/mcp").iter().filter(|request| asked(request)).count();
+    let there = user.call(&["tools", "list", "--workspace", "other"]);
+    assert_eq!(there.code, Some(1), "{there:?}");
+    assert!(there.out.contains("mcp login notes --workspace "), "{there:?}");
+    assert_eq!(server.received("POST", "/mcp").iter().filter(|request| asked(request)).count(), before);
+}
+
+#[test]
+fn x17_login_is_refused_where_it_has_no_effect() {
+    let server = LoginServer::start();
+    let user = User::new();
+    let servers = json!({
+        "process": {"command": "sh"}, "header": {"url": server.url(), "headers": {"authorization": "Bearer x"}},
+        "open": {"url": format!("{}/open", server.base())},
+    });
+    user.file(".mcp.json", &json!({"mcpServers": servers}).to_string());
+    for (name, code, says) in [
+        ("none", 2, "no MCP server is called `none`: there are: process, header, open"),
+        ("process", 2, "only servers with `url` take a login"),
+        ("header", 2, "its `headers` have an `Authorization`: remove it to log in"),
+        ("open", 1, "it asks for no login: it answered 404"),
+    ] {
+        let done = user.call(&["mcp", "login", name]);
+        assert!(done.code == Some(code) && done.err.contains(says), "{name}: {done:?}");
+    }
+}

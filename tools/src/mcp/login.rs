@@ -1,0 +1,123 @@
+//! Logins at servers that ask for one (OAuth).
+//!
+//! The user logs in with a browser ([`PendingLogin`]). A [`Login`] is kept outside of workspaces by a [`LoginStore`]; its token is sent
+//! to the address of its server only, and never across a redirect. See `docs/decisions/0045-mcp-oauth.md`.
+
+mod bounded;
+mod credentials;
+mod pending;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rmcp::transport::auth::{AuthorizationMetadata, StoredCredentials};
+use serde::{Deserialize, Serialize};
+use subtend_session::ids::Text;
+
+use super::config::{Origin, Reached, ServerConfig};
+
+pub(super) use credentials::ServerLogin;
+pub use pending::{LoginError, PendingLogin};
+
+/// The server to which a login belongs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LoginKey {
+    pub server: Text,
+    /// The workspace whose file configures the server; `None` for a server of the user.
+    pub workspace: Option<PathBuf>,
+}
+
+impl LoginKey {
+    /// Returns the key of a server, as it is configured in `workspace`.
+    pub fn of(server: &ServerConfig, workspace: &Path) -> Self {
+        let workspace = (server.origin == Origin::Workspace).then(|| workspace.to_owned());
+        Self { server: server.name.clone(), workspace }
+    }
+}
+
+/// A login at a server, with its tokens.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Login {
+    /// The address of the server. The token is sent nowhere else.
+    url: String,
+    /// The resource for which the tokens were made.
+    resource: String,
+    /// The endpoints of the authorization server.
+    metadata: AuthorizationMetadata,
+    client_secret: Option<String>,
+    /// Time of the login, in seconds since 1970.
+    since: u64,
+    credentials: StoredCredentials,
+}
+
+/// A summary of a login, without its tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginReport {
+    /// The address for which it was made.
+    pub url: String,
+    pub issuer: String,
+    pub scopes: Vec<String>,
+    pub since: u64,
+    /// The end of its token, in seconds since 1970.
+    pub expires: Option<u64>,
+    /// True if its token is renewed without the user.
+    pub is_renewed: bool,
+    /// False if the authorization server refused to renew it.
+    pub is_valid: bool,
+}
+
+impl Login {
+    pub fn report(&self) -> LoginReport {
+        let tokens = self.credentials.token_response.as_ref();
+        let lasts = tokens.and_then(oauth2::TokenResponse::expires_in).map(|lasts| lasts.as_secs());
+        LoginReport {
+            url: self.url.clone(),
+            issuer: self.metadata.issuer.clone().unwrap_or_default(),
+            scopes: self.credentials.granted_scopes.clone(),
+            since: self.since,
+            expires: self.credentials.token_received_at.zip(lasts).map(|(at, lasts)| at.saturating_add(lasts)),
+            is_renewed: tokens.is_some_and(|tokens| oauth2::TokenResponse::refresh_token(tokens).is_some()),
+            is_valid: tokens.is_some(),
+        }
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("url", &self.url).field("issuer", &self.metadata.issuer).finish_non_exhaustive()
+    }
+}
+
+/// Keeps logins. Its functions may block for the time of a write.
+pub trait LoginStore: fmt::Debug + Send + Sync {
+    /// # Errors
+    /// If the logins cannot be read.
+    fn load(&self, key: &LoginKey) -> Result<Option<Login>, String>;
+
+    /// Replaces a login; `None` removes it. The caller holds the lock.
+    ///
+    /// # Errors
+    /// If the logins cannot be written.
+    fn save(&self, key: &LoginKey, login: Option<&Login>) -> Result<(), String>;
+
+    /// Waits until no other process changes logins, and keeps others from it until the lock is dropped. The lock prevents two processes
+    /// from using a token that can be used once.
+    ///
+    /// # Errors
+    /// If there is no lock.
+    fn lock(&self) -> Result<Box<dyn Send>, String>;
+}
+
+/// Returns the address of a server that may ask for a login: one over HTTP that has no `Authorization` header.
+///
+/// # Errors
+/// Returns why the server takes no login.
+pub fn login_address(server: &ServerConfig) -> Result<&str, &'static str> {
+    match &server.reached {
+        Reached::Stdio { .. } => Err("it is a process: only servers with `url` take a login"),
+        Reached::Http { headers, .. } if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) => {
+            Err("its `headers` have an `Authorization`: remove it to log in")
+        }
+        Reached::Http { url, .. } => Ok(url),
+    }
+}

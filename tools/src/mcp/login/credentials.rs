@@ -1,0 +1,183 @@
+//! The login of one server, as its connection uses it.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use oauth2::TokenResponse as _;
+use rmcp::transport::auth::{
+    AuthError, AuthorizationManager, CredentialRefreshGuard, CredentialStore, OAuthClientConfig, StoredCredentials,
+};
+
+use super::bounded::{BoundedClient, LoginReach, shown};
+use super::{Login, LoginKey, LoginStore, login_address};
+use crate::http::InternalHost;
+use crate::mcp::config::ServerConfig;
+use crate::secrets::Secrets;
+
+/// Number of tokens that are redacted: the current ones, and those before.
+const MAX_SEEN: usize = 8;
+/// An address that the library needs, and that no renewal uses.
+const UNUSED: &str = "http://127.0.0.1/callback";
+
+/// The login of a server. Cheap to clone.
+#[derive(Clone)]
+pub(in crate::mcp) struct ServerLogin(Arc<LoginParts>);
+
+struct LoginParts {
+    key: LoginKey,
+    /// The address of the server; an error if it takes no login.
+    url: Result<String, &'static str>,
+    store: Option<Arc<dyn LoginStore>>,
+    hosts: Vec<InternalHost>,
+    /// Tokens that the server knows.
+    seen: Mutex<VecDeque<String>>,
+}
+
+impl ServerLogin {
+    pub(in crate::mcp) fn of(
+        config: &ServerConfig,
+        workspace: &Path,
+        (store, hosts): (Option<&Arc<dyn LoginStore>>, &[InternalHost]),
+    ) -> Self {
+        Self(Arc::new(LoginParts {
+            key: LoginKey::of(config, workspace),
+            url: login_address(config).map(str::to_owned),
+            store: store.cloned(),
+            hosts: hosts.to_vec(),
+            seen: Mutex::default(),
+        }))
+    }
+
+    /// Returns what a connection to `url` authorizes itself with. Without a login it sends no token.
+    ///
+    /// # Errors
+    /// If the login cannot be read, or was made for another address.
+    pub(in crate::mcp) async fn manager(&self, url: &str) -> Result<AuthorizationManager, String> {
+        let reach = LoginReach::of(url, &self.0.hosts)?;
+        let client = BoundedClient::for_renewal(reach);
+        let Some(login) = self.load()? else {
+            return AuthorizationManager::new_with_oauth_http_client(url, client).await.map_err(text);
+        };
+        if self.0.url.as_deref() != Ok(&*login.url) {
+            return Err(format!("its login was made for the address `{}`: run {}", shown(&login.url), self.command()));
+        }
+        let mut manager =
+            AuthorizationManager::new_with_oauth_http_client(&*login.resource, client).await.map_err(text)?;
+        manager.set_metadata(login.metadata);
+        let mut config = OAuthClientConfig::new(login.credentials.client_id, UNUSED);
+        config.client_secret = login.client_secret;
+        manager.configure_client(config).map_err(text)?;
+        manager.set_credential_store(self.clone());
+        Ok(manager)
+    }
+
+    /// Returns what the user can do about a server that asks for authorization.
+    pub(in crate::mcp) fn advice(&self) -> String {
+        match (&self.0.url, &self.0.store) {
+            (Err(_), _) => {
+                "it refused the `Authorization` header of its configuration: correct it, or remove it to log in"
+                    .to_owned()
+            }
+            (Ok(_), None) => {
+                "it requires authorization (OAuth): put a token into `headers`, such as \"Authorization\": \"Bearer \
+                              ${TOKEN}\""
+                    .to_owned()
+            }
+            (Ok(_), Some(_)) => {
+                let again = if self.load().is_ok_and(|login| login.is_some()) { " again" } else { "" };
+                format!("it requires a login (OAuth): log in{again} with {}", self.command())
+            }
+        }
+    }
+
+    fn command(&self) -> String {
+        let LoginKey { server, workspace } = &self.0.key;
+        let workspace =
+            workspace.as_ref().map(|path: &PathBuf| format!(" --workspace {}", shown(&path.display().to_string())));
+        format!("`subtend mcp login {server}{}`", workspace.unwrap_or_default())
+    }
+
+    /// Returns the tokens of this login, so that they can be redacted.
+    pub(in crate::mcp) fn secrets(&self) -> Secrets {
+        let name = format!("login of {}", self.0.key.server);
+        let seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Secrets::of(seen.iter().map(|token| (name.clone(), token)))
+    }
+
+    fn load(&self) -> Result<Option<Login>, String> {
+        let (Ok(_), Some(store)) = (&self.0.url, &self.0.store) else { return Ok(None) };
+        let login = store.load(&self.0.key)?;
+        if let Some(login) = &login {
+            self.see(&login.credentials);
+        }
+        Ok(login)
+    }
+
+    /// Loads the login of this connection; `None` if there is another one by now.
+    fn own(&self) -> Result<Option<Login>, AuthError> {
+        let login = self.load().map_err(AuthError::CredentialStoreError)?;
+        Ok(login.filter(|login| self.0.url.as_deref() == Ok(&*login.url)))
+    }
+
+    fn see(&self, credentials: &StoredCredentials) {
+        let Some(tokens) = &credentials.token_response else { return };
+        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let renewing = tokens.refresh_token().map(|token| token.secret());
+        for token in [Some(tokens.access_token().secret()), renewing].into_iter().flatten() {
+            if !seen.contains(token) {
+                seen.push_back(token.clone());
+            }
+        }
+        let excess = seen.len().saturating_sub(MAX_SEEN);
+        drop(seen.drain(..excess));
+    }
+
+    fn keep(&self, login: &Login) -> Result<(), AuthError> {
+        let Some(store) = &self.0.store else { return Ok(()) };
+        store.save(&self.0.key, Some(login)).map_err(AuthError::CredentialStoreError)
+    }
+}
+
+fn text(error: AuthError) -> String {
+    shown(&error.to_string())
+}
+
+#[async_trait]
+impl CredentialStore for ServerLogin {
+    async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
+        Ok(self.own()?.map(|login| login.credentials))
+    }
+
+    async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
+        // A login that the user removed or replaced meanwhile stays so.
+        let Some(login) = self.own()?.filter(|login| login.credentials.client_id == credentials.client_id) else {
+            return Ok(());
+        };
+        self.see(&credentials);
+        self.keep(&Login { credentials, ..login })
+    }
+
+    async fn clear(&self) -> Result<(), AuthError> {
+        let Some(store) = &self.0.store else { return Ok(()) };
+        store.save(&self.0.key, None).map_err(AuthError::CredentialStoreError)
+    }
+
+    /// Removes the tokens, so that a refused one is not sent again.
+    async fn on_refresh_token_rejected(&self, refused: &StoredCredentials) -> Result<(), AuthError> {
+        let Some(mut login) = self.own()? else { return Ok(()) };
+        if login.credentials.token_received_at == refused.token_received_at {
+            login.credentials.token_response = None;
+            self.keep(&login)?;
+        }
+        Ok(())
+    }
+
+    async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
+        let Some(store) = self.0.store.clone() else { return Ok(None) };
+        let locked = tokio::task::spawn_blocking(move || store.lock()).await;
+        let locked = locked.map_err(|error| error.to_string()).and_then(|locked| locked);
+        locked.map(|guard| Some(CredentialRefreshGuard::new(guard))).map_err(AuthError::CredentialStoreError)
+    }
+}

@@ -1,0 +1,257 @@
+//! A login in progress: from the refusal of a server to its tokens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::WWW_AUTHENTICATE;
+use http::{Method, Request, StatusCode};
+use oauth2::TokenResponse as _;
+use oauth2::basic::BasicTokenType;
+use reqwest::Url;
+use rmcp::model::ProtocolVersion;
+use rmcp::transport::auth::{
+    AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationMetadata, CredentialStore as _,
+    InMemoryCredentialStore, OAuthClientConfig,
+};
+use serde_json::json;
+
+use super::bounded::{BoundedClient, LoginReach, shown};
+use super::{Login, login_address};
+use crate::http::InternalHost;
+use crate::mcp::config::{Reached, ServerConfig};
+
+/// Time limit for all requests before the user logs in, and after it.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum bytes of the address of the login page.
+const MAX_ADDRESS: usize = 8 << 10;
+/// Maximum bytes of a parameter of the redirect to this process.
+const MAX_PARAMETER: usize = 8 << 10;
+/// The metadata field that says how a client sends its secret.
+const SECRET_METHODS: &str = "token_endpoint_auth_methods_supported";
+
+/// The reason that a login failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LoginError(pub String);
+
+impl From<String> for LoginError {
+    fn from(why: String) -> Self {
+        Self(why)
+    }
+}
+
+/// A login that waits for the user. Its page redirects the user's browser back to this process.
+pub struct PendingLogin {
+    manager: AuthorizationManager,
+    client: Arc<BoundedClient>,
+    kept: InMemoryCredentialStore,
+    address: String,
+    state: String,
+    redirect: String,
+    /// The login, without tokens.
+    url: String,
+    resource: String,
+    metadata: AuthorizationMetadata,
+    client_secret: Option<String>,
+}
+
+impl PendingLogin {
+    /// Asks a server which authorization server it uses, and registers there, unless a registered `client_id` is given. `redirect` is
+    /// the address to which the browser returns.
+    ///
+    /// # Errors
+    /// If the server asks for no login, or its metadata cannot be used.
+    pub async fn begin(
+        server: &ServerConfig,
+        redirect: &str,
+        client_id: Option<&str>,
+        internal_hosts: &[InternalHost],
+    ) -> Result<Self, LoginError> {
+        let beginning = Self::begin_unlimited(server, redirect, client_id, internal_hosts);
+        match tokio::time::timeout(TIMEOUT, beginning).await {
+            Ok(begun) => begun,
+            Err(_) => Err(LoginError(format!("its metadata was not read within {} s", TIMEOUT.as_secs()))),
+        }
+    }
+
+    async fn begin_unlimited(
+        server: &ServerConfig,
+        redirect: &str,
+        client_id: Option<&str>,
+        internal_hosts: &[InternalHost],
+    ) -> Result<Self, LoginError> {
+        let url = login_address(server).map_err(str::to_owned)?.to_owned();
+        let reach = LoginReach::of(&url, internal_hosts)?;
+        let client = BoundedClient::for_login(reach.clone());
+        let failed = |error: AuthError| LoginError(client.explain(&error.to_string()));
+        let challenge = challenge(server, &url, &client).await?;
+        let mut manager =
+            AuthorizationManager::new_with_oauth_http_client(&*url, client.clone()).await.map_err(failed)?;
+        let found = manager.resolve_metadata_from_challenge(challenge.as_deref()).await.map_err(failed)?;
+        if !found.source.is_discovered() {
+            return Err(LoginError("it names no authorization server".to_owned()));
+        }
+        let metadata = usable(found.metadata, &reach)?;
+        manager.set_metadata(metadata.clone());
+        let kept = InMemoryCredentialStore::new();
+        manager.set_credential_store(kept.clone());
+        let scopes = manager.select_initial_scopes(&[]).await;
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        let config = match client_id {
+            Some(id) => OAuthClientConfig::new(id, redirect),
+            None if metadata.registration_endpoint.is_none() => {
+                let why = "its authorization server registers no clients: register one there, with the redirect address that `--port` \
+                           makes, and name it with `--client-id`";
+                return Err(LoginError(why.to_owned()));
+            }
+            None => manager.register_client("subtend", redirect, &scopes).await.map_err(failed)?,
+        };
+        let client_secret = config.client_secret.clone();
+        manager.configure_client(config).map_err(failed)?;
+        let address = manager.get_authorization_url(&scopes).await.map_err(failed)?;
+        let (state, resource) = parameters(&address)?;
+        let redirect = redirect.to_owned();
+        let metadata = reduced(&metadata);
+        Ok(Self { manager, client, kept, address, state, redirect, url, resource, metadata, client_secret })
+    }
+
+    /// Returns the address of the page at which the user logs in.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns the authorization server.
+    pub fn issuer(&self) -> String {
+        shown(self.metadata.issuer.as_deref().unwrap_or_default())
+    }
+
+    /// Returns whether the query of a redirect belongs to this login. Any web page can send a browser to this process.
+    pub fn is_own(&self, query: &str) -> bool {
+        parameter(query, "state").is_some_and(|state| state == self.state)
+    }
+
+    /// Exchanges the code of the redirect for tokens.
+    ///
+    /// # Errors
+    /// If the user refused, or the answer is not of the authorization server of this login.
+    pub async fn finish(self, query: &str) -> Result<Login, LoginError> {
+        match tokio::time::timeout(TIMEOUT, self.finish_unlimited(query)).await {
+            Ok(finished) => finished,
+            Err(_) => Err(LoginError(format!("its token was not made within {} s", TIMEOUT.as_secs()))),
+        }
+    }
+
+    async fn finish_unlimited(self, query: &str) -> Result<Login, LoginError> {
+        if !self.is_own(query) {
+            return Err(LoginError("the redirect is not of this login".to_owned()));
+        }
+        if let Some(error) = parameter(query, "error") {
+            let about =
+                parameter(query, "error_description").map_or_else(String::new, |text| format!(": {}", shown(&text)));
+            return Err(LoginError(format!("its authorization server refused: {}{about}", shown(&error))));
+        }
+        let failed = |error: AuthError| LoginError(self.client.explain(&error.to_string()));
+        let callback = format!("{}?{query}", self.redirect);
+        let callback = AuthorizationCallback::from_redirect_url(&callback).map_err(failed)?;
+        let (code, state, issuer) = (&callback.code, &callback.csrf_token, callback.issuer.as_deref());
+        let tokens = self.manager.exchange_code_for_token_with_issuer(code, state, issuer).await.map_err(failed)?;
+        if *tokens.token_type() != BasicTokenType::Bearer {
+            return Err(LoginError("its token is of another type than `Bearer`".to_owned()));
+        }
+        if tokens.access_token().secret().is_empty() {
+            return Err(LoginError("its token is empty".to_owned()));
+        }
+        let credentials = self.kept.load().await.map_err(failed)?;
+        let credentials = credentials.ok_or_else(|| LoginError("its authorization server gave no token".to_owned()))?;
+        let since = credentials.token_received_at.unwrap_or_default();
+        let Self { url, resource, metadata, client_secret, .. } = self;
+        Ok(Login { url, resource, metadata, client_secret, since, credentials })
+    }
+}
+
+/// Sends a first message without a token, and returns the challenge of the refusal.
+async fn challenge(server: &ServerConfig, url: &str, client: &BoundedClient) -> Result<Option<String>, LoginError> {
+    let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": version, "capabilities": {},
+        "clientInfo": {"name": "subtend", "version": env!("CARGO_PKG_VERSION")},
+    }});
+    let mut request = Request::builder().method(Method::POST).uri(url);
+    request =
+        request.header("content-type", "application/json").header("accept", "application/json, text/event-stream");
+    if let Reached::Http { headers, .. } = &server.reached {
+        request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+    }
+    let request = request.body(message.to_string().into_bytes()).map_err(|error| LoginError(error.to_string()))?;
+    let answer = client.answer(request, false).await?;
+    if answer.status() != StatusCode::UNAUTHORIZED {
+        return Err(LoginError(format!("it asks for no login: it answered {}", answer.status().as_u16())));
+    }
+    let challenges: Vec<&str> =
+        answer.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()).collect();
+    let named = challenges.iter().find(|challenge| challenge.to_ascii_lowercase().contains("resource_metadata="));
+    Ok(named.or(challenges.first()).map(|challenge| (*challenge).to_owned()))
+}
+
+/// Checks the metadata of an authorization server.
+fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<AuthorizationMetadata, LoginError> {
+    let wrong = |why: &str| LoginError(format!("its authorization server cannot be used: {why}"));
+    if metadata.issuer.as_deref().is_none_or(str::is_empty) {
+        return Err(wrong("its metadata name no issuer"));
+    }
+    let methods = metadata.code_challenge_methods_supported.as_deref().unwrap_or_default();
+    if !methods.iter().any(|method| method == "S256") {
+        return Err(wrong("its metadata do not offer PKCE with S256"));
+    }
+    let endpoints = [Some(&metadata.authorization_endpoint), Some(&metadata.token_endpoint)];
+    for endpoint in endpoints.into_iter().chain([metadata.registration_endpoint.as_ref()]).flatten() {
+        let url = Url::parse(endpoint).map_err(|error| wrong(&format!("`{}`: {error}", shown(endpoint))))?;
+        reach.check(&url).map_err(|why| wrong(&why))?;
+    }
+    Ok(metadata)
+}
+
+/// Returns the metadata that a renewal needs.
+fn reduced(metadata: &AuthorizationMetadata) -> AuthorizationMetadata {
+    let mut kept = AuthorizationMetadata::default();
+    kept.authorization_endpoint.clone_from(&metadata.authorization_endpoint);
+    kept.token_endpoint.clone_from(&metadata.token_endpoint);
+    kept.issuer.clone_from(&metadata.issuer);
+    let methods = metadata.additional_fields.get(SECRET_METHODS).cloned();
+    kept.additional_fields.extend(methods.map(|methods| (SECRET_METHODS.to_owned(), methods)));
+    kept
+}
+
+/// Checks the address of the login page, and returns its state and resource.
+fn parameters(address: &str) -> Result<(String, String), LoginError> {
+    let query = address.split_once('?').map(|(_, query)| query).unwrap_or_default();
+    let challenged = parameter(query, "code_challenge_method").is_some_and(|method| method == "S256");
+    match (parameter(query, "state"), parameter(query, "resource")) {
+        _ if address.len() > MAX_ADDRESS => {
+            Err(LoginError(format!("its login page has an address of more than {MAX_ADDRESS} bytes")))
+        }
+        (Some(state), Some(resource)) if challenged => Ok((state, resource)),
+        _ => Err(LoginError("its login page has an address that cannot be used".to_owned())),
+    }
+}
+
+/// Returns a parameter of a query that occurs once.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let query = query.split('#').next().unwrap_or_default();
+    let url = Url::parse(&format!("http://localhost/?{query}")).ok()?;
+    let mut values = url.query_pairs().filter(|(key, _)| key == name).map(|(_, value)| value);
+    let value = values.next().filter(|value| value.len() <= MAX_PARAMETER)?;
+    values.next().is_none().then(|| value.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameter_that_occurs_twice_counts_as_missing() {
+        assert_eq!(parameter("a=1&state=x%20y&b", "state").as_deref(), Some("x y"));
+        assert_eq!(parameter("state=x&state=y", "state"), None);
+        assert_eq!(parameter("astate=x#state=y", "state"), None);
+    }
+}
