@@ -15,6 +15,7 @@ mod http;
 mod known;
 mod login;
 mod names;
+mod paging;
 mod process;
 mod question;
 mod result;

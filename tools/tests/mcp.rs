@@ -104,14 +104,20 @@ impl FakeServer {
                 "capabilities": {"tools": {"listChanged": true}, "resources": {}, "prompts": {}},
                 "serverInfo": {"name": "fake", "version": "1"}
             }),
-            "tools/list" => json!({"tools": self.tools()}),
+            "tools/list" => self.page("tools", self.tools(), message),
             "resources/list" => {
-                json!({"resources": [{"uri": "note:1", "name": "first\n\u{1b}", "description": "A note."}]})
+                let notes = json!([{"uri": "note:1", "name": "first\n\u{1b}", "description": "A note."}]);
+                self.page("resources", notes, message)
+            }
+            "resources/templates/list" if self.mode == "paged" => {
+                self.page("resourceTemplates", json!([{"uriTemplate": "note:{n}", "name": "any"}]), message)
             }
             "resources/read" => json!({"contents": [{"uri": "note:1", "text": "noted"}]}),
-            "prompts/list" => json!({"prompts": [{"name": "greet", "description": "Greets.", "arguments": [
-                {"name": "who", "required": true}, {"name": "how"}
-            ]}]}),
+            "prompts/list" => {
+                let arguments = json!([{"name": "who", "required": true}, {"name": "how"}]);
+                let greet = json!([{"name": "greet", "description": "Greets.", "arguments": arguments}]);
+                self.page("prompts", greet, message)
+            }
             "prompts/get" => {
                 let text = format!("Greet {}.", message["params"]["arguments"]["who"].as_str().unwrap_or_default());
                 json!({"messages": [{"role": "user", "content": {"type": "text", "text": text}}]})
@@ -123,6 +129,21 @@ impl FakeServer {
             }
         };
         self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    }
+
+    /// A list, in pages of one entry if the server pages its lists; a circular list has one page forever.
+    fn page(&self, name: &str, all: Value, message: &Value) -> Value {
+        let cursor = message["params"]["cursor"].as_str().map(|cursor| cursor.parse::<usize>().unwrap());
+        match (&*self.mode, all.as_array()) {
+            ("paged", Some(all)) => {
+                let at = cursor.unwrap_or_default();
+                // The last page is empty.
+                let next = (at < all.len()).then(|| (at + 1).to_string());
+                json!({name: all.get(at).into_iter().collect::<Vec<_>>(), "nextCursor": next})
+            }
+            ("circular", _) => json!({name: all, "nextCursor": "7"}),
+            _ => json!({name: all}),
+        }
     }
 
     fn ping(&mut self, call: Value, count: u32) {
@@ -690,6 +711,25 @@ async fn resources_and_prompts_are_listed_and_read_by_tools() {
     let authority = Authority::of(RuleSet::only(Verdict::Ask));
     let found = scene.registry().classify("mcp__fake__resources", "{}", &authority, None, true, &|_| false);
     assert!(matches!(found, Classified::Ready { ask: true, .. }), "the resource tool did not need approval");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x17_every_page_of_a_list_is_read() {
+    let (paged, plain) = (ServerScene::mode("paged").await, ServerScene::mode("plain").await);
+    let names = |scene: &ServerScene| scene.servers.tools().names().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!((names(&paged), paged.down()), (names(&plain), String::new()));
+    assert_eq!(paged.received_lines().matches("tools/list").count(), 16);
+    let listed = text(paged.call("resources", json!({})).await);
+    assert_eq!(listed, "note:1 (first <U+001B>): A note.\ntemplate note:{n} (any)");
+    assert_eq!(text(paged.call("prompts", json!({})).await), "greet(who, how?): Greets.");
+}
+
+/// The control: a list whose cursors differ (`x17_every_page_of_a_list_is_read`).
+#[tokio::test(flavor = "multi_thread")]
+async fn list_that_repeats_a_cursor_is_refused() {
+    let scene = ServerScene::mode("circular").await;
+    assert_eq!(scene.down(), "its list of tools repeats a cursor, so that it never ends");
+    assert_eq!(scene.received_lines().matches("tools/list").count(), 2);
 }
 
 /// The client does not send credentials, and the error names a remedy.

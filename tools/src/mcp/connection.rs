@@ -20,7 +20,8 @@ use super::client::Client;
 use super::config::{Reached, ServerConfig};
 use super::login::{LoginStore, ServerLogin};
 use super::process::{self, ServerLife};
-use super::{http, result};
+use super::result::Failed;
+use super::{http, paging, result};
 use crate::commands::Commands;
 use crate::guard::Guard;
 use crate::http::InternalHost;
@@ -29,12 +30,8 @@ use crate::tool::Progress;
 
 /// Time limit for a server to start, and to list its tools.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of pages of the tool list.
-const MAX_PAGES: usize = 50;
 /// Maximum number of tools of one server.
 pub(super) const MAX_TOOLS: usize = 256;
-/// Maximum bytes of the tool list of one server.
-const MAX_LIST_BYTES: usize = 16 << 20;
 /// Maximum number of times that a server can request input during one call.
 const MAX_ROUNDS: usize = 4;
 
@@ -63,15 +60,6 @@ pub(super) struct ServerConnection {
     login: ServerLogin,
     /// The thread of a server over HTTP.
     _thread: Option<ServerThread>,
-}
-
-/// The reason that a call failed.
-pub(super) enum Failed {
-    /// The connection has ended.
-    Disconnected(String),
-    /// The server refused the call.
-    Refused(String),
-    TimedOut,
 }
 
 impl ServerConnection {
@@ -169,50 +157,27 @@ impl ServerConnection {
 
     /// Returns the tools and the problems of the list.
     pub(super) async fn list(&self) -> Result<(Vec<Tool>, Vec<String>), String> {
-        let listing = async {
-            let (mut tools, mut cursor, mut bytes) = (Vec::new(), None, 0_usize);
-            for _ in 0..MAX_PAGES {
-                let mut params = PaginatedRequestParams::default();
-                params.cursor = cursor.take();
-                let request = ClientRequest::ListToolsRequest(ListToolsRequest {
-                    method: Default::default(),
-                    params: Some(params),
-                    extensions: Default::default(),
-                });
-                // Sent directly instead of using the library's cached list, since this runs after a change.
-                match self.service.peer().send_request(request).await {
-                    Ok(ServerResult::ListToolsResult(page)) => {
-                        let size = |tool: &Tool| serde_json::to_string(tool).map_or(0, |text| text.len());
-                        bytes = page.tools.iter().map(size).fold(bytes, usize::saturating_add);
-                        if bytes > MAX_LIST_BYTES {
-                            return Err(format!("its list of tools has more than {MAX_LIST_BYTES} bytes"));
-                        }
-                        tools.extend(page.tools);
-                        cursor = page.next_cursor;
-                    }
-                    Ok(_) => return Err("it answered the request for its tools with another kind of result".to_owned()),
-                    Err(error) => return Err(self.error_text(error).await),
+        let listing = paging::all("tools", MAX_TOOLS, |cursor| async move {
+            let request = ClientRequest::ListToolsRequest(ListToolsRequest {
+                method: Default::default(),
+                params: Some(at_cursor(cursor)),
+                extensions: Default::default(),
+            });
+            // Sent directly instead of using the library's cached list, since this runs after a change.
+            match self.service.peer().send_request(request).await {
+                Ok(ServerResult::ListToolsResult(page)) => Ok((page.tools, page.next_cursor)),
+                Ok(_) => {
+                    let why = "it answered the request for its tools with another kind of result";
+                    Err(Failed::Refused(why.to_owned()))
                 }
-                if tools.len() > MAX_TOOLS {
-                    tools.truncate(MAX_TOOLS);
-                    return Ok((tools, vec![format!("it has more than {MAX_TOOLS} tools: the rest is ignored")]));
-                }
-                if cursor.is_none() {
-                    return Ok((tools, Vec::new()));
-                }
+                Err(error) => Err(self.classify_error(error).await),
             }
-            Ok((tools, vec![format!("its list of tools has more than {MAX_PAGES} pages: the rest is ignored")]))
-        };
+        });
         match tokio::time::timeout(START_TIMEOUT, listing).await {
-            Ok(listed) => listed,
+            Ok(Ok(listed)) => Ok((listed.entries, listed.truncated.into_iter().collect())),
+            Ok(Err(Failed::Disconnected(why) | Failed::Refused(why))) => Err(why),
+            Ok(Err(Failed::TimedOut)) => Err("it did not answer in time".to_owned()),
             Err(_) => Err(format!("it did not list its tools within {} s", START_TIMEOUT.as_secs())),
-        }
-    }
-
-    async fn error_text(&self, error: ServiceError) -> String {
-        match self.classify_error(error).await {
-            Failed::Disconnected(why) | Failed::Refused(why) => why,
-            Failed::TimedOut => "it did not answer in time".to_owned(),
         }
     }
 
@@ -299,6 +264,13 @@ impl ServerConnection {
         }
         Failed::Refused(result::short(&result::chain(&error)))
     }
+}
+
+/// Returns the parameters of a request for a page of a list.
+pub(super) fn at_cursor(cursor: Option<String>) -> PaginatedRequestParams {
+    let mut params = PaginatedRequestParams::default();
+    params.cursor = cursor;
+    params
 }
 
 /// A request in flight. If it is dropped before the answer, the server is notified of the cancel.

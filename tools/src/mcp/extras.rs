@@ -1,21 +1,25 @@
 //! Offers the resources and the prompts of a server as one tool each, which lists them and reads one.
 
 use rmcp::model::{
-    ContentBlock, GetPromptRequestParams, GetPromptResponse, JsonObject, Prompt, ReadResourceRequestParams,
+    ContentBlock, ErrorCode, GetPromptRequestParams, GetPromptResponse, JsonObject, Prompt, ReadResourceRequestParams,
     ReadResourceResponse, Role, ServerCapabilities,
 };
+use rmcp::service::ServiceError;
 use serde_json::json;
 use subtend_session::message::ToolSpec;
 
-use super::connection::{Failed, ServerConnection};
+use super::connection::{ServerConnection, at_cursor};
 use super::described::{Described, Purpose};
 use super::names::ToolName;
-use super::result;
+use super::result::Failed;
+use super::{paging, result};
 use crate::bounded::shown;
 use crate::escape::harmless;
 
 /// Maximum bytes of one entry in a list.
 const MAX_ENTRY: usize = 300;
+/// Maximum number of entries of a list.
+const MAX_ENTRIES: usize = 2_000;
 
 /// Returns the tools for the resources and prompts of a server.
 pub(super) fn of(server: &str, capabilities: &ServerCapabilities) -> Vec<Described> {
@@ -46,7 +50,7 @@ const REQUESTS_INPUT: &str = "it requests input, which is not supported for reso
 
 /// Returns the resource that a call names, or the list.
 pub(super) async fn resources(up: &ServerConnection, args: &JsonObject) -> Result<String, Failed> {
-    let peer = up.peer();
+    let peer = &up.peer();
     if let Some(uri) = args.get("uri").and_then(|uri| uri.as_str()) {
         return match peer.read_resource_once(ReadResourceRequestParams::new(uri)).await {
             Ok(ReadResourceResponse::Complete(read)) => Ok(result::joined(read.contents.iter().map(result::resource))),
@@ -54,30 +58,46 @@ pub(super) async fn resources(up: &ServerConnection, args: &JsonObject) -> Resul
             Err(error) => Err(up.classify_error(error).await),
         };
     }
-    let listed = match peer.list_resources(None).await {
-        Ok(listed) => listed,
-        Err(error) => return Err(up.classify_error(error).await),
-    };
+    let listed = paging::all("resources", MAX_ENTRIES, |cursor| async move {
+        match peer.list_resources(Some(at_cursor(cursor))).await {
+            Ok(page) => Ok((page.resources, page.next_cursor)),
+            Err(error) => Err(up.classify_error(error).await),
+        }
+    })
+    .await?;
     let about = |text: Option<&String>| text.map_or_else(String::new, |text| format!(": {text}"));
     let mut lines: Vec<String> = listed
-        .resources
+        .entries
         .iter()
         .map(|one| format!("{} ({}){}", one.uri, one.name, about(one.description.as_ref())))
         .collect();
-    // A server without templates may not know the method.
-    if let Ok(templates) = peer.list_resource_templates(None).await {
-        let templates = templates.resource_templates.into_iter();
-        lines.extend(
-            templates
-                .map(|one| format!("template {} ({}){}", one.uri_template, one.name, about(one.description.as_ref()))),
-        );
+    let templates = paging::all("templates of resources", MAX_ENTRIES, |cursor| async move {
+        match peer.list_resource_templates(Some(at_cursor(cursor))).await {
+            Ok(page) => Ok((page.resource_templates, page.next_cursor)),
+            // A server without templates may not know the method.
+            Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => Ok((Vec::new(), None)),
+            Err(error) => Err(up.classify_error(error).await),
+        }
+    });
+    let mut truncated = Vec::from_iter(listed.truncated);
+    match templates.await {
+        Ok(templates) => {
+            truncated.extend(templates.truncated);
+            lines.extend(
+                templates.entries.into_iter().map(|one| {
+                    format!("template {} ({}){}", one.uri_template, one.name, about(one.description.as_ref()))
+                }),
+            );
+        }
+        Err(Failed::Refused(why)) => truncated.push(why),
+        Err(failed) => return Err(failed),
     }
-    Ok(list(lines, "resources", listed.next_cursor.is_some()))
+    Ok(list(lines, "resources", truncated))
 }
 
 /// Returns the prompt that a call names, or the list.
 pub(super) async fn prompts(up: &ServerConnection, args: &JsonObject) -> Result<String, Failed> {
-    let peer = up.peer();
+    let peer = &up.peer();
     if let Some(name) = args.get("name").and_then(|name| name.as_str()) {
         let mut params = GetPromptRequestParams::new(name);
         params.arguments = args.get("arguments").and_then(|arguments| arguments.as_object()).cloned();
@@ -93,10 +113,14 @@ pub(super) async fn prompts(up: &ServerConnection, args: &JsonObject) -> Result<
             Err(error) => Err(up.classify_error(error).await),
         };
     }
-    match peer.list_prompts(None).await {
-        Ok(listed) => Ok(list(listed.prompts.iter().map(prompt).collect(), "prompts", listed.next_cursor.is_some())),
-        Err(error) => Err(up.classify_error(error).await),
-    }
+    let listed = paging::all("prompts", MAX_ENTRIES, |cursor| async move {
+        match peer.list_prompts(Some(at_cursor(cursor))).await {
+            Ok(page) => Ok((page.prompts, page.next_cursor)),
+            Err(error) => Err(up.classify_error(error).await),
+        }
+    })
+    .await?;
+    Ok(list(listed.entries.iter().map(prompt).collect(), "prompts", Vec::from_iter(listed.truncated)))
 }
 
 fn prompt(prompt: &Prompt) -> String {
@@ -110,11 +134,11 @@ fn prompt(prompt: &Prompt) -> String {
 }
 
 /// Returns a list with one printable line for each entry.
-fn list(lines: Vec<String>, what: &str, more: bool) -> String {
-    if lines.is_empty() {
+fn list(lines: Vec<String>, what: &str, truncated: Vec<String>) -> String {
+    if lines.is_empty() && truncated.is_empty() {
         return format!("[the server has no {what}]");
     }
     let line = |line: String| harmless(&shown(&line, MAX_ENTRY)).replace(['\n', '\r'], " ");
-    let more = more.then(|| format!("[there are more {what}, which are not listed]"));
-    result::joined(lines.into_iter().map(line).chain(more))
+    let truncated = truncated.into_iter().map(|why| format!("[{why}]"));
+    result::joined(lines.into_iter().map(line).chain(truncated))
 }

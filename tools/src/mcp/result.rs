@@ -10,6 +10,16 @@ const FOOTER: u64 = 120;
 /// Maximum bytes of a server's error.
 const MAX_ERROR: usize = 4_000;
 
+/// The reason that a call failed.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The connection has ended.
+    Disconnected(String),
+    /// The server refused the call.
+    Refused(String),
+    TimedOut,
+}
+
 /// Returns the result of a call, bounded to `max_bytes`.
 pub(super) fn of(server: &str, result: &CallToolResult, max_bytes: u64) -> Result<ToolOutput, ToolError> {
     let mut text = joined(result.content.iter().map(block));

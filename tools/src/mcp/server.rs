@@ -13,12 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::checker::Checker;
 use super::config::{Origin, ServerConfig};
-use super::connection::{Failed, Ground, START_TIMEOUT, ServerConnection};
+use super::connection::{Ground, START_TIMEOUT, ServerConnection};
 use super::described::{self, Described, Purpose};
 use super::known::KnownTools;
 use super::login::ServerLogin;
 use super::names::ANSWERS;
 use super::question::{self, Question, ServerQuestion};
+use super::result::Failed;
 use super::{extras, names, result};
 use crate::arguments;
 use crate::secrets::Secrets;
@@ -248,8 +249,10 @@ impl LiveServer {
         let total = tools.len();
         tools.retain(|tool| serde_json::to_string(tool).is_ok_and(|text| secrets.redact(&text) == text));
         if tools.len() < total {
-            problems
-                .push(format!("{} of its tools are ignored: they contain the token of its login", total.saturating_sub(tools.len())));
+            problems.push(format!(
+                "{} of its tools are ignored: they contain the token of its login",
+                total.saturating_sub(tools.len())
+            ));
         }
         let server = self.config.name.clone();
         let described = self.checker.run(START_TIMEOUT, move |stop| described::all(&server, &tools, stop)).await;
