@@ -34,6 +34,9 @@ fn server() {
     }
 }
 
+/// An address that a server wants opened.
+const PAGE: &str = "https://maps.example/choose?e=1";
+
 struct FakeServer {
     mode: String,
     out: std::io::Stdout,
@@ -228,9 +231,17 @@ impl FakeServer {
                 let form = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
                 let message = if self.changed { "Delete all cities?" } else { "Which city?" };
                 self.changed |= self.mode == "switch";
-                let params = json!({"message": message, "requestedSchema": form});
+                let params = match &*self.mode {
+                    "page" => json!({"mode": "url", "message": message, "url": PAGE, "elicitationId": "e"}),
+                    _ => json!({"message": message, "requestedSchema": form}),
+                };
                 self.say(&json!({"jsonrpc": "2.0", "id": 99, "method": "elicitation/create", "params": params}));
                 return self.asking = Some(id);
+            }
+            "fail" if self.mode == "page" => {
+                let page = json!({"mode": "url", "message": "Which city?", "url": PAGE, "elicitationId": "e"});
+                let error = json!({"code": -32042, "message": "a page is missing", "data": {"elicitations": [page]}});
+                return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
             }
             // Endless requests whose answers are not read.
             "flood" => {
@@ -604,6 +615,40 @@ async fn question_is_answered_by_an_approved_call() {
     assert!(unfit.starts_with("answered: {\"action\":\"decline\"}"), "{unfit}");
     let unknown = scene.call("ask", json!({"mcp_answers": [{"question": "0", "answer": {}}]})).await;
     assert_eq!(unknown.unwrap_err().kind, ToolErrorKind::BadArgs);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x17_page_of_a_question_is_approved_with_its_host() {
+    let scene = ServerScene::mode("page").await;
+    let output = text(scene.call("ask", json!({})).await);
+    assert!(output.starts_with("answered: {\"action\":\"cancel\"}\n[the server asked a person for input"), "{output}");
+    assert!(output.contains(&format!(": \"Which city?\", for which a person opens {PAGE}; ")), "{output}");
+    let answers =
+        |of: &str, action: &str| json!({"mcp_answers": [{"question": question(of), "answer": {"action": action}}]});
+    let allow =
+        subtend_session::authority::Rule { action: "mcp:fake:*".into(), resource: "*".into(), verdict: Verdict::Allow };
+    let authority = Authority::of(RuleSet { default: Verdict::Ask, rules: vec![allow] });
+    let shown = |tool: &str, args: &Value| {
+        let registry = scene.registry();
+        match registry.classify(&format!("mcp__fake__{tool}"), &args.to_string(), &authority, None, true, &|_| false) {
+            Classified::Ready { access: Some(access), ask: true, .. } => access.resource.to_string(),
+            Classified::Ready { .. } | Classified::Invalid { .. } => panic!("it is asked about"),
+        }
+    };
+    let opens =
+        format!("you open its page at the host maps.example, before you allow this ({} bytes): {PAGE}", PAGE.len());
+    assert!(shown("ask", &answers(&output, "accept")).contains(&opens));
+    for action in ["accept", "decline", "cancel"] {
+        let answered = text(scene.call("ask", answers(&output, action)).await);
+        assert_eq!(answered, format!("answered: {{\"action\":\"{action}\"}}"));
+    }
+    let unknown = scene.call("ask", answers(&output, "open")).await;
+    assert_eq!(unknown.unwrap_err().kind, ToolErrorKind::BadArgs);
+    // A server may refuse the call until the page was opened.
+    let refused = error(scene.call("fail", json!({})).await);
+    assert!(refused.contains("a page is missing (code -32042)\n[the server asked a person for input"), "{refused}");
+    assert!(shown("fail", &answers(&refused, "accept")).contains(&opens), "{refused}");
+    assert!(error(scene.call("fail", answers(&refused, "accept")).await).contains("a page is missing"));
 }
 
 /// Returns the id of the question in a call's result.

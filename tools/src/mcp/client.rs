@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult,
     ElicitationAction, ElicitationCapability, ErrorCode, FormElicitationCapability, Implementation, NumberOrString,
-    ProgressNotificationParam, ProgressToken, ProtocolVersion,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ClientHandler, ErrorData, RoleClient};
@@ -89,17 +89,39 @@ impl Client {
     /// the result of the call.
     pub(super) fn answer(&self, params: &ElicitRequestParams) -> ElicitResult {
         let (question, form) = Question::of(params);
-        if let ServerQuestion::Form(question) = &question
+        if let ServerQuestion::Answerable(question) = &question
             && let Some(answer) = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(question.id())
-            && arguments::compile_foreign(&form).is_ok_and(|form| form.is_valid(&answer))
         {
-            return ElicitResult::new(ElicitationAction::Accept).with_content(answer);
+            match question.action(&answer) {
+                Some(Ok(action)) => return ElicitResult::new(action),
+                None if arguments::compile_foreign(&form).is_ok_and(|form| form.is_valid(&answer)) => {
+                    return ElicitResult::new(ElicitationAction::Accept).with_content(answer);
+                }
+                Some(Err(_)) | None => {}
+            }
         }
+        self.remember(question);
+        // No one has decided about a page yet.
+        let is_page = matches!(params, ElicitRequestParams::UrlElicitationParams { .. });
+        ElicitResult::new(if is_page { ElicitationAction::Cancel } else { ElicitationAction::Decline })
+    }
+
+    /// Remembers a question for the result of the call.
+    fn remember(&self, question: ServerQuestion) {
         let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
         if requests.len() < MAX_QUESTIONS {
             requests.push(question);
         }
-        ElicitResult::new(ElicitationAction::Decline)
+    }
+
+    /// Remembers the pages that a server wants opened before it answers a call, from the data of its error.
+    pub(super) fn remember_pages(&self, data: &Value) {
+        let pages = data.get("elicitations").and_then(Value::as_array);
+        for page in pages.into_iter().flatten().take(MAX_QUESTIONS) {
+            if let Ok(page @ ElicitRequestParams::UrlElicitationParams { .. }) = serde_json::from_value(page.clone()) {
+                self.remember(Question::of(&page).0);
+            }
+        }
     }
 
     /// Forwards a progress notification to its call.
@@ -141,6 +163,7 @@ impl ClientHandler for Client {
         let me = Implementation::new("subtend", env!("CARGO_PKG_VERSION"));
         let mut elicitation = ElicitationCapability::default();
         elicitation.form = Some(FormElicitationCapability::default());
+        elicitation.url = Some(UrlElicitationCapability::default());
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = Some(elicitation);
         let mut config = ClientConfig::new(capabilities, me);

@@ -32,6 +32,8 @@ use crate::tool::Progress;
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of tools of one server.
 pub(super) const MAX_TOOLS: usize = 256;
+/// Code of the error of a server that wants pages opened first.
+const PAGES_REQUIRED: i32 = -32_042;
 /// Maximum number of times that a server can request input during one call.
 const MAX_ROUNDS: usize = 4;
 
@@ -252,7 +254,10 @@ impl ServerConnection {
     }
 
     pub(super) async fn classify_error(&self, error: ServiceError) -> Failed {
-        if let ServiceError::McpError(ErrorData { code, message, .. }) = &error {
+        if let ServiceError::McpError(ErrorData { code, message, data }) = &error {
+            if let Some(data) = data.as_ref().filter(|_| code.0 == PAGES_REQUIRED) {
+                self.client.remember_pages(data);
+            }
             return Failed::Refused(format!("{} (code {})", result::short(message), code.0));
         }
         if error.is_authorization_required() {

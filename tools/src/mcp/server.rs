@@ -135,14 +135,14 @@ impl LiveServer {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
-    /// Remembers the questions of a tool, so that the next call can answer them, and lists them in the result.
-    fn add_questions(&self, name: &str, requests: &[ServerQuestion], output: ToolOutput, max_bytes: u64) -> ToolOutput {
+    /// Remembers the questions of a tool, so that the next call can answer them, and returns the text that lists them.
+    fn asked(&self, name: &str, requests: &[ServerQuestion]) -> Option<String> {
         if requests.is_empty() {
-            return output;
+            return None;
         }
         let requested: Vec<String> = requests.iter().map(ServerQuestion::line).collect();
         let form = |request: &ServerQuestion| match request {
-            ServerQuestion::Form(question) => Some(question.clone()),
+            ServerQuestion::Answerable(question) => Some(question.clone()),
             ServerQuestion::Other(_) => None,
         };
         let questions: Vec<Question> = requests.iter().filter_map(form).collect();
@@ -154,15 +154,16 @@ impl LiveServer {
                  {{\"question\": its id, \"answer\": the object}} for each question; a person approves it"
             )
         };
-        let text = format!(
-            "{}\n[the server asked a person for input, and got none: {}{again}]",
-            output.content,
-            requested.join("; ")
-        );
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), questions);
         self.generation.fetch_add(1, Ordering::AcqRel);
+        Some(format!("[the server asked a person for input, and got none: {}{again}]", requested.join("; ")))
+    }
+
+    /// Adds the questions of a tool to its result.
+    fn add_questions(&self, name: &str, requests: &[ServerQuestion], output: ToolOutput, max_bytes: u64) -> ToolOutput {
+        let Some(asked) = self.asked(name, requests) else { return output };
         let truncated_from = output.truncated_from;
-        let output = result::bounded(text, max_bytes);
+        let output = result::bounded(format!("{}\n{asked}", output.content), max_bytes);
         ToolOutput { truncated_from: truncated_from.or(output.truncated_from), ..output }
     }
 
@@ -348,7 +349,9 @@ impl LiveServer {
                 Ok(self.add_questions(name, &up.client().take_questions(), output, call.max_bytes))
             }
             Err(Failed::Refused(why)) => {
-                Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}")))
+                let asked = self.asked(name, &up.client().take_questions());
+                let asked = asked.map_or_else(String::new, |asked| format!("\n{asked}"));
+                Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}{asked}")))
             }
             Err(Failed::TimedOut) => {
                 let limit = self.config.timeout.unwrap_or_default().as_millis();
