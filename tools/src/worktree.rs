@@ -6,6 +6,7 @@
 //!
 //! Git ignores the repository's settings (see `git`), and never uses the file `.git` of a worktree, which the session may have replaced.
 
+mod blocking;
 mod changes;
 mod checked;
 mod git;
@@ -209,7 +210,7 @@ impl Worktrees {
     }
 
     /// Removes the worktree of a session, if it exists, with its branch. With `shown`, the tip returned by [`Worktrees::changes`], only if
-    /// there are no further changes.
+    /// there are no further changes. Without it, an interrupted merge that cannot be finished is given up.
     ///
     /// # Errors
     /// [`WorktreeError::Changed`]; or if a part cannot be removed, in which case a second call continues.
@@ -218,7 +219,11 @@ impl Worktrees {
             return Ok(());
         }
         let _lock = self.lock(session)?;
-        let Some(entry) = self.finish_interrupted(session)? else { return Ok(()) };
+        let entry = match self.finish_interrupted(session) {
+            Err(error) => self.entry(session)?.filter(|at| shown.is_none() && at.stage == Stage::Ready).ok_or(error)?,
+            Ok(None) => return Ok(()),
+            Ok(Some(entry)) => entry,
+        };
         if let Some(shown) = shown {
             self.check_unchanged(&entry, shown)?;
         }

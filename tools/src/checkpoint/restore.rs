@@ -15,7 +15,7 @@ use super::files::{INTENT_FILE, SavedTotals, create_private_dir, sync_dir, write
 use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MAX_FILE, RestorePlan, cannot, checkpoint_path};
 use crate::removal::remove;
 use crate::workspace::Workspace;
-use crate::workspace::state::{FileState, prune, read_entry, replace_entry};
+use crate::workspace::state::{FileState, prune, read_entry, replace_entry, temporary_name};
 
 /// The record that a restore waits for. Files are restored only if the journal has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ struct RestoreIntent {
     /// True if the restore failed and its changes are being undone.
     undoing: bool,
     checkpoint: Checkpoint,
+    /// Name of the temporary file in the workspace. It is random, since a session can make a directory of a name that it knows.
+    #[serde(default = "temporary_name")]
+    temporary: String,
 }
 
 /// A recorded restore that has not changed any file yet. While it exists, other saves and restores wait.
@@ -105,7 +108,7 @@ impl Checkpoints {
             }
         }
         let checkpoint = Checkpoint { number, session, run, call: None, changes: plan.changes };
-        let intent = RestoreIntent { awaits, undoing: false, checkpoint };
+        let intent = RestoreIntent { awaits, undoing: false, checkpoint, temporary: temporary_name() };
         self.step("intent")?;
         self.record(&intent)?;
         Ok(Some(PendingRestore { intent, _held: held }))
@@ -171,7 +174,7 @@ impl Checkpoints {
             Workspace::open(&change.root)?;
         }
         if !intent.undoing {
-            match self.exchange(&intent.checkpoint, false) {
+            match self.exchange(&intent, false) {
                 Ok(None) => return self.record_restored(intent),
                 #[cfg(test)]
                 Err(CheckpointError::Died) => return Err(CheckpointError::Died),
@@ -182,7 +185,7 @@ impl Checkpoints {
             self.step("undoing")?;
             self.record(&intent)?;
         }
-        self.exchange(&intent.checkpoint, true)?;
+        self.exchange(&intent, true)?;
         self.step("undone")?;
         let changed = self.changed_by_others(&intent.checkpoint)?;
         self.remove_intent(&intent)?;
@@ -198,8 +201,8 @@ impl Checkpoints {
     }
 
     /// Restores all files, or changes them `back`. Without `back` it stops at a file that another program changed, and returns its path.
-    fn exchange(&self, restore: &Checkpoint, back: bool) -> Result<Option<String>, CheckpointError> {
-        for change in &restore.changes {
+    fn exchange(&self, restore: &RestoreIntent, back: bool) -> Result<Option<String>, CheckpointError> {
+        for change in &restore.checkpoint.changes {
             self.step("file")?;
             let workspace = Workspace::open(&change.root)?;
             let present = read_entry(&workspace, &change.path, MAX_FILE).map_err(cannot("restored"))?.state;
@@ -216,17 +219,16 @@ impl Checkpoints {
     fn put_file(
         &self,
         workspace: &Workspace,
-        restore: &Checkpoint,
+        restore: &RestoreIntent,
         (change, to): (&FileChange, &FileState),
     ) -> Result<(), CheckpointError> {
         let bytes = match to {
-            FileState::File { hash, .. } => self.saved_content(restore.session, *hash).ok_or_else(|| {
+            FileState::File { hash, .. } => self.saved_content(restore.checkpoint.session, *hash).ok_or_else(|| {
                 cannot("restored")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged"))
             })?,
             FileState::Absent | FileState::Link { .. } | FileState::Other => Vec::new(),
         };
-        let temporary = format!(".subtend-{}-restore.tmp", restore.session);
-        replace_entry(workspace, &change.path, (to, &bytes), &temporary).map_err(cannot("restored"))?;
+        replace_entry(workspace, &change.path, (to, &bytes), &restore.temporary).map_err(cannot("restored"))?;
         if let (FileState::Absent, Some(made)) = (to, &change.made) {
             let (parent, _) = change.path.rsplit_once('/').unwrap_or((".", &change.path));
             let stop = made.rsplit_once('/').map_or("", |(parent, _)| parent);

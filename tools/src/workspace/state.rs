@@ -1,5 +1,6 @@
 //! Reads and replaces the entry at a workspace path without following links.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
@@ -32,7 +33,15 @@ pub(crate) struct PathState {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Atomically replaces the entry at `path` by `after` with the content `bytes`. A kill can leave the temporary file behind.
+/// Returns a random name for [`replace_entry`], which sessions cannot guess.
+pub(crate) fn temporary_name() -> String {
+    // The system seeds the hasher.
+    let number = RandomState::new().hash_one(std::process::id());
+    format!(".subtend-{number:016x}.tmp")
+}
+
+/// Atomically replaces the entry at `path` by `after` with the content `bytes`. A kill can leave the file `temporary` behind. A call with
+/// the same name replaces it.
 pub(crate) fn replace_entry(
     target: &Workspace,
     path: &str,

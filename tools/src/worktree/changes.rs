@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io;
 
 use serde::Serialize;
 use subtend_session::ids::{SessionId, Text};
 
 use super::git::GitPlace;
 use super::make::reference;
-use super::{WorktreeEntry, WorktreeError, Worktrees};
+use super::{WorktreeEntry, WorktreeError, Worktrees, cannot};
 use crate::escape::on_one_line;
 
 /// Maximum number of files that a summary names.
@@ -111,8 +112,13 @@ impl Worktrees {
         let mut list: Vec<String> =
             ["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"].map(str::to_owned).into();
         let excluded = entry.repository.join("info/exclude");
-        if let Some(excluded) = excluded.to_str().filter(|_| excluded.is_file()) {
-            list.push(format!("--exclude-from={excluded}"));
+        match (excluded.metadata(), excluded.to_str()) {
+            (Ok(found), Some(path)) if found.is_file() => list.push(format!("--exclude-from={path}")),
+            (Ok(_), _) => {
+                let why = format!("{} is not a regular file, or not UTF-8: remove or rename it", excluded.display());
+                return Err(cannot("read")(io::Error::other(why)));
+            }
+            (Err(_), _) => {}
         }
         let out = self.git.run(&plain, &list)?;
         // A path with `/` at its end is a nested repository, whose files are not part of this one.

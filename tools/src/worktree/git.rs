@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::WorktreeError;
+use super::{WorktreeError, blocking};
 use crate::commands::CommandLimits;
 use crate::guard::{Guard, LIMITS};
 #[cfg(target_os = "linux")]
@@ -25,6 +25,8 @@ use crate::sandbox;
 pub(super) const MAX_OUTPUT: u64 = 64 << 20;
 /// Maximum bytes of error output that are kept.
 const MAX_ERROR_OUTPUT: u64 = 4 << 10;
+/// Time after which a pipe that blocks a command is searched for; then twice that, and so on.
+const FIRST_SEARCH: Duration = Duration::from_secs(2);
 /// Time limit of one command.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Resource limits of one command, because a repository can make git read endless files.
@@ -134,11 +136,15 @@ impl Git {
         std::thread::spawn(move || drop(sent.send((true, read(out, MAX_OUTPUT)))));
         std::thread::spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT)))));
         let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
+        let mut patience = FIRST_SEARCH;
         for _ in 0..2 {
-            let Ok((is_out, (bytes, is_whole))) = answers.recv_timeout(TIMEOUT) else {
-                drop(guard_pipe);
-                kill(&mut child, self.guard.is_none());
-                return Err(failed(args, &format!("it did not end within {} s", TIMEOUT.as_secs())));
+            let (is_out, (bytes, is_whole)) = match received(&answers, &mut patience, &at.reach) {
+                Ok(received) => received,
+                Err(why) => {
+                    drop(guard_pipe);
+                    kill(&mut child, self.guard.is_none());
+                    return Err(failed(args, &why));
+                }
             };
             if is_out {
                 (out, whole) = (bytes, is_whole);
@@ -213,6 +219,22 @@ impl GitAnswer {
         let text = String::from_utf8_lossy(&self.error_output);
         let text = text.trim().replace('\n', "; ");
         if text.is_empty() { self.status.to_string() } else { text }
+    }
+}
+
+/// Returns the next answer, or why it is missing.
+fn received<T>(answers: &mpsc::Receiver<T>, patience: &mut Duration, reach: &GitReach) -> Result<T, String> {
+    loop {
+        if let Ok(answer) = answers.recv_timeout(*patience) {
+            return Ok(answer);
+        }
+        if let Some(path) = blocking::pipe(&reach.written) {
+            return Err(format!("it waits for `{}`, which is not a regular file: remove it", path.display()));
+        }
+        if *patience >= TIMEOUT {
+            return Err(format!("it did not end within {} s", TIMEOUT.as_secs()));
+        }
+        *patience = patience.saturating_mul(2).min(TIMEOUT);
     }
 }
 

@@ -18,7 +18,7 @@ use super::{Stage, WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_ex
 use crate::escape::on_one_line;
 use crate::policy::PROTECTED;
 use crate::workspace::Workspace;
-use crate::workspace::state::{FileState, PathState, prune, read_entry, replace_entry};
+use crate::workspace::state::{FileState, PathState, prune, read_entry, replace_entry, temporary_name};
 
 /// Maximum size of a merged file.
 const MAX_FILE: u64 = 64 << 20;
@@ -39,6 +39,9 @@ pub struct Merged {
 struct MergePlan {
     tip: String,
     items: Vec<MergeItem>,
+    /// Name of the temporary file in the workspace. It is random, since a session can bring a file or directory of a name that it knows.
+    #[serde(default = "temporary_name")]
+    temporary: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -87,7 +90,7 @@ impl Worktrees {
         // Removals come first, since a file may be replaced by a directory or the other way round.
         items.sort_by_key(|item: &MergeItem| item.after != FileState::Absent);
         self.step("plan")?;
-        let plan = serde_json::to_vec(&MergePlan { tip: tip.to_owned(), items });
+        let plan = serde_json::to_vec(&MergePlan { tip: tip.to_owned(), items, temporary: temporary_name() });
         replace(&dir.join(PLAN_FILE), &plan.map_err(|error| cannot("merged")(error.into()))?)
             .map_err(cannot("merged"))?;
         self.resume_merge(&mut entry)?.map_or_else(|| Ok(Merged::default()), Ok)
@@ -117,9 +120,13 @@ impl Worktrees {
         let mut merged = Merged::default();
         for item in &plan.items {
             self.step("file")?;
-            let present = read_entry(&target, &item.path, MAX_FILE).map_err(cannot("merged"))?.state;
+            let failed = |error: io::Error| {
+                let why = format!("{}: {error}", on_one_line(&item.path));
+                cannot("merged completely")(io::Error::new(error.kind(), why))
+            };
+            let present = read_entry(&target, &item.path, MAX_FILE).map_err(failed)?.state;
             if present == item.before {
-                apply_item(&target, item, (&dir, entry.session)).map_err(cannot("merged"))?;
+                apply_item(&target, item, (&dir, &plan.temporary)).map_err(failed)?;
             } else if present != item.after {
                 merged.left.push(item.path.clone());
                 continue;
@@ -170,10 +177,13 @@ impl Worktrees {
         if [&base.state, &theirs.state].contains(&&FileState::Other) {
             return Ok(Err("is a repository of its own".to_owned()));
         }
-        if let FileState::Link { to } = &theirs.state
-            && leaves_workspace(path, to)
-        {
-            return Ok(Err(format!("is a link that leads out of the workspace, to `{}`", on_one_line(to))));
+        if let FileState::Link { to } = &theirs.state {
+            if to.contains(char::REPLACEMENT_CHARACTER) {
+                return Ok(Err("is a link whose target is not UTF-8".to_owned()));
+            }
+            if leaves_workspace(path, to) {
+                return Ok(Err(format!("is a link that leads out of the workspace, or may, to `{}`", on_one_line(to))));
+            }
         }
         let merged = match (&ours.state, &base.state, &theirs.state) {
             (ours, _, theirs) if ours == theirs => return Ok(Ok(None)),
@@ -255,12 +265,12 @@ impl Worktrees {
 }
 
 /// Applies one item of a merge.
-fn apply_item(target: &Workspace, item: &MergeItem, (plan, session): (&Path, SessionId)) -> io::Result<()> {
+fn apply_item(target: &Workspace, item: &MergeItem, (plan, temporary): (&Path, &str)) -> io::Result<()> {
     let bytes = match item.after {
         FileState::File { .. } => fs::read(plan.join(item.content.to_string()))?,
         FileState::Absent | FileState::Link { .. } | FileState::Other => Vec::new(),
     };
-    replace_entry(target, &item.path, (&item.after, &bytes), &format!(".subtend-{session}.tmp"))?;
+    replace_entry(target, &item.path, (&item.after, &bytes), temporary)?;
     if item.after == FileState::Absent {
         let (parent, _) = item.path.rsplit_once('/').unwrap_or((".", &item.path));
         prune(target.dir(), (parent, ""));
@@ -268,19 +278,18 @@ fn apply_item(target: &Workspace, item: &MergeItem, (plan, session): (&Path, Ses
     Ok(())
 }
 
-/// Returns whether a link at `path` with the target `to` leads out of the tree.
+/// Returns whether a link at `path` with the target `to` can lead out of the tree: `..` after a name may follow another link first.
 fn leaves_workspace(path: &str, to: &str) -> bool {
-    let mut depth = path.matches('/').count();
+    let depth = path.matches('/').count();
+    let (mut parents, mut has_name) = (0_usize, false);
     for part in Path::new(to).components() {
         match part {
-            Component::Normal(_) => depth = depth.saturating_add(1),
+            Component::Normal(_) => has_name = true,
             Component::CurDir => {}
-            Component::ParentDir => match depth.checked_sub(1) {
-                Some(less) => depth = less,
-                None => return true,
-            },
+            Component::ParentDir if has_name => return true,
+            Component::ParentDir => parents = parents.saturating_add(1),
             Component::Prefix(_) | Component::RootDir => return true,
         }
     }
-    false
+    parents > depth
 }

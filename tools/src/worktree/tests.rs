@@ -450,15 +450,17 @@ fn x14_merge_does_not_follow_links_of_a_worktree() {
     let at = scene.open();
     symlink(&outside, at.join("absolute")).unwrap();
     symlink("../outside", at.join("relative")).unwrap();
+    // `s/..` is outside, since `s` is the workspace itself.
+    symlink(".", at.join("s")).unwrap();
+    symlink("s/s/../outside", at.join("chained")).unwrap();
     put(&at.join("fine"), "x\n");
     let refused = scene.merge().unwrap_err().to_string();
-    assert!(
-        refused.contains("`absolute` is a link that leads out") && refused.contains("`relative` is a link"),
-        "{refused}"
-    );
+    for name in ["absolute", "relative", "chained"] {
+        assert!(refused.contains(&format!("`{name}` is a link that leads out")), "{name}: {refused}");
+        fs::remove_file(at.join(name)).unwrap();
+    }
     assert!(!scene.repo().join("fine").exists());
-    fs::remove_file(at.join("absolute")).unwrap();
-    fs::remove_file(at.join("relative")).unwrap();
+    fs::remove_file(at.join("s")).unwrap();
     // In the workspace a directory is a link by now: nothing is written behind it.
     put(&at.join("sub/new"), "x\n");
     fs::remove_dir_all(scene.repo().join("sub")).unwrap();

@@ -49,3 +49,52 @@ fn x14_no_link_is_in_the_place_of_a_new_worktree() {
     fs::remove_file(git.join("worktrees")).unwrap();
     opened(&scene.worktrees, &scene.repo()).unwrap();
 }
+
+/// A session puts a pipe in the place of a file that git opens: the error names the pipe, where the one of a timeout names none. The
+/// control: with a file there, the changes are listed.
+#[test]
+fn x14_pipe_in_place_of_a_file_of_git_is_named() {
+    let attacks: [&str; 4] = [
+        "worktrees/ID/.gitignore",
+        "worktrees/ID/sub/.gitattributes",
+        "repo/.git/info/exclude",
+        "repo/.git/objects/info/alternates",
+    ];
+    for name in attacks {
+        let scene = Repository::new();
+        put(&scene.open().join("sub/new"), "new\n");
+        let path = scene.dir.path().join(name.replace("ID", SESSION));
+        put(&path, "");
+        scene.worktrees.changes(id(SESSION)).unwrap();
+        put(&scene.worktrees.path(id(SESSION)).join("sub/new"), "newer\n");
+        fs::remove_file(&path).unwrap();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = scene.worktrees.changes(id(SESSION)).unwrap_err().to_string();
+        // Git itself refuses a pipe in place of a file that it tracks, by the path in the worktree.
+        assert!(error.contains(name.rsplit("ID/").next().unwrap()), "{name}: {error}");
+    }
+}
+
+/// A session brings a file and a directory of names that the merge could use for a temporary file: all is merged. The control: a merge that
+/// really cannot be finished names the file, and is given up with the worktree.
+#[test]
+fn x14_names_of_a_session_do_not_stop_a_merge() {
+    let scene = Repository::new();
+    let at = scene.open();
+    let temporary = format!(".subtend-{SESSION}.tmp");
+    put(&at.join(&temporary).join("x"), "x\n");
+    put(&at.join("!first"), "first\n");
+    put(&at.join("sub").join(&temporary), "kept\n");
+    put(&at.join("sub/last"), "last\n");
+    assert_eq!(scene.merge().unwrap().files.len(), 4);
+    assert_eq!(fs::read_to_string(scene.repo().join("sub").join(&temporary)).unwrap(), "kept\n");
+    put(&at.join("later"), "later\n");
+    let tip = scene.worktrees.changes(id(SESSION)).unwrap().tip;
+    scene.crash_before("file").merge(id(SESSION), &tip).unwrap_err();
+    fs::remove_file(scene.worktrees.file(id(SESSION), "merge").join("0")).unwrap();
+    let error = scene.worktrees.changes(id(SESSION)).unwrap_err().to_string();
+    assert!(error.starts_with("the worktree cannot be merged completely: later: "), "{error}");
+    scene.worktrees.discard(id(SESSION), Some(&tip)).unwrap_err();
+    scene.worktrees.discard(id(SESSION), None).unwrap();
+    assert_eq!(scene.traces(), [""; 0]);
+}
