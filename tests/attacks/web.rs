@@ -224,7 +224,14 @@ async fn redirect_to_another_host_needs_its_own_permission() {
 async fn denied_address_is_refused_under_any_spelling() {
     let server = WebServer::page("content-type: text/plain\r\n", "inside");
     let port = server.port;
-    let attacks: [String; 6] = [
+    let attacks: [String; 13] = [
+        format!("http://localhost:{port}//secret/a"),
+        format!("http://localhost:{port}/secret%2fa"),
+        format!("http://localhost:{port}/x/..%2fsecret/a"),
+        format!("http://localhost:{port}/x%2F..%2Fsecret%2fa"),
+        format!("http://localhost:{port}/x/..%5csecret/a"),
+        format!("http://localhost:{port}/secret%252fa"),
+        format!("http://localhost:{port}/secret;x=1/a"),
         format!("http://localhost.:{port}/secret/a"),
         format!("http://localhost:{port}/%73ecret/a"),
         format!("http://localhost:{port}/x/../%73ecret/a"),
@@ -239,7 +246,14 @@ async fn denied_address_is_refused_under_any_spelling() {
         assert!(*failed && text.contains("is not allowed in this session"), "{url}: {text}");
     }
     assert_eq!(server.heads(), [""; 0]);
-    let (failed, text) = fetch_one(scene(), &format!("http://localhost.:{port}/%73ecrets")).await;
+    let (failed, text) = fetch_one(scene(), &format!("http://localhost.:{port}/%73ecrets%2fa")).await;
+    assert!(!failed && text.contains("inside"), "{text}");
+    // What is allowed alone is not left by another spelling.
+    let allowed = format!("http://localhost:{port}/pub/*");
+    let narrow = || self::scene(&["localhost"]).policy(Verdict::Deny, &[("net.fetch", &allowed, Verdict::Allow)]);
+    let (failed, text) = fetch_one(narrow(), &format!("http://localhost:{port}/pub/..%2fsecret/a")).await;
+    assert!(failed && text.contains("is not allowed in this session"), "{text}");
+    let (failed, text) = fetch_one(narrow(), &format!("http://localhost:{port}/pub/a%2fb")).await;
     assert!(!failed && text.contains("inside"), "{text}");
 }
 

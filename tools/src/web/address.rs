@@ -1,5 +1,6 @@
 //! Parses addresses.
 
+use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
 use crate::bounded::shown;
@@ -8,6 +9,8 @@ use crate::tool::ToolError;
 
 /// Maximum bytes of one address.
 const MAX_ADDRESS: usize = 8 << 10;
+/// Maximum number of times that a path is decoded for rules.
+const MAX_DECODED: usize = 4;
 /// Maximum bytes of an address shown in an error.
 const MAX_SHOWN: usize = 300;
 
@@ -75,6 +78,40 @@ fn unescaped(text: &str) -> String {
     out
 }
 
+/// Returns the spellings that rules decide about: the address, and its paths as servers may read them, with escapes decoded, `\` as `/`,
+/// parameters of segments removed, dots resolved, and repeated slashes kept or joined.
+pub(super) fn spellings(url: &Url) -> Vec<Url> {
+    let mut path = url.path().to_owned();
+    // A server may decode a path that a proxy has decoded already.
+    for _ in 0..MAX_DECODED {
+        let next = percent_decode_str(&path).decode_utf8_lossy().into_owned();
+        if next == path {
+            break;
+        }
+        path = next;
+    }
+    let path = path.replace('\\', "/");
+    let plain: Vec<&str> =
+        path.split('/').map(|segment| segment.split_once(';').map_or(segment, |(segment, _)| segment)).collect();
+    let mut joined = plain.clone();
+    let mut at = 0_usize;
+    let last = joined.len().saturating_sub(1);
+    joined.retain(|segment| {
+        let is_end = at == 0 || at == last;
+        at = at.saturating_add(1);
+        is_end || !segment.is_empty()
+    });
+    let mut all = vec![url.clone()];
+    for segments in [plain, joined] {
+        let mut other = url.clone();
+        other.set_path(&segments.join("/"));
+        if !all.contains(&other) {
+            all.push(other);
+        }
+    }
+    all
+}
+
 /// Returns an address for messages, bounded and printable.
 pub(super) fn named(url: &str) -> String {
     escape::exact(&shown(url, MAX_SHOWN))
@@ -116,6 +153,22 @@ mod tests {
             assert_eq!(parse(other).unwrap().as_str(), other);
         }
         assert!(parse("https://./").is_err());
+    }
+
+    #[test]
+    fn rules_decide_about_each_reading_of_a_path() {
+        let read = |path: &str| -> Vec<String> {
+            let url = parse(&format!("https://example.org{path}")).unwrap();
+            spellings(&url).iter().map(|url| url.path().to_owned()).collect()
+        };
+        assert_eq!(read("/a/b.txt?q=%2F"), ["/a/b.txt"]);
+        assert_eq!(read("//secret/a"), ["//secret/a", "/secret/a"]);
+        assert_eq!(read("/secret%2fa"), ["/secret%2Fa", "/secret/a"]);
+        assert_eq!(read("/secret%252fa"), ["/secret%252fa", "/secret/a"]);
+        assert_eq!(read("/x/..%2fsecret/"), ["/x/..%2Fsecret/", "/secret/"]);
+        assert_eq!(read("/x/..%5csecret"), ["/x/..%5Csecret", "/secret"]);
+        assert_eq!(read("/secret;x=1/a"), ["/secret;x=1/a", "/secret/a"]);
+        assert_eq!(read("/x%2F%2F..%2Fsecret"), ["/x%2F%2F..%2Fsecret", "/x/secret", "/secret"]);
     }
 
     #[test]

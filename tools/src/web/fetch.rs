@@ -14,7 +14,7 @@ use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 use tokio::sync::Semaphore;
 
-use super::address::{self, named};
+use super::address::{self, named, spellings};
 use super::client::{WebAnswer, WebClient, accept};
 use super::html;
 use super::page::{self, Page, PageKind};
@@ -81,9 +81,13 @@ impl Tool for Fetch {
 
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
         let url = args.and_then(|args| args.get("url")).and_then(Value::as_str);
-        // An invalid address is refused when the call runs.
-        let resource = url.map_or("*".into(), |url| address::parse(url).map_or(url.into(), |url| url.as_str().into()));
-        vec![Access { action: ACTION.into(), resource }]
+        let access = |resource: &str| Access { action: ACTION.into(), resource: resource.into() };
+        match url.map(|url| (url, address::parse(url))) {
+            None => vec![access("*")],
+            Some((_, Ok(url))) => spellings(&url).iter().map(|url| access(url.as_str())).collect(),
+            // The call of an invalid address is refused when it runs.
+            Some((url, Err(_))) => vec![access(url)],
+        }
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
@@ -141,8 +145,12 @@ impl Fetcher {
         }
         refuse_secrets(&self.secrets, next.as_str())?;
         let verdict = |url: &Url| {
-            let access = Access { action: ACTION.into(), resource: url.as_str().into() };
-            call.authority.verdict(&access)
+            let accesses = spellings(url);
+            let verdicts = accesses.iter().map(|url| {
+                let access = Access { action: ACTION.into(), resource: url.as_str().into() };
+                call.authority.verdict(&access)
+            });
+            verdicts.min().unwrap_or(Verdict::Deny)
         };
         let is_same = next.host_str() == first.host_str()
             && (next.port_or_known_default() == first.port_or_known_default() || is_upgrade(first, &next));
