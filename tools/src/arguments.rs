@@ -1,6 +1,7 @@
 //! Arguments of calls: parsed once and checked against the schema. Errors tell the model how to correct the call.
 
 mod checks;
+mod expansion;
 mod faults;
 mod patterns;
 

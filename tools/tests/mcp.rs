@@ -186,7 +186,9 @@ impl FakeServer {
             defs.insert("d40".to_owned(), json!({"type": "string"}));
             let schema =
                 |top: Value| json!({"type": "object", "properties": {"text": next(0)}, "allOf": top, "$defs": defs});
-            tools.push(json!({"name": "bomb", "inputSchema": schema(json!([true]))}));
+            tools.push(json!({"name": "wide", "inputSchema": schema(json!([true]))}));
+            let twice = json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}]});
+            tools.push(json!({"name": "bomb", "inputSchema": {"type": "object", "properties": {"text": twice}}}));
             tools.push(json!({"name": "opened", "inputSchema": schema(json!([next(0)]))}));
             let mut encoded = schema(json!([{"$ref": "#/$defs/%640"}]));
             encoded["$defs"]["%640"] = json!(true);
@@ -678,13 +680,16 @@ async fn approved_answer_is_not_used_for_another_question() {
 #[tokio::test(flavor = "multi_thread")]
 async fn schema_with_too_many_checks_is_not_evaluated() {
     let scene = ServerScene::mode("endless").await;
-    let refused = scene.call("bomb", json!({"text": "x"})).await.unwrap_err();
+    let nested = (0..40).fold(json!({}), |args, _| json!({"text": args}));
+    let refused = scene.call("bomb", nested).await.unwrap_err();
     assert_eq!(refused.kind, ToolErrorKind::BadArgs);
     assert!(refused.message.contains("need more than 1048576 checks against its schema"), "{}", refused.message);
     assert_eq!(error(scene.call("bomb", json!({})).await), "the MCP server `fake` reports an error: it failed");
     let report = scene.servers.reports().remove(0);
-    assert!(report.problems[0].contains("its tool `opened` is ignored: its schema cannot be used"), "{report:?}");
-    assert!(report.problems[1].contains("its tool `encoded` is ignored: its schema cannot be used"), "{report:?}");
+    for (name, problem) in ["wide", "opened", "encoded"].iter().zip(&report.problems) {
+        let ignored = format!("its tool `{name}` is ignored: its schema cannot be used");
+        assert!(problem.contains(&ignored), "{report:?}");
+    }
 }
 
 /// A pattern with lookaround may take long. The control: another one is checked.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::checks::{MAX_CHECKS, MAX_UNEVALUATED, count, target, unevaluated};
+use super::expansion;
 use super::patterns;
 
 /// Maximum nesting of a schema including its references: the validator needs stack space for each level.
@@ -21,7 +22,7 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     if unevaluated(schema) > MAX_UNEVALUATED {
         return Some(format!("it has more than {MAX_UNEVALUATED} of `unevaluatedProperties` and `unevaluatedItems`"));
     }
-    if let Some(why) = patterns::unsupported_reason(schema) {
+    if let Some(why) = expansion::unsupported_reason(schema).or_else(|| patterns::unsupported_reason(schema)) {
         return Some(why);
     }
     let no_args = Value::Object(serde_json::Map::new());

@@ -16,19 +16,19 @@ fn chain(length: usize, times: usize) -> Value {
 #[test]
 fn doubling_references_exceed_the_limit() {
     let doubling = chain(25, 2);
-    assert_eq!(unsupported_reason(&doubling), None, "nothing is checked if the property is missing");
+    assert!(unsupported_reason(&doubling).unwrap().contains("its combined parts are more than 262144"));
     assert_eq!([count(&doubling, &json!({})), count(&doubling, &json!({"a": "x"}))], [1, u64::MAX]);
     assert_eq!(count(&chain(25, 1), &json!({"a": "x"})), 54);
     let mut at_once = chain(25, 2);
     at_once["allOf"] = json!([{"$ref": "#/$defs/d0"}]);
-    assert_eq!(unsupported_reason(&at_once).unwrap(), "a check against it takes more than 1048576 steps");
+    assert_eq!(count(&at_once, &json!({})), u64::MAX);
 }
 
 #[test]
 fn long_chain_or_loop_is_refused() {
     assert_eq!(unsupported_reason(&chain(3_000, 1)).unwrap(), "with its references it has more than 128 levels");
     let endless = json!({"type": "object", "$ref": "#"});
-    assert_eq!(unsupported_reason(&endless).unwrap(), "a check against it takes more than 1048576 steps");
+    assert!(unsupported_reason(&endless).unwrap().starts_with("a reference leads back to itself"));
     // The control: a tree schema refers to itself one level deeper.
     let tree = json!({"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}});
     assert_eq!(unsupported_reason(&tree), None);
