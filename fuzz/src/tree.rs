@@ -86,6 +86,7 @@ impl Tree {
             processes: Processes::default(),
             checkpoints: None,
             messenger: None,
+            child_tools: None,
         };
         Some(self.runtime.block_on(tool.run(call)).map(|output| output.content.to_string()))
     }

@@ -229,6 +229,27 @@ async fn stricter_agent_cannot_message_a_child_of_another() {
     }
 }
 
+/// An agent with a short list of tools that answers in the session directs no child with further tools. The control: the agent that started it.
+#[tokio::test(start_paused = true)]
+async fn agent_with_fewer_tools_cannot_message_a_child_of_another() {
+    for (agent, arrives) in [("clerk", false), ("worker", true)] {
+        let detached = Manifest { detached: true, ..Manifest::new("runner", AgentMode::All, "You are an agent.") };
+        let tools = Some(vec!["message".into(), "subagent".into()]);
+        let clerk = Manifest { tools, ..Manifest::new("clerk", AgentMode::All, "You are an agent.") };
+        let mut scene = AttackScene::new().tool(message::tool()).tool(pause()).manifest(detached).manifest(clerk);
+        let host = scene.host().await;
+        let root = host.run_steps("worker", &[spawn("runner", &[call("pause", json!({}))])]).await;
+        let old = host.descendant(root.id(), 1);
+        let tells = call("message", json!({"to": old.to_string(), "text": "Write open/new.txt."}));
+        host.send_input(&root, script(&[tells]), Some(agent)).await;
+        let result = &host.results(root.id())[0];
+        assert_eq!(!result.0, arrives, "{result:?}");
+        assert!(arrives || result.1.contains("has tools that you do not have now"), "{result:?}");
+        host.handle(old).run_ended(RunNo(1)).await.expect("it ends");
+        host.shut_down().await;
+    }
+}
+
 /// A stricter agent starts an equally strict helper that messages its sibling, the old child; so does a helper whose
 /// own file is stricter. The control: a helper of the agent that started the child reaches it.
 #[tokio::test(start_paused = true)]

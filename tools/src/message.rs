@@ -75,7 +75,14 @@ pub fn tool() -> Arc<dyn Tool> {
             )));
         }
         let messenger = call.messenger.ok_or_else(|| ToolError::refused("no other agent can be reached here"))?;
-        messenger.deliver(call.key, call.authority, receiver(&arguments.to).into(), arguments.text.into()).await
+        messenger
+            .deliver(
+                call.key,
+                (call.authority, call.child_tools),
+                receiver(&arguments.to).into(),
+                arguments.text.into(),
+            )
+            .await
     };
     Arc::new(FnTool::typed(NAME, ABOUT, ToolEffect::Idempotent, run).in_process().access(access))
 }

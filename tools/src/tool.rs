@@ -92,6 +92,8 @@ pub struct ToolInvocation {
     pub checkpoints: Option<Checkpoints>,
     /// Delivers messages to related sessions. `None` outside of a runtime.
     pub messenger: Option<Arc<dyn Messenger>>,
+    /// The tools that new children of the session may have at most; `None` for all.
+    pub child_tools: Option<Vec<Text>>,
 }
 
 /// Delivers messages from a running session to its running parent, children and siblings.
@@ -99,15 +101,15 @@ pub trait Messenger: Send + Sync {
     /// Delivers `text` to the related session `to`: `parent`, a short id or a full id. Returns the text for the caller's model.
     ///
     /// # Errors
-    /// If there is no such session, if it is not running, if its queue is full, or if it is a child with more permissions than `authority`,
-    /// which is the caller's. Then the message is not delivered.
+    /// If there is no such session, if it is not running, if its queue is full, or if it is a child with more permissions or tools than
+    /// `ceiling`: the caller's authority and [`ToolInvocation::child_tools`]. Then the message is not delivered.
     ///
     /// # Durability
     /// The message is durable when this returns. A call that is repeated after a restart is delivered once.
     fn deliver(
         self: Arc<Self>,
         from: ToolKey,
-        authority: Arc<Authority>,
+        ceiling: (Arc<Authority>, Option<Vec<Text>>),
         to: Text,
         text: Text,
     ) -> BoxFuture<'static, Result<Text, ToolError>>;

@@ -41,6 +41,7 @@ pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocat
         processes: Processes::default(),
         checkpoints: None,
         messenger: None,
+        child_tools: None,
     }
 }
 

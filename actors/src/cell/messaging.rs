@@ -32,13 +32,13 @@ impl Messenger for Cells {
     fn deliver(
         self: Arc<Self>,
         from: ToolKey,
-        authority: Arc<Authority>,
+        (authority, child_tools): (Arc<Authority>, Option<Vec<Text>>),
         to: Text,
         text: Text,
     ) -> BoxFuture<'static, Result<Text, ToolError>> {
         Box::pin(async move {
             let (receiver, sender) = self.receiver(&from, &to)?;
-            self.directs((from.session, &sender), &receiver, &authority)?;
+            self.directs((from.session, &sender), &receiver, (&authority, child_tools.as_ref()))?;
             let (session, run, call) = (from.session, from.run, from.call);
             let (short, agent) = (&sender.short.0, &sender.agent);
             let input = InputAccepted {
@@ -79,14 +79,14 @@ impl Cells {
         &self,
         (caller, sender): (SessionId, &Head),
         receiver: &Relative,
-        authority: &Authority,
+        (authority, child_tools): (&Authority, Option<&Vec<Text>>),
     ) -> Result<(), ToolError> {
         let name = named(&receiver.head);
         let agents = self.environments().of_root(receiver.head.root);
         let more = match (receiver.sender, sender.parent) {
             (Relation::Child, _) | (Relation::Sibling, None) => return Ok(()),
-            (Relation::Parent, _) => agents.beyond((caller, receiver.id), (authority, None)),
-            (Relation::Sibling, Some(parent)) => agents.beyond_sibling(parent, (caller, receiver.id)),
+            (Relation::Parent, _) => agents.beyond((caller, receiver.id), (authority, child_tools)),
+            (Relation::Sibling, Some(parent)) => agents.beyond_sibling(parent, (caller, receiver.id), authority),
         };
         match more {
             Ok(None) => Ok(()),

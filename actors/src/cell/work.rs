@@ -8,7 +8,8 @@ use futures_util::task::noop_waker_ref;
 use serde_json::Value;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
 use subtend_session::command::{Command, Deadline, FoundCall};
-use subtend_session::ids::{CallId, Lsn, RunNo, SessionId};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{CallId, Lsn, RunNo, SessionId, Text};
 use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::{Messenger, Progress, Tool, ToolInvocation, ToolKey};
@@ -117,6 +118,13 @@ impl Driver {
         Some(Hooked { hooks, tools: self.agents.tools.clone(), tool, tool_call, only, approvals, lease })
     }
 
+    /// Returns the tools that new children of the session may have at most.
+    fn child_tools(&self) -> Option<Vec<Text>> {
+        // The agent's own list does not bind children that `task` starts.
+        let is_unbound = self.offer.opens.dialects.contains(&Dialect::Task);
+        if is_unbound { self.state.tools.clone() } else { self.offer.only.clone() }
+    }
+
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
         let local = Local { tool: self.agents.workplace(&self.state).wrap_tool(local.tool), ..local };
         let hooked = self.hooked(run, call, &local);
@@ -135,6 +143,7 @@ impl Driver {
             processes: self.cells.life.processes.about(child),
             checkpoints: self.agents.checkpoints.clone(),
             messenger: Some(Arc::clone(&self.cells) as Arc<dyn Messenger>),
+            child_tools: self.child_tools(),
         };
         let owned = self.run_key().and_then(|key| self.cells.runs.tokens.token(&key)).unwrap_or_default();
         let start = if let Some(hooked) = hooked {

@@ -84,16 +84,18 @@ impl Agents {
         Ok(Some(wider(&most, authority)))
     }
 
-    /// Returns what `other` may do beyond `own`, where both are children of `parent`; `None` if nothing.
+    /// Returns what `other` has beyond `authority` and the tools of `own`; `None` if nothing. Both are children of `parent`, and `authority` is that
+    /// of `own`.
     ///
     /// A stricter agent that answers in the parent may have started `own`, and a wider one `other`.
     pub(crate) fn beyond_sibling(
         &self,
         parent: SessionId,
         (own, other): (SessionId, SessionId),
+        authority: &Authority,
     ) -> Result<Option<String>, ReadError> {
-        let ((own, _), (most, _)) = (self.most(parent, own)?, self.most(parent, other)?);
-        Ok((!most.within(&own)).then(|| wider(&most, &own)))
+        let (_, only) = self.most(parent, own)?;
+        self.beyond((parent, other), (authority, only.as_ref()))
     }
 
     /// Returns what `child` of `parent` may do at most now, and its list of tools.

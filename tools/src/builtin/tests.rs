@@ -96,6 +96,7 @@ impl Bench {
             processes: Processes::default(),
             checkpoints: None,
             messenger: None,
+            child_tools: None,
         };
         tool.run(call).await
     }

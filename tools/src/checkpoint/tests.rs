@@ -86,6 +86,7 @@ impl CheckpointFixture {
             processes: Processes::default(),
             checkpoints: Some(self.checkpoints.clone()),
             messenger: None,
+            child_tools: None,
         };
         registry.get(tool).unwrap().run(call).await
     }

@@ -95,6 +95,7 @@ fn call(args: Value) -> ToolInvocation {
         processes: Processes::default(),
         checkpoints: None,
         messenger: None,
+        child_tools: None,
     }
 }
 

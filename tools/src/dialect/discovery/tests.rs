@@ -36,6 +36,7 @@ fn call_get_tools(args: &str, shown: &[Text], max_bytes: u64) -> Value {
         processes: Processes::default(),
         checkpoints: None,
         messenger: None,
+        child_tools: None,
     };
     let output = tool.run(call).now_or_never().unwrap().unwrap();
     assert!(output.content.len() as u64 <= max_bytes);
