@@ -281,6 +281,30 @@ fn x14_import_refuses_a_worktree_of_another_session() {
     works(of(&root), json!({"of": child, "from": root})).expect("its own worktree, made from its parent's");
 }
 
+/// Each record of a long queue would be compared with all inputs in it. The control: a queue as long as the bound.
+#[test]
+fn import_refuses_endless_queues() {
+    let queued = |inputs: usize| {
+        let mut lines = lines();
+        let first = record(&mut lines, "input_accepted").clone();
+        let mut frames = lines.iter_mut().rev().filter_map(|line| line.get_mut("frame"));
+        let last = frames.find(|frame| frame["records"][1]["run_ended"].is_object()).expect("the end of a run");
+        let records = last["records"].as_array_mut().expect("records");
+        records.extend((0..inputs).map(|n| {
+            let mut input = first.clone();
+            input["id"] = json!(format!("01a203e5-0000-7000-8000-{n:012x}"));
+            json!({"input_accepted": input})
+        }));
+        let count = lines.last_mut().and_then(|line| line.get_mut("end")).expect("the last line");
+        let before = count["tally"]["records"].as_u64().expect("a number");
+        count["tally"]["records"] = json!(before + inputs as u64);
+        imported(lines).map(drop)
+    };
+    let refused = queued(4_097).expect_err("too many inputs");
+    assert!(refused.contains("more than 4096 inputs are queued"), "{refused}");
+    assert_eq!(queued(4_096), Ok(()));
+}
+
 /// Times that no host can have recorded are refused. The control: the last accepted moment.
 #[test]
 fn import_refuses_frames_with_absurd_times() {

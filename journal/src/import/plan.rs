@@ -25,6 +25,11 @@ use crate::frame::Frame;
 use crate::read;
 use crate::verify::Progress;
 
+/// Maximum number of inputs in the queue of a session. Without it, the fold of many short records takes quadratic time.
+const MAX_QUEUED: usize = 4_096;
+/// Maximum number of inputs of a session, for the same reason.
+const MAX_INPUTS: usize = 1 << 16;
+
 #[derive(Debug)]
 pub(super) struct Planned {
     /// LSNs of frames that an unfinished import has written.
@@ -380,7 +385,15 @@ impl Fold {
         };
         let mut out = Changes::default();
         if let (Some(state), Some(place)) = (&mut self.state, &self.place) {
-            rest.iter().try_for_each(|record| state.follow(record)).map_err(|error| damaged(error.to_string()))?;
+            for record in rest {
+                state.follow(record).map_err(|error| damaged(error.to_string()))?;
+                if state.queue.len() > MAX_QUEUED {
+                    return Err(damaged(format!("more than {MAX_QUEUED} inputs are queued in session {}", self.id)));
+                }
+                if state.accepted.len() > MAX_INPUTS {
+                    return Err(damaged(format!("session {} has more than {MAX_INPUTS} inputs", self.id)));
+                }
+            }
             index::rows(self.id, place, self.owner.as_ref(), records, &mut out);
         }
         for record in records {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Alternatives, Call, CallPhase, Run, State, Turn};
+use super::{Alternatives, Call, CallPhase, Queued, Run, State, Turn};
 use crate::call::CallEnd;
 use crate::compaction;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, TurnNo};
@@ -16,6 +16,19 @@ type Legality = Result<(), &'static str>;
 
 fn need(holds: bool, why: &'static str) -> Legality {
     if holds { Ok(()) } else { Err(why) }
+}
+
+/// Returns whether `queue` has all inputs of `ids`, in less than quadratic time: an import can bring records with many ids.
+fn are_all_in<'a>(ids: &[InputId], queue: impl IntoIterator<Item = &'a Queued>) -> bool {
+    let mut queued = queue.into_iter().map(|queued| queued.input.id);
+    match ids {
+        [] => true,
+        [id] => queued.any(|queued| queued == *id),
+        ids => {
+            let queued: BTreeSet<InputId> = queued.collect();
+            ids.iter().all(|id| queued.contains(id))
+        }
+    }
 }
 
 impl State {
@@ -33,12 +46,11 @@ impl State {
             }
             Record::InputsTaken { ids, run, .. } => {
                 let run = self.started(*run)?;
-                let waits =
-                    |id: &InputId| run.waiting.iter().any(|queued| queued.input.id == *id) || self.is_queued(*id);
-                need(!ids.is_empty() && ids.iter().all(waits), "it names an input that is not queued")
+                let are_queued = are_all_in(ids, self.queue.iter().chain(&run.waiting));
+                need(!ids.is_empty() && are_queued, "it names an input that is not queued")
             }
             Record::QueueChanged { change: QueueChange::Removed(ids), .. } => {
-                need(ids.iter().all(|id| self.is_queued(*id)), "it names an input that is not queued")
+                need(are_all_in(ids, &self.queue), "it names an input that is not queued")
             }
             Record::QueueChanged { change: QueueChange::Cleared, .. } => Ok(()),
             Record::TurnStarted { run, turn, attempt, .. } => self.turn_may_start(*run, *turn, *attempt),
@@ -138,7 +150,7 @@ impl State {
         need(self.run.is_none(), "a run is in flight")?;
         need(!self.closed && !self.deleted, "the session is closed or deleted")?;
         need(opened.run == self.last_run.next(), "runs are numbered one by one")?;
-        need(opened.inputs.iter().all(|id| self.is_queued(*id)), "it names an input that is not queued")
+        need(are_all_in(&opened.inputs, &self.queue), "it names an input that is not queued")
     }
 
     fn run_may_be_held(&self, run: RunNo, why: &Hold) -> Legality {
@@ -168,10 +180,6 @@ impl State {
         let quiet = self.children.get(&request.child).is_some_and(|child| child.key.is_none());
         let owed = self.owed.values().any(|child| *child == request.child);
         need(quiet && !owed, "the child does not exist, or its run is owned and in flight")
-    }
-
-    fn is_queued(&self, id: InputId) -> bool {
-        self.queue.iter().any(|queued| queued.input.id == id)
     }
 
     fn in_flight(&self, no: RunNo) -> Result<&Run, &'static str> {

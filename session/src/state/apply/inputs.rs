@@ -1,5 +1,6 @@
 //! Inputs and the queue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::ids::{CallId, InputId, MsgRef, SessionId};
@@ -85,7 +86,10 @@ impl State {
 
     pub(super) fn queue_changed(&mut self, change: &QueueChange) {
         match change {
-            QueueChange::Removed(ids) => self.queue.retain(|queued| !ids.contains(&queued.input.id)),
+            QueueChange::Removed(ids) => {
+                let removed: BTreeSet<_> = ids.iter().collect();
+                self.queue.retain(|queued| !removed.contains(&queued.input.id));
+            }
             QueueChange::Cleared => self.queue.clear(),
         }
     }
