@@ -18,6 +18,7 @@ use subtend_tools::tool::{Tool, ToolError};
 use subtend_tools::workspace::Workspace;
 
 use super::fail::Fail;
+use super::owners;
 use super::paint::{In, ODD, count};
 use super::settings;
 use super::trust::level::Trust;
@@ -272,7 +273,7 @@ pub(crate) fn read_below(folder: &Path, path: &str) -> Result<FoundFile, Unread>
 /// Policy for files with several hard links.
 #[derive(Clone, Copy)]
 enum HardLinks {
-    /// The user's own file may be linked from a dotfiles repository.
+    /// The user's own file may be linked from a dotfiles repository. No other user may be able to write it.
     Read,
     /// In a workspace, another link may be a file that sessions must not read.
     Refused,
@@ -282,6 +283,9 @@ enum HardLinks {
 fn reader(folder: &Workspace, links: HardLinks) -> impl Fn(&str) -> Result<FoundFile, Unread> {
     move |path| {
         let missing = |error: &ToolError| error.kind == ToolErrorKind::NotFound;
+        if matches!(links, HardLinks::Read) {
+            owners::check_settings(&folder.path().join(path), false).map_err(Unread::Refused)?;
+        }
         let real = folder
             .real(path)
             .map_err(|error| if missing(&error) { Unread::Missing } else { Unread::Refused(error.message) })?;

@@ -27,15 +27,18 @@ pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathB
 }
 
 /// Refuses a file or directory of the configuration that another user owns, can write or can replace. The superuser may
-/// own it.
+/// own it. If `deep`, the same holds for all files in it.
 ///
 /// # Errors
 /// Names the path, its owner, and a remedy.
 #[cfg(unix)]
-pub(crate) fn check_settings(path: &Path) -> Result<(), String> {
+pub(crate) fn check_settings(path: &Path, deep: bool) -> Result<(), String> {
     let owners = Owners::of_this_process();
     let checked = match owners.resolve(path, None) {
-        Ok(Some((at, found))) => owners.check_parent(&at, &found).and_then(|()| owners.check_mode(&at, &found)),
+        Ok(Some((at, found))) => {
+            let mut left = if deep { MAX_SETTINGS } else { 0 };
+            owners.check_settings_tree(&at, &found, &mut left)
+        }
         Ok(None) => Ok(()),
         Err(unsafe_path) => Err(unsafe_path),
     };
@@ -46,7 +49,7 @@ pub(crate) fn check_settings(path: &Path) -> Result<(), String> {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn check_settings(_: &Path) -> Result<(), String> {
+pub(crate) fn check_settings(_: &Path, _: bool) -> Result<(), String> {
     Ok(())
 }
 
@@ -66,6 +69,10 @@ pub(crate) fn is_writable_by_others(dir: &Path) -> bool {
 pub(crate) fn is_writable_by_others(_: &Path) -> bool {
     false
 }
+
+/// Maximum number of files in a directory of the configuration.
+#[cfg(unix)]
+const MAX_SETTINGS: u32 = 20_000;
 
 /// Maximum number of symbolic links in a path.
 #[cfg(unix)]
@@ -191,6 +198,28 @@ impl Owners {
     fn foreign(&self, path: &Path, owner: u32) -> UnsafePath {
         let (shown, user) = (path.display(), self.user);
         UnsafePath::Owned(format!("{shown} belongs to user {owner}, and this process runs as user {user}"))
+    }
+
+    /// Checks a file or directory of the configuration, and up to `left` files in it. Links are resolved, and their targets checked.
+    fn check_settings_tree(&self, path: &Path, found: &std::fs::Metadata, left: &mut u32) -> Result<(), UnsafePath> {
+        self.check_parent(path, found)?;
+        self.check_mode(path, found)?;
+        if !found.is_dir() || *left == 0 {
+            return Ok(());
+        }
+        // A directory that cannot be read has no files that are used.
+        let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
+        for entry in entries.flatten() {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                let what = format!("{} has too many files to check, more than {MAX_SETTINGS} in all", path.display());
+                return Err(UnsafePath::Writable(what));
+            }
+            if let Some((at, found)) = self.resolve(&entry.path(), Some(path))? {
+                self.check_settings_tree(&at, &found, left)?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks `path`, and everything below it if `deep`. Blobs are skipped, because their names are hashes of their content.

@@ -49,7 +49,7 @@ pub(crate) fn own_to_write(name: &str, what: &str) -> Result<PathBuf, Fail> {
     let path =
         named(name).ok_or_else(|| Fail::Usage(format!("no home directory for {what}: set HOME or XDG_CONFIG_HOME")))?;
     let unsafe_to_use = |why| Fail::Usage(format!("{} is not used: {why}, or set XDG_CONFIG_HOME", path.display()));
-    owners::check_settings(&path).map_err(unsafe_to_use)?;
+    owners::check_settings(&path, true).map_err(unsafe_to_use)?;
     Ok(path)
 }
 
@@ -58,9 +58,9 @@ pub(crate) fn named(name: &str) -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(name))
 }
 
-/// Returns whether only this user and the superuser can write or create `path`.
+/// Returns whether only this user and the superuser can write or create `path` and the files in it.
 pub(crate) fn is_own(path: &Path) -> bool {
-    owners::check_settings(path).is_ok()
+    owners::check_settings(path, true).is_ok()
 }
 
 /// Returns the user's folder of skills that are shared by products.
@@ -77,15 +77,15 @@ pub(crate) fn home() -> Option<PathBuf> {
 /// Returns the user's folders of other products that no other user can write.
 pub(crate) fn products() -> Vec<(Product, PathBuf)> {
     let mut all = all_products();
-    all.retain(|(product, home)| parts(*product, home).all(|path| is_own(&path)));
+    all.retain(|(product, home)| parts(*product, home).all(|(path, deep)| owners::check_settings(&path, deep).is_ok()));
     all
 }
 
-/// Returns a product's folder, and the files and folders in it that are used.
-fn parts(product: Product, home: &Path) -> impl Iterator<Item = PathBuf> {
+/// Returns a product's folder, and the files and folders in it that are used; with true if all files in them count.
+fn parts(product: Product, home: &Path) -> impl Iterator<Item = (PathBuf, bool)> {
     let folders = [product.agent_folders(), product.skill_folders(), product.command_folders()];
     let names = folders.into_iter().chain([product.instruction_files()]).flatten();
-    std::iter::once(home.to_owned()).chain(names.map(move |name| home.join(name)))
+    std::iter::once((home.to_owned(), false)).chain(names.map(move |name| (home.join(name), true)))
 }
 
 /// Returns a warning for each reason to leave out files of the user, such as another owner.
@@ -94,8 +94,9 @@ fn left_out() -> Vec<Warning> {
     let shared = shared_skills();
     let of_products = all_products().into_iter().flat_map(|(product, home)| parts(product, &home).collect::<Vec<_>>());
     let mut reasons = BTreeSet::new();
-    let refused = names.filter_map(named).chain(shared).chain(of_products).filter_map(|path| {
-        let why = path.symlink_metadata().ok().and_then(|_| owners::check_settings(&path).err())?;
+    let own = names.filter_map(named).chain(shared).map(|path| (path, true));
+    let refused = own.chain(of_products).filter_map(|(path, deep)| {
+        let why = path.symlink_metadata().ok().and_then(|_| owners::check_settings(&path, deep).err())?;
         let message = format!("left out: {why}");
         reasons.insert(why).then_some(Warning { origin: Origin::User(path), message })
     });

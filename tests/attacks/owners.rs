@@ -169,13 +169,17 @@ fn store_in_a_sticky_directory_is_used() {
 /// HOME belongs to that user. The control: the same files, closed and of this user.
 #[test]
 fn configuration_of_another_user_is_ignored() {
-    const ATTACKS: [(&str, &str); 9] = [
+    const ATTACKS: [(&str, &str); 13] = [
         ("owner", ""),
         ("owner", "subtend"),
         ("owner", "subtend/subtend.yaml"),
         ("owner", "subtend/trusted.json"),
         ("owner", "subtend/skills"),
+        ("owner", "subtend/skills/planted-skill/SKILL.md"),
         ("owner", "claude/agents"),
+        ("owner", "claude/agents/planted-agent.md"),
+        ("mode", "subtend/skills/planted-skill"),
+        ("mode", "claude/agents/planted-agent.md"),
         ("mode", "subtend"),
         ("mode", "subtend/subtend.yaml"),
         ("link", "subtend"),
@@ -229,7 +233,7 @@ fn configuration_of_another_user_is_ignored() {
             "subtend" => [false, false, false, true],
             "subtend/subtend.yaml" => [false, true, true, true],
             "subtend/trusted.json" => [true, false, true, true],
-            "subtend/skills" => [true, true, false, true],
+            path if path.starts_with("subtend/skills") => [true, true, false, true],
             _ => [true, true, true, false],
         };
         let (after, warned) = used();
