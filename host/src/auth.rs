@@ -307,7 +307,7 @@ async fn login(State(guard): State<Guard>, uri: Uri) -> Response {
     let code = uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("code=")));
     let Some(login) = code.and_then(|code| guard.inner.logins.redeem(code)) else {
         let detail =
-            "the login link was used or is too old: the host prints another one (`subtend serve` or `subtend login`)";
+            "the login link was used or is too old: the host prints a new one when it starts (`subtend serve`)";
         return Problem::new(StatusCode::UNAUTHORIZED, "login_refused", detail).into_response();
     };
     let cookie = format!("{COOKIE}={login}; HttpOnly; SameSite=Strict; Path=/");

@@ -2,15 +2,15 @@
 //!
 //! A host declares a [`RemoteTool`]. [`Workers`] makes a tool of each for the runtime, and keeps their running calls until workers
 //! take them over HTTP. To sessions they are tools like any other: offered by authority, cancelled, timed and recorded by the runtime.
-//! What is kept here is lost with the host, and so are its leases: the journal says which calls were in flight.
+//! This state and its leases are lost with the host; the journal says which calls were in flight.
 //!
 //! | state of a call | ends by |
 //! |---|---|
-//! | queued | a worker takes it; the deadline or a cancel, without effects |
-//! | leased | the first renewal, which begins it; a lease that runs out before returns it to the queue |
-//! | begun | its completion; a lease that runs out is a lost worker |
+//! | queued | the lease of a worker; the deadline or a cancel, without effects |
+//! | leased | the first renewal, which begins it; if the lease runs out before, it is queued again |
+//! | begun | its completion; if the lease runs out, the worker counts as lost |
 //!
-//! The call of a lost worker is repeated if the tool is idempotent, [`ATTEMPTS`] times at most. Otherwise its effects are unknown.
+//! The call of a lost worker is repeated if the tool is idempotent, in at most [`ATTEMPTS`] attempts. Otherwise its effects are unknown.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,7 +36,7 @@ mod view;
 
 /// The remote tools of a host, and the calls that workers answer. Cheap to clone; the default has no tools.
 ///
-/// The runtime gets the tools and the host the value, so that workers find the calls:
+/// Give the tools to the runtime and the value to the host, so that workers find the calls:
 ///
 /// ```
 /// use subtend_host::workers::{RemoteTool, Workers};
@@ -110,10 +110,10 @@ impl Workers {
         self.inner.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a call of one of `tools`, and leases it to `worker`; never where the worker `may` not take one by then.
+    /// Waits for a call of one of `tools` and leases it to `worker`. Never ends if `may` returns false.
     ///
     /// # Cancel safety
-    /// Nothing is leased by a future that is dropped.
+    /// If the future is dropped, no call is leased.
     ///
     /// # Errors
     /// [`TakeRefused`].
@@ -126,7 +126,7 @@ impl Workers {
         loop {
             let queued = self.inner.queued.notified();
             tokio::pin!(queued);
-            // Before the check: a call that is queued after it is noticed.
+            // Before the check, so that a call which is queued after it is noticed.
             queued.as_mut().enable();
             if !may() {
                 return std::future::pending().await;
@@ -138,6 +138,11 @@ impl Workers {
         }
     }
 
+    /// Returns the tool of the call that was leased with `token`; `None` for an unknown token.
+    pub(crate) fn tool_of(&self, token: &str) -> Option<Text> {
+        self.board().tool_of(token)
+    }
+
     /// Extends the lease of `token`; the first renewal begins the call.
     ///
     /// # Errors
@@ -146,12 +151,12 @@ impl Workers {
         let renewed = self.board().renew(token, Instant::now());
         self.wake();
         let renewed = renewed?;
-        // Not under the lock: an observer is called.
+        // Outside the lock, because this calls an observer.
         progress.into_iter().for_each(|line| renewed.progress.send(line));
         Ok(Renewed { lease: renewed.lease, stop: renewed.stop })
     }
 
-    /// Returns whether the worker of `token` should stop. Extends nothing.
+    /// Returns whether the worker of `token` should stop. Does not extend the lease.
     ///
     /// # Errors
     /// [`LeaseLost`].
@@ -161,7 +166,7 @@ impl Workers {
         stopped
     }
 
-    /// Ends the call of `token`. With `any_lease`, a sabotage, also a lease of before counts.
+    /// Ends the call of `token`. `any_lease`, a seeded bug, also accepts an earlier lease.
     ///
     /// # Errors
     /// [`CompletionRefused`]; then nothing changes.
@@ -188,7 +193,7 @@ impl Workers {
     }
 
     /// Queues a call and waits for its result.
-    async fn answered(self, tool: Arc<RemoteTool>, call: ToolInvocation) -> Result<ToolOutput, ToolError> {
+    async fn run_call(self, tool: Arc<RemoteTool>, call: ToolInvocation) -> Result<ToolOutput, ToolError> {
         let cancel = call.cancel.clone();
         let (no, changed) = self.board().add(RemoteCall::new(tool, call, Instant::now()))?;
         let queued = QueuedCall { workers: self, no };
@@ -217,7 +222,7 @@ async fn sleep_until(until: Option<Instant>) {
     }
 }
 
-/// A call that is waited for. Dropping it, as the runtime does after the grace of a cancel, removes the call: its lease is lost.
+/// A call whose result is awaited. Dropping it, as the runtime does after the grace of a cancel, removes the call and its lease.
 struct QueuedCall {
     workers: Workers,
     no: u64,

@@ -77,35 +77,35 @@ async fn host(memory: &Memory, flawed: Flawed) -> Host {
 }
 
 /// Opens a session whose agent calls `tool`; returns its id.
-async fn calls(app: &Router, tool: &str) -> String {
+async fn open_calling(app: &Router, tool: &str) -> String {
     let opened = post(app, "/v1/sessions", &json!({"input": {"text": tool}})).await;
     assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
     opened.json()["session"]["id"].as_str().expect("an id").to_owned()
 }
 
-async fn asks(app: &Router, worker: &str, tools: &[&str]) -> HttpResponse {
+async fn try_take(app: &Router, worker: &str, tools: &[&str]) -> HttpResponse {
     post(app, "/v1/workers/take?wait=true&timeout=1000", &json!({"worker": worker, "tools": tools})).await
 }
 
-/// Takes a call of one of both tools.
-async fn takes(app: &Router, worker: &str) -> Value {
-    let taken = asks(app, worker, &["pay", "seek"]).await;
+/// Takes a call of `pay` or `seek`.
+async fn take(app: &Router, worker: &str) -> Value {
+    let taken = try_take(app, worker, &["pay", "seek"]).await;
     assert_eq!(taken.status, StatusCode::OK, "{}", taken.body);
     taken.json()
 }
 
-async fn renews(app: &Router, call: &Value) -> HttpResponse {
+async fn renew(app: &Router, call: &Value) -> HttpResponse {
     post(app, "/v1/workers/renew", &json!({"token": call["token"]})).await
 }
 
 /// Takes a call and begins it.
-async fn begins(app: &Router, worker: &str) -> Value {
-    let call = takes(app, worker).await;
-    assert_eq!(renews(app, &call).await.json(), json!({"lease_ms": LEASE, "stop": false}));
+async fn take_and_begin(app: &Router, worker: &str) -> Value {
+    let call = take(app, worker).await;
+    assert_eq!(renew(app, &call).await.json(), json!({"lease_ms": LEASE, "stop": false}));
     call
 }
 
-async fn completes(app: &Router, call: &Value, result: &Value) -> HttpResponse {
+async fn complete(app: &Router, call: &Value, result: &Value) -> HttpResponse {
     post(app, "/v1/workers/complete", &json!({"token": call["token"], "result": result})).await
 }
 
@@ -113,12 +113,12 @@ fn done(text: &str) -> Value {
     json!({"ok": {"content": text}})
 }
 
-async fn passes(ms: u64) {
+async fn advance(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
 /// Waits for the end of the run; returns how its calls ended, with their texts.
-async fn ends(app: &Router, id: &str) -> Vec<(Value, String)> {
+async fn wait_for_end(app: &Router, id: &str) -> Vec<(Value, String)> {
     let run = get(app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=600000")).await;
     assert_eq!(run.json()["in_flight"], false, "{}", run.body);
     let records = get(app, &format!("/v1/sessions/{id}/records")).await.json();
@@ -136,28 +136,28 @@ fn lost() -> (u16, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d6_worker_takes_a_call_and_its_result_reaches_the_model() {
+async fn d6_result_of_a_worker_reaches_the_model() {
     let host = host(&Memory::new(), Flawed::default()).await;
     let app = host.router();
-    assert_eq!(asks(&app, "one", &["pay"]).await.status, StatusCode::NO_CONTENT);
-    let id = calls(&app, "pay").await;
-    let call = takes(&app, "one").await;
+    assert_eq!(try_take(&app, "one", &["pay"]).await.status, StatusCode::NO_CONTENT);
+    let id = open_calling(&app, "pay").await;
+    let call = take(&app, "one").await;
     let identity = format!("{id}:1:1.0");
     assert_eq!((&call["call"], &call["tool"], &call["args"]), (&json!(identity), &json!("pay"), &json!({"of": 7})));
     assert_eq!((&call["attempt"], &call["lease_ms"]), (&json!(1), &json!(LEASE)));
     // It has not begun: nothing but the renewal says that it may have effects.
-    let early = completes(&app, &call, &done("paid")).await;
+    let early = complete(&app, &call, &done("paid")).await;
     assert_eq!(code(&early), (409, "call_not_begun".to_owned()));
-    renews(&app, &call).await;
+    renew(&app, &call).await;
     let view = get(&app, "/v1/workers").await.json();
     assert_eq!((&view["calls"][0]["state"], &view["calls"][0]["worker"]), (&json!("running"), &json!("one")));
     assert_eq!((&view["workers"][0]["calls"], view["tools"].as_array().map(Vec::len)), (&json!(1), Some(3)));
     for _ in 0..2 {
-        assert_eq!(completes(&app, &call, &done("paid")).await.status, StatusCode::NO_CONTENT, "sent again");
+        assert_eq!(complete(&app, &call, &done("paid")).await.status, StatusCode::NO_CONTENT, "sent again");
     }
-    assert_eq!(ends(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
-    assert_eq!(completes(&app, &call, &done("paid")).await.status, StatusCode::NO_CONTENT, "after the end");
-    let other = completes(&app, &call, &done("not paid")).await;
+    assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
+    assert_eq!(complete(&app, &call, &done("paid")).await.status, StatusCode::NO_CONTENT, "after the end");
+    let other = complete(&app, &call, &done("not paid")).await;
     assert_eq!(code(&other), (409, "completed_otherwise".to_owned()));
     assert_eq!(get(&app, "/v1/workers").await.json()["calls"], json!([]));
     drop(app);
@@ -168,24 +168,24 @@ async fn d6_worker_takes_a_call_and_its_result_reaches_the_model() {
 async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
     let host = host(&Memory::new(), Flawed::default()).await;
     let app = host.router();
-    let id = calls(&app, "pay").await;
-    let call = begins(&app, "one").await;
-    passes(LEASE - 1).await;
-    assert_eq!(renews(&app, &call).await.status, StatusCode::OK, "each renewal extends the lease");
-    passes(LEASE - 1).await;
+    let id = open_calling(&app, "pay").await;
+    let call = take_and_begin(&app, "one").await;
+    advance(LEASE - 1).await;
+    assert_eq!(renew(&app, &call).await.status, StatusCode::OK, "each renewal extends the lease");
+    advance(LEASE - 1).await;
     assert_eq!(get(&app, "/v1/workers").await.json()["calls"][0]["state"], "running");
     let figures = async || get(&app, "/metrics").await.body;
     assert!(figures().await.contains("subtend_remote_calls{state=\"running\"} 1\n"), "{}", figures().await);
-    passes(1).await;
-    let ended = ends(&app, &id).await;
+    advance(1).await;
+    let ended = wait_for_end(&app, &id).await;
     assert!(figures().await.contains("subtend_leases_lost 1\n"), "{}", figures().await);
     let text = "the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects. Check before you \
                 call it again.";
     assert_eq!(ended, [(json!("unknown_effects"), text.to_owned())]);
     // It wakes, and what it did is not used.
-    assert_eq!(code(&renews(&app, &call).await), lost());
-    assert_eq!(code(&completes(&app, &call, &done("paid")).await), lost());
-    assert_eq!(ends(&app, &id).await, ended);
+    assert_eq!(code(&renew(&app, &call).await), lost());
+    assert_eq!(code(&complete(&app, &call, &done("paid")).await), lost());
+    assert_eq!(wait_for_end(&app, &id).await, ended);
     drop(app);
     end(host).await;
 }
@@ -194,21 +194,21 @@ async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
 async fn d6_call_that_no_worker_began_goes_to_another_one() {
     let host = host(&Memory::new(), Flawed::default()).await;
     let app = host.router();
-    let id = calls(&app, "pay").await;
-    let first = takes(&app, "one").await;
-    passes(LEASE).await;
-    let second = begins(&app, "two").await;
+    let id = open_calling(&app, "pay").await;
+    let first = take(&app, "one").await;
+    advance(LEASE).await;
+    let second = take_and_begin(&app, "two").await;
     assert_eq!((&second["call"], &second["attempt"]), (&first["call"], &json!(2)));
-    assert_eq!(code(&renews(&app, &first).await), lost(), "it learns so before it starts");
-    completes(&app, &second, &done("paid once")).await;
-    assert_eq!(ends(&app, &id).await, [(json!("ok"), "paid once".to_owned())]);
+    assert_eq!(code(&renew(&app, &first).await), lost(), "it learns so before it starts");
+    complete(&app, &second, &done("paid once")).await;
+    assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "paid once".to_owned())]);
     // A worker that ends gives back what it has not started, also after it has begun.
-    let id = calls(&app, "pay").await;
-    let third = begins(&app, "two").await;
-    assert_eq!(completes(&app, &third, &json!("not_started")).await.status, StatusCode::NO_CONTENT);
-    let fourth = begins(&app, "one").await;
-    completes(&app, &fourth, &done("paid")).await;
-    assert_eq!(ends(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
+    let id = open_calling(&app, "pay").await;
+    let third = take_and_begin(&app, "two").await;
+    assert_eq!(complete(&app, &third, &json!("not_started")).await.status, StatusCode::NO_CONTENT);
+    let fourth = take_and_begin(&app, "one").await;
+    complete(&app, &fourth, &done("paid")).await;
+    assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
     drop(app);
     end(host).await;
 }
@@ -217,14 +217,14 @@ async fn d6_call_that_no_worker_began_goes_to_another_one() {
 async fn late_completion(flawed: Flawed) -> ((u16, String), Vec<(Value, String)>) {
     let host = host(&Memory::new(), flawed).await;
     let app = host.router();
-    let id = calls(&app, "seek").await;
-    let first = begins(&app, "one").await;
-    passes(LEASE).await;
-    let second = begins(&app, "two").await;
-    let late = completes(&app, &first, &done("old")).await;
+    let id = open_calling(&app, "seek").await;
+    let first = take_and_begin(&app, "one").await;
+    advance(LEASE).await;
+    let second = take_and_begin(&app, "two").await;
+    let late = complete(&app, &first, &done("old")).await;
     let late = if late.status.is_success() { (late.status.as_u16(), String::new()) } else { code(&late) };
-    completes(&app, &second, &done("new")).await;
-    let ended = ends(&app, &id).await;
+    complete(&app, &second, &done("new")).await;
+    let ended = wait_for_end(&app, &id).await;
     drop(app);
     end(host).await;
     (late, ended)
@@ -243,16 +243,16 @@ async fn d6_completion_of_an_old_lease_is_refused() {
 async fn d6_idempotent_call_is_repeated_at_most_twice() {
     let host = host(&Memory::new(), Flawed::default()).await;
     let app = host.router();
-    let id = calls(&app, "seek").await;
+    let id = open_calling(&app, "seek").await;
     for attempt in 1..=3 {
-        let call = begins(&app, "one").await;
+        let call = take_and_begin(&app, "one").await;
         assert_eq!((&call["attempt"], &call["call"]), (&json!(attempt), &json!(format!("{id}:1:1.0"))));
-        passes(LEASE).await;
+        advance(LEASE).await;
     }
     let text = "the worker `one` was lost during this call of `seek`, as were 2 others before";
     let failed = json!({"tool_error": {"kind": "failed", "retryable": true}});
-    assert_eq!(ends(&app, &id).await, [(failed, text.to_owned())]);
-    assert_eq!(asks(&app, "one", &["seek"]).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(wait_for_end(&app, &id).await, [(failed, text.to_owned())]);
+    assert_eq!(try_take(&app, "one", &["seek"]).await.status, StatusCode::NO_CONTENT);
     drop(app);
     end(host).await;
 }
@@ -261,8 +261,8 @@ async fn d6_idempotent_call_is_repeated_at_most_twice() {
 async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
     let host = host(&Memory::new(), Flawed::default()).await;
     let app = host.router();
-    let id = calls(&app, "pay").await;
-    let call = begins(&app, "one").await;
+    let id = open_calling(&app, "pay").await;
+    let call = take_and_begin(&app, "one").await;
     let waits = async {
         let begun = tokio::time::Instant::now();
         let path = "/v1/workers/renew?wait=true&timeout=20000";
@@ -270,26 +270,26 @@ async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
         (renewed.json()["stop"].clone(), begun.elapsed() < Duration::from_secs(20))
     };
     let cancels = async {
-        passes(100).await;
+        advance(100).await;
         post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await
     };
     let (answer, _) = tokio::join!(waits, cancels);
     assert_eq!(answer, (json!(true), true), "at once, not with the next renewal");
-    assert_eq!(completes(&app, &call, &json!("stopped")).await.status, StatusCode::NO_CONTENT);
-    assert_eq!(ends(&app, &id).await[0].0, "unknown_effects");
+    assert_eq!(complete(&app, &call, &json!("stopped")).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
     // One that waits has had no effects, and no worker gets it.
-    let id = calls(&app, "pay").await;
-    passes(1_000).await;
+    let id = open_calling(&app, "pay").await;
+    advance(1_000).await;
     assert_eq!(get(&app, "/v1/workers").await.json()["calls"][0]["state"], "queued");
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
-    assert!(ends(&app, &id).await.iter().all(|(end, _)| *end != "unknown_effects"));
-    assert_eq!(asks(&app, "one", &["pay"]).await.status, StatusCode::NO_CONTENT);
+    assert!(wait_for_end(&app, &id).await.iter().all(|(end, _)| *end != "unknown_effects"));
+    assert_eq!(try_take(&app, "one", &["pay"]).await.status, StatusCode::NO_CONTENT);
     // A worker that never stops loses its lease with the grace of the cancel.
-    let id = calls(&app, "pay").await;
-    let deaf = begins(&app, "one").await;
+    let id = open_calling(&app, "pay").await;
+    let stuck = take_and_begin(&app, "one").await;
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
-    assert_eq!(ends(&app, &id).await[0].0, "unknown_effects");
-    assert_eq!(code(&completes(&app, &deaf, &done("paid")).await), lost());
+    assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
+    assert_eq!(code(&complete(&app, &stuck, &done("paid")).await), lost());
     drop(app);
     end(host).await;
 }
@@ -298,41 +298,41 @@ async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
 async fn d6_deadline_without_a_worker_has_no_effects() {
     let host = host(&Memory::new(), Flawed::default()).await;
     let app = host.router();
-    let id = calls(&app, "pay").await;
+    let id = open_calling(&app, "pay").await;
     let failed = json!({"tool_error": {"kind": "failed", "retryable": true}});
     let text = "no worker began this call of `pay` within 100 s: it had no effects";
-    assert_eq!(ends(&app, &id).await, [(failed, text.to_owned())]);
-    let id = calls(&app, "pay").await;
-    let call = begins(&app, "one").await;
+    assert_eq!(wait_for_end(&app, &id).await, [(failed, text.to_owned())]);
+    let id = open_calling(&app, "pay").await;
+    let call = take_and_begin(&app, "one").await;
     let mut beats = 0;
-    while renews(&app, &call).await.status.is_success() {
-        passes(10_000).await;
+    while renew(&app, &call).await.status.is_success() {
+        advance(10_000).await;
         beats += 1;
     }
     assert_eq!(beats, 10, "renewals do not extend the deadline");
     let text = "this call of `pay` was not done within 100 s: it may have had all, some or none of its effects. Check before you call it \
                 again.";
-    assert_eq!(ends(&app, &id).await, [(json!("unknown_effects"), text.to_owned())]);
+    assert_eq!(wait_for_end(&app, &id).await, [(json!("unknown_effects"), text.to_owned())]);
     drop(app);
     end(host).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn d6_results_are_bounded_and_errors_are_the_models() {
+async fn d6_results_are_bounded_and_models_read_errors() {
     let host = host(&Memory::new(), Flawed::default()).await;
     let app = host.router();
-    let id = calls(&app, "seek").await;
-    let call = begins(&app, "one").await;
+    let id = open_calling(&app, "seek").await;
+    let call = take_and_begin(&app, "one").await;
     let most = usize::try_from(call["max_bytes"].as_u64().expect("a number")).expect("a size");
-    assert_eq!(code(&completes(&app, &call, &done(&"x".repeat(5 << 20))).await), (413, "too_large".to_owned()));
-    completes(&app, &call, &done(&"x".repeat(most * 2))).await;
-    let text = ends(&app, &id).await.remove(0).1;
+    assert_eq!(code(&complete(&app, &call, &done(&"x".repeat(5 << 20))).await), (413, "too_large".to_owned()));
+    complete(&app, &call, &done(&"x".repeat(most * 2))).await;
+    let text = wait_for_end(&app, &id).await.remove(0).1;
     assert!(text.len() <= most && text.len() > most / 2, "{} of {most}", text.len());
-    let id = calls(&app, "pay").await;
-    let call = begins(&app, "one").await;
-    completes(&app, &call, &json!({"error": {"message": "no money"}})).await;
+    let id = open_calling(&app, "pay").await;
+    let call = take_and_begin(&app, "one").await;
+    complete(&app, &call, &json!({"error": {"message": "no money"}})).await;
     let failed = json!({"tool_error": {"kind": "failed", "retryable": false}});
-    assert_eq!(ends(&app, &id).await, [(failed, "no money".to_owned())]);
+    assert_eq!(wait_for_end(&app, &id).await, [(failed, "no money".to_owned())]);
     drop(app);
     end(host).await;
 }
@@ -341,22 +341,22 @@ async fn d6_results_are_bounded_and_errors_are_the_models() {
 async fn d6_denied_remote_tool_reaches_no_worker() {
     let host = host(&Memory::new(), Flawed::default()).await;
     let app = host.router();
-    let id = calls(&app, "list").await;
-    ends(&app, &id).await;
+    let id = open_calling(&app, "list").await;
+    wait_for_end(&app, &id).await;
     let run = get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true")).await;
     assert!(run.body.contains("pay seek") && !run.body.contains("sealed"), "{}", run.body);
-    let id = calls(&app, "sealed").await;
-    let ended = ends(&app, &id).await;
+    let id = open_calling(&app, "sealed").await;
+    let ended = wait_for_end(&app, &id).await;
     assert!(ended.iter().all(|(end, _)| *end != "ok"), "{ended:?}");
-    assert_eq!(asks(&app, "one", &["sealed"]).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(try_take(&app, "one", &["sealed"]).await.status, StatusCode::NO_CONTENT);
     // A worker cannot declare a tool, nor name a built-in one.
     for name in ["read", "shell", "task", "other"] {
-        assert_eq!(code(&asks(&app, "one", &[name]).await), (422, "unknown_remote_tool".to_owned()), "{name}");
+        assert_eq!(code(&try_take(&app, "one", &[name]).await), (422, "unknown_remote_tool".to_owned()), "{name}");
     }
-    let near = asks(&app, "one", &["sek"]).await;
+    let near = try_take(&app, "one", &["sek"]).await;
     assert!(near.body.contains("did you mean `seek`?"), "{}", near.body);
-    assert_eq!(code(&asks(&app, "", &["pay"]).await), (422, "invalid_worker".to_owned()));
-    assert_eq!(code(&asks(&app, "one", &[]).await), (422, "invalid_worker".to_owned()));
+    assert_eq!(code(&try_take(&app, "", &["pay"]).await), (422, "invalid_worker".to_owned()));
+    assert_eq!(code(&try_take(&app, "one", &[]).await), (422, "invalid_worker".to_owned()));
     drop(app);
     end(host).await;
 }
@@ -367,14 +367,14 @@ async fn d6_completion_for_a_former_host_is_refused() {
     let memory = Memory::new();
     let host = host(&memory, Flawed::default()).await;
     let app = host.router();
-    let id = calls(&app, "pay").await;
-    let call = begins(&app, "one").await;
+    let id = open_calling(&app, "pay").await;
+    let call = take_and_begin(&app, "one").await;
     drop((app, host));
     let host = self::host(&memory, Flawed::default()).await;
     let app = host.router();
-    assert_eq!(code(&renews(&app, &call).await), lost());
-    assert_eq!(code(&completes(&app, &call, &done("paid")).await), lost());
-    assert_eq!(ends(&app, &id).await[0].0, "unknown_effects");
+    assert_eq!(code(&renew(&app, &call).await), lost());
+    assert_eq!(code(&complete(&app, &call, &done("paid")).await), lost());
+    assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
     drop(app);
     end(host).await;
 }
@@ -416,20 +416,30 @@ async fn revoked_token_of_a_worker_takes_no_call() {
     let headers = [("host", "127.0.0.1:7475"), ("authorization", &*secret), ("content-type", "application/json")];
     let body = json!({"worker": "one", "tools": ["seek"]}).to_string();
     let takes_one = || request(&guarded, Method::POST, "/v1/workers/take?wait=true&timeout=20000", &headers, &body);
-    let first = calls(&app, "seek").await;
+    let first = open_calling(&app, "seek").await;
     let call = takes_one().await;
     assert_eq!(call.status, 200, "{}", call.body);
-    renews(&app, &call.json()).await;
-    completes(&app, &call.json(), &done("found")).await;
-    assert_eq!(ends(&app, &first).await, [(json!("ok"), "found".to_owned())]);
+    // A token for another tool does not complete the call, although it has the token of its lease.
+    let other = tokens.create_for_tools("other", vec!["pay".to_owned()]).expect("a token");
+    let other = format!("Bearer {other}");
+    let of_other = [headers[0], ("authorization", &*other), headers[2]];
+    for path in ["renew", "complete"] {
+        let body = json!({"token": call.json()["token"], "result": done("stolen")}).to_string();
+        let body = if path == "renew" { json!({"token": call.json()["token"]}).to_string() } else { body };
+        let refused = request(&guarded, Method::POST, &format!("/v1/workers/{path}"), &of_other, &body).await;
+        assert_eq!(refused.problem(), (403, "scope_too_small".to_owned()), "{path}");
+    }
+    renew(&app, &call.json()).await;
+    complete(&app, &call.json(), &done("found")).await;
+    assert_eq!(wait_for_end(&app, &first).await, [(json!("ok"), "found".to_owned())]);
     let revoked = async {
-        passes(1_500).await;
+        advance(1_500).await;
         tokens.revoke("w").expect("revoked");
-        let id = calls(&app, "seek").await;
-        let call = begins(&app, "two").await;
+        let id = open_calling(&app, "seek").await;
+        let call = take_and_begin(&app, "two").await;
         assert_eq!(call["attempt"], 1, "no lease was lost");
-        completes(&app, &call, &done("found")).await;
-        assert_eq!(ends(&app, &id).await, [(json!("ok"), "found".to_owned())]);
+        complete(&app, &call, &done("found")).await;
+        assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "found".to_owned())]);
     };
     let (waited, ()) = tokio::join!(takes_one(), revoked);
     assert_eq!(waited.problem(), (401, "unauthorized".to_owned()));

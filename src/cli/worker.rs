@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_tools::commands::Commands;
+use subtend_tools::escape::on_one_line;
 use subtend_tools::guard::Guard;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -116,8 +117,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     done
 }
 
+/// Prints a line. Parts of it may come from the host, so it stays one line.
 fn note(line: &str) -> Result<(), Fail> {
-    Ok(writeln!(anstream::stderr(), "{}", harmless(line))?)
+    Ok(writeln!(anstream::stderr(), "{}", harmless(&on_one_line(line)))?)
 }
 
 /// Prints a note about a call; a failed write is ignored.
@@ -299,7 +301,14 @@ impl ToolWorker {
                     program.kill().await;
                     return Some((WorkerResult::Stopped, until));
                 }
-                Ok(renewed) => until = sent.checked_add(Duration::from_millis(renewed.lease_ms)).unwrap_or(until),
+                Ok(renewed) => {
+                    until = sent.checked_add(Duration::from_millis(renewed.lease_ms)).unwrap_or(until);
+                    // A host that answers at once, without holding the request, is not asked in a busy loop.
+                    let pause = wait.saturating_sub(sent.elapsed());
+                    if let Ok(ended) = timeout(pause, program.ended(call.max_bytes)).await {
+                        return Some((ended, until));
+                    }
+                }
                 Err(HostError::Unavailable(_)) => tokio::select! {
                     ended = program.ended(call.max_bytes) => return Some((ended, until)),
                     () = sleep(RETRY_DELAY) => {}

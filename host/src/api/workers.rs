@@ -91,7 +91,7 @@ pub(super) async fn take(
     Body(request): Body<TakeCall>,
 ) -> Result<Response, Problem> {
     check(&host, &request)?;
-    may(sender, &request)?;
+    may(sender, &request.tools)?;
     let lasts = || access.as_ref().is_none_or(|access| access.lasts());
     match wait.within(&host, host.workers().take(&request.worker, &request.tools, lasts)).await {
         Some(Ok(call)) => Ok(Json(call).into_response()),
@@ -101,9 +101,9 @@ pub(super) async fn take(
 }
 
 /// Refuses tools that the token does not allow.
-fn may(sender: Option<Extension<Sender>>, request: &TakeCall) -> Result<(), Problem> {
+fn may(sender: Option<Extension<Sender>>, tools: &[Text]) -> Result<(), Problem> {
     let Some(Extension(Sender::Token(grant))) = sender else { return Ok(()) };
-    match request.tools.iter().find(|tool| !grant.answers(tool)) {
+    match tools.iter().find(|tool| !grant.answers(tool)) {
         None => Ok(()),
         Some(tool) => {
             let detail = format!(
@@ -145,9 +145,11 @@ fn check(host: &Host, request: &TakeCall) -> Result<(), Problem> {
     responses((status = 200, body = RenewedLease), (status = 409, body = Problem, description = "The lease is over")))]
 pub(super) async fn renew(
     State(host): State<Host>,
+    sender: Option<Extension<Sender>>,
     Query(wait): Query<WaitQuery>,
     Body(request): Body<RenewLease>,
 ) -> Result<Json<RenewedLease>, Problem> {
+    may(sender, host.workers().tool_of(&request.token).as_slice())?;
     let progress = request
         .progress
         .as_deref()
@@ -165,8 +167,10 @@ pub(super) async fn renew(
     responses((status = 204), (status = 409, body = Problem, description = "The lease is over, never renewed, or completed otherwise")))]
 pub(super) async fn complete(
     State(host): State<Host>,
+    sender: Option<Extension<Sender>>,
     Body(request): Body<CompleteCall>,
 ) -> Result<StatusCode, Problem> {
+    may(sender, host.workers().tool_of(&request.token).as_slice())?;
     let any_lease = host.options().flawed.has(Flaw::OldLease);
     host.workers().complete(&request.token, request.result, any_lease)?;
     Ok(StatusCode::NO_CONTENT)

@@ -71,12 +71,20 @@ pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Opens or creates a file for locking, without following links.
+/// Opens or creates a file for locking, without following links. Refuses a file that another user owns or can open, and so hold locked.
 #[cfg(unix)]
 pub(super) fn open_lock(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::MetadataExt as _;
+
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+    let metadata = file.metadata()?;
+    let is_own = metadata.is_file() && [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
+    if !is_own || metadata.mode() & 0o077 != 0 {
+        return Err(std::io::Error::other("other users can lock it, or it is not a regular file: remove it"));
+    }
+    Ok(file)
 }
 
 #[cfg(not(unix))]

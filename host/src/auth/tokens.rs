@@ -340,6 +340,26 @@ mod tests {
         assert_eq!(TokenFile::at(at("planted.json")).grant_of(&secret), Some(TokenScope::Admin.into()));
     }
 
+    /// Another user who can open the lock could hold it, and no token could be revoked.
+    #[cfg(unix)]
+    #[test]
+    fn lock_that_others_can_hold_is_refused() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let dir = tempfile::tempdir().expect("a directory");
+        let tokens = TokenFile::at(dir.path().join("tokens.json"));
+        tokens.create("before", TokenScope::Read).expect("a token");
+        let lock = tokens.lock_path();
+        let refused = || matches!(tokens.create("x", TokenScope::Read), Err(TokenError::Io { .. }));
+        std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o666)).expect("its owner may");
+        assert!(refused());
+        std::fs::remove_file(&lock).expect("removed");
+        symlink(dir.path().join("elsewhere"), &lock).expect("a link");
+        assert!(refused());
+        // Positive control: without it, the lock is made anew.
+        std::fs::remove_file(&lock).expect("removed");
+        tokens.create("after", TokenScope::Read).expect("a token");
+    }
+
     #[test]
     fn damaged_token_file_refuses_every_token() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The calls of remote tools: which wait, who has which under a lease, and what ends each. Time is given by the caller.
+//! The state of calls of remote tools: queued, leased to a worker, or ended. The caller passes the current time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,38 +21,37 @@ use crate::auth::secret;
 #[cfg(test)]
 mod tests;
 
-/// How often a call is leased at most.
+/// Maximum number of leases of a call.
 pub const ATTEMPTS: u32 = 3;
 
-/// Calls of remote tools that wait or run at the same time.
+/// Maximum number of calls that wait or run at the same time.
 pub const MOST_CALLS: usize = 1_000;
 
-/// Workers that are remembered.
+/// Maximum number of workers in the list.
 pub const MOST_WORKERS: usize = 1_000;
 
-/// After this time without a request a worker is forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(900);
+/// Time without a request after which a worker leaves a full list.
+const WORKER_TTL: Duration = Duration::from_secs(900);
 
-/// Completions that are remembered, to answer one that is sent again.
-const COMPLETED: usize = 1_000;
+/// Maximum number of completions that are remembered, to answer a repeated one.
+const MAX_COMPLETED: usize = 1_000;
 
-/// The text that a model reads if an idempotent call was begun.
+/// The end of the message to a model about an idempotent call that was begun.
 const REPEATABLE: &str = "it may have had all, some or none of its effects, and may be called again";
 
-/// The end of a call.
 type RemoteEnd = Result<ToolOutput, ToolError>;
 
 #[derive(Debug, Default)]
 pub(super) struct CallBoard {
     last: u64,
     pub(super) calls: BTreeMap<u64, RemoteCall>,
-    /// The calls of leases, those of before included.
+    /// The calls by the tokens of their leases, earlier leases included.
     leases: HashMap<String, u64>,
     completed: VecDeque<(String, Hash)>,
     pub(super) workers: BTreeMap<String, SeenWorker>,
-    /// Whether a call was returned to the queue since it was asked last.
+    /// True if a call was queued again since the last [`CallBoard::has_returned`].
     returned: bool,
-    /// Leases that ran out.
+    /// Number of leases that ran out.
     pub(super) lost: u64,
 }
 
@@ -67,7 +66,7 @@ pub(super) struct RemoteCall {
     progress: Progress,
     pub(super) state: RemoteState,
     pub(super) attempt: u32,
-    /// Whether a worker began it and left it unfinished: it may have had effects, also while it is queued again.
+    /// True if a worker began it and did not finish: it may have had effects, although it is queued again.
     begun_before: bool,
     cancelled: bool,
     pub(super) since: Instant,
@@ -86,10 +85,10 @@ pub(super) struct Lease {
     token: String,
     pub(super) worker: String,
     until: Instant,
-    /// Whether the worker has renewed it: only then it may have started the call.
+    /// True if the worker has renewed the lease. Only then may it have started the call.
     pub(super) begun: bool,
     stop: CancellationToken,
-    /// Fires `stop` with the end of the lease.
+    /// Fires `stop` when the lease is dropped.
     _ends: DropGuard,
 }
 
@@ -99,65 +98,65 @@ pub(super) struct SeenWorker {
     pub(super) at: Instant,
 }
 
-/// The state of a remote call.
+/// The next step of the waiter of a call.
 #[derive(Debug)]
 pub(super) enum RemoteStep {
     Ended(Box<RemoteEnd>),
-    /// A change, or this time.
+    /// Wait for a change, or until this time.
     Wait(Option<Instant>),
 }
 
-/// A call that a worker has leased. It must be renewed before it is started.
+/// A call that a worker has leased. The worker must renew the lease before it starts the call.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LeasedCall {
-    /// The identity of the call: the same in each attempt, also by the next host. A key for what must happen once.
+    /// The id of the call: the same in each attempt and after a restart of the host, so it can serve as an idempotency key.
     pub(crate) call: String,
     /// The tool.
     #[schema(value_type = String)]
     pub(crate) tool: Text,
-    /// The arguments, valid against the schema of the tool.
+    /// The arguments, which match the schema of the tool.
     #[schema(value_type = Object)]
     pub(crate) args: Value,
     /// The fencing token: names this lease in each renewal and in the completion.
     pub(crate) token: String,
     /// Milliseconds until the lease runs out, unless it is renewed.
     pub(crate) lease_ms: u64,
-    /// Counted from 1.
+    /// Number of the attempt, from 1.
     pub(crate) attempt: u32,
-    /// Bytes of a result that are kept.
+    /// Maximum bytes of a result; the rest is cut.
     pub(crate) max_bytes: u64,
 }
 
-/// How a call ended for its worker.
+/// The result of a call, as its worker reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum WorkerResult {
-    /// It is done.
+    /// The call succeeded.
     Ok {
         /// The text for the model.
         content: String,
-        /// Bytes before the worker truncated it.
+        /// Number of bytes before the worker truncated it.
         truncated_from: Option<u64>,
     },
-    /// It failed.
+    /// The call failed.
     Error {
-        /// Why, for the model.
+        /// The reason, for the model.
         message: String,
-        /// Whether a retry of the same call may succeed.
+        /// True if a retry of the same call may succeed.
         #[serde(default)]
         retryable: bool,
     },
-    /// It was stopped at an unknown point: it may have had effects.
+    /// The call was stopped at an unknown point and may have had effects.
     Stopped,
-    /// It was not started, and another worker may take it.
+    /// The call was not started. Another worker may take it.
     NotStarted,
 }
 
-/// The lease is over, or none of this host.
+/// The lease has ended, or is not one of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseLost;
 
-/// Why a completion is refused.
+/// The reason for refusing a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletionRefused {
     Lost,
@@ -167,14 +166,14 @@ pub(crate) enum CompletionRefused {
     Differs,
 }
 
-/// Why no call can be taken.
+/// The reason why no call can be leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakeRefused {
-    /// The system has no randomness for a token.
+    /// The system has no random bytes for a token.
     NoRandomness,
 }
 
-/// The worker of the lease, as the host reports it.
+/// A renewed lease.
 pub(super) struct ExtendedLease {
     pub(super) lease: Duration,
     pub(super) stop: CancellationToken,
@@ -197,7 +196,7 @@ impl CallBoard {
         Ok((self.last, changed))
     }
 
-    /// Removes a call: leases of it are lost.
+    /// Removes a call. Its leases are lost.
     pub(super) fn remove(&mut self, no: u64) {
         self.calls.remove(&no);
         self.leases.retain(|_, of| *of != no);
@@ -224,11 +223,11 @@ impl CallBoard {
         Ok(Some(call.leased(token, worker, now)))
     }
 
-    /// Remembers a worker, for the listing. If there are too many, the one that was seen first is forgotten, of the tools with the most names: one
-    /// token that gives names without end refuses no worker of another, and displaces none.
+    /// Adds a worker to the list. If the list is full, removes the least recently seen worker of the set of tools with the most workers, so that a
+    /// token that uses ever new names does not displace the workers of others.
     fn seen(&mut self, worker: &str, tools: &[Text], now: Instant) {
         if !self.workers.contains_key(worker) && self.workers.len() >= MOST_WORKERS {
-            self.workers.retain(|_, seen| now.duration_since(seen.at) < FORGOTTEN);
+            self.workers.retain(|_, seen| now.duration_since(seen.at) < WORKER_TTL);
             let mut names: BTreeMap<&[Text], usize> = BTreeMap::new();
             self.workers.values().for_each(|seen| *names.entry(&seen.tools).or_default() += 1);
             let of = |seen: &SeenWorker| Reverse(names.get(&*seen.tools).copied().unwrap_or_default());
@@ -239,14 +238,18 @@ impl CallBoard {
         self.workers.insert(worker.to_owned(), SeenWorker { tools: tools.to_vec(), at: now });
     }
 
-    /// Returns the call whose current lease has `token`, after what time ended.
+    /// Returns the call whose current lease has `token`, after ending leases and calls whose time has passed.
     fn current(&mut self, token: &str, now: Instant) -> Option<&mut RemoteCall> {
         let call = self.calls.get_mut(self.leases.get(token)?)?;
         let (expired, returned) = call.expire(now);
         self.lost = self.lost.saturating_add(u64::from(expired));
         self.returned |= returned;
-        call.late(now);
+        call.end_if_late(now);
         call.holds(token).then_some(call)
+    }
+
+    pub(super) fn tool_of(&self, token: &str) -> Option<Text> {
+        self.calls.get(self.leases.get(token)?).map(|call| Arc::clone(&call.tool.spec.name))
     }
 
     /// Extends a lease; the first renewal begins the call, unless it is cancelled.
@@ -275,7 +278,7 @@ impl CallBoard {
         self.current(token, now).map(|call| call.cancelled).ok_or(LeaseLost)
     }
 
-    /// Ends a call by its worker.
+    /// Ends a call with the result of its worker.
     ///
     /// # Errors
     /// [`CompletionRefused`]; then nothing changes.
@@ -301,18 +304,18 @@ impl CallBoard {
         if !begun && !any_lease && result != WorkerResult::NotStarted {
             return Err(CompletionRefused::NotBegun);
         }
-        let returned = call.completed(result);
+        let returned = call.complete(result);
         self.returned |= returned;
-        if self.completed.len() >= COMPLETED {
+        if self.completed.len() >= MAX_COMPLETED {
             self.completed.pop_front();
         }
         self.completed.push_back((token.to_owned(), hash));
         Ok(())
     }
 
-    /// Returns what a call waits for, after what time and a cancel ended.
+    /// Returns the next step of a call, after applying a cancel and ending leases and calls whose time has passed.
     pub(super) fn step(&mut self, no: u64, cancelled: bool, now: Instant) -> RemoteStep {
-        // Only its own waiter removes it.
+        // Only the waiter itself removes a call, so this does not happen.
         let Some(call) = self.calls.get_mut(&no) else {
             return RemoteStep::Ended(Box::new(Err(ToolError::cancelled())));
         };
@@ -322,7 +325,7 @@ impl CallBoard {
         let (expired, returned) = call.expire(now);
         self.lost = self.lost.saturating_add(u64::from(expired));
         self.returned |= returned;
-        call.late(now);
+        call.end_if_late(now);
         match &call.state {
             RemoteState::Ended(end) => RemoteStep::Ended(Box::new(end.clone())),
             RemoteState::Queued => RemoteStep::Wait(call.deadline()),
@@ -388,7 +391,7 @@ impl RemoteCall {
         self.changed.notify_one();
     }
 
-    /// Ends a call that has not begun; another one continues until its worker stops.
+    /// Ends a call that has not begun. A call that has begun continues until its worker stops.
     fn cancel(&mut self) {
         self.cancelled = true;
         match &self.state {
@@ -399,7 +402,7 @@ impl RemoteCall {
         }
     }
 
-    /// Ends a lease that has run out; returns whether one had, and whether the call can be taken again.
+    /// Ends a lease that has run out. Returns whether it did, and whether the call is queued again.
     fn expire(&mut self, now: Instant) -> (bool, bool) {
         let RemoteState::Leased(lease) = &self.state else { return (false, false) };
         if lease.until > now {
@@ -408,11 +411,11 @@ impl RemoteCall {
         let (call, tool, worker, begun) = (&self.id, &self.tool.spec.name, &lease.worker, lease.begun);
         tracing::warn!(%call, %tool, worker, attempt = self.attempt, begun, "the lease of a worker ran out");
         let lost = format!("the worker `{worker}` was lost");
-        (true, self.left(begun, &lost))
+        (true, self.abandon(begun, &lost))
     }
 
-    /// Ends the lease of a worker that left the call unfinished, as `why` says; returns whether the call can be taken again.
-    fn left(&mut self, begun: bool, why: &str) -> bool {
+    /// Ends the lease of a worker that did not finish the call because of `why`. Returns whether the call is queued again.
+    fn abandon(&mut self, begun: bool, why: &str) -> bool {
         let (name, before) = (Arc::clone(&self.tool.spec.name), self.begun_before);
         self.begun_before |= begun;
         let retry = |message: String| ToolError { retryable: true, ..ToolError::failed(message) };
@@ -441,7 +444,7 @@ impl RemoteCall {
     }
 
     /// Ends a call whose deadline has passed.
-    fn late(&mut self, now: Instant) {
+    fn end_if_late(&mut self, now: Instant) {
         let Some(deadline) = self.tool.deadline.filter(|deadline| self.since + *deadline <= now) else { return };
         let begun = match &self.state {
             RemoteState::Ended(_) => return,
@@ -466,8 +469,8 @@ impl RemoteCall {
         self.end(Err(error));
     }
 
-    /// Ends the call as its worker reports it; returns whether it can be taken again.
-    fn completed(&mut self, result: WorkerResult) -> bool {
+    /// Ends the call with the result of its worker. Returns whether the call is queued again.
+    fn complete(&mut self, result: WorkerResult) -> bool {
         match result {
             WorkerResult::Ok { content, truncated_from } => {
                 self.end(Ok(ToolOutput { content: content.into(), truncated_from }));
@@ -477,8 +480,8 @@ impl RemoteCall {
                 self.end(Err(ToolError { retryable, ..ToolError::failed(message) }));
                 false
             }
-            WorkerResult::Stopped => self.left(true, "the worker stopped"),
-            WorkerResult::NotStarted => self.left(false, "the worker gave it back"),
+            WorkerResult::Stopped => self.abandon(true, "the worker stopped"),
+            WorkerResult::NotStarted => self.abandon(false, "the worker gave it back"),
         }
     }
 }

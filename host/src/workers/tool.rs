@@ -15,7 +15,7 @@ use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 use super::Workers;
 
-/// How long leases may be.
+/// The allowed durations of leases.
 pub const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 
 /// A tool whose calls workers answer. The host declares it; a worker only names it.
@@ -25,19 +25,19 @@ pub struct RemoteTool {
     pub spec: ToolSpec,
     /// The action that rules name: `tool:NAME`. Several tools may share one.
     pub action: Text,
-    /// Whether the call of a lost worker may be repeated by another one.
+    /// True if another worker may repeat the call of a lost one.
     pub idempotent: bool,
-    /// How long a worker may be silent before it counts as lost.
+    /// Time without a renewal after which a worker counts as lost.
     pub lease: Duration,
-    /// Time for a call, from its start to its end. The session's `tool_ms` applies too.
+    /// Time limit of a call, from its start to its end. The session's `tool_ms` applies too.
     pub deadline: Option<Duration>,
 }
 
-/// Why a remote tool cannot be declared.
+/// The error of a remote tool that cannot be declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the remote tool `{name}` cannot be declared: {why}")]
 pub struct BadRemoteTool {
-    /// The tool.
+    /// The name of the tool.
     pub name: Text,
     /// The reason, and what to do.
     pub why: String,
@@ -66,7 +66,7 @@ impl RemoteTool {
     }
 }
 
-/// A remote tool, as sessions are offered it.
+/// A remote tool, as the runtime calls it.
 pub(super) struct WorkerTool {
     tool: Arc<RemoteTool>,
     workers: Workers,
@@ -92,6 +92,6 @@ impl Tool for WorkerTool {
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        self.workers.clone().answered(Arc::clone(&self.tool), call).boxed()
+        self.workers.clone().run_call(Arc::clone(&self.tool), call).boxed()
     }
 }

@@ -1,4 +1,4 @@
-//! The workers and the calls of remote tools, as clients see them.
+//! The lists of workers and of calls of remote tools, for clients.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::board::{CallBoard, RemoteCall, RemoteState};
 use super::tool::RemoteTool;
 
-/// Remote tools, the workers that were seen, and the calls that wait or run.
+/// The remote tools, their workers, and the calls that wait or run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WorkersView {
     tools: Vec<RemoteToolRow>,
@@ -22,10 +22,10 @@ pub(crate) struct WorkersView {
 struct RemoteToolRow {
     #[schema(value_type = String)]
     name: Text,
-    /// The action that rules name.
+    /// The action that permission rules name.
     #[schema(value_type = String)]
     action: Text,
-    /// Whether the call of a lost worker is repeated.
+    /// True if the call of a lost worker is repeated.
     idempotent: bool,
     lease_ms: u64,
     deadline_ms: Option<u64>,
@@ -33,14 +33,14 @@ struct RemoteToolRow {
 
 #[derive(Debug, Serialize, ToSchema)]
 struct WorkerRow {
-    /// Its name, as it says.
+    /// The name that the worker gave.
     name: String,
     /// The tools whose calls it takes.
     #[schema(value_type = Vec<String>)]
     tools: Vec<Text>,
     /// Milliseconds since its last request.
     seen_ms: u64,
-    /// Calls that it has leased.
+    /// Number of calls that it has leased.
     calls: usize,
 }
 
@@ -51,25 +51,25 @@ struct RemoteCallRow {
     session: SessionId,
     #[schema(value_type = String)]
     tool: Text,
-    /// `queued`, `leased` before a worker has begun it, or `running`.
+    /// `queued`; `leased` until its worker has begun it; then `running`.
     state: &'static str,
     worker: Option<String>,
-    /// How often it was leased.
+    /// Number of times that it was leased.
     attempt: u32,
-    /// Milliseconds since it was called.
+    /// Milliseconds since the session made the call.
     age_ms: u64,
 }
 
-/// Figures of remote tools, for operators.
+/// Metrics of remote tools.
 pub(crate) struct WorkerFigures {
-    /// The calls of each state.
+    /// Number of calls by state.
     pub(crate) calls: [(&'static str, usize); 3],
-    /// Leases that ran out.
+    /// Number of leases that ran out.
     pub(crate) lost: u64,
 }
 
-fn ms(of: std::time::Duration) -> u64 {
-    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+fn ms(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the name of the state of a call; `None` if it has ended.

@@ -64,19 +64,36 @@ pub(super) enum HostError {
     Refused(String),
 }
 
+/// Maximum duration of a lease in ms, whatever the host sends.
+const MAX_LEASE_MS: u64 = 600_000;
+
+/// Maximum bytes of a result, whatever the host asks for.
+const MAX_RESULT_BYTES: u64 = 4 << 20;
+
+fn lease_ms<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    u64::deserialize(from).map(|ms| ms.min(MAX_LEASE_MS))
+}
+
+fn max_bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    u64::deserialize(from).map(|bytes| bytes.min(MAX_RESULT_BYTES))
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct LeasedCall {
     pub(super) call: String,
     pub(super) tool: String,
     pub(super) args: Value,
     pub(super) token: String,
+    #[serde(deserialize_with = "lease_ms")]
     pub(super) lease_ms: u64,
     pub(super) attempt: u32,
+    #[serde(deserialize_with = "max_bytes")]
     pub(super) max_bytes: u64,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct RenewedLease {
+    #[serde(deserialize_with = "lease_ms")]
     pub(super) lease_ms: u64,
     pub(super) stop: bool,
 }

@@ -187,6 +187,18 @@ mod tests {
         assert!(missing.starts_with("the program of `pay` cannot be started: "), "{missing}");
     }
 
+    /// A hostile host could otherwise fill the memory, or hold the worker for good. The control: numbers within the bounds.
+    #[test]
+    fn d6_numbers_of_a_host_are_bounded() {
+        let leased = |ms: u64, bytes: u64| {
+            let call = json!({"call": "c", "tool": "t", "args": {}, "token": "x", "lease_ms": ms, "attempt": 1, "max_bytes": bytes});
+            let call: LeasedCall = serde_json::from_value(call).expect("a call");
+            (call.lease_ms, call.max_bytes)
+        };
+        assert_eq!(leased(u64::MAX, u64::MAX), (600_000, 4 << 20));
+        assert_eq!(leased(30_000, 200_000), (30_000, 200_000));
+    }
+
     #[test]
     fn d6_long_output_of_a_program_is_truncated_with_a_note() {
         let of = |bytes: &[u8], total, most| {

@@ -1,4 +1,4 @@
-//! Leases in any order of requests, cancels and time, against what a lease promises.
+//! The promises of leases hold for any order of requests, cancels and time.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_secs(60);
 const STEPS: u32 = 80;
 
-/// Numbers that a seed gives.
+/// Random numbers from a seed.
 struct LeaseDice(u64);
 
 impl LeaseDice {
@@ -22,7 +22,7 @@ impl LeaseDice {
     }
 }
 
-/// A lease as its worker knows it.
+/// The state of a lease that its worker knows.
 struct KnownLease {
     no: u64,
     until: Instant,
@@ -37,12 +37,12 @@ struct KnownCall {
     idempotent: bool,
     leases: u32,
     begun: u32,
-    /// How often a worker said that it had not started the call.
+    /// Number of completions with "not started".
     given_back: u32,
-    /// How many of these leases it had begun before.
+    /// Number of these leases that had begun.
     withdrawn: u32,
     newest: String,
-    /// The text of the completion that counted.
+    /// The text of the accepted completion.
     result: Option<String>,
     end: Option<RemoteEnd>,
 }
@@ -69,8 +69,8 @@ fn call(idempotent: bool, now: Instant) -> RemoteCall {
     }
 }
 
-/// Plays requests of a seed; returns the first promise that is broken.
-fn played(seed: u64, any_lease: bool) -> Result<(), String> {
+/// Runs the requests of a seed. Returns the first broken promise.
+fn run_seed(seed: u64, any_lease: bool) -> Result<(), String> {
     let (mut dice, mut board, mut now) = (LeaseDice(seed), CallBoard::default(), Instant::now());
     let mut calls: BTreeMap<u64, KnownCall> = BTreeMap::new();
     let mut leases: BTreeMap<String, KnownLease> = BTreeMap::new();
@@ -124,12 +124,12 @@ fn played(seed: u64, any_lease: bool) -> Result<(), String> {
                 }
             }
         }
-        calls.values().try_for_each(kept)?;
+        calls.values().try_for_each(check_call)?;
     }
     Ok(())
 }
 
-/// Completes a lease, and checks that it was the current one if that counts.
+/// Completes a lease, and checks that an accepted completion has the current lease.
 fn complete(
     dice: &mut LeaseDice,
     board: &mut CallBoard,
@@ -171,7 +171,7 @@ fn complete(
 }
 
 /// Checks what must hold for each call at any time.
-fn kept(call: &KnownCall) -> Result<(), String> {
+fn check_call(call: &KnownCall) -> Result<(), String> {
     if call.leases > ATTEMPTS {
         return Err(format!("a call was leased {} times", call.leases));
     }
@@ -213,30 +213,30 @@ async fn d6_call_that_was_begun_before_may_have_had_effects() {
         }
         match board.step(no, false, now + DEADLINE) {
             RemoteStep::Ended(end) => end.expect_err("an error"),
-            RemoteStep::Wait(_) => panic!("it is over"),
+            RemoteStep::Wait(_) => panic!("the call did not end"),
         }
     };
     for takes in [1, ATTEMPTS] {
         let (begun, not) = (ended(true, takes), ended(false, takes));
         assert!(begun.message.contains("it may have had all, some or none of its effects"), "{begun:?}");
         assert_eq!((has_no_effects(&begun), has_no_effects(&not)), (false, true), "{begun:?} {not:?}");
-        assert!(begun.retryable && !begun.unknown_effects, "it may be repeated: {begun:?}");
+        assert!(begun.retryable && !begun.unknown_effects, "not repeatable: {begun:?}");
     }
 }
 
-/// The control is a board that takes completions of any lease.
+/// The control is a board that accepts completions of any lease.
 #[tokio::test(start_paused = true)]
 async fn d6_leases_keep_their_promises_in_any_order() {
     for seed in 0..4_000 {
-        assert_eq!(played(seed, false), Ok(()), "seed {seed}");
+        assert_eq!(run_seed(seed, false), Ok(()), "seed {seed}");
     }
-    let broken = (0..4_000).filter_map(|seed| played(seed, true).err()).next();
+    let broken = (0..4_000).filter_map(|seed| run_seed(seed, true).err()).next();
     assert_eq!(broken.as_deref(), Some("a completion of an old lease counts"));
 }
 
 /// A token for one tool takes with names without end. A worker of another tool is neither refused nor forgotten.
 #[test]
-fn names_without_end_shut_out_no_worker() {
+fn endless_names_displace_no_worker_of_others() {
     let (mut board, now) = (CallBoard::default(), Instant::now());
     let (one, other): ([Text; 1], [Text; 1]) = (["pay".into()], ["ship".into()]);
     board.take("before", &other, now).unwrap();
