@@ -165,8 +165,13 @@ impl Args {
 /// Answers a call that waits in the process that hosts the store. An answer that allows it must name the shown content by
 /// its digest (`3.0:5f1c22a09b7d`); without a digest, the command shows the call and asks.
 fn answer(args: &Args, call_name: &str, verdict: &str) -> Result<Code, Fail> {
-    let none = || Fail::Other("no process hosts the store, so no call waits for approval".to_owned());
     let session = args.session.as_deref().unwrap_or_default();
+    let none = || {
+        Fail::Other(format!(
+            "no process hosts the store, so no call can be answered: a run that waits is asked about again if it resumes \
+             (`subtend continue {session}`), and otherwise ends as lost at the next start"
+        ))
+    };
     let id = Hosted::find(&args.store, session)?.ok_or_else(none)?.id;
     let host = Attached::to(&args.store.place()?)?.ok_or_else(none)?;
     let (call, seen) = call_name.split_once(':').map_or((call_name, None), |(call, seen)| (call, Some(seen)));

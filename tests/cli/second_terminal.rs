@@ -200,6 +200,47 @@ fn options_of_the_host_are_refused_in_another_terminal() {
     assert_eq!(run.done().code, Some(130));
 }
 
+/// Ctrl-C cancels the run of its own terminal. Those of other terminals continue in the process until they end.
+#[test]
+fn h1_ctrl_c_spares_runs_of_other_terminals() {
+    let user = User::new();
+    let (run, _) = hanging(&user, HANG);
+    let other = user.start(&["run", "--json", "--model", &user.script(HANG), "hang too"]);
+    let event = other.until(|event| event["record"]["turn_started"].is_object());
+    let second = event["session"].as_str().expect("an id").to_owned();
+    run.signal("INT");
+    run.until(|event| event["type"] == json!("run_ended"));
+    assert_eq!(user.json(&["tree", &second, "--json"])["state"], json!("working"), "the other run continues");
+    assert_eq!(user.call(&["cancel", &second]).code, Some(0));
+    let ended = other.done();
+    assert_eq!(last(&ended.out)["outcome"], json!({"cancelled": {"by": "person"}}), "{ended:?}");
+    let done = run.done();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    assert!(done.err.contains("waiting for 1 run hosted by this process"), "{done:?}");
+}
+
+/// The control is `partial_output_of_a_cancelled_run_is_kept`: there SIGTERM cancels a run that does not resume.
+#[test]
+fn h1_terminated_foreground_host_leaves_runs_that_resume() {
+    for signal in ["TERM", "HUP"] {
+        let user = User::new();
+        user.resumable_agent("steady", "primary");
+        let run = user.start(&["run", "--json", "--agent", "steady", "--model", &user.script(HANG), "hang"]);
+        let event = run.until(|event| event["record"]["turn_started"].is_object());
+        let id = event["session"].as_str().expect("an id").to_owned();
+        run.signal(signal);
+        let done = run.done();
+        assert_eq!(done.code, Some(3), "{done:?}");
+        assert!(
+            done.err.contains("this process was asked to end") && done.err.contains("`subtend continue "),
+            "{done:?}"
+        );
+        assert_eq!(user.json(&["tree", &id, "--json"])["state"], json!("working"), "{signal}");
+        assert_eq!(user.call(&["cancel", &id]).code, Some(0));
+        assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!({"cancelled": {"by": "person"}}), "{signal}");
+    }
+}
+
 #[test]
 fn h2_detached_run_continues_and_can_be_attached() {
     let user = User::new();

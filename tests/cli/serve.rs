@@ -287,7 +287,7 @@ fn a11_limit_above_the_slots_of_the_serving_host_is_refused() {
 fn h8_log_has_a_line_for_each_request_with_its_trace() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
-    let host = user.start(&["serve", "--json", "--log", "json", "--quiet", "--listen", "none", "--model", &model]);
+    let host = user.start(&["serve", "--json", "--log", "json", "--listen", "none", "--model", &model]);
     let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
     let stream = UnixStream::connect(line["socket"].as_str().expect("a socket")).expect("connected");
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -296,8 +296,11 @@ fn h8_log_has_a_line_for_each_request_with_its_trace() {
     assert!(reply.head.contains(&format!("traceresponse: 00-{trace}-")), "{reply:?}");
     host.signal("TERM");
     let done = host.done();
-    let lines = done.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let logged: Vec<Value> = lines.filter(|line| line["fields"]["message"] == "answered").collect();
+    let parsed = |line: &str| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+    let lines: Vec<Value> = done.err.lines().map(parsed).collect();
+    let has_end = |line: &Value| line["fields"]["message"].as_str().is_some_and(|text| text.contains("shutting down"));
+    assert!(lines.iter().any(has_end), "notes are lines of the log: {done:?}");
+    let logged: Vec<Value> = lines.into_iter().filter(|line| line["fields"]["message"] == "answered").collect();
     let fields = |line: &Value| (line["fields"]["status"].clone(), line["spans"][0]["resource"].clone());
     assert_eq!(logged.iter().map(fields).collect::<Vec<_>>(), [(json!(404), json!("/v1/sessions/{id}"))], "{done:?}");
     let span = &logged[0]["spans"][0];

@@ -11,6 +11,7 @@ use subtend_actors::{Ended, QueueEntry};
 use subtend_journal::Journal;
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
+use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::workspace::Workspace;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
@@ -30,6 +31,9 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Time to wait for remaining events after a run has ended.
 const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Attempts to open a store whose host ends. Each waits some seconds.
+const MAX_OPENINGS: u32 = 4;
+
 /// Result of following a run.
 enum Followed {
     /// The run ended.
@@ -38,6 +42,8 @@ enum Followed {
     NotOpened,
     /// The user left, and the run continues.
     Left,
+    /// This process was asked to end, and the run continues when the store has another host.
+    LeftToNextHost,
 }
 
 /// A run that is followed.
@@ -114,6 +120,13 @@ impl Work<'_> {
                 self.screen.note(&format!("it continues in the background; follow it: subtend attach {name}{again}"));
                 Ok(Code::Done)
             }
+            Followed::LeftToNextHost => {
+                let (name, again) = (session.short().0, self.face.store.options_for_shell());
+                Err(Fail::Unavailable(format!(
+                    "this process was asked to end: run {run} of session {name} continues with the next one, such as `subtend continue \
+                     {name}{again}`"
+                )))
+            }
             Followed::Ended(mut ended) => {
                 if let Some(input) = input.filter(|_| !self.face.json) {
                     ended.text = self.own_answer(session, (ended.run, input)).await.or(ended.text);
@@ -160,13 +173,22 @@ impl Work<'_> {
         self.read_without_host(read).await?.ok_or_else(|| host_ended(session))
     }
 
-    /// Reads the store after its host has ended.
+    /// Reads the store after its host has ended. A host that shuts down holds the store while running calls finish.
     async fn read_without_host<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Journal) -> Result<T, Fail> + Send + 'static,
     ) -> Result<T, Fail> {
         let store = self.face.store.clone();
-        let done = tokio::task::spawn_blocking(move || read(StoreReader::must_open(&store)?.journal())).await;
+        let open = move || {
+            for _ in 1..MAX_OPENINGS {
+                match StoreReader::must_open(&store) {
+                    Err(Fail::Unavailable(_)) => {}
+                    opened => return opened,
+                }
+            }
+            StoreReader::must_open(&store)
+        };
+        let done = tokio::task::spawn_blocking(move || read(open()?.journal())).await;
         done.map_err(|error| Fail::Store(error.to_string()))?
     }
 
@@ -194,6 +216,9 @@ impl Work<'_> {
                 () = self.stop.requested(), if !stopping => {
                     if self.stop.is_leave() && !self.is_own() {
                         return Ok(Followed::Left);
+                    }
+                    if self.stop.is_leave() && self.resumes(of.session)? {
+                        return Ok(Followed::LeftToNextHost);
                     }
                     stopping = true;
                     self.cancel(of, "stop requested").await?;
@@ -229,6 +254,11 @@ impl Work<'_> {
             }
         }
         Ok(Followed::Ended(end))
+    }
+
+    /// Returns whether the run in flight of `session` continues after a restart.
+    fn resumes(&self, session: SessionId) -> Result<bool, Fail> {
+        Ok(self.journal.inflight_of(session)?.is_some_and(|row| row.on_restart == OnRestart::Resume))
     }
 
     /// Cancels the whole tree. Detached runs are cancelled too: otherwise they would end as lost with the host.

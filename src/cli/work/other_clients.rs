@@ -15,7 +15,8 @@ use super::{Screen, StopSignal};
 /// Interval of checks whether these runs have ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Waits until all runs have ended. Otherwise they would end with this process, as lost unless they resume.
+/// Waits until all runs have ended. Otherwise they would end with this process, as lost unless they resume. A signal that cancelled the
+/// command's own run does not end this wait, unless it asks the process to end.
 pub(super) async fn wait_for_runs(runtime: &Runtime, screen: &mut Screen, stop: &mut StopSignal) {
     let mut is_reported = false;
     loop {
@@ -25,10 +26,11 @@ pub(super) async fn wait_for_runs(runtime: &Runtime, screen: &mut Screen, stop: 
         let sent = |row: &Inflight| !matches!(row.owner, Owner::Host(_));
         let busy = |(_, row): &&(SessionId, Inflight)| sent(row) && serve::is_busy(row);
         let left = rows.iter().filter(busy).count();
-        if left == 0 {
+        if left == 0 || stop.is_leave() {
             return;
         }
         if !is_reported {
+            stop.rearm();
             let runs = count(left as u64, "run");
             screen.note(&format!("waiting for {runs} hosted by this process; Ctrl-C stops waiting and ends them"));
             is_reported = true;

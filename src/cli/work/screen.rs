@@ -46,6 +46,11 @@ pub(crate) struct Screen {
     stream: Stream,
 }
 
+/// Returns whether stderr is a log (`serve --log`), each line of which must have its format.
+fn has_log() -> bool {
+    tracing::dispatcher::has_been_set()
+}
+
 impl Screen {
     /// Creates a screen on stderr. With `quiet`, only alerts are printed; with `machine`, progress is left to the events on
     /// stdout.
@@ -251,6 +256,9 @@ impl Screen {
     }
 
     pub(crate) fn note(&mut self, text: &str) {
+        if has_log() {
+            return tracing::info!("{text}");
+        }
         if self.quiet {
             return;
         }
@@ -260,6 +268,9 @@ impl Screen {
 
     /// Prints a warning or an error, even with `--quiet`.
     pub(crate) fn alert(&mut self, text: &str) {
+        if has_log() {
+            return tracing::warn!("{text}");
+        }
         let text = if self.colours { In(ODD, text).to_string() } else { text.to_owned() };
         self.say(&text);
     }

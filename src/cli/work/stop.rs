@@ -1,15 +1,31 @@
-//! Stop signals: the first requests a shutdown, the second ends the process at once.
+//! Stop signals: the first requests a shutdown, the next one ends the process at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::watch;
 
 use super::super::fail::{Code, Fail};
 
+/// The signals of the process. A clone that has not handled a signal sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct StopSignal(watch::Receiver<StopRequest>);
+pub(crate) struct StopSignal {
+    received: watch::Receiver<SignalCount>,
+    /// Number of signals that this value has handled.
+    handled: u32,
+    /// The signal that ends the process at once, counted from 1.
+    ends_at: Arc<AtomicU32>,
+}
+
+/// The signals so far.
+#[derive(Clone, Copy, Debug)]
+struct SignalCount {
+    count: u32,
+    last: StopRequest,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopRequest {
-    Nothing,
     Stop,
     /// SIGTERM or SIGHUP: end this process only.
     Leave,
@@ -18,28 +34,41 @@ enum StopRequest {
 impl StopSignal {
     /// Starts listening. A second signal ends the process at once.
     pub(crate) fn listen() -> Result<Self, Fail> {
-        let (sender, receiver) = watch::channel(StopRequest::Nothing);
+        let (sender, received) = watch::channel(SignalCount { count: 0, last: StopRequest::Stop });
         let mut signals = Signals::new().map_err(|error| Fail::Other(format!("cannot listen to signals: {error}")))?;
+        let ends_at = Arc::new(AtomicU32::new(2));
+        let end = Arc::clone(&ends_at);
         tokio::spawn(async move {
-            let first = signals.next().await;
-            sender.send_replace(first);
-            signals.next().await;
-            std::process::exit(Code::Cancelled as i32);
+            for count in 1.. {
+                let last = signals.next().await;
+                if count >= end.load(Ordering::Relaxed) {
+                    std::process::exit(Code::Cancelled as i32);
+                }
+                sender.send_replace(SignalCount { count, last });
+            }
         });
-        Ok(Self(receiver))
+        Ok(Self { received, handled: 0, ends_at })
     }
 
-    /// Resolves once a stop is requested, before or after the call.
+    /// Resolves once a stop is requested that is not handled, before or after the call.
     pub(crate) async fn requested(&mut self) {
-        if self.0.wait_for(|request| *request != StopRequest::Nothing).await.is_err() {
+        let handled = self.handled;
+        if self.received.wait_for(|received| received.count > handled).await.is_err() {
             // The listener ends only with the process.
             std::future::pending::<()>().await;
         }
     }
 
+    /// Regards the signals so far as handled. The next one requests a stop again, and the one after it ends the process at once.
+    pub(crate) fn rearm(&mut self) {
+        self.handled = self.received.borrow().count;
+        self.ends_at.store(self.handled.saturating_add(2), Ordering::Relaxed);
+    }
+
     /// Returns whether only this process is asked to end, not runs in another process.
     pub(crate) fn is_leave(&self) -> bool {
-        *self.0.borrow() == StopRequest::Leave
+        let received = *self.received.borrow();
+        received.count > 0 && received.last == StopRequest::Leave
     }
 }
 
