@@ -27,6 +27,7 @@ use crate::values::environment_key::EnvironmentKey;
 
 pub mod builder;
 pub mod environment;
+mod figures;
 mod importing;
 mod limit_changes;
 pub(crate) mod rooms;
@@ -403,23 +404,11 @@ impl Runtime {
         self.rooms.services.done(None).await;
     }
 
-    /// Returns the number of sessions in memory, for monitoring and tests.
-    pub fn present(&self) -> usize {
-        self.rooms.directory.len()
-    }
-
-    pub fn slots_in_use(&self) -> usize {
-        self.rooms.cells.runs().slots.in_use()
-    }
-
-    /// Returns a function that counts the slots in use below a root: those of owned runs, and those of persons' runs.
-    #[cfg(feature = "fault-points")]
-    pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {
-        let rooms = Arc::downgrade(&self.rooms);
-        move |root| {
-            let used = |whose| rooms.upgrade().map_or(0, |rooms| rooms.cells.runs().slots.of(whose).in_use_of(root));
-            [used(subtend_supervision::PoolKind::Background), used(subtend_supervision::PoolKind::Interactive)]
-        }
+    /// Returns whether `model` names no model of the runtime's own environment, where models are created by name. Sessions of such a name call the
+    /// fallback.
+    pub fn is_unknown_model(&self, model: &Text) -> bool {
+        let agents = self.rooms.environments.home();
+        *model != agents.default_model && agents.models.models.is_unknown(model)
     }
 
     /// Shuts down: refuses new work, lets running work finish within `grace`, then stops it, owned runs before their owners.

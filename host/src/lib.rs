@@ -20,6 +20,7 @@
 
 pub mod api;
 pub mod auth;
+pub mod cause;
 pub mod flaw;
 pub mod follow;
 mod host;

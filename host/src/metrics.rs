@@ -45,6 +45,18 @@ struct Phase {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QuotaLabels {
+    /// A provider or a model.
+    quota: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabels {
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TokenLabels {
     kind: &'static str,
 }
@@ -60,6 +72,10 @@ pub(crate) struct Metrics {
     ended: Family<RunLabels, Counter>,
     turns: Counter<u64, AtomicU64>,
     tokens: Family<TokenLabels, Counter>,
+    model_calls: Family<QuotaLabels, Gauge>,
+    failed_attempts: Family<AttemptLabels, Counter>,
+    recovered: Family<Phase, Gauge>,
+    recovery_seconds: Gauge<f64, AtomicU64>,
     appended: Gauge,
     durable: Gauge,
     syncs: Gauge,
@@ -91,6 +107,10 @@ impl Metrics {
             ended: Family::default(),
             turns: Counter::default(),
             tokens: Family::default(),
+            model_calls: Family::default(),
+            failed_attempts: Family::default(),
+            recovered: Family::default(),
+            recovery_seconds: Gauge::default(),
             appended: Gauge::default(),
             durable: Gauge::default(),
             syncs: Gauge::default(),
@@ -107,6 +127,13 @@ impl Metrics {
         registry.register("runs_ended", "Runs that ended since the start, by outcome", new.ended.clone());
         registry.register("turns", "Model calls that were answered since the start", new.turns.clone());
         registry.register("tokens", "Tokens of answered model calls since the start, by kind", new.tokens.clone());
+        let calls = "Model calls that run, and that wait for a free call or for a rate limit, by quota";
+        registry.register("model_calls", calls, new.model_calls.clone());
+        let failed = "Attempts of model calls that failed since the start, by reason";
+        registry.register("model_attempts_failed", failed, new.failed_attempts.clone());
+        let recovered = "Runs of an earlier process, as the start found them: lost or resumed";
+        registry.register("recovered_runs", recovered, new.recovered.clone());
+        registry.register("recovery_seconds", "Time that the recovery at the start took", new.recovery_seconds.clone());
         registry.register("journal_appended_lsn", "The last frame that was appended", new.appended.clone());
         registry.register("journal_durable_lsn", "The last frame that is durable", new.durable.clone());
         registry.register("journal_syncs", "Syncs of the store since it was opened", new.syncs.clone());
@@ -142,12 +169,24 @@ impl Metrics {
         for (state, calls) in workers.calls {
             self.remote_calls.get_or_create(&Phase { state: state.to_owned() }).set(gauge(calls));
         }
+        let boot = runtime.boot();
+        for (state, runs) in [("lost", boot.swept), ("resumed", boot.resumed)] {
+            self.recovered.get_or_create(&Phase { state: state.to_owned() }).set(gauge(runs));
+        }
+        self.recovery_seconds.set(Duration::from_millis(boot.took_ms).as_secs_f64());
         self.leases_lost.set(i64::try_from(workers.lost).unwrap_or(i64::MAX));
         let inflight = runtime.journal().inflight()?;
         let mut text = String::new();
         // Under the lock, so that concurrent requests do not count a run twice.
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.runs.clear();
+        self.model_calls.clear();
+        for quota in runtime.quotas() {
+            let running = usize::try_from(quota.running).unwrap_or(usize::MAX);
+            for (state, calls) in [("running", running), ("waiting", quota.waiting)] {
+                self.model_calls.get_or_create(&QuotaLabels { quota: quota.name.to_string(), state }).set(gauge(calls));
+            }
+        }
         for (_, row) in inflight {
             let state = word(&row.state);
             self.runs.get_or_create(&Phase { state }).inc();
@@ -177,6 +216,8 @@ impl Metrics {
             for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
                 self.tokens.get_or_create(&TokenLabels { kind }).inc_by(tokens);
             }
+        } else if let Record::AttemptDiscarded(discarded) = &**record {
+            self.failed_attempts.get_or_create(&AttemptLabels { reason: word(&discarded.error) }).inc();
         } else if let Record::RunEnded(ended) = &**record {
             self.ended.get_or_create(&RunLabels { outcome: ended.outcome.kind().word().to_owned() }).inc();
         }

@@ -1,4 +1,4 @@
-//! Refusals as clients read them: problem details (RFC 9457) with a stable code.
+//! The errors of the API: problem details (RFC 9457) with a stable code.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ const MEDIA: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// Why a request was refused: problem details (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
-    /// `about:blank`: the code says which problem it is.
+    /// Always `about:blank`: `code` names the problem.
     pub r#type: &'static str,
     /// The status in words.
     #[schema(value_type = String)]
@@ -28,7 +28,7 @@ pub struct Problem {
     pub status: u16,
     /// A sentence: what failed, with which value, and what to do.
     pub detail: String,
-    /// A name of the problem that does not change between versions.
+    /// The name of the problem. It does not change between versions.
     #[schema(value_type = String)]
     pub code: &'static str,
     /// Seconds after which the same request may succeed.
@@ -37,7 +37,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Returns a problem of `status` with its `code` and what a person reads.
+    /// Returns a problem with its `status`, its `code` and its `detail` for a person.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             r#type: "about:blank",
@@ -54,7 +54,7 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "malformed", detail)
     }
 
-    /// 422: the request is well formed, and a value in it cannot take effect.
+    /// 422: the request is well formed, but a value in it cannot take effect.
     pub fn invalid(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail)
     }
@@ -64,12 +64,12 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, code, detail)
     }
 
-    /// 403: the sender may not ask for it.
+    /// 403: the scope of the token does not allow the request.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "scope_too_small", detail)
     }
 
-    /// 404: no session of that name.
+    /// 404: no session has that id or short id.
     pub fn no_session(name: &str) -> Self {
         let detail = format!("no session {name:?}: GET /v1/sessions lists those that exist");
         Self::new(StatusCode::NOT_FOUND, "session_not_found", detail)
@@ -80,14 +80,14 @@ impl Problem {
         Self::new(StatusCode::GONE, "session_deleted", format!("session {session} is deleted"))
     }
 
-    /// 422: the key named another command before.
+    /// 422: the key was used with another command before.
     pub(crate) fn reused(key: &str) -> Self {
         let detail =
-            format!("Idempotency-Key {key:?} was sent with another request before: give each command a key of its own");
+            format!("Idempotency-Key {key:?} was sent with another request before: use a new key for each command");
         Self::invalid("idempotency_key_reused", detail)
     }
 
-    /// 503: the host cannot do it now.
+    /// 503: the host cannot perform the request now.
     fn unavailable(code: &'static str, detail: String) -> Self {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }
     }

@@ -1,4 +1,4 @@
-//! Options of tools, as the embedder keeps them: the page shows and changes them by their type.
+//! Options of tools, which the embedder stores and the page shows and changes.
 
 use std::fmt;
 
@@ -16,33 +16,33 @@ pub enum SettingKind {
 /// An option of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolSetting {
-    /// The key under which it is kept.
+    /// The key of the option.
     pub key: String,
-    /// The tool.
+    /// The tool that the option belongs to.
     pub tool: String,
     /// The name shown to people.
     pub label: String,
-    /// More about it; may be empty.
+    /// A longer description; may be empty.
     pub subtitle: String,
-    /// Its type.
+    /// The type of its value.
     pub kind: SettingKind,
-    /// Its value as text; empty where none is set.
+    /// The value as text; empty if none is set.
     pub value: String,
-    /// Where it was set.
+    /// The place where the value was set, for people: a file or a command-line option.
     pub origin: String,
 }
 
-/// Where options of tools are kept. The methods may read and write files.
+/// Storage of the options of tools. The methods may read and write files.
 pub trait Settings: fmt::Debug + Send + Sync {
     /// Lists the options of all tools.
     ///
     /// # Errors
-    /// Why they cannot be read.
+    /// The reason why they cannot be read.
     fn list(&self) -> Result<Vec<ToolSetting>, String>;
 
-    /// Sets one.
+    /// Sets the option `key`.
     ///
     /// # Errors
-    /// Why the value is refused or cannot be kept.
+    /// The reason why the value is refused or cannot be stored.
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
 }

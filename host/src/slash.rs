@@ -1,4 +1,4 @@
-//! Slash commands of sessions: those of their directories, as the embedder finds them.
+//! Slash commands of sessions, which the embedder finds in their workspaces.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use subtend_session::record::Record;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Where slash commands are found. The method may read files.
+/// Finds slash commands. The method may read files.
 pub trait CommandFiles: fmt::Debug + Send + Sync {
-    /// Returns the commands of a workspace, which is named by its absolute path, as far as the person trusts it.
+    /// Returns the commands of the workspace at an absolute path. Those of a workspace that the user does not trust are left out.
     ///
     /// # Errors
-    /// Why the workspace cannot be used.
+    /// The reason why the workspace cannot be used.
     fn of(&self, workspace: &str) -> Result<SlashCommands, String>;
 }
 
-/// Returns the prompt of the slash command that `text` names, among those of `workspace`; another text as it is.
+/// Returns the prompt of the slash command of `workspace` that `text` names. A text that does not begin with `/` is returned unchanged.
 ///
 /// # Errors
-/// [`Problem`] `unknown_command` with the near names, or `workspace_unusable`.
+/// [`Problem`] `unknown_command` with similar names, or `workspace_unusable`.
 pub(crate) async fn expanded(host: &Host, workspace: String, text: String) -> Result<String, Problem> {
     let Some(files) = host.options().commands.as_ref().filter(|_| text.starts_with('/')).map(Arc::clone) else {
         return Ok(text);
@@ -43,15 +43,15 @@ pub(crate) async fn expanded(host: &Host, workspace: String, text: String) -> Re
     }
 }
 
-/// Returns the directory of a session.
+/// Returns the workspace of a session.
 ///
 /// # Errors
-/// When its first record cannot be read.
+/// If its first record cannot be read.
 pub(crate) fn workspace_of(host: &Host, session: SessionId) -> Result<String, Problem> {
     let first = host.runtime().journal().records_from(session, Seq(1), 1)?;
-    let birth = first.into_iter().find_map(|stored| {
+    let workspace = first.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };
         Some(created.workspace.to_string())
     });
-    birth.ok_or_else(|| Problem::no_session(&session.to_string()))
+    workspace.ok_or_else(|| Problem::no_session(&session.to_string()))
 }

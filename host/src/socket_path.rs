@@ -1,4 +1,4 @@
-//! The path by which the socket of a host is bound and connected: the path of a Unix socket has a limit of its own.
+//! Short paths to the socket of a host: the address of a Unix socket holds fewer bytes than a path may have.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -8,43 +8,46 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixStream;
 
-/// Bytes of the path of a socket at most: the address has a field of fixed size.
-const LONGEST: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+/// Maximum bytes of the path in the address of a socket.
+const MAX_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 /// A path that leads to a socket and is short enough for its address. It is valid while this value lives.
 ///
-/// A longer path is replaced by one through its directory: an open handle of it, or a link in a directory that this process makes for
-/// itself. The socket stays where it is, and no name that another user could take is shared between host and client.
+/// A longer path is replaced by one through an open handle of its directory, or through a link in a private directory of this process.
+/// The socket itself does not move. Host and client make their short paths independently, so another user cannot take the name.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
-    _kept: Option<Way>,
+    _alias: Option<DirAlias>,
 }
 
 /// The handle or link that a short path leads through.
 #[derive(Debug)]
-enum Way {
+enum DirAlias {
     Handle { _dir: OwnedFd },
     Link { _link: PrivateLink },
 }
 
 impl SocketPath {
-    /// Returns the path by which `socket` is bound or connected.
+    /// Returns a path by which `socket` can be bound or connected.
     ///
     /// # Errors
-    /// When its directory cannot be opened.
+    /// If its directory cannot be opened.
     pub fn of(socket: &Path) -> io::Result<Self> {
-        if socket.as_os_str().len() <= LONGEST {
-            return Ok(Self { path: socket.to_owned(), _kept: None });
+        if socket.as_os_str().len() <= MAX_BYTES {
+            return Ok(Self { path: socket.to_owned(), _alias: None });
         }
         let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path of the socket has no directory"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the path of the socket has no directory: give it one",
+            ));
         };
         if let Some((handle, path)) = through_handle(dir)? {
-            return Ok(Self { path: path.join(name), _kept: Some(Way::Handle { _dir: handle }) });
+            return Ok(Self { path: path.join(name), _alias: Some(DirAlias::Handle { _dir: handle }) });
         }
         let link = PrivateLink::to(dir)?;
-        Ok(Self { path: link.path().join(name), _kept: Some(Way::Link { _link: link }) })
+        Ok(Self { path: link.path().join(name), _alias: Some(DirAlias::Link { _link: link }) })
     }
 
     /// Returns the path itself.
@@ -53,7 +56,7 @@ impl SocketPath {
     }
 }
 
-/// Opens `dir`, and returns the path of the handle in `/proc`; `None` where that is not mounted.
+/// Opens `dir` and returns the path of the handle in `/proc`; `None` if `/proc` is not mounted.
 #[cfg(target_os = "linux")]
 fn through_handle(dir: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -69,7 +72,7 @@ fn through_handle(_: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
     Ok(None)
 }
 
-/// A link to a directory, in a directory of this process that no other user may enter. Dropping it removes both.
+/// A link to a directory, in a private directory of this process. Dropping it removes both.
 #[derive(Debug)]
 struct PrivateLink {
     dir: PathBuf,
@@ -79,7 +82,7 @@ impl PrivateLink {
     fn to(target: &Path) -> io::Result<Self> {
         let target = std::path::absolute(target)?;
         let dir = std::env::temp_dir().join(format!("subtend-{:016x}", getrandom::u64().map_err(io::Error::other)?));
-        // It fails where the name exists, so the directory is this process's own.
+        // This fails if the name exists, so another user cannot have made the directory.
         DirBuilder::new().mode(0o700).create(&dir)?;
         let link = Self { dir };
         symlink(target, link.path())?;
@@ -93,16 +96,16 @@ impl PrivateLink {
 
 impl Drop for PrivateLink {
     fn drop(&mut self) {
-        // A leftover in the directory of temporary files harms nothing.
+        // A leftover temporary directory does no harm.
         drop(std::fs::remove_file(self.path()));
         drop(std::fs::remove_dir(&self.dir));
     }
 }
 
-/// Connects to the Unix socket at `socket`, however long that path is.
+/// Connects to the Unix socket at `socket`, whose path may have any length.
 ///
 /// # Errors
-/// When nothing listens there, or the system refuses.
+/// If nothing listens there, or the system refuses.
 pub async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let short = SocketPath::of(socket)?;
     UnixStream::connect(short.as_path()).await
@@ -122,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn short_path_is_taken_as_it_is() {
-        let longest = format!("/{}", "s".repeat(LONGEST - 1));
+    fn short_path_is_used_unchanged() {
+        let longest = format!("/{}", "s".repeat(MAX_BYTES - 1));
         let path = SocketPath::of(Path::new(&longest)).expect("a path");
-        assert_eq!((path.as_path(), path._kept.is_none()), (Path::new(&longest), true));
+        assert_eq!((path.as_path(), path._alias.is_none()), (Path::new(&longest), true));
     }
 
     #[test]
@@ -134,7 +137,7 @@ mod tests {
         let dir = deep(home.path());
         let socket = dir.join("host.sock");
         let short = SocketPath::of(&socket).expect("a path");
-        assert!(short.as_path().as_os_str().len() <= LONGEST, "{short:?}");
+        assert!(short.as_path().as_os_str().len() <= MAX_BYTES, "{short:?}");
         let _listener = UnixListener::bind(short.as_path()).expect("bound");
         drop(short);
         assert!(socket.exists());
@@ -142,19 +145,19 @@ mod tests {
         UnixStream::connect(again.as_path()).expect("connected");
     }
 
-    /// Where no handle has a path.
+    /// As on systems where a handle has no path.
     #[test]
     fn link_leads_to_the_socket_and_leaves_nothing() {
         let home = tempfile::tempdir().expect("a directory");
         let dir = deep(home.path());
         let link = PrivateLink::to(&dir).expect("a link");
-        let (made, path) = (link.dir.clone(), link.path().join("host.sock"));
-        let mode = std::fs::metadata(&made).expect("a directory").permissions().mode() & 0o777;
-        assert_eq!((mode, path.as_os_str().len() <= LONGEST), (0o700, true), "{path:?}");
+        let (private, path) = (link.dir.clone(), link.path().join("host.sock"));
+        let mode = std::fs::metadata(&private).expect("a directory").permissions().mode() & 0o777;
+        assert_eq!((mode, path.as_os_str().len() <= MAX_BYTES), (0o700, true), "{path:?}");
         let _listener = UnixListener::bind(&path).expect("bound");
         UnixStream::connect(&path).expect("connected");
         drop(link);
-        assert_eq!((made.exists(), dir.join("host.sock").exists()), (false, true));
+        assert_eq!((private.exists(), dir.join("host.sock").exists()), (false, true));
     }
 
     #[cfg(target_os = "linux")]

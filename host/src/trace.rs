@@ -13,8 +13,8 @@ use tracing::Instrument as _;
 const PARENT: &str = "traceparent";
 /// The header of the response, with the span of the host.
 const RESPONSE: &str = "traceresponse";
-/// Characters of a path in the log.
-const PATH: usize = 200;
+/// Maximum characters of a path in the log.
+const MAX_PATH: usize = 200;
 
 /// A trace, and a span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl fmt::Display for Hex<'_> {
 }
 
 impl Trace {
-    /// Reads `VERSION-TRACE-SPAN-FLAGS`; `None` of anything else: the trace is restarted, as the standard says.
+    /// Reads `VERSION-TRACE-SPAN-FLAGS`. `None` for any other text; the standard then demands a new trace.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -46,7 +46,7 @@ impl Trace {
         (id != [0; 16] && span != [0; 8]).then_some(Self { id, span, sampled: flags & 1 == 1 })
     }
 
-    fn of(headers: &HeaderMap) -> Option<Self> {
+    fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut all = headers.get_all(PARENT).iter();
         match (all.next(), all.next()) {
             (Some(one), None) => Self::parse(one.to_str().ok()?),
@@ -79,7 +79,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Random bytes that are not all zero; without a source of them, a constant: logs are then not told apart, and nothing fails.
+/// Returns random bytes that are not all zero. If the system has none, returns a constant: ids in logs are then not unique.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     match getrandom::fill(&mut bytes) {
@@ -88,31 +88,31 @@ fn random<const N: usize>() -> [u8; N] {
     }
 }
 
-/// Marks a request that has its span.
+/// Marks a request that already has a span.
 #[derive(Clone, Copy)]
 struct Traced;
 
 /// Runs a request in a span with its trace id, writes one line when its response begins, and names the trace in the response.
 pub(crate) async fn trace(mut request: Request, next: Next) -> Response {
-    // The router of a guard holds that of a host.
+    // The router of a guard contains the router of a host, and both call this.
     if request.extensions().get::<Traced>().is_some() {
         return next.run(request).await;
     }
     request.extensions_mut().insert(Traced);
-    let parent = Trace::of(request.headers());
+    let parent = Trace::from_headers(request.headers());
     let own = Trace {
         id: parent.map_or_else(random, |parent| parent.id),
         span: random(),
         sampled: parent.is_some_and(|parent| parent.sampled),
     };
-    let path: String = request.uri().path().chars().take(PATH).collect();
+    let path: String = request.uri().path().chars().take(MAX_PATH).collect();
     let span = tracing::info_span!(
         "request",
         trace_id = %Hex(&own.id),
         span_id = %Hex(&own.span),
         parent_id = parent.map(|parent| Hex(&parent.span).to_string()),
         method = %request.method(),
-        // Without the query, which holds the code of a login.
+        // Without the query, which contains the code of a login.
         path,
         resource = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str),
     );
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn traceparent_refuses_what_is_none() {
+    fn traceparent_refuses_other_texts() {
         let zero = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
         let upper = GIVEN.to_uppercase();
         let (short, version, long) = (&GIVEN[..54], GIVEN.replacen("00", "ff", 1), format!("{GIVEN}-more"));

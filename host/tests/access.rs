@@ -34,10 +34,10 @@ struct Guarded {
 
 impl Guarded {
     async fn new() -> Self {
-        Self::of(host(&Memory::new()).await)
+        Self::with_host(host(&Memory::new()).await)
     }
 
-    fn of(host: Host) -> Self {
+    fn with_host(host: Host) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let tokens = TokenFile::at(dir.path().join("tokens.json"));
         let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
@@ -56,11 +56,11 @@ impl Guarded {
         opened.headers["set-cookie"].to_str().expect("text").split(';').next().expect("a pair").to_owned()
     }
 
-    async fn sent(&self, method: Method, path: &str, by: (&str, &str), body: &Value) -> HttpResponse {
+    async fn send(&self, method: Method, path: &str, by: (&str, &str), body: &Value) -> HttpResponse {
         request(&self.app, method, path, &[OWN, by, JSON], &body.to_string()).await
     }
 
-    async fn opened(&self, path: &str, by: (&str, &str)) -> Response<Body> {
+    async fn open_stream(&self, path: &str, by: (&str, &str)) -> Response<Body> {
         let request = Request::get(path).header(OWN.0, OWN.1).header(by.0, by.1).body(Body::empty());
         self.app.clone().oneshot(request.expect("a request")).await.expect("infallible")
     }
@@ -72,8 +72,8 @@ impl Guarded {
     }
 }
 
-/// Reads a stream until it says `word`.
-async fn hears(stream: &mut Response<Body>, word: &str) {
+/// Reads a stream until it contains `word`.
+async fn read_until(stream: &mut Response<Body>, word: &str) {
     let mut text = String::new();
     while !text.contains(word) {
         let frame = stream.body_mut().frame().await.expect("the stream continues").expect("a frame");
@@ -81,8 +81,8 @@ async fn hears(stream: &mut Response<Body>, word: &str) {
     }
 }
 
-/// Reads a stream to its end; returns what it said, and whether it was ended as a failure.
-async fn rest(stream: Response<Body>) -> (String, bool) {
+/// Reads a stream to its end. Returns its text, and whether it ended with an error.
+async fn read_to_end(stream: Response<Body>) -> (String, bool) {
     let (mut body, mut text) = (stream.into_body(), String::new());
     loop {
         match body.frame().await {
@@ -93,7 +93,7 @@ async fn rest(stream: Response<Body>) -> (String, bool) {
     }
 }
 
-/// The control: the streams of a token that was not revoked have what happens then.
+/// The control: the streams of a token that was not revoked get the later events.
 #[tokio::test(start_paused = true)]
 async fn revocation_ends_streams_and_says_nothing_more() {
     let at = Guarded::new().await;
@@ -109,9 +109,9 @@ async fn revocation_ends_streams_and_says_nothing_more() {
     let mut open = Vec::new();
     for attack in &attacks {
         for by in [&read, &other] {
-            let mut stream = at.opened(attack, ("authorization", by)).await;
+            let mut stream = at.open_stream(attack, ("authorization", by)).await;
             assert_eq!(stream.status(), 200, "{attack}");
-            hears(&mut stream, "before").await;
+            read_until(&mut stream, "before").await;
             open.push((attack, by == &read, stream));
         }
     }
@@ -123,10 +123,10 @@ async fn revocation_ends_streams_and_says_nothing_more() {
     request(&at.host.router(), Method::PATCH, &path, &[JSON], &titled.to_string()).await;
     for (attack, is_revoked, mut stream) in open {
         if is_revoked {
-            let (text, failed) = rest(stream).await;
+            let (text, failed) = read_to_end(stream).await;
             assert!(failed && !text.contains("hidden-word"), "{attack}: {text}");
         } else {
-            hears(&mut stream, "hidden-word").await;
+            read_until(&mut stream, "hidden-word").await;
         }
     }
     at.end().await;
@@ -138,16 +138,16 @@ async fn end_of_a_login_ends_its_streams_and_waits() {
     let at = Guarded::new().await;
     let cookie = at.login().await;
     let by = ("cookie", &*cookie);
-    let mut stream = at.opened("/v1/events", by).await;
+    let mut stream = at.open_stream("/v1/events", by).await;
     tokio::time::sleep(Duration::from_secs(12 * 3_600 - 60)).await;
     let opened = post(&at.host.router(), "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
     let run = format!("/v1/sessions/{id}/runs/1?wait=true&timeout=600000");
-    hears(&mut stream, "hang").await;
-    assert_eq!(at.sent(Method::GET, &run.replace("600000", "1"), by, &json!({})).await.status, 200);
-    let waited = at.sent(Method::GET, &run, by, &json!({})).await;
+    read_until(&mut stream, "hang").await;
+    assert_eq!(at.send(Method::GET, &run.replace("600000", "1"), by, &json!({})).await.status, 200);
+    let waited = at.send(Method::GET, &run, by, &json!({})).await;
     assert_eq!(waited.problem(), (401, "unauthorized".to_owned()));
-    assert!(rest(stream).await.1);
+    assert!(read_to_end(stream).await.1);
     at.end().await;
 }
 
@@ -163,14 +163,14 @@ async fn revocation_ends_waits() {
         format!("/v1/sessions/{id}/inputs/{input}?wait=true&timeout=600000"),
     ];
     let body = json!({});
-    let waits = attacks.iter().map(|path| at.sent(Method::GET, path, ("authorization", &read), &body));
+    let waits = attacks.iter().map(|path| at.send(Method::GET, path, ("authorization", &read), &body));
     let revoked = async {
         tokio::time::sleep(Duration::from_secs(30)).await;
         at.tokens.revoke("read").expect("revoked");
         tokio::time::Instant::now()
     };
     let (waited, revoked) = tokio::join!(futures_util::future::join_all(waits), revoked);
-    // The control is the time before: nothing but the revocation ended them.
+    // The control: they did not end before the revocation.
     assert!(revoked.elapsed() < Duration::from_secs(2));
     for reply in waited {
         assert_eq!(reply.problem(), (401, "unauthorized".to_owned()));
@@ -178,8 +178,8 @@ async fn revocation_ends_waits() {
     at.end().await;
 }
 
-/// A change that is made from an older list would bring back what was revoked meanwhile, or lose what was made. Threads stand for
-/// processes: the lock is of an opened file. The control: the tokens that were not revoked.
+/// A change based on an older list would restore a token that was revoked since, or lose a new one. Threads stand for processes, because the
+/// lock belongs to an open file. The control: the tokens that were not revoked.
 #[tokio::test]
 async fn concurrent_changes_bring_back_no_revoked_token() {
     const WRITERS: usize = 8;
@@ -204,7 +204,7 @@ async fn concurrent_changes_bring_back_no_revoked_token() {
     for secrets in secrets {
         for (round, secret) in secrets.iter().enumerate() {
             let by = format!("Bearer {secret}");
-            let reply = at.sent(Method::GET, "/v1/sessions", ("authorization", &by), &json!({})).await;
+            let reply = at.send(Method::GET, "/v1/sessions", ("authorization", &by), &json!({})).await;
             assert_eq!(reply.status, if round + 1 < ROUNDS { 401 } else { 200 }, "{round}");
         }
     }
@@ -213,18 +213,19 @@ async fn concurrent_changes_bring_back_no_revoked_token() {
     at.end().await;
 }
 
-/// The host asks before children are started. The control: a token of the scope `admin` replaces what the host asks for.
+/// The host asks before a child is started. The control: a token with scope `admin` replaces the list of the host.
 #[tokio::test]
-async fn asks_of_a_client_lower_the_rules_of_the_host() {
+async fn client_cannot_remove_asks_of_the_host() {
     let mut rules = HostPolicy::default_for_workspace();
     rules.rules.push(Rule { action: "task:*".into(), resource: "*".into(), verdict: Verdict::Ask });
     let open = OpenOptions { policy: Some(Authority::of(rules)), ..OpenOptions::agent("general") };
-    let at = Guarded::of(Host::new(runtime(&Memory::new()).await, HostOptions { open, ..HostOptions::default() }));
+    let at =
+        Guarded::with_host(Host::new(runtime(&Memory::new()).await, HostOptions { open, ..HostOptions::default() }));
     let (act, admin) = (at.token(TokenScope::Act), at.token(TokenScope::Admin));
     let children = |ask: &Value| json!({"ask": ask, "input": {"text": "children"}});
     let attacks: [Value; 4] = [json!([]), json!(["fs.write"]), json!(["task:plan"]), json!(["fs.read", "shell.run"])];
     for attack in &attacks {
-        let opened = at.sent(Method::POST, "/v1/sessions", ("authorization", &act), &children(attack)).await;
+        let opened = at.send(Method::POST, "/v1/sessions", ("authorization", &act), &children(attack)).await;
         assert_eq!(opened.status, 201, "{attack}: {}", opened.body);
         let id = opened.json()["session"]["id"].clone();
         let asked = async {
@@ -236,12 +237,14 @@ async fn asks_of_a_client_lower_the_rules_of_the_host() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), asked).await.unwrap_or_else(|_| panic!("{attack}: it asks"));
+        tokio::time::timeout(Duration::from_secs(60), asked)
+            .await
+            .unwrap_or_else(|_| panic!("{attack}: no approval was asked for"));
         let id = id.as_str().expect("an id");
         post(&at.host.router(), &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
     }
     let opened =
-        at.sent(Method::POST, "/v1/sessions", ("authorization", &admin), &children(&json!(["fs.write"]))).await;
+        at.send(Method::POST, "/v1/sessions", ("authorization", &admin), &children(&json!(["fs.write"]))).await;
     let run = format!(
         "/v1/sessions/{}/runs/1?wait=true&timeout=60000",
         opened.json()["session"]["id"].as_str().expect("an id")
@@ -263,7 +266,7 @@ async fn token_that_acts_raises_no_limit() {
         json!({"run_ms": 480_001}),
     ];
     let opens = async |by: &str, limits: &Value| {
-        at.sent(Method::POST, "/v1/sessions", ("authorization", by), &json!({"limits": limits})).await
+        at.send(Method::POST, "/v1/sessions", ("authorization", by), &json!({"limits": limits})).await
     };
     for attack in &attacks {
         let refused = opens(&act, attack).await;
@@ -302,7 +305,7 @@ async fn bodies_that_arrive_at_once_share_a_budget() {
             (refused.status().as_u16(), &refused.headers()["retry-after"]),
             (503, &"1".parse().expect("a value"))
         );
-        let small = at.sent(Method::POST, "/v1/tasks/list", ("authorization", &read), &json!({})).await;
+        let small = at.send(Method::POST, "/v1/tasks/list", ("authorization", &read), &json!({})).await;
         assert_eq!(small.status, 200, "{}", small.body);
         let mut large: Vec<_> = (0..4).map(|_| Box::pin(body(&other))).collect();
         for request in &mut large {
@@ -334,7 +337,7 @@ async fn announced_bodies_take_no_budget() {
         assert!(futures_util::poll!(request).is_pending());
     }
     let large = json!({"tag": "x".repeat(MIB)});
-    let reply = at.sent(Method::POST, "/v1/tasks/list", ("authorization", &read), &large).await;
+    let reply = at.send(Method::POST, "/v1/tasks/list", ("authorization", &read), &large).await;
     assert!(![413, 503].contains(&reply.status.as_u16()), "{}", reply.body);
     drop(held);
     at.end().await;
@@ -377,17 +380,17 @@ async fn turns_of_an_input_are_at_most_the_limit() {
     for scope in [TokenScope::Act, TokenScope::Admin] {
         let token = at.token(scope);
         let by = ("authorization", &*token);
-        let opened = at.sent(Method::POST, "/v1/sessions", by, &json!({})).await.json();
+        let opened = at.send(Method::POST, "/v1/sessions", by, &json!({})).await.json();
         let inputs = format!("/v1/sessions/{}/inputs", opened["session"]["id"].as_str().expect("an id"));
         for lane in ["send", "steer"] {
             let asks = |turns: u32| json!({"text": "hi", "lane": lane, "turns": turns});
-            let refused = at.sent(Method::POST, &inputs, by, &asks(51)).await;
+            let refused = at.send(Method::POST, &inputs, by, &asks(51)).await;
             assert_eq!(refused.problem(), (422, "invalid_input".to_owned()), "{}", refused.body);
             assert!(refused.body.contains("the session's limit `turns` is 50"), "{}", refused.body);
-            assert_eq!(at.sent(Method::POST, &inputs, by, &asks(50)).await.status, 202);
+            assert_eq!(at.send(Method::POST, &inputs, by, &asks(50)).await.status, 202);
         }
         let opens = json!({"input": {"text": "hi", "turns": 1_000_000}});
-        assert_eq!(at.sent(Method::POST, "/v1/sessions", by, &opens).await.status, 422);
+        assert_eq!(at.send(Method::POST, "/v1/sessions", by, &opens).await.status, 422);
     }
     at.end().await;
 }
@@ -399,7 +402,7 @@ async fn rules_of_a_new_session_are_bounded() {
     let token = at.token(TokenScope::Act);
     let opens = async |rules: usize| {
         let ask: Vec<String> = (0..rules).map(|n| format!("fs.read={n:x}")).collect();
-        at.sent(Method::POST, "/v1/sessions", ("authorization", &token), &json!({"ask": ask})).await
+        at.send(Method::POST, "/v1/sessions", ("authorization", &token), &json!({"ask": ask})).await
     };
     let refused = opens(Authority::MAX_RULES + 1).await;
     assert_eq!(refused.problem(), (422, "invalid_rule".to_owned()), "{}", refused.body);
@@ -421,7 +424,7 @@ async fn planted_cookie_hides_no_login() {
         ("subtend_login=x".to_owned(), 401),
     ];
     for (cookie, status) in attacks {
-        let reply = at.sent(Method::GET, "/v1/sessions", ("cookie", &cookie), &json!({})).await;
+        let reply = at.send(Method::GET, "/v1/sessions", ("cookie", &cookie), &json!({})).await;
         assert_eq!(reply.status, status, "{cookie}");
     }
     at.end().await;

@@ -31,6 +31,28 @@ async fn session_answers_over_http() {
     end(host).await;
 }
 
+/// The control: a host that creates no models by name has one that answers to every name.
+#[tokio::test]
+async fn unknown_model_is_refused() {
+    for (has_source, status) in [(true, 422), (false, 201)] {
+        let model = subtend_models::closure::fn_model("own", |_, _| std::future::pending());
+        let mut builder = subtend_actors::Runtime::builder().model(std::sync::Arc::new(model));
+        if has_source {
+            builder = builder.model_source(|_| None);
+        }
+        let host = subtend_host::Host::new(builder.start().await.expect("a runtime"), Default::default());
+        let app = host.router();
+        for name in ["nonsense", "foo/bar", ""] {
+            let opened = post(&app, "/v1/sessions", &json!({"model": name})).await;
+            assert_eq!(opened.status.as_u16(), status, "{name}: {}", opened.body);
+            assert!(!has_source || opened.problem().1 == "unknown_model", "{}", opened.body);
+        }
+        assert_eq!(post(&app, "/v1/sessions", &json!({"model": "own"})).await.status, StatusCode::CREATED);
+        drop(app);
+        end(host).await;
+    }
+}
+
 #[tokio::test]
 async fn sessions_are_listed_in_pages_newest_first() {
     let host = host(&Memory::new()).await;
@@ -130,7 +152,7 @@ async fn end_of_a_run_is_seen_although_the_host_ends_with_it() {
 }
 
 #[tokio::test]
-async fn tree_shows_children_to_the_depth_that_is_asked() {
+async fn tree_shows_children_to_the_given_depth() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "children").await;
@@ -246,7 +268,7 @@ async fn r6_tasks_are_spawned_listed_read_and_cancelled() {
 }
 
 #[tokio::test]
-async fn export_is_what_import_reads() {
+async fn export_can_be_imported() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "children").await;
@@ -263,7 +285,7 @@ async fn export_is_what_import_reads() {
 }
 
 #[tokio::test]
-async fn operators_read_health_and_figures() {
+async fn health_and_metrics_are_served() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     talk(&app, "one").await;
@@ -278,7 +300,11 @@ async fn operators_read_health_and_figures() {
     };
     assert!(figures.contains("subtend_runs_ended_total{outcome=\"completed\"}"), "{figures}");
     assert!(figures.contains("resource=\"/v1/sessions\",status=\"201\""), "{figures}");
-    assert!(figures.contains("subtend_journal_sync_seconds"), "{figures}");
+    for figure in
+        ["subtend_journal_sync_seconds", "subtend_recovered_runs{state=\"lost\"} 0", "subtend_recovery_seconds"]
+    {
+        assert!(figures.contains(figure), "{figure}: {figures}");
+    }
     host.ends().cancel();
     assert_eq!(get(&app, "/readyz").await.problem(), (503, "stopping".to_owned()));
     drop(app);

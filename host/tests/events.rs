@@ -44,7 +44,7 @@ async fn read_all(app: &Router, path: &str, last: Option<&str>, enough: impl Fn(
     sent
 }
 
-/// Reads one event; `None` of a heartbeat.
+/// Reads one event; `None` for a heartbeat.
 fn parsed(event: &str) -> Option<Sent> {
     let field =
         |name: &str| event.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned);
@@ -102,7 +102,7 @@ async fn tree_stream_gives_each_record_once_at_every_cut() {
     for (session, seqs) in &whole {
         assert_eq!(*seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{session}");
     }
-    // A client that leaves after any event and connects again sees the rest, and nothing twice.
+    // A client that disconnects after any event and connects again gets the rest once.
     let all = records(&all).into_iter().cloned().collect::<Vec<_>>();
     for cut in 1..all.len() {
         let rest = read(&app, &path, all[cut - 1].id.as_deref(), |sent| ends(sent, &id) == 1).await;

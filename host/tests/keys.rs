@@ -135,7 +135,7 @@ async fn key_of_another_command_is_refused() {
 }
 
 #[tokio::test]
-async fn task_that_is_resent_is_started_once() {
+async fn repeated_task_starts_once() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let task = json!({"type": "explore", "prompt": "read everything"});
@@ -165,13 +165,13 @@ async fn key_of_a_deleted_session_opens_no_other() {
 }
 
 /// The number of the last record of a session.
-async fn last(app: &axum::Router, path: &str) -> u64 {
+async fn last_record(app: &axum::Router, path: &str) -> u64 {
     let records = get(app, &format!("{path}/records?limit=1000")).await.json();
     records.as_array().expect("records").len() as u64
 }
 
 /// Sends an input, and cancels a run that hangs; returns the run once it is over.
-async fn over(app: &axum::Router, path: &str, text: &str) -> u64 {
+async fn run_to_end(app: &axum::Router, path: &str, text: &str) -> u64 {
     let sent = post(app, &format!("{path}/inputs"), &json!({"text": text})).await.json();
     let run = sent["run"].as_u64().unwrap_or_else(|| panic!("{sent}"));
     if text == "hang" {
@@ -181,23 +181,23 @@ async fn over(app: &axum::Router, path: &str, text: &str) -> u64 {
     run
 }
 
-/// Interrupts, closes, rolls back and switches, each followed by what a repetition would strike. Returns the requests.
-async fn controls(app: &axum::Router, path: &str) -> Vec<(String, Value)> {
+/// Interrupts, closes, rolls back and switches, each followed by a command that a repetition would undo. Returns the requests.
+async fn send_controls(app: &axum::Router, path: &str) -> Vec<(String, Value)> {
     let none = json!({});
     assert!(post(app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
-    let interrupt = format!("{path}/interrupt?after={}", last(app, path).await);
+    let interrupt = format!("{path}/interrupt?after={}", last_record(app, path).await);
     assert_eq!(post(app, &interrupt, &none).await.json()["run"], 2);
-    over(app, path, "two").await;
-    let close = format!("{path}/close?after={}", last(app, path).await);
+    run_to_end(app, path, "two").await;
+    let close = format!("{path}/close?after={}", last_record(app, path).await);
     assert_eq!(post(app, &close, &none).await.status, StatusCode::NO_CONTENT);
-    let cancelled = over(app, path, "hang").await;
-    let roll_back = format!("{path}/rollback?after={}", last(app, path).await);
+    let cancelled = run_to_end(app, path, "hang").await;
+    let roll_back = format!("{path}/rollback?after={}", last_record(app, path).await);
     assert_eq!(post(app, &roll_back, &none).await.json()["run"], cancelled);
     let other = post(app, &format!("{path}/regenerate"), &none).await.json();
     let other = other["session"].as_str().expect("an alternative");
     get(app, &format!("/v1/sessions/{other}/runs/1?wait=true&timeout=20000")).await;
-    over(app, path, "hang").await;
-    let switch = format!("{path}/switch?after={}", last(app, path).await);
+    run_to_end(app, path, "hang").await;
+    let switch = format!("{path}/switch?after={}", last_record(app, path).await);
     let previous = json!({"to": "previous"});
     let switched = post(app, &switch, &previous).await;
     assert_eq!(switched.status, StatusCode::OK, "{}", switched.body);
@@ -214,17 +214,22 @@ async fn controls_with_the_last_record_act_once() {
         let app = host.router();
         if !restart {
             path = format!("/v1/sessions/{}", talk(&app, "one").await);
-            sent = controls(&app, &path).await;
+            sent = send_controls(&app, &path).await;
         }
-        let before = last(&app, &path).await;
+        let before = last_record(&app, &path).await;
         for (request, body) in &sent {
             let again = post(&app, request, body).await;
             assert!(again.status.is_success(), "{request}: {}", again.body);
         }
-        assert_eq!(last(&app, &path).await, before, "a command that was sent again was recorded again");
-        // The control: without the record, the same command acts on what is there now.
+        assert_eq!(last_record(&app, &path).await, before, "a command that was sent again was recorded again");
+        // The control: without the record, the same command acts on the current state.
         let rolled = post(&app, &format!("{path}/rollback"), &json!({})).await;
-        assert_eq!((rolled.status, last(&app, &path).await > before), (StatusCode::OK, !restart), "{}", rolled.body);
+        assert_eq!(
+            (rolled.status, last_record(&app, &path).await > before),
+            (StatusCode::OK, !restart),
+            "{}",
+            rolled.body
+        );
         drop(app);
         end(host).await;
     }
@@ -232,7 +237,7 @@ async fn controls_with_the_last_record_act_once() {
 
 /// A resource that does not store keys refuses them.
 #[tokio::test]
-async fn key_without_effect_is_refused() {
+async fn key_is_refused_where_it_has_no_effect() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "one").await;

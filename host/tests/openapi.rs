@@ -2,7 +2,7 @@
 
 /// After a change: `SUBTEND_WRITE=1 cargo test -p subtend-host openapi`.
 #[test]
-fn document_is_the_one_that_is_checked_in() {
+fn served_document_equals_the_checked_in_one() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
     let document = subtend_host::api::document().expect("JSON");
     if std::env::var_os("SUBTEND_WRITE").is_some() {
@@ -53,7 +53,7 @@ fn every_response_has_a_description() {
 
 /// Of two schemas with one name the document keeps one, and clients get the wrong fields.
 #[test]
-fn schemas_have_names_of_their_own() {
+fn names_of_schemas_are_unique() {
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/api")).expect("a directory");
     let mut names = Vec::new();
     for file in files {

@@ -18,7 +18,7 @@ mod transcript;
 mod tree;
 mod views;
 
-/// A page without what differs between runs: ids, short names and times. Blank lines and indentation do not count.
+/// Replaces ids, short names and times of a page, which differ between runs, and removes blank lines and indentation.
 fn plain(html: &str, ids: &[(&str, &str)]) -> String {
     let mut html = html.to_owned();
     for (id, name) in ids {
@@ -68,11 +68,11 @@ impl Stream {
         }
     }
 
-    /// Reads messages until one has `what`; returns it.
-    async fn until(&mut self, what: &str) -> String {
+    /// Reads messages until one contains `text`, and returns it.
+    async fn until(&mut self, text: &str) -> String {
         loop {
             let message = self.next().await;
-            if message.contains(what) {
+            if message.contains(text) {
                 return message;
             }
         }
@@ -158,9 +158,9 @@ async fn assets_are_served_from_the_binary() {
     end(host).await;
 }
 
-/// Also where the request cannot be read: a browser shows the reason within the page.
+/// A browser shows the reason within the page.
 #[tokio::test]
-async fn view_that_cannot_be_read_is_refused_by_a_page() {
+async fn unreadable_request_of_a_view_is_refused_with_a_page() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "one").await;

@@ -12,8 +12,8 @@ use crate::support::{end, get, host, post, request, talk};
 
 /// Method, path, headers and body of a request; status and code of its refusal.
 type RefusalCase<'a> = (Method, String, Vec<(&'a str, &'a str)>, String, u16, &'a str);
-/// A case: the fault, method and path, headers; status and code of the refusal.
-type Right<'a> = (&'a str, (Method, &'a str), Vec<(&'a str, &'a str)>, u16, &'a str);
+/// A case of a missing right: the fault, method and path, headers; status and code of the refusal.
+type ScopeCase<'a> = (&'a str, (Method, &'a str), Vec<(&'a str, &'a str)>, u16, &'a str);
 
 fn bearer(token: &str) -> (&str, &str) {
     ("authorization", token)
@@ -89,6 +89,10 @@ async fn malformed_requests_are_refused_and_change_nothing() {
         (Method::POST, format!("{s}/branches"), vec![JSON, ("idempotency-key", "")], "{}".into(), 400, "malformed"),
         (Method::GET, format!("{s}/transcript?at=0"), vec![], String::new(), 404, "record_not_found"),
         (Method::GET, format!("{s}/transcript?at=999"), vec![], String::new(), 404, "record_not_found"),
+        (Method::GET, format!("{s}/events?after=999"), vec![], String::new(), 404, "record_not_found"),
+        (Method::GET, format!("{s}/events"), vec![("last-event-id", "999")], String::new(), 404, "record_not_found"),
+        (Method::GET, format!("/v1/trees/{id}/events?after=999999"), vec![], String::new(), 404, "record_not_found"),
+        (Method::GET, "/v1/events?after=999999.1".into(), vec![], String::new(), 404, "record_not_found"),
         (Method::GET, format!("{s}/transcript?at=last"), vec![], String::new(), 400, "malformed"),
         (Method::GET, format!("{s}/transcript?at=1&children=true"), vec![], String::new(), 400, "malformed"),
         (Method::GET, format!("/v1/sessions/{none}/transcript"), vec![], String::new(), 404, "session_not_found"),
@@ -154,7 +158,7 @@ async fn requests_without_right_are_refused_over_tcp() {
     let none = "00000000-0000-7000-8000-000000000000";
     let (delete, export) = (format!("/v1/sessions/{none}"), format!("/v1/sessions/{none}/export"));
     #[rustfmt::skip]
-    let cases: Vec<Right<'_>> = vec![
+    let cases: Vec<ScopeCase<'_>> = vec![
         ("no token", list.clone(), vec![own], 401, "unauthorized"),
         ("no token, to act", open.clone(), vec![own, JSON], 401, "unauthorized"),
         ("an unknown token", list.clone(), vec![own, bearer(&other)], 401, "unauthorized"),

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{end, host, post};
 
-/// Sends `request`, and reads what comes until the server closes the connection.
+/// Sends `request` and reads until the server closes the connection.
 async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) -> String {
     // A server that refuses early may have closed its side before all is written.
     drop(stream.write_all(request.as_bytes()).await);
@@ -64,7 +64,7 @@ async fn connections_beyond_the_bound_wait_for_their_turn() {
     let mut early = [0];
     second.write_all(ALIVE.as_bytes()).await.expect("written");
     let none = tokio::time::timeout(Duration::from_millis(50), second.read(&mut early)).await;
-    assert!(none.is_err(), "the first connection is the only one that is served");
+    assert!(none.is_err(), "a second connection was served");
     drop(first);
     let mut reply = String::new();
     second.read_to_string(&mut reply).await.expect("read");
@@ -76,7 +76,7 @@ async fn connections_beyond_the_bound_wait_for_their_turn() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn unix_socket_is_closed_to_others_and_replaces_a_leftover() {
+async fn unix_socket_is_private_and_replaces_a_leftover() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("host.sock");
@@ -116,7 +116,7 @@ async fn follow(address: SocketAddr, runs: usize) -> String {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn client_that_takes_nothing_leaves_its_place_to_another() {
+async fn stalled_client_gives_its_connection_to_another() {
     let host = host(&Memory::new()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("an address");
@@ -134,7 +134,7 @@ async fn client_that_takes_nothing_leaves_its_place_to_another() {
     next.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.expect("written");
     let mut text = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(20), next.read_to_end(&mut text)).await;
-    read.expect("the place is free in time").expect("an answer");
+    read.expect("the connection was not freed in time").expect("an answer");
     assert!(text.starts_with(b"HTTP/1.1 204"), "{}", String::from_utf8_lossy(&text));
     drop(app);
     host.ends().cancel();
@@ -172,5 +172,5 @@ async fn stalled_reader_slows_no_session_and_no_reader() {
     let mut rest = Vec::new();
     stalled.read_to_end(&mut rest).await.expect("closed");
     let rest = String::from_utf8_lossy(&rest);
-    assert!(rest.matches("\"run_ended\"").count() < RUNS, "it stalled: the rest did not fit into the buffers");
+    assert!(rest.matches("\"run_ended\"").count() < RUNS, "the reader did not stall: all events fitted into buffers");
 }

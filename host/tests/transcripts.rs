@@ -10,7 +10,7 @@ fn entries(page: &Value) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn transcript_has_what_was_said_with_its_records() {
+async fn transcript_has_inputs_and_answers_with_their_records() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "one").await;
@@ -28,7 +28,7 @@ async fn transcript_has_what_was_said_with_its_records() {
 }
 
 #[tokio::test]
-async fn pages_of_a_transcript_are_together_the_whole() {
+async fn pages_of_a_transcript_add_up_to_the_whole() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "children").await;
@@ -51,9 +51,24 @@ async fn pages_of_a_transcript_are_together_the_whole() {
     end(host).await;
 }
 
+#[tokio::test]
+async fn records_are_read_up_to_the_limit() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let read = async |query: &str| {
+        let records = get(&app, &format!("/v1/sessions/{id}/records?{query}")).await.json();
+        let records = records.as_array().expect("records").clone();
+        records.iter().map(|record| record["seq"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    assert_eq!((read("from=2&limit=1").await, read("from=2&limit=3").await), (vec![2], vec![2, 3, 4]));
+    drop(app);
+    end(host).await;
+}
+
 /// A transcript as of a record equals the one that was read when that record was the last.
 #[tokio::test]
-async fn transcript_at_a_record_is_what_it_was_then() {
+async fn transcript_at_a_record_equals_the_earlier_one() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = talk(&app, "one").await;

@@ -114,6 +114,14 @@ impl Models {
         &self.fallback
     }
 
+    /// Returns whether models are created by name, and none can be for `name`: the fallback would be called in its place.
+    pub fn is_unknown(&self, name: &Text) -> bool {
+        self.source.is_some()
+            && **name != *self.fallback.name()
+            && !self.pools.contains_key(name)
+            && self.known(name).is_none()
+    }
+
     pub fn has_pool(&self, name: &str) -> bool {
         self.pools.contains_key(name)
     }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -68,10 +68,11 @@ pub(super) async fn session(
         })?),
     };
     let handle = host.session(&id).await?;
-    let last = match host.options().flawed.has(Flaw::LateJoin) {
-        true => host.runtime().journal().head(handle.id())?.map_or(last, |head| head.last_seq),
-        false => last,
-    };
+    let newest = host.runtime().journal().head(handle.id())?.map_or(Seq(0), |head| head.last_seq);
+    if last > newest {
+        return Err(beyond(&last.to_string(), &newest.to_string()));
+    }
+    let last = if host.options().flawed.has(Flaw::LateJoin) { newest } else { last };
     Ok(stream_of(&host, handle.events(last.next())))
 }
 
@@ -109,7 +110,17 @@ fn followed(host: &Host, root: Option<SessionId>, last: Option<String>) -> Resul
         None => Cursor::default(),
         Some(id) => id.parse().map_err(|bad: crate::follow::BadCursor| Problem::malformed(bad.to_string()))?,
     };
+    let newest = Cursor::end_of(host.runtime().journal().appended());
+    if after > newest {
+        return Err(beyond(&after.to_string(), &newest.to_string()));
+    }
     Ok(stream_of(host, TreeEvents::new(host.runtime(), root, after)))
+}
+
+/// Returns the refusal of a position that the store does not have, as after the restore of an older copy. Events up to it would be missing.
+fn beyond(id: &str, newest: &str) -> Problem {
+    let detail = format!("event {id} does not exist, the newest one is {newest}: read from the start, without an id");
+    Problem::new(StatusCode::NOT_FOUND, "record_not_found", detail)
 }
 
 /// Converts an event for sending; `None`, if it cannot be written, ends the stream.

@@ -120,6 +120,9 @@ impl NewSession {
             let why = format!("the workspace {workspace:?} is not an absolute path");
             return Err(Problem::invalid("workspace_unusable", why));
         }
+        if let Some(model) = self.model.as_deref().filter(|_| workspace.is_none()) {
+            known(host, model)?;
+        }
         // Defaults of the host's own sessions apply only in its own directory.
         let (model, servers, policy) = match workspace {
             Some(_) => {
@@ -186,6 +189,17 @@ impl NewSession {
         }
         Ok(Some(bounded(policy)))
     }
+}
+
+/// Refuses a model that the host cannot call: otherwise the fallback would answer, or the first run fail.
+fn known(host: &Host, model: &str) -> Result<(), Problem> {
+    if model.starts_with("pool:") || !host.runtime().is_unknown_model(&model.into()) {
+        return Ok(());
+    }
+    let why = format!(
+        "unknown model {model:?}, or its provider's key is missing: name one of the host's own, or a provider's as PROVIDER/MODEL"
+    );
+    Err(Problem::invalid("unknown_model", why))
 }
 
 fn rule_of(word: &str) -> Result<Rule, Problem> {

@@ -341,7 +341,9 @@ pub(super) async fn records(
 ) -> Result<Json<Vec<Stored>>, Problem> {
     let handle = host.session(&id).await?;
     let (from, most) = (Seq(which.from.unwrap_or(1).max(1)), which.limit.unwrap_or(200).clamp(1, 1_000));
-    let records = host.runtime().journal().records_from(handle.id(), from, most)?;
+    let mut records = host.runtime().journal().records_from(handle.id(), from, most)?;
+    // The journal reads whole frames.
+    records.truncate(most);
     let stored = |of: subtend_journal::Stored| Stored { seq: of.seq.0, at_ms: of.at_ms, record: of.record };
     Ok(Json(records.into_iter().map(stored).collect()))
 }

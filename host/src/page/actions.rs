@@ -106,14 +106,22 @@ fn controlled(control: Control, done: &str) -> Result<ActionResult, Problem> {
     }
 }
 
-/// Cancels the run in flight with its children.
+/// The run that the page showed. A later run is not stopped in its place.
+#[derive(Debug, Deserialize)]
+pub(super) struct ShownRun {
+    run: RunNo,
+}
+
+/// Cancels the run that the page showed, with its children.
 pub(super) async fn cancel(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
     headers: HeaderMap,
+    FormBody(ShownRun { run }): FormBody<ShownRun>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let result = handle.cancel().await.map_err(Problem::from).and_then(|control| controlled(control, "Cancelled"));
+    let cancelled = handle.run(run).cancel().await.map_err(Problem::from);
+    let result = cancelled.and_then(|control| controlled(control, "Cancelled"));
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
@@ -121,8 +129,14 @@ pub(super) async fn interrupt(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
     headers: HeaderMap,
+    FormBody(ShownRun { run }): FormBody<ShownRun>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
+    let _guard = host.alone().await;
+    if host.runtime().journal().inflight_of(handle.id())?.is_none_or(|row| row.run != run) {
+        let ended = Problem::conflict("run_ended", format!("run {run} is not in flight any more"));
+        return Ok(answer(&headers, &session_of(handle.id()), Err(ended)));
+    }
     let result = handle.interrupt().await.map_err(Problem::from).and_then(|control| controlled(control, "Interrupted"));
     Ok(answer(&headers, &session_of(handle.id()), result))
 }

@@ -71,7 +71,14 @@ impl OpenWork {
 
     fn line(&self, runtime: &Runtime) -> String {
         if let Some(model) = &self.model {
-            return format!("asking {model}");
+            let is_of =
+                |quota: &str| model.strip_prefix(quota).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            let waiting: usize =
+                runtime.quotas().iter().filter(|seen| is_of(&seen.name)).map(|seen| seen.waiting).sum();
+            // Which of the calls wait is not known here.
+            let wait =
+                if waiting == 0 { String::new() } else { format!(" ({waiting} calls to it wait for a free one)") };
+            return format!("asking {model}{wait}");
         }
         let mut local = self.calls.values().filter(|call| !call.child);
         let Some(first) = local.next() else { return "working".to_owned() };

@@ -284,26 +284,9 @@ pub(super) fn kind_word(kind: BranchKind) -> &'static str {
     }
 }
 
-/// Describes the outcome of a run with its cause.
+/// Describes an outcome with its cause, on one line.
 fn sentence(outcome: &Outcome) -> String {
-    let word = outcome.kind().word();
-    match cause(outcome) {
-        Some(cause) => format!("{word}: {cause}"),
-        None => word.to_owned(),
-    }
-}
-
-/// Returns the recorded cause of an outcome; `None` if there is no cause.
-fn cause(outcome: &Outcome) -> Option<String> {
-    let json = serde_json::to_value(outcome).ok()?;
-    let detail = json.as_object()?.values().next()?;
-    let detail = detail
-        .as_object()
-        .filter(|fields| fields.len() == 1)
-        .and_then(|fields| fields.values().next())
-        .unwrap_or(detail);
-    let text = detail.as_str().map_or_else(|| detail.to_string(), |word| word.replace('_', " "));
-    Some(words::clip(text.trim_matches(['{', '}']), 300))
+    words::clip(&crate::cause::sentence(outcome), 300)
 }
 
 fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
@@ -312,7 +295,7 @@ fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
         short: of.child.short().to_string(),
         state: StateLabel::ended(&of.outcome),
         text: if of.deleted { "deleted with its session".to_owned() } else { clipped(&of.text) },
-        cause: cause(&of.outcome).filter(|_| of.text.is_empty()),
+        cause: (of.text.is_empty() && of.outcome != Outcome::Completed).then(|| sentence(&of.outcome)),
     }
 }
 

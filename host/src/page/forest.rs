@@ -22,7 +22,7 @@ struct ForestNode {
     own: Usage,
     turns: u32,
     parent: Option<SessionId>,
-    kids: Vec<SessionId>,
+    children: Vec<SessionId>,
     busy: bool,
     error: Option<String>,
 }
@@ -47,7 +47,7 @@ pub(super) struct ForestRow {
     pub(super) subtree: Option<String>,
     pub(super) turns: String,
     /// Number of children.
-    pub(super) kids: usize,
+    pub(super) children: usize,
     pub(super) busy: usize,
     pub(super) level: u32,
     pub(super) error: Option<String>,
@@ -70,7 +70,7 @@ impl Forest {
             }
             let Some(head) = runtime.journal().head(id)?.filter(|head| !head.deleted) else { continue };
             let node = ForestNode::read(runtime, id, &head)?;
-            next.extend(&node.kids);
+            next.extend(&node.children);
             self.nodes.insert(id, node);
         }
         Ok(())
@@ -87,15 +87,15 @@ impl Forest {
             return Ok(Vec::new());
         }
         let node = ForestNode::read(runtime, id, &head)?;
-        let before = self.nodes.get(&id).map(|node| node.kids.clone()).unwrap_or_default();
-        let mut grown: Vec<_> = (before != node.kids).then_some(id).into_iter().collect();
-        let kids = node.kids.clone();
+        let before = self.nodes.get(&id).map(|node| node.children.clone()).unwrap_or_default();
+        let mut grown: Vec<_> = (before != node.children).then_some(id).into_iter().collect();
+        let children = node.children.clone();
         if !known {
             grown.extend(node.parent);
         }
         self.nodes.insert(id, node);
-        for kid in kids {
-            self.grow(runtime, kid)?;
+        for child in children {
+            self.grow(runtime, child)?;
         }
         Ok(grown)
     }
@@ -118,7 +118,7 @@ impl Forest {
         below.iter().filter_map(|id| self.nodes.get(id)).for_each(|node| subtree.add(&node.own));
         let busy = below.iter().filter(|below| **below != id);
         let busy = busy.filter(|id| self.nodes.get(id).is_some_and(|node| node.busy)).count();
-        let kids = self.kids(id).len();
+        let children = self.children(id).len();
         Some(ForestRow {
             id,
             short: node.short.clone(),
@@ -127,9 +127,9 @@ impl Forest {
             state: node.state,
             activity: node.activity.clone(),
             own: words::usage(&node.own),
-            subtree: (kids > 0).then(|| words::usage(&subtree)),
+            subtree: (children > 0).then(|| words::usage(&subtree)),
             turns: words::count(node.turns, "turn"),
-            kids,
+            children,
             busy,
             level: u32::try_from(self.path(id).len()).unwrap_or(u32::MAX),
             error: node.error.clone(),
@@ -141,12 +141,12 @@ impl Forest {
     }
 
     pub(super) fn rows_below(&self, id: SessionId) -> Vec<ForestRow> {
-        self.kids(id).into_iter().filter_map(|kid| self.row(kid)).collect()
+        self.children(id).into_iter().filter_map(|child| self.row(child)).collect()
     }
 
-    fn kids(&self, id: SessionId) -> Vec<SessionId> {
-        let kids = self.nodes.get(&id).map(|node| &*node.kids).unwrap_or_default();
-        kids.iter().copied().filter(|kid| self.nodes.contains_key(kid)).collect()
+    fn children(&self, id: SessionId) -> Vec<SessionId> {
+        let children = self.nodes.get(&id).map(|node| &*node.children).unwrap_or_default();
+        children.iter().copied().filter(|child| self.nodes.contains_key(child)).collect()
     }
 
     fn below(&self, id: SessionId) -> BTreeSet<SessionId> {
@@ -154,7 +154,7 @@ impl Forest {
         let mut next = vec![id];
         while let Some(id) = next.pop() {
             if seen.insert(id) {
-                next.extend(self.kids(id));
+                next.extend(self.children(id));
             }
         }
         seen
@@ -171,8 +171,8 @@ impl ForestNode {
         };
         let history = History::of(&records);
         // Records have children in the order of creation; the index also has those whose records are damaged.
-        let mut kids = history.born.clone();
-        kids.extend(journal.kids(id)?.into_iter().filter(|kid| !history.born.contains(kid)));
+        let mut children = history.born.clone();
+        children.extend(journal.kids(id)?.into_iter().filter(|child| !history.born.contains(child)));
         Ok(Self {
             short: head.short.to_string(),
             agent: head.agent.to_string(),
@@ -182,7 +182,7 @@ impl ForestNode {
             own: history.usage,
             turns: history.turns,
             parent: head.parent,
-            kids,
+            children,
             busy: head.state != subtend_session::state::Phase::Quiet,
             error,
         })

@@ -1,4 +1,4 @@
-//! Sessions: found by words, state and workspace.
+//! The list of sessions, with a search by text, state and workspace.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,15 +17,15 @@ use subtend_session::state::Phase;
 
 use super::extract::Query;
 use super::live::{self, Changes, Fragment, Swap};
-use super::words::{self, StateLabel as Shown};
+use super::words::{self, StateLabel};
 use super::{PageFrame, Refusal, fragment, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Rows of a page.
-const PAGE: usize = 50;
-/// Sessions whose workspaces and models are offered.
-const KNOWN: usize = 500;
+/// Sessions on one page.
+const PAGE_SIZE: usize = 50;
+/// Newest root sessions whose workspaces and models are suggested for a new one.
+const MAX_SUGGESTED: usize = 500;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -34,19 +34,19 @@ pub(super) struct SessionsQuery {
     /// `busy`, `quiet`, or nothing.
     state: String,
     workspace: String,
-    /// Whether children are listed too.
+    /// Set if children are listed too.
     all: Option<String>,
     page: usize,
 }
 
 impl SessionsQuery {
-    fn shows(&self, id: SessionId, head: &Head) -> bool {
-        let own = head.parent.is_none() || head.kind == Some(BranchKind::Human) || head.inspectable;
+    fn matches(&self, id: SessionId, head: &Head) -> bool {
+        let is_listed = head.parent.is_none() || head.kind == Some(BranchKind::Human) || head.inspectable;
         let busy = head.state != Phase::Quiet;
         let q = self.q.trim().to_lowercase();
         let has = |text: &str| text.to_lowercase().contains(&q);
         !head.deleted
-            && (own || self.all.is_some())
+            && (is_listed || self.all.is_some())
             && match &*self.state {
                 "busy" => busy,
                 "quiet" => !busy,
@@ -68,12 +68,11 @@ struct SessionRow {
     short: String,
     agent: String,
     title: String,
-    state: Shown,
+    state: StateLabel,
     workspace: String,
     updated: String,
 }
 
-/// The list.
 #[derive(Template)]
 #[template(path = "sessions_list.html")]
 struct SessionList {
@@ -94,41 +93,40 @@ struct SessionsPage {
     list: String,
 }
 
-/// Returns the first record of a session; `None` if it cannot be read: the session is still listed.
-fn birth(runtime: &Runtime, id: SessionId) -> Option<Box<SessionCreated>> {
-    let births = runtime.journal().records_from(id, Seq(1), 1).ok()?;
-    births.into_iter().find_map(|stored| {
-        let Record::SessionCreated(created) = stored.record else { return None };
-        Some(created)
+/// Returns the first record of a session. `None` if it cannot be read; the session is still listed.
+fn created(runtime: &Runtime, id: SessionId) -> Option<Box<SessionCreated>> {
+    let first = runtime.journal().records_from(id, Seq(1), 1).ok()?;
+    first.into_iter().find_map(|stored| {
+        let Record::SessionCreated(record) = stored.record else { return None };
+        Some(record)
     })
 }
 
-/// Where a session works.
 fn workspace(runtime: &Runtime, id: SessionId) -> Option<String> {
-    birth(runtime, id).map(|birth| birth.workspace.to_string())
+    created(runtime, id).map(|record| record.workspace.to_string())
 }
 
-/// Workspaces and models of the newest roots: what a new session may be opened with, at a click.
-fn known(host: &Host) -> Result<[BTreeSet<String>; 2], ReadError> {
+/// Returns workspaces and models of the newest root sessions, as suggestions for a new session.
+fn suggestions(host: &Host) -> Result<[BTreeSet<String>; 2], ReadError> {
     let runtime = host.runtime();
     let mut roots = runtime.journal().heads()?;
     roots.retain(|(_, head)| head.parent.is_none() && !head.deleted);
     roots.sort_by_key(|(id, head)| Reverse((head.created_ms, *id)));
-    let births = roots.into_iter().take(KNOWN).filter_map(|(id, _)| birth(runtime, id));
+    let records = roots.into_iter().take(MAX_SUGGESTED).filter_map(|(id, _)| created(runtime, id));
     let (workspaces, models): (BTreeSet<_>, BTreeSet<_>) =
-        births.map(|birth| (birth.workspace.to_string(), birth.model.to_string())).unzip();
-    let own = host.options();
+        records.map(|record| (record.workspace.to_string(), record.model.to_string())).unzip();
+    let options = host.options();
     Ok([
-        workspaces.into_iter().chain(own.home.clone()).collect(),
+        workspaces.into_iter().chain(options.home.clone()).collect(),
         models
             .into_iter()
-            .chain(own.open.model.as_deref().map(str::to_owned))
+            .chain(options.open.model.as_deref().map(str::to_owned))
             .filter(|model| !is_script(model))
             .collect(),
     ])
 }
 
-/// A script answers for a test, and cannot be chosen from a browser.
+/// Returns whether a model is a script for tests. A browser cannot choose one.
 fn is_script(model: &str) -> bool {
     model.starts_with("scripted:")
 }
@@ -136,21 +134,21 @@ fn is_script(model: &str) -> bool {
 impl SessionList {
     fn read(runtime: &Runtime, filter: &SessionsQuery) -> Result<Self, ReadError> {
         let heads = runtime.journal().heads()?;
-        let mut heads: Vec<_> = heads.into_iter().filter(|(id, head)| filter.shows(*id, head)).collect();
+        let mut heads: Vec<_> = heads.into_iter().filter(|(id, head)| filter.matches(*id, head)).collect();
         heads.sort_by_key(|(id, head)| Reverse((head.created_ms, *id)));
         let row = |(id, head): (SessionId, Head)| SessionRow {
             id,
             short: head.short.to_string(),
             agent: head.agent.to_string(),
             title: words::clip(&head.title, 100),
-            state: Shown::of(head.state, head.last_outcome),
+            state: StateLabel::of(head.state, head.last_outcome),
             workspace: workspace(runtime, id).unwrap_or_default(),
             updated: words::moment(head.updated_ms),
         };
         let rows = heads.into_iter().map(row);
         let mut rows = rows.filter(|row| filter.workspace.is_empty() || filter.workspace == row.workspace);
-        let from = filter.page.saturating_mul(PAGE);
-        let shown: Vec<_> = rows.by_ref().skip(from).take(PAGE).collect();
+        let from = filter.page.saturating_mul(PAGE_SIZE);
+        let shown: Vec<_> = rows.by_ref().skip(from).take(PAGE_SIZE).collect();
         Ok(Self {
             rows: shown,
             before: filter.page.checked_sub(1).map(|page| filter.query(page)),
@@ -166,7 +164,7 @@ pub(super) async fn page(
 ) -> Result<Html<String>, Refusal> {
     let runtime = host.runtime();
     let list = SessionList::read(runtime, &filter)?;
-    let [workspaces, models] = known(&host)?;
+    let [workspaces, models] = suggestions(&host)?;
     html(&SessionsPage {
         frame: PageFrame::new(&host, "Sessions", "sessions").await,
         workspaces,
@@ -178,7 +176,7 @@ pub(super) async fn page(
     })
 }
 
-/// The list, whenever a session changes.
+/// Sends the list again when a session changes.
 struct LiveSessions(SessionsQuery);
 
 impl live::LiveView for LiveSessions {

@@ -12,16 +12,18 @@ use subtend_session::record::{Carrier, Record};
 
 use super::extract::PathPart;
 use super::words;
-use super::{PageFrame, Refusal, html};
+use super::{PageFrame, Refusal, fragment, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Width of the bars, and height of a session's line.
+/// Width of the chart, in its own units.
 const WIDTH: u64 = 1_000;
+/// Height of the line of a session.
 const LINE: u64 = 26;
-/// Most sessions that are drawn, and most records that are read for them.
-const SESSIONS: usize = 500;
-const RECORDS: usize = 100_000;
+/// Maximum number of sessions in a chart.
+const MAX_SESSIONS: usize = 500;
+/// Maximum number of records that are read for a chart.
+const MAX_RECORDS: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum BarKind {
@@ -48,10 +50,10 @@ struct Span {
     kind: BarKind,
     from: i64,
     to: Option<i64>,
-    what: String,
+    label: String,
 }
 
-/// The spans of one session, by its records.
+/// Builds the spans of one session from its records.
 #[derive(Debug, Default)]
 struct Spans {
     done: Vec<Span>,
@@ -63,7 +65,7 @@ struct Spans {
 }
 
 impl Spans {
-    fn of(records: &[Stored]) -> Vec<Span> {
+    fn from_records(records: &[Stored]) -> Vec<Span> {
         let mut spans = Self::default();
         records.iter().for_each(|stored| spans.add(stored));
         let Self { mut done, run, model, calls, asks, .. } = spans;
@@ -85,7 +87,7 @@ impl Spans {
 
     fn add(&mut self, stored: &Stored) {
         let at = stored.at_ms;
-        let span = |kind, what: String| Span { kind, from: at, to: None, what };
+        let span = |kind, label: String| Span { kind, from: at, to: None, label };
         match &stored.record {
             Record::RunOpened(opened) => self.run = Some(span(BarKind::Wait, format!("run {}", opened.run))),
             Record::TurnStarted { model, turn, .. } => {
@@ -115,8 +117,8 @@ impl Spans {
                 Carrier::Message => {}
             },
             Record::AskOpened { call, action, resource, .. } => {
-                let what = words::line(&format!("approval of {action} {resource}"));
-                self.asks.insert(*call, span(BarKind::Ask, what));
+                let label = words::line(&format!("approval of {action} {resource}"));
+                self.asks.insert(*call, span(BarKind::Ask, label));
             }
             Record::AskAnswered { call, .. } => {
                 let ask = self.asks.remove(call);
@@ -169,6 +171,7 @@ struct Bar {
 
 struct TimelineRow {
     name: String,
+    title: String,
     y: u64,
     indent: u64,
     bars: Vec<Bar>,
@@ -184,6 +187,15 @@ struct Tick {
 struct TimelinePage {
     frame: PageFrame,
     id: SessionId,
+    chart: String,
+}
+
+/// The bars and the table. While a run is in flight, the browser reads them again every two seconds.
+#[derive(Template)]
+#[template(path = "timeline_chart.html")]
+struct TimelineChart {
+    id: SessionId,
+    open: bool,
     lines: Vec<TimelineRow>,
     ticks: Vec<Tick>,
     height: u64,
@@ -198,64 +210,124 @@ struct TimelinePage {
 struct Total {
     id: SessionId,
     name: String,
+    title: String,
     model: String,
     tool: String,
     ask: String,
     whole: String,
 }
 
-/// A session of the tree, read once.
 struct SessionRecords {
     id: SessionId,
     level: u64,
     records: Vec<Stored>,
 }
 
-/// The drawn part of a tree, and the counts of what exceeds its bounds.
+/// The records of the sessions that are drawn, and the counts of those that are not.
 #[derive(Default)]
-struct Below {
+struct SubtreeRecords {
     read: Vec<SessionRecords>,
     /// Sessions that are not drawn.
     left_out: usize,
-    /// Sessions of which later records are not drawn.
+    /// Sessions whose later records are not drawn.
     cut: usize,
     /// Sessions that cannot be read.
     damaged: usize,
 }
 
-/// Reads the sessions below one in the order of their births, parents before children, up to the bounds; beyond them it only counts.
-fn below(journal: &Journal, top: SessionId, mut left: usize) -> Result<Below, ReadError> {
-    let (mut below, mut known, mut next) = (Below::default(), HashSet::new(), vec![(top, 0)]);
+/// Reads a session and its descendants in the order in which they were spawned, parents first.
+///
+/// Sessions beyond [`MAX_SESSIONS`], and those after `budget` records, are only counted.
+fn read_subtree(journal: &Journal, top: SessionId, mut budget: usize) -> Result<SubtreeRecords, ReadError> {
+    let (mut subtree, mut known, mut next) = (SubtreeRecords::default(), HashSet::new(), vec![(top, 0)]);
     while let Some((id, level)) = next.pop() {
         if !known.insert(id) {
             continue;
         }
         let deleted = journal.head(id)?.is_none_or(|head| head.deleted);
-        let mut born = Vec::new();
-        if below.read.len() == SESSIONS || left == 0 {
-            below.left_out += usize::from(!deleted);
+        let mut spawned = Vec::new();
+        if subtree.read.len() == MAX_SESSIONS || budget == 0 {
+            subtree.left_out += usize::from(!deleted);
         } else if !deleted {
             // A session that cannot be read has a line without bars.
-            let read = journal.records_from(id, Seq(1), left.saturating_add(1));
-            below.damaged += usize::from(read.is_err());
+            let read = journal.records_from(id, Seq(1), budget.saturating_add(1));
+            subtree.damaged += usize::from(read.is_err());
             let mut records = read.unwrap_or_default();
-            below.cut += usize::from(records.len() > left);
-            records.truncate(left);
-            left -= records.len();
-            born = History::of(&records).born;
-            below.read.push(SessionRecords { id, level, records });
+            subtree.cut += usize::from(records.len() > budget);
+            records.truncate(budget);
+            budget -= records.len();
+            spawned = History::of(&records).born;
+            subtree.read.push(SessionRecords { id, level, records });
         }
-        let others = journal.kids(id)?.into_iter().filter(|kid| !born.contains(kid));
-        let kids: Vec<_> = born.iter().copied().chain(others).collect();
-        next.extend(kids.into_iter().rev().map(|kid| (kid, level + 1)));
+        let others = journal.kids(id)?.into_iter().filter(|child| !spawned.contains(child));
+        let children: Vec<_> = spawned.iter().copied().chain(others).collect();
+        next.extend(children.into_iter().rev().map(|child| (child, level + 1)));
     }
-    Ok(below)
+    Ok(subtree)
 }
 
-fn sum(spans: &[Span], kind: BarKind, now: i64) -> String {
-    let of = spans.iter().filter(|span| span.kind == kind);
-    let ms: i64 = of.map(|span| span.to.unwrap_or(now).saturating_sub(span.from)).sum();
+fn total(spans: &[Span], kind: BarKind, now: i64) -> String {
+    let ms: i64 = spans
+        .iter()
+        .filter(|span| span.kind == kind)
+        .map(|span| span.to.unwrap_or(now).saturating_sub(span.from))
+        .sum();
     words::span(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Returns the Unix time in ms.
+fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+impl TimelineChart {
+    fn read(journal: &Journal, id: SessionId) -> Result<Self, ReadError> {
+        let SubtreeRecords { read: found, left_out, cut, damaged } = read_subtree(journal, id, MAX_RECORDS)?;
+        let mut read = Vec::with_capacity(found.len());
+        let (mut from, mut now) = (i64::MAX, 0);
+        for SessionRecords { id, level, records } in found {
+            let Some(head) = journal.head(id)? else { continue };
+            from = from.min(records.first().map_or(head.created_ms, |first| first.at_ms));
+            now = now.max(records.last().map_or(head.updated_ms, |last| last.at_ms));
+            read.push((id, level, head, Spans::from_records(&records)));
+        }
+        let open = read.iter().any(|(.., spans)| spans.iter().any(|span| span.to.is_none()));
+        if open {
+            now = now.max(now_ms());
+        }
+        let whole = u64::try_from(now.saturating_sub(from)).unwrap_or(0).max(1);
+        let x = |at: i64| u64::try_from(at.saturating_sub(from)).unwrap_or(0).min(whole).saturating_mul(WIDTH) / whole;
+        let mut lines = Vec::with_capacity(read.len());
+        let mut table = Vec::with_capacity(read.len());
+        for (nth, (id, level, head, spans)) in (0_u64..).zip(read) {
+            let y = nth * LINE + 24;
+            let (name, title) = (format!("{} {}", head.agent, head.short), words::clip(&head.title, 80));
+            table.push(Total {
+                id,
+                name: name.clone(),
+                title: title.clone(),
+                model: total(&spans, BarKind::Model, now),
+                tool: total(&spans, BarKind::Tool, now),
+                ask: total(&spans, BarKind::Ask, now),
+                whole: total(&spans, BarKind::Wait, now),
+            });
+            let bars = spans.into_iter().map(|span| bar(span, y, now, x)).collect();
+            lines.push(TimelineRow { name, title, y, indent: level.min(8) * 10, bars });
+        }
+        let ticks = (0..=4).map(|nth| Tick { x: nth * WIDTH / 4, label: words::span(whole * nth / 4) }).collect();
+        let height = lines.len() as u64 * LINE + 28;
+        Ok(Self { id, open, lines, ticks, height, whole: words::span(whole), left_out, cut, damaged, table })
+    }
+}
+
+/// Returns the bar of a span in the line at `y`. `x` gives the position of a time.
+fn bar(span: Span, y: u64, now: i64, x: impl Fn(i64) -> u64) -> Bar {
+    let (start, end) = (x(span.from), x(span.to.unwrap_or(now)));
+    let ms = span.to.unwrap_or(now).saturating_sub(span.from);
+    let suffix = if span.to.is_none() { ", not ended" } else { "" };
+    let title = format!("{}: {}{suffix}", span.label, words::span(u64::try_from(ms).unwrap_or(0)));
+    Bar { class: span.kind.class(), x: start, y: y + 3, width: end.saturating_sub(start).max(2), title }
 }
 
 /// Draws the tree below a session.
@@ -264,54 +336,15 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     host.settled().await?;
     let journal = host.runtime().journal();
     let head = journal.head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
-    let Below { read: found, left_out, cut, damaged } = below(journal, id, RECORDS)?;
-    let mut read = Vec::with_capacity(found.len());
-    let (mut from, mut now) = (i64::MAX, 0);
-    for SessionRecords { id, level, records } in found {
-        let Some(head) = journal.head(id)? else { continue };
-        from = from.min(records.first().map_or(head.created_ms, |first| first.at_ms));
-        now = now.max(records.last().map_or(head.updated_ms, |last| last.at_ms));
-        read.push((id, level, format!("{} {}", head.agent, head.short), Spans::of(&records)));
-    }
-    let whole = u64::try_from(now.saturating_sub(from)).unwrap_or(0).max(1);
-    let x = |at: i64| u64::try_from(at.saturating_sub(from)).unwrap_or(0).min(whole).saturating_mul(WIDTH) / whole;
-    let mut lines = Vec::with_capacity(read.len());
-    let mut table = Vec::with_capacity(read.len());
-    for (nth, (id, level, name, spans)) in (0_u64..).zip(read) {
-        let y = nth * LINE + 24;
-        table.push(Total {
-            id,
-            name: name.clone(),
-            model: sum(&spans, BarKind::Model, now),
-            tool: sum(&spans, BarKind::Tool, now),
-            ask: sum(&spans, BarKind::Ask, now),
-            whole: sum(&spans, BarKind::Wait, now),
-        });
-        let bar = |span: Span| {
-            let (start, end) = (x(span.from), x(span.to.unwrap_or(now)));
-            let ms = span.to.unwrap_or(now).saturating_sub(span.from);
-            let lasts = if span.to.is_none() { ", not over" } else { "" };
-            let title = format!("{}: {}{lasts}", span.what, words::span(u64::try_from(ms).unwrap_or(0)));
-            Bar { class: span.kind.class(), x: start, y: y + 3, width: end.saturating_sub(start).max(2), title }
-        };
-        let bars = spans.into_iter().map(bar).collect();
-        lines.push(TimelineRow { name, y, indent: level.min(8) * 10, bars });
-    }
-    let ticks = (0..=4).map(|nth| Tick { x: nth * WIDTH / 4, label: words::span(whole * nth / 4) }).collect();
     let title = format!("Timeline of {} {}", head.agent, head.short);
-    let height = lines.len() as u64 * LINE + 28;
-    html(&TimelinePage {
-        frame: PageFrame::of_session(&host, title, "timeline").await,
-        id,
-        lines,
-        ticks,
-        height,
-        whole: words::span(whole),
-        left_out,
-        cut,
-        damaged,
-        table,
-    })
+    let chart = fragment(&TimelineChart::read(journal, id)?);
+    html(&TimelinePage { frame: PageFrame::of_session(&host, title, "timeline").await, id, chart })
+}
+
+/// Draws the bars and the table again.
+pub(super) async fn chart(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
+    let id = host.session(&id).await?.id();
+    Ok(Html(fragment(&TimelineChart::read(host.runtime().journal(), id)?)))
 }
 
 #[cfg(test)]
@@ -331,10 +364,10 @@ mod tests {
         session.run(receipt.run).ended().await.expect("an end");
         let journal = runtime.journal();
         let all = journal.records(session.id()).expect("records").len();
-        let drawn = |left| {
-            let below = below(journal, session.id(), left).expect("read");
-            let records: usize = below.read.iter().map(|read| read.records.len()).sum();
-            (records, below.left_out, below.cut)
+        let drawn = |budget| {
+            let subtree = read_subtree(journal, session.id(), budget).expect("read");
+            let records: usize = subtree.read.iter().map(|read| read.records.len()).sum();
+            (records, subtree.left_out, subtree.cut)
         };
         assert_eq!([drawn(1_000), drawn(2), drawn(0)], [(all, 0, 0), (2, 0, 1), (0, 1, 0)]);
     }

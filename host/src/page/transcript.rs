@@ -7,9 +7,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, Response};
 use serde::Deserialize;
+use subtend_actors::history::History;
 use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
 use subtend_actors::{Alternatives, QueueEntry, SessionHandle};
-use subtend_session::ids::{Seq, SessionId};
+use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::place::BranchKind;
 use subtend_session::record::Lane;
 use subtend_session::state::Phase;
 
@@ -17,13 +19,13 @@ use super::approvals::{self, Ask};
 use super::entries::{self, Item};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
-use super::words::{self, StateLabel as Shown};
+use super::words::{self, StateLabel};
 use super::{PageFrame, Refusal, activity, fragment, html, markdown, worktree};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Entries that a page shows of a long conversation.
-const SHOWN: usize = 200;
+/// Maximum number of entries that a page shows at first.
+const MAX_ENTRIES: usize = 200;
 
 #[derive(Template)]
 #[template(path = "session.html")]
@@ -31,17 +33,17 @@ struct ConversationPage {
     frame: PageFrame,
     id: SessionId,
     head: String,
-    /// Entries that are left out at the start.
+    /// Number of entries left out at the start.
     earlier: usize,
     items: Vec<Item>,
     now: String,
     asks: String,
     queue: String,
-    kids: String,
+    children: String,
     seen: Seq,
 }
 
-/// The session itself: its state, its branch point, and its controls.
+/// The head of the page: the state of the session, its branch point and its controls.
 #[derive(Template)]
 #[template(path = "session_head.html")]
 struct ConversationHead {
@@ -51,32 +53,32 @@ struct ConversationHead {
     short: String,
     model: String,
     workspace: String,
-    state: Shown,
+    state: StateLabel,
     activity: String,
-    back: Option<Back>,
+    back: Option<BranchParent>,
     worktree: Option<WorktreeLine>,
-    busy: bool,
-    /// Whether it can be continued: held, or its last run did not complete.
+    /// The run in flight.
+    run: Option<RunNo>,
+    /// True if the session can be continued: it is held, or its last run did not complete.
     resumes: bool,
     closed: bool,
     summary: Option<String>,
 }
 
-/// The worktree that a session has.
 struct WorktreeLine {
     branch: String,
-    state: Shown,
+    state: StateLabel,
 }
 
-/// The session above a branch (B14).
-struct Back {
+/// A link to the session that was branched (B14).
+struct BranchParent {
     id: SessionId,
     title: String,
     kind: &'static str,
     task: Option<String>,
 }
 
-/// Inputs that no run has taken.
+/// Accepted inputs that no run has taken yet.
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct Queue {
@@ -98,15 +100,16 @@ struct Running {
     id: SessionId,
     all: usize,
     queued: usize,
-    kids: Vec<Kid>,
+    children: Vec<ChildRow>,
 }
 
-struct Kid {
+struct ChildRow {
     id: SessionId,
+    run: RunNo,
     short: String,
     agent: String,
     title: String,
-    state: Shown,
+    state: StateLabel,
     activity: String,
 }
 
@@ -124,19 +127,19 @@ struct TranscriptRead {
     asks: String,
     all_asks: usize,
     queue: String,
-    kids: String,
+    children: String,
     seen: Seq,
     title: String,
 }
 
 impl TranscriptRead {
-    async fn of(host: &Host, handle: &SessionHandle) -> Result<Self, Problem> {
+    async fn read(host: &Host, handle: &SessionHandle) -> Result<Self, Problem> {
         let runtime = host.runtime();
         let id = handle.id();
         let alternatives = handle.alternatives().await?;
-        // The view of the worktree reports why it cannot be read.
+        // The worktree view reports why a worktree cannot be read.
         let worktree = match handle.worktree().await {
-            Ok(found) => found.map(|of| WorktreeLine { state: worktree::state(&of), branch: of.entry.branch }),
+            Ok(found) => found.map(|tree| WorktreeLine { state: worktree::state(&tree), branch: tree.entry.branch }),
             Err(_) => Some(WorktreeLine { state: worktree::damaged(), branch: String::new() }),
         };
         let transcript = transcript(host, id, None)?;
@@ -144,12 +147,12 @@ impl TranscriptRead {
         let all_asks = asks.len();
         asks.retain(|ask| ask.session == id);
         Ok(Self {
-            head: fragment(&ConversationHead::of(host, &transcript, worktree)?),
+            head: fragment(&ConversationHead::new(host, &transcript, worktree)?),
             items: entries::items(runtime, &transcript, &alternatives),
             asks: approvals::cards(&asks),
             all_asks,
             queue: fragment(&Queue { id, entries: handle.queue().await?.into_iter().map(QueuedInput::from).collect() }),
-            kids: fragment(&Running::read(host, id)?),
+            children: fragment(&Running::read(host, id)?),
             seen: transcript.last_seq,
             title: format!("{} {}", transcript.header.agent, transcript.header.short),
         })
@@ -158,8 +161,8 @@ impl TranscriptRead {
 
 /// Reads a session, now or as of an earlier record.
 pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<Transcript, Problem> {
-    let how = TranscriptReading { nests: true, at, ..TranscriptReading::default() };
-    Transcript::read(host.runtime().journal(), id, how).map_err(|error| match error {
+    let reading = TranscriptReading { nests: true, at, ..TranscriptReading::default() };
+    Transcript::read(host.runtime().journal(), id, reading).map_err(|error| match error {
         TranscriptError::Read(error) => error.into(),
         other @ (TranscriptError::NoText(_) | TranscriptError::BadText { .. } | TranscriptError::NoReplay { .. }) => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "session_damaged", other.to_string())
@@ -168,47 +171,55 @@ pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<
 }
 
 impl ConversationHead {
-    fn of(host: &Host, of: &Transcript, worktree: Option<WorktreeLine>) -> Result<Self, Problem> {
+    fn new(host: &Host, transcript: &Transcript, worktree: Option<WorktreeLine>) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
-        let head = journal.head(of.header.id)?.ok_or_else(|| Problem::no_session(&of.header.id.to_string()))?;
-        let back = match of.header.parent {
-            Some(parent) => journal.head(parent)?.map(|above| Back {
+        let head = journal
+            .head(transcript.header.id)?
+            .ok_or_else(|| Problem::no_session(&transcript.header.id.to_string()))?;
+        let back = match transcript.header.parent {
+            Some(parent) => journal.head(parent)?.map(|parent_head| BranchParent {
                 id: parent,
-                title: words::clip(&above.title, 60),
+                title: words::clip(&parent_head.title, 60),
                 kind: head.kind.map_or("branch", entries::kind_word),
-                task: of.header.branch.as_ref().and_then(|branch| branch.task.as_ref()).map(|task| words::line(task)),
+                task: transcript
+                    .header
+                    .branch
+                    .as_ref()
+                    .and_then(|branch| branch.task.as_ref())
+                    .map(|task| words::line(task)),
             }),
             None => None,
         };
-        let records = journal.records(of.header.id)?;
-        let busy = head.state != Phase::Quiet;
-        let state = Shown::of(head.state, head.last_outcome);
+        let records = journal.records(transcript.header.id)?;
+        let run = journal.inflight_of(transcript.header.id)?.map(|row| row.run);
+        let state = StateLabel::of(head.state, head.last_outcome);
         Ok(Self {
-            id: of.header.id,
-            title: words::clip(&of.header.title, 120),
-            agent: of.header.agent.to_string(),
-            short: of.header.short.to_string(),
-            model: of.header.model.as_ref().map(ToString::to_string).unwrap_or_default(),
-            workspace: of.header.workspace.as_ref().map(ToString::to_string).unwrap_or_default(),
+            id: transcript.header.id,
+            title: words::clip(&transcript.header.title, 120),
+            agent: transcript.header.agent.to_string(),
+            short: transcript.header.short.to_string(),
+            model: transcript.header.model.as_ref().map(ToString::to_string).unwrap_or_default(),
+            workspace: transcript.header.workspace.as_ref().map(ToString::to_string).unwrap_or_default(),
             activity: activity::of(host.runtime(), &records, head.state),
             back,
             worktree,
-            busy,
-            resumes: matches!(head.state, Phase::HeldInterrupted) || (!busy && matches!(state.class, "bad" | "odd")),
+            run,
+            resumes: matches!(head.state, Phase::HeldInterrupted)
+                || (run.is_none() && matches!(state.class, "bad" | "odd")),
             state,
             closed: head.closed,
-            summary: of.header.summary.as_ref().map(ToString::to_string),
+            summary: transcript.header.summary.as_ref().map(ToString::to_string),
         })
     }
 }
 
 impl From<QueueEntry> for QueuedInput {
-    fn from(of: QueueEntry) -> Self {
+    fn from(entry: QueueEntry) -> Self {
         Self {
-            id: of.id.to_string(),
-            text: words::clip(&of.text, 400),
-            steers: of.lane == Lane::Steer,
-            removable: of.kind == subtend_actors::QueueKind::User,
+            id: entry.id.to_string(),
+            text: words::clip(&entry.text, 400),
+            steers: entry.lane == Lane::Steer,
+            removable: entry.kind == subtend_actors::QueueKind::User,
         }
     }
 }
@@ -216,9 +227,15 @@ impl From<QueueEntry> for QueuedInput {
 impl Running {
     fn read(host: &Host, id: SessionId) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
-        let (mut kids, mut queued, mut all) = (Vec::new(), 0, 0);
-        for kid in journal.kids(id)? {
-            let Some(head) = journal.head(kid)?.filter(|head| !head.deleted) else { continue };
+        let (mut children, mut queued, mut all) = (Vec::new(), 0, 0);
+        // In the order in which they were spawned. Without readable records the order is not known.
+        let spawned = journal.records(id).map(|records| History::of(&records).born).unwrap_or_default();
+        let others = journal.kids(id)?.into_iter().filter(|child| !spawned.contains(child)).collect::<Vec<_>>();
+        for child in spawned.iter().copied().chain(others) {
+            let Some(head) = journal.head(child)?.filter(|head| !head.deleted) else { continue };
+            if head.kind == Some(BranchKind::Service) {
+                continue;
+            }
             all += 1;
             match head.state {
                 Phase::Quiet => continue,
@@ -233,17 +250,19 @@ impl Running {
                 | Phase::HeldOutOfTurns
                 | Phase::Closing => {}
             }
-            let records = journal.records(kid).unwrap_or_default();
-            kids.push(Kid {
-                id: kid,
+            let Some(row) = journal.inflight_of(child)? else { continue };
+            let records = journal.records(child).unwrap_or_default();
+            children.push(ChildRow {
+                id: child,
+                run: row.run,
                 short: head.short.to_string(),
                 agent: head.agent.to_string(),
                 title: words::clip(&head.title, 80),
-                state: Shown::of(head.state, head.last_outcome),
+                state: StateLabel::of(head.state, head.last_outcome),
                 activity: activity::of(host.runtime(), &records, head.state),
             });
         }
-        Ok(Self { id, all, queued, kids })
+        Ok(Self { id, all, queued, children })
     }
 }
 
@@ -252,22 +271,22 @@ fn streaming(partial: Option<&Partial>) -> String {
     fragment(&Streaming { markdown: markdown::render(&partial.text), calls: partial.calls.clone() })
 }
 
-/// The part of a conversation that a page shows.
+/// The query of a conversation. `all` asks for each entry.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Much {
+pub(super) struct TranscriptQuery {
     all: Option<String>,
 }
 
 pub(super) async fn page(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
-    Query(much): Query<Much>,
+    Query(query): Query<TranscriptQuery>,
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
     host.settled().await?;
-    let read = TranscriptRead::of(&host, &handle).await?;
-    let earlier = if much.all.is_some() { 0 } else { read.items.len().saturating_sub(SHOWN) };
+    let read = TranscriptRead::read(&host, &handle).await?;
+    let earlier = if query.all.is_some() { 0 } else { read.items.len().saturating_sub(MAX_ENTRIES) };
     html(&ConversationPage {
         frame: PageFrame::of_session(&host, read.title, "conversation").await,
         id: handle.id(),
@@ -277,14 +296,15 @@ pub(super) async fn page(
         now: String::new(),
         asks: read.asks,
         queue: read.queue,
-        kids: read.kids,
+        children: read.children,
         seen: read.seen,
     })
 }
 
-/// The changed parts of a session: changed entries that the browser has, and new entries.
+/// Sends the parts of a session that changed: entries that the browser has in another form, and new ones.
 struct LiveTranscript {
     handle: SessionHandle,
+    /// The entries of the browser by their ids.
     known: BTreeMap<String, String>,
     seen: Seq,
 }
@@ -294,7 +314,7 @@ impl live::LiveView for LiveTranscript {
         let id = self.handle.id();
         let mut fragments = Vec::new();
         if changes.all || !changes.sessions.is_empty() {
-            let read = TranscriptRead::of(host, &self.handle).await?;
+            let read = TranscriptRead::read(host, &self.handle).await?;
             for item in read.items {
                 let swap = match self.known.get(&item.id) {
                     Some(html) if *html == item.html => continue,
@@ -309,7 +329,7 @@ impl live::LiveView for LiveTranscript {
                 Fragment::new("approvals", read.asks, Swap::Inner),
                 approvals::badge(read.all_asks),
                 Fragment::new("queue", read.queue, Swap::Inner),
-                Fragment::new("kids", read.kids, Swap::Inner),
+                Fragment::new("kids", read.children, Swap::Inner),
             ]);
             self.seen = read.seen;
         }
@@ -317,7 +337,7 @@ impl live::LiveView for LiveTranscript {
         Ok(fragments)
     }
 
-    /// Returns the record up to which the browser has everything. The browser sends it when it reconnects.
+    /// Returns the last record that the browser has. The browser sends it when it reconnects.
     fn id(&self) -> Option<String> {
         Some(self.seen.to_string())
     }
@@ -325,7 +345,7 @@ impl live::LiveView for LiveTranscript {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct StreamPosition {
-    /// The last record of what the page showed.
+    /// The last record that the page showed.
     seen: u64,
 }
 

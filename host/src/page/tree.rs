@@ -20,14 +20,14 @@ struct TreePage {
     top: String,
 }
 
-/// Lines of one level, each with the place of its children.
+/// The lines of the children of one session, each with an element for its own children.
 #[derive(Template)]
 #[template(path = "tree_items.html")]
 struct Items {
     rows: Vec<ForestRow>,
-    /// Whether their children are shown.
+    /// True if the lines are expanded.
     open: bool,
-    /// The lines below the only one.
+    /// The rendered lines below, for the root line.
     below: String,
 }
 
@@ -55,14 +55,17 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     html(&TreePage { frame, id, top: fragment(&top) })
 }
 
-/// Returns the children of one session, as they are loaded into its line.
-pub(super) async fn kids(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
+/// Returns the lines of the children of one session, which the browser puts below its line.
+pub(super) async fn children(
+    State(host): State<Host>,
+    PathPart(id): PathPart<String>,
+) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let forest = Forest::read(host.runtime(), id)?;
     Ok(Html(Items::below(&forest, id)))
 }
 
-/// The lines that change; those that a browser has not loaded are not in its page, and are left out there.
+/// Sends the lines that change. A browser ignores those that it has not loaded.
 struct LiveTree {
     id: SessionId,
     forest: Option<Forest>,

@@ -1,4 +1,4 @@
-//! Tokens and money: over time, by agent, by model and by session.
+//! Tokens and cost: over time, by agent, by model and by session.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -17,15 +17,16 @@ use super::{PageFrame, Refusal, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Bars over time, and their height.
+/// Number of bars in the chart.
 const BARS: usize = 48;
+/// Height of the highest bar.
 const HEIGHT: u64 = 120;
-/// Rows of a table.
-const ROWS: usize = 30;
-/// Records that a view reads, of the sessions that changed last.
-const RECORDS: usize = 200_000;
+/// Maximum number of rows of a table.
+const MAX_ROWS: usize = 30;
+/// Maximum number of records that a view reads. Sessions that changed last come first.
+const MAX_RECORDS: usize = 200_000;
 
-/// Model calls with their times, summed up.
+/// The usage of model calls, with their times and summed up.
 #[derive(Debug, Default)]
 struct UsageTally {
     calls: Vec<(i64, Usage)>,
@@ -33,7 +34,7 @@ struct UsageTally {
     models: BTreeMap<String, Usage>,
     sessions: BTreeMap<SessionId, (String, Usage)>,
     whole: Usage,
-    /// Sessions that the bound left out, whole or in part.
+    /// Number of sessions that the bound left out, completely or partly.
     left_out: usize,
 }
 
@@ -63,8 +64,8 @@ impl UsageTally {
         }
     }
 
-    /// Reads the sessions below one, or all.
-    fn read(host: &Host, top: Option<SessionId>, mut left: usize) -> Result<Self, ReadError> {
+    /// Reads a session and its descendants, or all sessions, until `budget` records are read.
+    fn read(host: &Host, top: Option<SessionId>, mut budget: usize) -> Result<Self, ReadError> {
         let journal = host.runtime().journal();
         let mut heads = match top {
             None => journal.heads()?,
@@ -83,16 +84,16 @@ impl UsageTally {
         heads.sort_by_key(|(id, head)| Reverse((head.updated_ms, *id)));
         let mut tally = Self::default();
         for (id, head) in heads {
-            if left == 0 {
+            if budget == 0 {
                 tally.left_out += 1;
                 continue;
             }
-            // One that cannot be read makes the sums a part.
-            match journal.records_from(id, Seq(1), left.saturating_add(1)) {
+            // Without a session that cannot be read, the sums are lower bounds.
+            match journal.records_from(id, Seq(1), budget.saturating_add(1)) {
                 Ok(mut records) => {
-                    tally.left_out += usize::from(records.len() > left);
-                    records.truncate(left);
-                    left -= records.len();
+                    tally.left_out += usize::from(records.len() > budget);
+                    records.truncate(budget);
+                    budget -= records.len();
                     tally.add(id, &format!("{} {}", head.agent, head.short), &head.agent, &records);
                 }
                 Err(_) => tally.whole.unreliable = true,
@@ -119,12 +120,12 @@ impl UsageTally {
         let bar = |(nth, sum): (u64, u64)| {
             let height = sum.saturating_mul(HEIGHT) / most;
             let height = if sum > 0 { height.max(2) } else { 0 };
-            let begins = words::moment(from.saturating_add(i64::try_from(whole * nth / BARS as u64).unwrap_or(0)));
+            let start = words::moment(from.saturating_add(i64::try_from(whole * nth / BARS as u64).unwrap_or(0)));
             Bar {
                 x: nth * 20 + 20,
                 y: HEIGHT + 20 - height,
                 height,
-                title: format!("from {begins}: {} tokens", words::tokens(sum)),
+                title: format!("from {start}: {} tokens", words::tokens(sum)),
             }
         };
         let bars = (0_u64..).zip(sums).map(bar).collect();
@@ -149,14 +150,14 @@ struct UsageRow {
 }
 
 impl UsageRow {
-    fn of(name: String, link: Option<SessionId>, of: &Usage) -> Self {
+    fn new(name: String, link: Option<SessionId>, usage: &Usage) -> Self {
         Self {
             name,
             link,
-            input: words::tokens(of.input),
-            output: words::tokens(of.output),
-            cached: words::tokens(of.cache_read),
-            cost: of.cost_micro.map(words::money).unwrap_or_default(),
+            input: words::tokens(usage.input),
+            output: words::tokens(usage.output),
+            cached: words::tokens(usage.cache_read),
+            cost: usage.cost_micro.map(words::money).unwrap_or_default(),
         }
     }
 }
@@ -179,20 +180,21 @@ struct UsagePage {
     tables: Vec<Table>,
 }
 
-fn rows(mut of: Vec<(String, Option<SessionId>, Usage)>) -> Vec<UsageRow> {
-    of.sort_by_key(|(_, _, usage)| std::cmp::Reverse(usage.tokens()));
-    of.into_iter().take(ROWS).map(|(name, link, usage)| UsageRow::of(name, link, &usage)).collect()
+fn rows(mut usages: Vec<(String, Option<SessionId>, Usage)>) -> Vec<UsageRow> {
+    usages.sort_by_key(|(_, _, usage)| Reverse(usage.tokens()));
+    usages.into_iter().take(MAX_ROWS).map(|(name, link, usage)| UsageRow::new(name, link, &usage)).collect()
 }
 
 async fn view(host: &Host, id: Option<SessionId>, title: String) -> Result<Html<String>, Refusal> {
     host.settled().await?;
-    let tally = UsageTally::read(host, id, RECORDS)?;
+    let tally = UsageTally::read(host, id, MAX_RECORDS)?;
     let (bars, from, to) = tally.bars();
-    let named = |of: BTreeMap<String, Usage>| rows(of.into_iter().map(|(name, usage)| (name, None, usage)).collect());
+    let by_name =
+        |usages: BTreeMap<String, Usage>| rows(usages.into_iter().map(|(name, usage)| (name, None, usage)).collect());
     let sessions = tally.sessions.into_iter().map(|(id, (name, usage))| (name, Some(id), usage)).collect();
     let tables = vec![
-        Table { title: "By agent", rows: named(tally.agents) },
-        Table { title: "By model", rows: named(tally.models) },
+        Table { title: "By agent", rows: by_name(tally.agents) },
+        Table { title: "By model", rows: by_name(tally.models) },
         Table { title: "By session", rows: rows(sessions) },
     ];
     let frame = match id {
@@ -206,7 +208,7 @@ pub(super) async fn all(State(host): State<Host>) -> Result<Html<String>, Refusa
     view(&host, None, "Usage".to_owned()).await
 }
 
-/// Returns what a session and all below it used.
+/// Shows the usage of a session and its descendants.
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let head = host.runtime().journal().head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
@@ -230,8 +232,8 @@ mod tests {
             let receipt = session.send("Good morning.").await.expect("accepted");
             session.run(receipt.run).ended().await.expect("an end");
         }
-        let read = |left| {
-            let tally = UsageTally::read(&host, None, left).expect("read");
+        let read = |budget| {
+            let tally = UsageTally::read(&host, None, budget).expect("read");
             (tally.calls.len(), tally.left_out)
         };
         assert_eq!([read(1_000), read(1), read(0)], [(2, 0), (0, 2), (0, 2)]);

@@ -1,4 +1,4 @@
-//! How figures, times and states read.
+//! The texts of numbers, times and states.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
-/// Characters of a line that stands for more.
+/// Maximum characters of a text that is shortened to a line.
 const LINE: usize = 140;
 
 /// The state of a session: its label, and its class in the style sheet.
@@ -46,7 +46,7 @@ pub(super) fn count(n: impl Into<u64>, unit: &str) -> String {
     if n == 1 { format!("1 {unit}") } else { format!("{n} {unit}s") }
 }
 
-/// Tokens, rounded: `950`, `12.3k`, `4.5M`.
+/// Returns a number of tokens, rounded: `950`, `12.3k`, `4.5M`.
 pub(super) fn tokens(n: u64) -> String {
     let rounded = |unit: u64| {
         let tenths = n.saturating_mul(10).saturating_add(unit / 2) / unit;
@@ -59,11 +59,11 @@ pub(super) fn tokens(n: u64) -> String {
     }
 }
 
-/// Tokens and, where known, cost of a usage: `12.3k tokens · $0.0120`, with `at least` where a part is unknown.
-pub(super) fn usage(of: &Usage) -> String {
-    let least = if of.unreliable { "at least " } else { "" };
-    let cost = of.cost_micro.map(|micro| format!(" · {}", money(micro))).unwrap_or_default();
-    format!("{least}{} tokens{cost}", tokens(of.tokens()))
+/// Returns the tokens of a usage and its cost if known: `12.3k tokens · $0.0120`, with `at least` if a part is unknown.
+pub(super) fn usage(usage: &Usage) -> String {
+    let least = if usage.unreliable { "at least " } else { "" };
+    let cost = usage.cost_micro.map(|micro| format!(" · {}", money(micro))).unwrap_or_default();
+    format!("{least}{} tokens{cost}", tokens(usage.tokens()))
 }
 
 pub(super) fn money(micro: u64) -> String {
@@ -72,7 +72,8 @@ pub(super) fn money(micro: u64) -> String {
 
 pub(super) fn span(ms: u64) -> String {
     match ms {
-        0..10_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        0..1_000 => format!("{ms} ms"),
+        1_000..10_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
         10_000..120_000 => format!("{} s", ms / 1_000),
         120_000..7_200_000 => format!("{} min", ms / 60_000),
         7_200_000.. => format!("{} h", ms / 3_600_000),
@@ -81,7 +82,7 @@ pub(super) fn span(ms: u64) -> String {
 
 /// Returns a moment in UTC: `24 Nov 2026 08:58:15`.
 pub(super) fn moment(ms: i64) -> String {
-    // A damaged record may hold any number, and a year has four digits.
+    // A damaged record may hold any number; the format has four digits for the year.
     let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms.min(253_402_300_799_999)).unwrap_or(0));
     httpdate::fmt_http_date(at).get(5..25).unwrap_or_default().to_owned()
 }
@@ -90,11 +91,11 @@ pub(super) fn line(text: &str) -> String {
     clip(text, LINE)
 }
 
-/// At most `most` characters of a text, on one line and without control characters.
-pub(super) fn clip(text: &str, most: usize) -> String {
+/// Returns at most `max` characters of a text, on one line and without control characters.
+pub(super) fn clip(text: &str, max: usize) -> String {
     let mut clipped = String::new();
     for (at, c) in text.split_whitespace().flat_map(|word| word.chars().chain([' '])).enumerate() {
-        if at == most {
+        if at == max {
             return format!("{}…", clipped.trim_end());
         }
         if !c.is_control() {
@@ -109,10 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_read_rounded() {
-        let read: Vec<_> = [0, 999, 1_000, 12_345, 4_499_999].map(tokens).into();
-        assert_eq!(read, ["0", "999", "1.0k", "12.3k", "4.5M"]);
-        assert_eq!([0, 1_250, 61_000, 600_000].map(span), ["0.0 s", "1.2 s", "61 s", "10 min"]);
+    fn numbers_are_rounded() {
+        let rounded: Vec<_> = [0, 999, 1_000, 12_345, 4_499_999].map(tokens).into();
+        assert_eq!(rounded, ["0", "999", "1.0k", "12.3k", "4.5M"]);
+        assert_eq!([0, 1_250, 61_000, 600_000].map(span), ["0 ms", "1.2 s", "61 s", "10 min"]);
         assert_eq!(money(12_345), "$0.0123");
         assert_eq!(moment(1_795_510_695_000), "24 Nov 2026 08:58:15");
         assert_eq!(usage(&Usage { input: 1_200, unreliable: true, ..Usage::default() }), "at least 1.2k tokens");

@@ -1,4 +1,4 @@
-//! The worktree of a session: what is changed there, and what a person does with it.
+//! The worktree of a session: its changes, and the forms that merge, keep or discard them.
 
 use askama::Template;
 use axum::extract::State;
@@ -29,9 +29,9 @@ struct WorktreePanel {
     branch: String,
     path: String,
     target: String,
-    /// The session that works there.
+    /// The session with a run in flight in the worktree.
     busy: Option<SessionId>,
-    /// Why the changes cannot be shown.
+    /// The reason why the changes cannot be shown.
     unread: Option<String>,
     changes: Option<ShownChanges>,
 }
@@ -44,11 +44,11 @@ struct ShownChanges {
 }
 
 /// Returns the label of a worktree.
-pub(super) fn state(of: &SessionWorktree) -> StateLabel {
-    let (word, class) = match of.entry.stage {
+pub(super) fn state(tree: &SessionWorktree) -> StateLabel {
+    let (word, class) = match tree.entry.stage {
         Stage::Making => ("being made", "wait"),
         Stage::Discarding | Stage::Keeping => ("being removed", "odd"),
-        Stage::Ready if of.busy.is_some() => ("in use", "live"),
+        Stage::Ready if tree.busy.is_some() => ("in use", "live"),
         Stage::Ready => ("ready", "good"),
     };
     StateLabel { word, class }
@@ -60,18 +60,18 @@ pub(super) fn damaged() -> StateLabel {
 }
 
 impl WorktreePanel {
-    async fn read(handle: &SessionHandle, of: SessionWorktree) -> Result<Self, ControlError> {
+    async fn read(handle: &SessionHandle, tree: SessionWorktree) -> Result<Self, ControlError> {
         let (changes, unread) = match handle.worktree_diff().await {
             Ok((changes, patch)) => (Some(ShownChanges::of(&changes, &patch)), None),
             Err(ControlError::Refused(why) | ControlError::NotFound(why)) => (None, Some(why)),
             Err(error) => return Err(error),
         };
         Ok(Self {
-            state: state(&of),
-            branch: of.entry.branch,
-            path: of.path.display().to_string(),
-            target: of.entry.target.display().to_string(),
-            busy: of.busy.map(|(session, _)| session),
+            state: state(&tree),
+            branch: tree.entry.branch,
+            path: tree.path.display().to_string(),
+            target: tree.entry.target.display().to_string(),
+            busy: tree.busy.map(|(session, _)| session),
             unread,
             changes,
         })
@@ -89,7 +89,7 @@ impl ShownChanges {
     }
 }
 
-async fn shown(host: &Host, handle: &SessionHandle, done: String) -> Result<Html<String>, Refusal> {
+async fn show(host: &Host, handle: &SessionHandle, done: String) -> Result<Html<String>, Refusal> {
     host.settled().await?;
     let tree = match handle.worktree().await? {
         Some(found) => Some(WorktreePanel::read(handle, found).await?),
@@ -101,16 +101,16 @@ async fn shown(host: &Host, handle: &SessionHandle, done: String) -> Result<Html
 
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
-    shown(&host, &handle, String::new()).await
+    show(&host, &handle, String::new()).await
 }
 
-/// Names the changes that were shown; empty if they could not be.
+/// The tip of the changes that the page showed; empty if it could not show them.
 #[derive(Debug, Deserialize)]
 pub(super) struct TipForm {
     tip: String,
 }
 
-/// Merges what was shown, and shows what is left.
+/// Merges the changes that the page showed.
 pub(super) async fn merge(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -119,17 +119,17 @@ pub(super) async fn merge(
     let handle = host.session(&id).await?;
     let merged = handle.merge_worktree(tip).await?;
     let mut done = match merged.already_merged {
-        true => "The changes had been merged.".to_owned(),
+        true => "The changes were already merged.".to_owned(),
         false => format!("Merged {}.", words::count(merged.files.len() as u64, "file")),
     };
     if !merged.left.is_empty() {
-        done.push_str(" Left as they are, since they were changed meanwhile: ");
+        done.push_str(" Not removed, because they have changed since: ");
         done.push_str(&merged.left.join(", "));
     }
-    shown(&host, &handle, done).await
+    show(&host, &handle, done).await
 }
 
-/// Leaves what was shown on its branch.
+/// Keeps the changes that the page showed, on their branch.
 pub(super) async fn keep(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -137,11 +137,11 @@ pub(super) async fn keep(
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
     let KeptBranch { name, already_kept } = handle.keep_worktree(Some(tip)).await?;
-    let done = if already_kept { "had been kept" } else { "is kept" };
-    shown(&host, &handle, format!("Branch {name} {done} with the changes; its worktree is removed.")).await
+    let done = if already_kept { "was already kept" } else { "is kept" };
+    show(&host, &handle, format!("Branch {name} {done} with the changes. Its worktree is removed.")).await
 }
 
-/// Discards what was shown.
+/// Discards the changes that the page showed.
 pub(super) async fn discard(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -149,5 +149,5 @@ pub(super) async fn discard(
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
     handle.discard_worktree(Some(tip).filter(|tip| !tip.is_empty())).await?;
-    shown(&host, &handle, "The worktree and its branch are discarded.".to_owned()).await
+    show(&host, &handle, "The worktree and its branch are discarded.".to_owned()).await
 }

@@ -94,12 +94,31 @@ async fn queued_message_is_shown_and_removed() {
     assert_eq!(form(&app, &removal, "").await.body, "Removed.");
     assert!(!get(&app, &format!("/s/{id}")).await.body.contains("<span>later</span>"));
     // Without scripts the browser comes back to the session.
-    let plain = request(&app, Method::POST, &format!("/s/{id}/cancel"), &[FORM], "").await;
+    let plain = request(&app, Method::POST, &format!("/s/{id}/cancel"), &[FORM], "run=1").await;
     assert_eq!(
         (plain.status, &plain.headers["location"]),
         (StatusCode::SEE_OTHER, &format!("/s/{id}").parse().expect("a value"))
     );
-    assert!(form(&app, &format!("/s/{id}/cancel"), "").await.body.starts_with("Run 1 had ended: cancelled"));
+    assert!(form(&app, &format!("/s/{id}/cancel"), "run=1").await.body.starts_with("Run 1 had ended: cancelled"));
+    drop(app);
+    end(host).await;
+}
+
+/// A form that is sent late does not stop the run that took the next input.
+#[tokio::test]
+async fn form_of_an_ended_run_spares_the_next_one() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    form(&app, &format!("/s/{id}/send"), "text=hang&lane=send").await;
+    let page = get(&app, &format!("/s/{id}")).await.body;
+    assert_eq!(page.matches("<input type=\"hidden\" name=\"run\" value=\"2\">").count(), 2, "{page}");
+    let cancelled = form(&app, &format!("/s/{id}/cancel"), "run=1").await.body;
+    assert!(cancelled.starts_with("Run 1 had ended: completed"), "{cancelled}");
+    let interrupted = form(&app, &format!("/s/{id}/interrupt"), "run=1").await.body;
+    assert!(interrupted.contains("run 1 is not in flight"), "{interrupted}");
+    assert_eq!(get(&app, &format!("/v1/sessions/{id}/runs/2")).await.json()["in_flight"], true);
+    assert_eq!(form(&app, &format!("/s/{id}/cancel"), "run=2").await.body, "Cancelled run 2.");
     drop(app);
     end(host).await;
 }

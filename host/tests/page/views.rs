@@ -12,8 +12,36 @@ async fn timeline_draws_a_line_for_each_session() {
     // Three sessions: the top calls its model twice, each child once.
     assert_eq!(chart.matches("<rect class=\"waitbar\"").count(), 3, "{chart}");
     assert_eq!(chart.matches("<rect class=\"model\"").count(), 4, "{chart}");
-    assert!(chart.contains("<title>script, turn 1: 0.0 s</title>"), "{chart}");
+    assert!(chart.contains("<title>script, turn 1: "), "{chart}");
+    assert!(!page.contains("hx-trigger=\"every"), "an ended tree is not read again: {page}");
     assert_eq!(page.matches("<tr><td><a href=\"/s/").count(), 3, "{page}");
+    drop(app);
+    end(host).await;
+}
+
+/// The bar of a call that runs grows to now, and the chart is read again until the run ends.
+#[tokio::test]
+async fn timeline_of_a_running_tree_is_current() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let chart = || async { get(&app, &format!("/s/{id}/timeline/chart")).await.body };
+    let first = loop {
+        let chart = chart().await;
+        if chart.contains("class=\"model\"") {
+            break chart;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(first.contains("hx-trigger=\"every 2s\"") && first.contains(", not ended</title>"), "{first}");
+    let width = |chart: &str| part(chart, "turn 1: ", "</title>").to_owned();
+    while width(&chart().await) == width(&first) {
+        tokio::task::yield_now().await;
+    }
+    post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
+    let last = chart().await;
+    assert!(!last.contains("hx-trigger") && !last.contains("not ended"), "{last}");
     drop(app);
     end(host).await;
 }

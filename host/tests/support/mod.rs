@@ -25,14 +25,14 @@ use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
 use tower::ServiceExt as _;
 
-/// A host whose general agent greets, makes a thing (which needs an approval), starts children or hangs, by the words it is sent.
+/// A host whose agent greets, makes a thing (which needs an approval), starts children or hangs, depending on its input.
 pub(crate) async fn host(memory: &Memory) -> Host {
     Host::new(runtime(memory).await, HostOptions::default())
 }
 
 pub(crate) async fn runtime(memory: &Memory) -> Runtime {
     let model = fn_model("script", |request, _| async move {
-        // A turn after calls: their results came.
+        // The turn after calls, with their results.
         if let Some(Message::Result { .. } | Message::Notice { .. }) = request.messages.iter().last() {
             return Ok(Answer::of_text("done"));
         }
@@ -108,7 +108,7 @@ impl HttpResponse {
     }
 }
 
-/// Sends a request to `app`, and reads its response whole.
+/// Sends a request to `app` and reads the whole response.
 pub(crate) async fn request(
     app: &Router,
     method: Method,

@@ -1,0 +1,34 @@
+//! Figures of a runtime, for monitoring and tests.
+
+use subtend_models::throttle::QuotaSeen;
+#[cfg(feature = "fault-points")]
+use subtend_session::ids::SessionId;
+
+use crate::runtime::Runtime;
+
+impl Runtime {
+    /// Returns the number of sessions in memory.
+    pub fn present(&self) -> usize {
+        self.rooms.directory.len()
+    }
+
+    /// Returns the quotas of model calls that are in use, with the numbers of calls that run and wait.
+    pub fn quotas(&self) -> Vec<QuotaSeen> {
+        self.rooms.calls.throttles.seen()
+    }
+
+    /// Returns the number of runs that hold a slot.
+    pub fn slots_in_use(&self) -> usize {
+        self.rooms.cells.runs().slots.in_use()
+    }
+
+    /// Returns a function that counts the slots in use below a root: those of owned runs, and those of persons' runs.
+    #[cfg(feature = "fault-points")]
+    pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {
+        let rooms = std::sync::Arc::downgrade(&self.rooms);
+        move |root| {
+            let used = |whose| rooms.upgrade().map_or(0, |rooms| rooms.cells.runs().slots.of(whose).in_use_of(root));
+            [used(subtend_supervision::PoolKind::Background), used(subtend_supervision::PoolKind::Interactive)]
+        }
+    }
+}
