@@ -79,7 +79,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Returns random bytes that are not all zero. If the system has none, returns a constant: ids in logs are then not unique.
+/// Returns random bytes that are not all zero. If the system cannot give any, returns a constant: ids in logs are then not unique.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     match getrandom::fill(&mut bytes) {

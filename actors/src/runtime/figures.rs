@@ -7,6 +7,11 @@ use subtend_session::ids::SessionId;
 use crate::runtime::Runtime;
 
 impl Runtime {
+    /// Returns the Unix time in ms by the clock that also dates records.
+    pub fn now_ms(&self) -> i64 {
+        self.rooms.host.clock.wall_ms()
+    }
+
     /// Returns the number of sessions in memory.
     pub fn present(&self) -> usize {
         self.rooms.directory.len()

@@ -355,7 +355,7 @@ mod tests {
         std::fs::remove_file(&lock).expect("removed");
         symlink(dir.path().join("elsewhere"), &lock).expect("a link");
         assert!(refused());
-        // Positive control: without it, the lock is made anew.
+        // Positive control: without it, the lock is created again.
         std::fs::remove_file(&lock).expect("removed");
         tokens.create("after", TokenScope::Read).expect("a token");
     }

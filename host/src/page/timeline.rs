@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
+use subtend_actors::Runtime;
 use subtend_actors::history::History;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{CallId, Seq, SessionId};
@@ -275,14 +276,9 @@ fn total(spans: &[Span], kind: BarKind, now: i64) -> String {
     words::span(u64::try_from(ms).unwrap_or(0))
 }
 
-/// Returns the Unix time in ms.
-fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
-
 impl TimelineChart {
-    fn read(journal: &Journal, id: SessionId) -> Result<Self, ReadError> {
+    fn read(runtime: &Runtime, id: SessionId) -> Result<Self, ReadError> {
+        let journal = runtime.journal();
         let SubtreeRecords { read: found, left_out, cut, damaged } = read_subtree(journal, id, MAX_RECORDS)?;
         let mut read = Vec::with_capacity(found.len());
         let (mut from, mut now) = (i64::MAX, 0);
@@ -294,7 +290,7 @@ impl TimelineChart {
         }
         let open = read.iter().any(|(.., spans)| spans.iter().any(|span| span.to.is_none()));
         if open {
-            now = now.max(now_ms());
+            now = now.max(runtime.now_ms());
         }
         let whole = u64::try_from(now.saturating_sub(from)).unwrap_or(0).max(1);
         let x = |at: i64| u64::try_from(at.saturating_sub(from)).unwrap_or(0).min(whole).saturating_mul(WIDTH) / whole;
@@ -337,20 +333,20 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     let journal = host.runtime().journal();
     let head = journal.head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
     let title = format!("Timeline of {} {}", head.agent, head.short);
-    let chart = fragment(&TimelineChart::read(journal, id)?);
+    let chart = fragment(&TimelineChart::read(host.runtime(), id)?);
     html(&TimelinePage { frame: PageFrame::of_session(&host, title, "timeline").await, id, chart })
 }
 
 /// Draws the bars and the table again.
 pub(super) async fn chart(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
-    Ok(Html(fragment(&TimelineChart::read(host.runtime().journal(), id)?)))
+    Ok(Html(fragment(&TimelineChart::read(host.runtime(), id)?)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use subtend_actors::{OpenOptions, Runtime};
+    use subtend_actors::OpenOptions;
 
     /// Sessions beyond the bound are counted and not read.
     #[tokio::test]
