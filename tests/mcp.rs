@@ -1,6 +1,6 @@
 //! Public MCP servers, used by sessions and their children on a whole runtime.
 //!
-//! Built only with the feature `mcp-tests`, which needs the servers that `.ci/tools mcp` installs.
+//! Runs only if it is named (`--test mcp`), because it needs the servers that `.ci/tools mcp` installs.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot continue fails")]
 

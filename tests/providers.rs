@@ -1,7 +1,7 @@
 //! The command against llama.cpp's server with a small model, and a mock of the providers' protocols with faults.
 //!
-//! Built only with the feature `provider-tests`, which needs the servers that `.ci/tools servers` installs. The tests
-//! start them on free loopback ports and stop them.
+//! Runs only if it is named (`--test providers`), because it needs the servers that `.ci/tools servers` installs. The
+//! tests start them on free loopback ports and stop them.
 
 #[cfg(test)]
 mod providers {
