@@ -25,6 +25,8 @@ const CONNECTION_LIMIT: Duration = Duration::from_secs(90);
 /// Maximum number of connections. Any page can open some.
 const MAX_CONNECTIONS: usize = 16;
 const MAX_HEAD: usize = 32 << 10;
+/// Pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const PATH: &str = "/callback";
 
 /// The query of a redirect, and where its answer goes.
@@ -90,7 +92,12 @@ async fn serve(listener: TcpListener, send: mpsc::Sender<Redirect>) {
             () = send.closed() => break,
             accepted = listener.accept() => accepted,
         };
-        let (Ok((stream, _)), Ok(permit)) = (accepted, Arc::clone(&permits).try_acquire_owned()) else { continue };
+        let Ok((stream, _)) = accepted else {
+            // Such as too many open files: the error would come back at once.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
         let send = send.clone();
         connections.spawn(async move {
             let _permit = permit;
