@@ -1,6 +1,6 @@
 //! Nodes as processes, with their own server and a proxy between.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,19 @@ pub(crate) struct NodeProcess {
     pub(crate) name: String,
     pub(crate) port: u16,
     pub(crate) proxy: Proxy,
+    /// The program that the next start runs.
+    pub(crate) program: PathBuf,
     child: Option<Child>,
+}
+
+/// Returns the command of this build.
+pub(crate) fn this_version() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_subtend"))
+}
+
+/// Returns the command of another version (`SUBTEND_OTHER`), or that of this build.
+pub(crate) fn other_version() -> PathBuf {
+    std::env::var_os("SUBTEND_OTHER").map_or_else(this_version, PathBuf::from)
 }
 
 /// A worker that appends a line to the file `effects`, starts two children, and ends.
@@ -44,15 +56,20 @@ const SCRIPT: &str = r#"{ "leaves_process": true, "rules": [
 impl Cluster {
     /// Starts `count` nodes that share `shards` shards.
     pub(crate) fn start(count: usize, shards: u16) -> Self {
-        Self::start_with(count, shards, LEASE)
+        Self::start_with(count, shards, LEASE, this_version())
     }
 
     /// Starts nodes that keep their leases, however busy this machine is.
     pub(crate) fn steady(count: usize, shards: u16) -> Self {
-        Self::start_with(count, shards, 60)
+        Self::start_with(count, shards, 60, this_version())
     }
 
-    fn start_with(count: usize, shards: u16, lease: u64) -> Self {
+    /// Starts steady nodes of another version, which a rolling change replaces.
+    pub(crate) fn of_another_version(count: usize, shards: u16) -> Self {
+        Self::start_with(count, shards, 60, other_version())
+    }
+
+    fn start_with(count: usize, shards: u16, lease: u64, program: PathBuf) -> Self {
         let server = Server::start(&[]);
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("workspace")).unwrap();
@@ -63,7 +80,7 @@ impl Cluster {
             let port = crate::server::port();
             let name = ["a", "b", "c", "d"][number].to_owned();
             let proxy = Proxy::to(cluster.server.port());
-            cluster.nodes.push(NodeProcess { name, port, proxy, child: None });
+            cluster.nodes.push(NodeProcess { name, port, proxy, program: program.clone(), child: None });
             cluster.start_node(number, shards);
         }
         cluster.wait_for(|members| owned(members) == usize::from(shards) && shares(members).len() == count);
@@ -75,8 +92,8 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    fn command(&self, store: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
+    fn command(&self, program: &Path, store: &str) -> Command {
+        let mut command = Command::new(program);
         command
             .current_dir(self.path("workspace"))
             .env_clear()
@@ -86,7 +103,7 @@ impl Cluster {
     }
 
     fn token(&self) -> String {
-        let mut command = self.command(&self.server.address());
+        let mut command = self.command(&this_version(), &self.server.address());
         let made =
             command.args(["token", "create", "client", "--scope", "admin", "--tokens"]).arg(self.path("tokens.json"));
         let made = made.output().unwrap();
@@ -101,7 +118,7 @@ impl Cluster {
         // With long leases, no reply counts as late either.
         let reply = (self.lease / 3).clamp(2, 10);
         let store = format!("{}&reply_timeout={reply}", crate::server::address(node.proxy.port));
-        let mut command = self.command(&store);
+        let mut command = self.command(&node.program, &store);
         command.env("SUBTEND_DATA", self.path(&format!("data-{}", node.name)));
         command.args([
             "serve",
@@ -121,6 +138,12 @@ impl Cluster {
         command.arg("--model").arg(format!("scripted:{}", self.path("script.json").display()));
         command.stdout(Stdio::null()).stderr(log);
         self.nodes[number].child = Some(command.spawn().unwrap());
+    }
+
+    /// Lets the node's next start run the other version.
+    pub(crate) fn change_version(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        node.program = if node.program == this_version() { other_version() } else { this_version() };
     }
 
     pub(crate) fn signal(&self, number: usize, name: &str) {

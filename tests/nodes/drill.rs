@@ -1,6 +1,7 @@
 //! The drill of nodes: faults of every kind under load, checked only by the database and the workspace.
 //!
-//! `FAULTS=1000 .ci/run nodes` runs more faults. `SEED=N` repeats the order of faults.
+//! `FAULTS=1000 .ci/run nodes` runs more faults. `SEED=N` repeats the order of faults. With `SUBTEND_OTHER`, the command
+//! of another version, a node that leaves returns with the version that it did not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -102,6 +103,7 @@ impl Drill {
             NodeFault::Leave => {
                 self.cluster.signal(victim, "TERM");
                 assert_eq!(self.cluster.ended(victim), Some(0), "{}", self.cluster.log(victim));
+                self.cluster.change_version(victim);
                 self.cluster.start_node(victim, SHARDS);
             }
             NodeFault::AllBlocked | NodeFault::RepliesBlocked => {
