@@ -29,7 +29,7 @@ pub(crate) struct NodeProcess {
     pub(crate) proxy: Proxy,
     /// The program that the next start runs.
     pub(crate) program: PathBuf,
-    child: Option<Child>,
+    pub(crate) child: Option<Child>,
 }
 
 /// Returns the command of this build.
