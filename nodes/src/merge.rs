@@ -15,6 +15,8 @@ mod figures;
 
 /// Maximum bytes of one shard's answer.
 const MAX_ANSWER: usize = 64 << 20;
+/// Maximum number of times that a shard is asked for one page.
+const MAX_TRIES: u32 = 3;
 /// Default and maximum number of sessions on a page, the same as in the hosts of shards.
 const DEFAULT_PAGE_SIZE: usize = 50;
 const MAX_PAGE_SIZE: usize = 500;
@@ -25,13 +27,13 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
         Merge::Events => events::answer(gateway, request).await,
         Merge::Metrics => figures::answer(gateway, request).await,
         Merge::Sessions | Merge::Approvals | Merge::Tasks => {
+            let shards = gateway.shards();
             let mut pages = Vec::new();
-            for answer in every(gateway, &request).await {
-                let answer = answer?;
-                if !answer.status().is_success() {
-                    return Ok(answer);
+            for page in join_all(shards.iter().map(|shard| page(gateway, shard, &request))).await {
+                match page? {
+                    Ok(page) => pages.push(page),
+                    Err(refusal) => return Ok(refusal),
                 }
-                pages.push(json_of(answer).await?);
             }
             let merged = match of {
                 Merge::Sessions => {
@@ -47,9 +49,21 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
     }
 }
 
-async fn every(gateway: &Gateway, request: &BufferedRequest) -> Vec<Result<Response, Problem>> {
-    let shards = gateway.shards();
-    join_all(shards.iter().map(|shard| gateway.ask(shard, request))).await
+/// Asks a shard for its page; returns what it refused, if it did. Lists change nothing, so one whose owner was lost in
+/// mid-answer is asked for again at the next owner.
+async fn page(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Result<Result<Value, Response>, Problem> {
+    let mut tries = 1;
+    loop {
+        let answer = gateway.ask(shard, request).await?;
+        if !answer.status().is_success() {
+            return Ok(Err(answer));
+        }
+        match json_of(answer).await {
+            Ok(page) => return Ok(Ok(page)),
+            Err(_) if tries < MAX_TRIES => tries += 1,
+            Err(problem) => return Err(problem),
+        }
+    }
 }
 
 async fn json_of(answer: Response) -> Result<Value, Problem> {
