@@ -25,7 +25,8 @@ pub use compaction::CompactedHistory;
 pub use input::Input;
 pub use reload::AgentChanges;
 pub use run::RunHandle;
-pub use worktrees::{KeptBranch, SessionWorktree, TreeWorktrees};
+pub use subtend_tools::worktree::KeptBranch;
+pub use worktrees::{SessionWorktree, TreeWorktrees};
 
 mod asking;
 mod branch;

@@ -140,8 +140,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         WorktreeCommand::Keep { for_store } => {
             let session = find_idle_session(args, &worktrees, for_store)?;
-            let branch = worktrees.keep(session, None)?;
-            print(&format!("kept branch {branch} with the changes; its worktree is removed"))
+            let kept = worktrees.keep(session, None)?;
+            print(&format!("kept branch {} with the changes; its worktree is removed. {}", kept.name, kept.to_use()))
         }
     }
 }

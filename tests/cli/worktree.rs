@@ -142,21 +142,49 @@ fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
 
 /// The manifest asks for a worktree, and the workspace is not a repository: the call fails with the reason and writes
 /// nothing.
+/// The child works in a copy, which is in the data directory; its changes wait there for the user.
 #[test]
-fn x14_isolation_without_a_repository_is_refused() {
+fn x14_child_works_in_a_copy_without_a_repository() {
     let user = User::new();
-    let model = delegating_model(&user, &json!({}), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    user.file("a.txt", "one\ntwo\n");
+    let steps = [writes("a.txt", "one\nTWO\n"), writes("new.txt", "n\n"), json!({"text": "done"})];
+    let model = delegating_model(&user, &json!({}), &steps);
     let text = "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n";
     user.file(".subtend/agents/worker.md", text);
     let out = run(&user, &model);
-    assert!(out.contains("is not in a git repository") && out.contains("or leave `isolation` out"), "{out}");
-    assert_eq!(content(&user, "new.txt"), None);
-    let started = user.call(&["run", "--agent", "worker", "--model", &model, "go"]);
-    assert!(started.code != Some(0) && started.err.contains("is not in a git repository"), "{started:?}");
+    assert!(out.contains("2 files changed, +2 -1 lines: a.txt +1 -1, new.txt +1 -0."), "{out}");
+    assert_eq!((content(&user, "a.txt").as_deref(), content(&user, "new.txt")), (Some("one\ntwo\n"), None));
+    let listed = worktrees(&user);
+    let id = listed[0]["session"].as_str().expect("an id");
+    let diff = user.call(&["worktree", "diff", id]);
+    assert!(diff.out.contains("-two\n+TWO\n"), "{diff:?}");
+    assert_eq!(user.call(&["worktree", "merge", id, "--yes"]).out, "merged 2 files\n");
+    assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
+    assert!(!user.workspace().join(".git").exists());
+    let kept = user.call(&["worktree", "keep", id]);
+    assert!(kept.out.starts_with("kept branch subtend/") && kept.out.contains("`git clone --branch"), "{kept:?}");
+    assert_eq!(worktrees(&user), Vec::<Value>::new());
     // The control: without the key the child works in the workspace.
     user.file(".subtend/agents/worker.md", &text.replace("isolation: worktree", "isolation: none"));
+    user.file("a.txt", "one\ntwo\n");
     run(&user, &model);
-    assert_eq!(content(&user, "new.txt").as_deref(), Some("n\n"));
+    assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
+}
+
+/// What the copy would give away is not copied: neither for a child nor for the agent of the run.
+#[test]
+fn x14_workspace_with_the_users_own_files_is_not_copied() {
+    let user = User::new();
+    let model = delegating_model(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    let run = ["run", "--json", "--data", "data", "--model", &model, "--allow", "fs.*"];
+    let out = user.call(&[&run[..], &["go"]].concat()).out;
+    assert!(out.contains("cannot be copied, since it contains") && out.contains("or leave `isolation` out"), "{out}");
+    assert_eq!(content(&user, "new.txt"), None);
+    let text = "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n";
+    user.file(".subtend/agents/worker.md", text);
+    let started = user.call(&[&run[..], &["--agent", "worker", "go"]].concat());
+    let all = started.err + &started.out;
+    assert!(started.code != Some(0) && all.contains("cannot be copied, since it contains"), "{all}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Worktrees: a session with its own worktree has a directory and a branch of the workspace's git repository.
 //!
+//! A workspace in no repository has one of the host (see `snapshot`).
+//!
 //! A directory of the host holds all of them: `ID/` is a worktree, `ID.json` its entry, `ID.merge/` an unfinished merge. The entry is
 //! written before each operation: [`Worktrees::open`] completes a worktree whose creation was killed, and every call first finishes an
 //! interrupted merge or removal.
@@ -10,9 +12,11 @@ mod blocking;
 mod changes;
 mod checked;
 mod git;
+mod keep;
 mod make;
 mod merge;
 mod repository;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +35,7 @@ use crate::workspace::{Workspace, WorkspaceError, beneath};
 use git::{Git, GitPlace, GitReach, MAX_OUTPUT};
 
 pub use changes::{ChangedFile, WorktreeChanges, note};
+pub use keep::KeptBranch;
 pub use merge::Merged;
 
 /// The worktrees of a host, in one directory.
@@ -46,7 +51,7 @@ pub struct Worktrees {
 /// The source of a new worktree's files.
 #[derive(Clone, Copy, Debug)]
 pub enum WorktreeOrigin<'a> {
-    /// The last commit of the repository that contains this directory.
+    /// The last commit of the repository that contains this directory. If none does, its present files.
     Workspace(&'a Path),
     /// The current files of this session's worktree.
     Worktree(SessionId),
@@ -103,6 +108,24 @@ pub enum WorktreeError {
     OfOthers { path: PathBuf, why: String },
     #[error("cannot create a worktree: the repository of {} has no commit ({why}). Commit its files first", path.display())]
     NoCommit { path: PathBuf, why: String },
+    #[error(
+        "cannot create a worktree: {} is in no git repository, and cannot be copied, since it contains {}, which tools must not read. Work in \
+         a directory of its own, or leave `isolation` out",
+        workspace.display(), own.display()
+    )]
+    HoldsOwnFiles { workspace: PathBuf, own: PathBuf },
+    #[error(
+        "cannot create a worktree: {} is in no git repository, and cannot be copied, since `{path}` is a repository of its own. Work in that \
+         directory, or leave `isolation` out",
+        workspace.display()
+    )]
+    Nested { workspace: PathBuf, path: String },
+    #[error(
+        "cannot create a worktree: {} is in no git repository, and is too large to be copied: {files} files with {mebibytes} MiB. Run `git \
+         init` there and commit its files, name what can be left out in a `.gitignore`, or leave `isolation` out",
+        workspace.display()
+    )]
+    TooMuch { workspace: PathBuf, files: usize, mebibytes: u64 },
     #[error("session {0} has no worktree: `subtend worktree list` shows those that exist")]
     Missing(SessionId),
     #[error("git {verb} failed: {why}")]
@@ -153,14 +176,9 @@ impl Worktrees {
     /// Checks, without running git, that a worktree of the directory `workspace` can be created.
     ///
     /// # Errors
-    /// [`WorktreeError::NoRepository`].
-    pub fn check(workspace: &Path) -> Result<(), WorktreeError> {
-        let path = workspace.canonicalize().unwrap_or_else(|_| workspace.into());
-        if path.ancestors().any(|dir| dir.join(".git").exists()) {
-            return Ok(());
-        }
-        let why = "no directory above it has a `.git`".to_owned();
-        Err(WorktreeError::NoRepository { path: workspace.into(), why })
+    /// [`WorktreeError::HoldsOwnFiles`].
+    pub fn check(&self, workspace: &Path) -> Result<(), WorktreeError> {
+        if repository::top(workspace).is_some() { Ok(()) } else { self.check_snapshot(workspace) }
     }
 
     /// Opens the worktree of a session for its tools. Creates it if it is missing or unfinished. Blocks.
@@ -230,36 +248,6 @@ impl Worktrees {
         self.remove(entry, Stage::Discarding)
     }
 
-    /// Commits the changes on the branch, and removes the worktree without the branch. Returns its name. `shown` is as in
-    /// [`Worktrees::discard`].
-    ///
-    /// # Errors
-    /// As [`Worktrees::discard`], [`WorktreeError::Missing`], and if the changes cannot be committed.
-    pub fn keep(&self, session: SessionId, shown: Option<&str>) -> Result<String, WorktreeError> {
-        let _lock = self.lock(session)?;
-        let entry = self.ready(session)?;
-        match shown {
-            Some(shown) => self.check_unchanged(&entry, shown)?,
-            None => drop(self.changes_of(&entry)?),
-        }
-        let branch = entry.branch.clone();
-        self.remove(entry, Stage::Keeping)?;
-        Ok(branch)
-    }
-
-    /// Returns the branch that [`Worktrees::keep`] left of the worktree of a session; `None` if it has a worktree, or no such branch.
-    /// `workspace` is the directory that its worktree was made from. Blocks.
-    ///
-    /// # Errors
-    /// If the repository of the workspace cannot be read.
-    pub fn kept(&self, session: SessionId, workspace: &Path) -> Result<Option<String>, WorktreeError> {
-        if self.entry(session)?.is_some() {
-            return Ok(None);
-        }
-        let (branch, found) = (make::branch(session), repository::find(workspace)?);
-        Ok(self.tip(&found.repository, &branch)?.map(|_| branch))
-    }
-
     /// Returns an error if there are changes after `tip`. The caller must hold the lock.
     fn check_unchanged(&self, entry: &WorktreeEntry, tip: &str) -> Result<(), WorktreeError> {
         if self.changes_of(entry)?.tip == tip { Ok(()) } else { Err(WorktreeError::Changed) }
@@ -311,14 +299,16 @@ impl Worktrees {
 
     /// Locks the worktree against changes by other processes and tasks. The system releases the lock when the process ends.
     fn lock(&self, session: SessionId) -> Result<File, WorktreeError> {
+        self.lock_file(&self.file(session, "lock"))
+    }
+
+    fn lock_file(&self, path: &Path) -> Result<File, WorktreeError> {
         fs::create_dir_all(&self.dir).map_err(cannot("locked"))?;
-        let path = self.file(session, "lock");
         loop {
-            let file =
-                File::options().create(true).truncate(false).write(true).open(&path).map_err(cannot("locked"))?;
+            let file = File::options().create(true).truncate(false).write(true).open(path).map_err(cannot("locked"))?;
             file.lock().map_err(cannot("locked"))?;
             // A removal deletes the lock file, and another process may then lock a new one.
-            if is_same_file(&file, &path) {
+            if is_same_file(&file, path) {
                 return Ok(file);
             }
         }
@@ -386,10 +376,17 @@ impl Worktrees {
     fn plain(&self, is_sha256: bool) -> Result<PathBuf, WorktreeError> {
         let format = if is_sha256 { "sha256" } else { "sha1" };
         let dir = self.dir.join(format!("plain-{format}.git"));
+        Self::initialize(&dir, is_sha256)?;
+        dir.canonicalize().map_err(cannot("read"))
+    }
+
+    /// Makes `dir` a repository whose only setting is the object format, unless it is one.
+    fn initialize(dir: &Path, is_sha256: bool) -> Result<(), WorktreeError> {
         let version = u8::from(is_sha256);
         let extension = if is_sha256 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
-        fs::create_dir_all(dir.join("refs")).map_err(cannot("read"))?;
-        fs::create_dir_all(dir.join("info")).map_err(cannot("read"))?;
+        for part in ["refs", "info", "objects"] {
+            fs::create_dir_all(dir.join(part)).map_err(cannot("read"))?;
+        }
         for (name, text) in [
             ("HEAD", "ref: refs/heads/none\n".to_owned()),
             // Attributes set by a session must not hide text from the user who merges it.
@@ -400,7 +397,7 @@ impl Worktrees {
                 replace(&dir.join(name), text.as_bytes()).map_err(cannot("read"))?;
             }
         }
-        dir.canonicalize().map_err(cannot("read"))
+        Ok(())
     }
 
     #[cfg(not(test))]

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::{RunNo, Seq, SessionId};
 use subtend_session::record::Record;
-use subtend_tools::worktree::{Merged, WorktreeChanges, WorktreeEntry, WorktreeError, WorktreeList, Worktrees};
+use subtend_tools::worktree::{
+    KeptBranch, Merged, WorktreeChanges, WorktreeEntry, WorktreeError, WorktreeList, Worktrees,
+};
 
 use super::{ControlError, SessionHandle};
 use crate::views::checkpoints::below;
@@ -27,14 +29,6 @@ pub struct TreeWorktrees {
     pub worktrees: Vec<SessionWorktree>,
     /// Sessions whose worktree cannot be read, and why.
     pub damaged: Vec<(SessionId, String)>,
-}
-
-/// The branch of a worktree that was removed without it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptBranch {
-    pub name: String,
-    /// True if an earlier call kept it.
-    pub already_kept: bool,
 }
 
 impl SessionHandle {
@@ -99,7 +93,8 @@ impl SessionHandle {
         self.on_idle_worktree(move |worktrees, journal, id| match worktrees.merge(id, &shown) {
             Err(error @ WorktreeError::Missing(_)) => Err(match kept(worktrees, journal, id) {
                 Some(branch) => ControlError::NotFound(format!(
-                    "session {id} has no worktree any more: its changes are kept on a branch, and `git merge {branch}` merges them"
+                    "session {id} has no worktree any more: its changes are kept on a branch. {}",
+                    branch.to_use()
                 )),
                 None => refused(error),
             }),
@@ -113,11 +108,8 @@ impl SessionHandle {
     /// As [`SessionHandle::merge_worktree`], if `shown` is given.
     pub async fn keep_worktree(&self, shown: Option<String>) -> Result<KeptBranch, ControlError> {
         let keep = move |worktrees: &Worktrees, journal: &Journal, id| match worktrees.keep(id, shown.as_deref()) {
-            Ok(name) => Ok(KeptBranch { name, already_kept: false }),
-            Err(error @ WorktreeError::Missing(_)) => match kept(worktrees, journal, id) {
-                Some(name) => Ok(KeptBranch { name, already_kept: true }),
-                None => Err(refused(error)),
-            },
+            Ok(branch) => Ok(branch),
+            Err(error @ WorktreeError::Missing(_)) => kept(worktrees, journal, id).ok_or_else(|| refused(error)),
             Err(error) => Err(refused(error)),
         };
         self.on_idle_worktree(keep).await
@@ -130,7 +122,8 @@ impl SessionHandle {
     pub async fn discard_worktree(&self, shown: Option<String>) -> Result<(), ControlError> {
         self.on_idle_worktree(move |worktrees, journal, id| match kept(worktrees, journal, id) {
             Some(branch) => Err(ControlError::Refused(format!(
-                "the worktree of session {id} was removed before, and its changes are kept on a branch: `git branch -D {branch}` deletes it"
+                "the worktree of session {id} was removed before, and its changes are kept on a branch: {} deletes it",
+                branch.to_delete()
             ))),
             None => worktrees.discard(id, shown.as_deref()).map_err(refused),
         })
@@ -182,7 +175,7 @@ fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<
 }
 
 /// Returns the branch that is left of the worktree of a session, if its repository can be read.
-fn kept(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> Option<String> {
+fn kept(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> Option<KeptBranch> {
     let births = journal.records_from(session, Seq(1), 1).ok()?;
     let workspace = births.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };

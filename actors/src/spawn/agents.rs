@@ -160,10 +160,9 @@ impl Agents {
     }
 
     pub(crate) fn can_isolate(&self) -> Result<(), String> {
-        if self.worktrees.is_none() {
-            return Err("cannot create a worktree: this host has no directory for worktrees".to_owned());
-        }
-        Worktrees::check(self.workspace.path()).map_err(|error| error.to_string())
+        let worktrees = self.worktrees.as_ref();
+        let worktrees = worktrees.ok_or("cannot create a worktree: this host has no directory for worktrees")?;
+        worktrees.check(self.workspace.path()).map_err(|error| error.to_string())
     }
 
     pub(crate) fn limits_body(&self) -> Arc<Limits> {

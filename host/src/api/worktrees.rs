@@ -157,6 +157,9 @@ pub(super) struct RemovalRequest {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct KeepResult {
     branch: String,
+    /// The repository of the host that has it, if the workspace is in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repository: Option<String>,
     /// Whether an earlier request kept it.
     already_kept: bool,
 }
@@ -172,8 +175,9 @@ pub(super) async fn keep(
     _: NoKey,
     Body(RemovalRequest { tip }): Body<RemovalRequest>,
 ) -> Result<Json<KeepResult>, Problem> {
-    let KeptBranch { name: branch, already_kept } = host.session(&id).await?.keep_worktree(tip).await?;
-    Ok(Json(KeepResult { branch, already_kept }))
+    let KeptBranch { name: branch, repository, already_kept } = host.session(&id).await?.keep_worktree(tip).await?;
+    let repository = repository.map(|at| at.to_string_lossy().into_owned());
+    Ok(Json(KeepResult { branch, repository, already_kept }))
 }
 
 /// Removes the worktree of a session and its branch with all changes. A repeated request does not change anything.

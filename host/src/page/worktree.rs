@@ -136,9 +136,10 @@ pub(super) async fn keep(
     FormBody(TipForm { tip }): FormBody<TipForm>,
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
-    let KeptBranch { name, already_kept } = handle.keep_worktree(Some(tip)).await?;
-    let done = if already_kept { "was already kept" } else { "is kept" };
-    show(&host, &handle, format!("Branch {name} {done} with the changes. Its worktree is removed.")).await
+    let kept = handle.keep_worktree(Some(tip)).await?;
+    let (KeptBranch { name, already_kept, .. }, used) = (&kept, kept.to_use());
+    let done = if *already_kept { "was already kept" } else { "is kept" };
+    show(&host, &handle, format!("Branch {name} {done} with the changes, and its worktree is removed. {used}.")).await
 }
 
 /// Discards the changes that the page showed.

@@ -196,13 +196,13 @@ fn errors_of_worktrees_match_their_snapshot() {
     page.call("worktree diff root");
     page.user.file("a.txt", "a\n");
     let steps = [writes("a.txt", "b\n"), json!({"text": "done"})];
-    let model = delegating_model(&page.user, &isolated(), &steps);
-    run(&page.user, &model);
+    run(&page.user, &delegating_model(&page.user, &json!({}), &steps));
     page.name_sessions();
     page.call("worktree list");
     page.call("worktree diff root");
+    page.user.file("a.txt", "a\n");
     repository(&page.user);
-    run(&page.user, &model);
+    run(&page.user, &delegating_model(&page.user, &isolated(), &steps));
     let child = page.user.json(&["worktree", "list", "--json"])[0]["session"].as_str().expect("an id").to_owned();
     page.name(&child, "<child>");
     page.call(&format!("worktree merge {child}"));

@@ -22,8 +22,18 @@ impl Worktrees {
     pub(super) fn begin(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<WorktreeEntry, WorktreeError> {
         self.step("record")?;
         let branch = branch(session);
-        let (repository, prefix, target, head) = match origin {
-            WorktreeOrigin::Workspace(workspace) => {
+        // Locked until the entry is written: an unused repository of snapshots is removed.
+        let snapshot = match origin {
+            WorktreeOrigin::Workspace(workspace) if repository::top(workspace).is_none() => {
+                Some(self.snapshot(workspace)?)
+            }
+            WorktreeOrigin::Workspace(_) | WorktreeOrigin::Worktree(_) => None,
+        };
+        let (repository, prefix, target, head) = match (origin, &snapshot) {
+            (WorktreeOrigin::Workspace(workspace), Some(snapshot)) => {
+                (snapshot.repository.clone(), String::new(), workspace.to_owned(), snapshot.commit.clone())
+            }
+            (WorktreeOrigin::Workspace(workspace), None) => {
                 let Found { git_dir, repository, prefix } = repository::find(workspace)?;
                 let at = self.refs_place(&repository, &git_dir)?;
                 let head = self.git.line(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]);
@@ -31,7 +41,7 @@ impl Worktrees {
                     head.map_err(|error| WorktreeError::NoCommit { path: workspace.into(), why: error.to_string() })?;
                 (repository, prefix, workspace.to_owned(), head)
             }
-            WorktreeOrigin::Worktree(parent) => {
+            (WorktreeOrigin::Worktree(parent), _) => {
                 let tip = self.changes(parent)?.tip;
                 let parent = self.find(parent)?;
                 let target = self.root(&parent);
@@ -75,6 +85,7 @@ impl Worktrees {
     fn register(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
         let (admin, head) = (self.admin_dir(entry), reference(&entry.branch));
         let tree = self.dir.canonicalize().map_err(cannot("created"))?.join(entry.session.to_string());
+        let is_snapshot = self.is_snapshot(&entry.repository);
         let line = |name: &str, path: &Path| [name.as_bytes(), path.as_os_str().as_encoded_bytes(), b"\n"].concat();
         fs::create_dir(&tree).map_err(cannot("created"))?;
         let reach = GitReach { written: vec![entry.repository.clone(), tree.clone()], read: Vec::new() };
@@ -90,6 +101,10 @@ impl Worktrees {
             write(&dir, "commondir", b"../..\n")?;
             write(&dir, "gitdir", &line("", &tree.join(".git")))?;
             write(&dir, "HEAD", format!("ref: {head}\n").as_bytes())?;
+            if is_snapshot {
+                // Sessions cannot reach that repository.
+                return Ok(());
+            }
             let tree = Dir::open_ambient_dir(&tree, ambient_authority())?;
             write(&tree, ".git", &line("gitdir: ", &admin))
         });
@@ -115,6 +130,7 @@ impl Worktrees {
             self.step("remove base")?;
             self.git.run(&at, &["update-ref", "-d", &base_reference(entry)])?;
         }
+        self.remove_unused_snapshots(entry)?;
         self.step("forget")?;
         remove_if_exists(&self.file(entry.session, "json"))?;
         if cfg!(unix) { remove_if_exists(&self.file(entry.session, "lock")) } else { Ok(()) }

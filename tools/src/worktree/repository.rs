@@ -31,8 +31,8 @@ pub(super) struct Found {
 pub(super) fn find(workspace: &Path) -> Result<Found, WorktreeError> {
     let none = |why: String| WorktreeError::NoRepository { path: workspace.into(), why };
     let path = workspace.canonicalize().map_err(|error| none(error.to_string()))?;
-    let top = path.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok());
-    let top = top.ok_or_else(|| none("no directory above it has a `.git`".to_owned()))?;
+    let top = top(&path).ok_or_else(|| none("no directory above it has a `.git`".to_owned()))?;
+    let top = &*top;
     let (git_dir, repository) = named(top).map_err(none)?;
     let ancestors = path.ancestors().skip(1).take_while(|dir| dir.starts_with(top));
     let places = ancestors.chain([&*top.join(".git"), &*git_dir, &*repository]).map(Path::to_owned).collect::<Vec<_>>();
@@ -47,6 +47,12 @@ pub(super) fn find(workspace: &Path) -> Result<Found, WorktreeError> {
         prefix.push('/');
     }
     Ok(Found { git_dir, repository, prefix })
+}
+
+/// Returns the directory of `workspace`, or above it, that has a `.git`.
+pub(super) fn top(workspace: &Path) -> Option<PathBuf> {
+    let path = workspace.canonicalize().unwrap_or_else(|_| workspace.into());
+    path.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).map(Path::to_owned)
 }
 
 /// Returns whether a repository uses SHA-256 ids. This is the only setting that is read from it.

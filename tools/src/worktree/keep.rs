@@ -1,0 +1,74 @@
+//! Keeps the changes of a worktree on its branch, without the worktree.
+
+use std::path::{Path, PathBuf};
+
+use subtend_session::ids::SessionId;
+
+use super::{Stage, WorktreeError, Worktrees, make, repository};
+
+/// The branch that is left of a removed worktree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptBranch {
+    pub name: String,
+    /// The repository of the host that has it, if the workspace is in none.
+    pub repository: Option<PathBuf>,
+    /// True if an earlier call kept it.
+    pub already_kept: bool,
+}
+
+impl KeptBranch {
+    /// Returns a sentence with the command by which the user gets at its files.
+    pub fn to_use(&self) -> String {
+        match &self.repository {
+            None => format!("`git merge {}` merges them", self.name),
+            Some(at) => format!("`git clone --branch {} {} DIRECTORY` copies its files", self.name, at.display()),
+        }
+    }
+
+    /// Returns the command with which the user deletes it, in quotes.
+    pub fn to_delete(&self) -> String {
+        let of = self.repository.as_ref().map(|at| format!(" --git-dir={}", at.display())).unwrap_or_default();
+        format!("`git{of} branch -D {}`", self.name)
+    }
+}
+
+impl Worktrees {
+    /// Commits the changes on the branch, and removes the worktree without the branch. `shown` is as in [`Worktrees::discard`].
+    ///
+    /// # Errors
+    /// As [`Worktrees::discard`], [`WorktreeError::Missing`], and if the changes cannot be committed.
+    pub fn keep(&self, session: SessionId, shown: Option<&str>) -> Result<KeptBranch, WorktreeError> {
+        let _lock = self.lock(session)?;
+        let entry = self.ready(session)?;
+        match shown {
+            Some(shown) => self.check_unchanged(&entry, shown)?,
+            None => drop(self.changes_of(&entry)?),
+        }
+        let repository = self.is_snapshot(&entry.repository).then(|| entry.repository.clone());
+        let kept = KeptBranch { name: entry.branch.clone(), repository, already_kept: false };
+        self.remove(entry, Stage::Keeping)?;
+        Ok(kept)
+    }
+
+    /// Returns the branch that [`Worktrees::keep`] left of the worktree of a session; `None` if it has a worktree, or no such branch.
+    /// `workspace` is the directory that its worktree was made from. Blocks.
+    ///
+    /// # Errors
+    /// If the repository of the workspace cannot be read.
+    pub fn kept(&self, session: SessionId, workspace: &Path) -> Result<Option<KeptBranch>, WorktreeError> {
+        if self.entry(session)?.is_some() {
+            return Ok(None);
+        }
+        let repository = match repository::top(workspace) {
+            Some(_) => repository::find(workspace)?.repository,
+            None => match self.snapshots(workspace)?.canonicalize() {
+                Ok(repository) => repository,
+                Err(_) => return Ok(None),
+            },
+        };
+        let name = make::branch(session);
+        let kept = self.tip(&repository, &name)?.is_some();
+        let own = self.is_snapshot(&repository).then_some(repository);
+        Ok(kept.then_some(KeptBranch { name, repository: own, already_kept: true }))
+    }
+}

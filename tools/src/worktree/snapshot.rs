@@ -1,0 +1,166 @@
+//! Snapshots: the repository of a workspace that is in none.
+//!
+//! The host has one for each such workspace, `KEY.git` next to its worktrees, where no tool can write. A new worktree starts from a commit
+//! of the files that the workspace has at that time; the rest is as with a repository of the user. The last worktree removes it, unless a
+//! branch was kept.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use subtend_session::ids::Hash;
+
+use super::git::{GitPlace, GitReach, os};
+use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists};
+use crate::escape::on_one_line;
+
+/// Maximum number of files in a snapshot.
+const MAX_FILES: usize = 50_000;
+/// Maximum bytes of the files in a snapshot.
+const MAX_BYTES: u64 = 1 << 30;
+/// The commit of the latest snapshot.
+const LATEST: &str = "refs/subtend/latest";
+const BRANCHES: &str = "refs/heads/";
+
+/// The latest snapshot of a workspace. While it exists, the repository is not removed.
+pub(super) struct Snapshot {
+    pub(super) repository: PathBuf,
+    pub(super) commit: String,
+    _lock: File,
+}
+
+impl Worktrees {
+    /// Checks that the files of `workspace` may be copied.
+    ///
+    /// # Errors
+    /// [`WorktreeError::HoldsOwnFiles`] if it contains files that no tool can read: sessions would find them in their worktrees.
+    pub(super) fn check_snapshot(&self, workspace: &Path) -> Result<(), WorktreeError> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+        let workspace = real(workspace);
+        let own = std::env::home_dir().into_iter().chain(std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from));
+        match own.chain([self.dir.clone()]).map(|path| real(&path)).find(|own| own.starts_with(&workspace)) {
+            Some(own) => Err(WorktreeError::HoldsOwnFiles { workspace, own }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns a commit of the present files of `workspace`, which is in no repository. Ignored files (`.gitignore`) are left out.
+    ///
+    /// # Errors
+    /// As [`Worktrees::check_snapshot`]; [`WorktreeError::TooMuch`] and [`WorktreeError::Nested`].
+    pub(super) fn snapshot(&self, workspace: &Path) -> Result<Snapshot, WorktreeError> {
+        self.check_snapshot(workspace)?;
+        let lock = self.lock_file(&self.snapshots_file(workspace, "lock")?)?;
+        let repository = self.snapshots(workspace)?;
+        self.step("snapshot")?;
+        Self::initialize(&repository, false)?;
+        let repository = repository.canonicalize().map_err(cannot("created"))?;
+        // A killed git leaves these.
+        for name in ["index.lock".to_owned(), format!("{LATEST}.lock")] {
+            remove_if_exists(&repository.join(name))?;
+        }
+        let at = snapshot_place(&repository, workspace)?;
+        let list = |kinds: &[&str]| {
+            let out = self.git.run(&at, &[&["ls-files", "-z", "--exclude-standard"], kinds].concat())?;
+            let paths = out.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec);
+            // A file with several states is listed for each.
+            Ok::<_, WorktreeError>(paths.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())
+        };
+        // Files of an earlier snapshot that are ignored now.
+        self.git.run_for(&at, &["update-index", "--force-remove", "--"], &list(&["--cached", "--ignored"])?)?;
+        check_size(workspace, &list(&["--cached", "--others"])?)?;
+        let changed = list(&["--modified", "--deleted", "--others"])?;
+        self.git.run_for(&at, &["update-index", "--add", "--remove", "--replace", "--"], &changed)?;
+        let commit = self.commit_snapshot(&at, &repository)?;
+        Ok(Snapshot { repository, commit, _lock: lock })
+    }
+
+    /// Returns the latest snapshot if it has the files of the index, or a new one.
+    fn commit_snapshot(&self, at: &GitPlace, repository: &Path) -> Result<String, WorktreeError> {
+        let tree = self.git.line(at, &["write-tree"])?;
+        let name = format!("{LATEST}^{{commit}}");
+        let latest = self.git.output(at, &["rev-parse", "--verify", "--quiet", &name])?;
+        let latest = Some(String::from_utf8_lossy(&latest.out).trim().to_owned()).filter(|_| latest.status.success());
+        if let Some(latest) = &latest
+            && self.git.line(at, &["rev-parse", &format!("{latest}^{{tree}}")])? == tree
+        {
+            return Ok(latest.clone());
+        }
+        self.step("commit snapshot")?;
+        let parent: Vec<&str> = latest.iter().flat_map(|latest| ["-p", latest]).collect();
+        let args = [&["commit-tree", "-m", "Files of the workspace"], &*parent, &[&tree]].concat();
+        let commit = self.git.line(at, &args)?;
+        let refs = self.refs_place(repository, repository)?;
+        self.git.run(&refs, &["update-ref", LATEST, &commit])?;
+        Ok(commit)
+    }
+
+    /// Returns whether the repository of a worktree is one of snapshots.
+    pub(super) fn is_snapshot(&self, repository: &Path) -> bool {
+        self.dir.canonicalize().is_ok_and(|dir| repository.parent() == Some(&dir))
+    }
+
+    /// Returns the repository for snapshots of `workspace`, which may not exist.
+    pub(super) fn snapshots(&self, workspace: &Path) -> Result<PathBuf, WorktreeError> {
+        self.snapshots_file(workspace, "git")
+    }
+
+    fn snapshots_file(&self, workspace: &Path, kind: &str) -> Result<PathBuf, WorktreeError> {
+        let workspace = workspace.canonicalize().map_err(cannot("created"))?;
+        let key = Hash::of(workspace.as_os_str().as_encoded_bytes());
+        Ok(self.dir.join(format!("{key}.{kind}")))
+    }
+
+    /// Removes the repository of a worktree's snapshots, if no other worktree and no kept branch needs it.
+    pub(super) fn remove_unused_snapshots(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
+        if !self.is_snapshot(&entry.repository) {
+            return Ok(());
+        }
+        let lock = entry.repository.with_extension("lock");
+        let _lock = self.lock_file(&lock)?;
+        let list = self.list()?;
+        // An unreadable entry may need it.
+        let is_used = !list.damaged.is_empty()
+            || list.entries.iter().any(|other| other.session != entry.session && other.repository == entry.repository);
+        if is_used {
+            return Ok(());
+        }
+        if entry.repository.exists() {
+            let at = self.refs_place(&entry.repository, &entry.repository)?;
+            if !self.git.run(&at, &["for-each-ref", "--count=1", BRANCHES])?.is_empty() {
+                return Ok(());
+            }
+            self.step("remove snapshots")?;
+            remove_if_exists(&entry.repository)?;
+        }
+        if cfg!(unix) { remove_if_exists(&lock) } else { Ok(()) }
+    }
+}
+
+/// Returns the place for commands on the files of the workspace. Only the host writes to the repository.
+fn snapshot_place(repository: &Path, workspace: &Path) -> Result<GitPlace, WorktreeError> {
+    let tree = workspace.canonicalize().map_err(cannot("created"))?;
+    let reach = GitReach { written: vec![repository.to_owned()], read: vec![tree.clone()] };
+    let variables = vec![("GIT_DIR", repository.into()), ("GIT_WORK_TREE", tree.into())];
+    Ok(GitPlace { variables, reach, ..GitPlace::default() })
+}
+
+fn check_size(workspace: &Path, paths: &[Vec<u8>]) -> Result<(), WorktreeError> {
+    if let Some(nested) = paths.iter().find(|path| path.ends_with(b"/")) {
+        let path = on_one_line(&String::from_utf8_lossy(nested));
+        return Err(WorktreeError::Nested { workspace: workspace.into(), path });
+    }
+    let mut bytes = 0_u64;
+    for path in paths {
+        match workspace.join(os(path)?).symlink_metadata() {
+            Ok(found) => bytes = bytes.saturating_add(found.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(cannot("created")(error)),
+        }
+    }
+    if paths.len() > MAX_FILES || bytes > MAX_BYTES {
+        return Err(WorktreeError::TooMuch { workspace: workspace.into(), files: paths.len(), mebibytes: bytes >> 20 });
+    }
+    Ok(())
+}
