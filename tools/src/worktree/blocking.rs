@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::git::GitReach;
 use ignore::{DirEntry, WalkBuilder};
 
 /// Files that a search inspects.
@@ -12,10 +11,10 @@ const MOST: usize = 1_000_000;
 
 /// Returns a pipe in the repository, the first of what is written, or in place of a file of a working tree that git itself uses, such as
 /// `.gitignore`.
-pub(super) fn pipe(reach: &GitReach) -> Option<PathBuf> {
-    let (repository, trees) = reach.written.split_first()?;
+pub(super) fn pipe(written: &[PathBuf], read: &[PathBuf]) -> Option<PathBuf> {
+    let (repository, trees) = written.split_first()?;
     let is_read = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".git");
-    let in_tree = trees.iter().chain(&reach.read).find_map(|tree| entries(tree).filter(is_read).find(has_readers_wait));
+    let in_tree = trees.iter().chain(read).find_map(|tree| entries(tree).filter(is_read).find(has_readers_wait));
     let found = in_tree.or_else(|| entries(repository).find(has_readers_wait));
     found.map(DirEntry::into_path)
 }

@@ -228,7 +228,7 @@ fn received<T>(answers: &mpsc::Receiver<T>, patience: &mut Duration, reach: &Git
         if let Ok(answer) = answers.recv_timeout(*patience) {
             return Ok(answer);
         }
-        if let Some(path) = blocking::pipe(reach) {
+        if let Some(path) = blocking::pipe(&reach.written, &reach.read) {
             return Err(format!("it waits for `{}`, which is not a regular file: remove it", path.display()));
         }
         if *patience >= TIMEOUT {
