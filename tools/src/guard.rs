@@ -8,7 +8,8 @@
 //! in a sandbox ([`crate::sandbox`]) that the guard creates. It reads the command's authority from the first line of its input.
 //!
 //! A command that reads, such as an MCP server or a background process, gets the rest of the guard's input (`PIPED`). When that
-//! input ends, the command has time to exit; then the guard sends SIGTERM, and then kills it.
+//! input ends, the command has time to exit; then the guard sends SIGTERM, and then kills it. The runtime can also close the
+//! input of a background process alone, by a NUL byte (`TYPED`).
 //! A command that takes its arguments on standard input gets one line followed by the end of input ([`Guard::fed`]).
 
 #[cfg(unix)]
@@ -35,6 +36,12 @@ pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
 
 /// First argument of a guard that passes its input on to the command.
 pub(crate) const PIPED: &str = "--piped";
+
+/// Like [`PIPED`], but [`CLOSE`] closes the command's input and leaves the command running.
+pub(crate) const TYPED: &str = "--typed";
+
+/// The byte that closes the input of a command started with [`TYPED`]. Typed text never contains it.
+pub(crate) const CLOSE: u8 = 0;
 
 /// First argument of a guard that passes the first line of its input to the command.
 const LINE: &str = "--line";
@@ -74,7 +81,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
 
     let mut args = args.into_iter().peekable();
     let sandboxed = args.next_if(|first| first == HELD).is_some();
-    let piped = args.next_if(|first| first == PIPED).is_some();
+    let typed = args.next_if(|first| first == TYPED).is_some();
+    let piped = typed || args.next_if(|first| first == PIPED).is_some();
     let lined = args.next_if(|first| first == LINE).is_some();
     let Some(program) = args.next() else {
         eprintln!("guard: missing command");
@@ -108,7 +116,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let of_watcher = std::sync::Arc::clone(&leftovers);
     std::thread::spawn(move || {
         match input {
-            Some(input) if piped => piped::pass(input, prefix, leader),
+            Some(input) if piped => piped::pass(input, prefix, typed, leader),
             input => {
                 input.into_iter().for_each(|input| piped::feed(input, prefix, lined));
                 let mut byte = [0];

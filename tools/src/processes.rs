@@ -32,8 +32,15 @@ const TYPING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of queued texts for the input of a process.
 pub(crate) const MAX_QUEUED_TEXTS: usize = 8;
 
-/// Text for the input of a process, and the channel that reports the result of writing it.
-pub(crate) type TypedText = (String, oneshot::Sender<io::Result<()>>);
+/// Text for the input of a process.
+#[derive(Debug)]
+pub(crate) struct TypedText {
+    pub(crate) text: String,
+    /// Closes the input after the text.
+    pub(crate) close: bool,
+    /// Reports the result of writing it.
+    pub(crate) reply: oneshot::Sender<io::Result<()>>,
+}
 
 /// The background processes of a runtime, viewed by one call. Cheap to clone.
 #[derive(Clone, Default)]
@@ -170,6 +177,8 @@ struct ProcessState {
     attending: usize,
     /// Time at which the last attending call ended.
     attended: Instant,
+    /// Whether a call has closed the input, or its close is queued.
+    input_closed: bool,
     end: Option<String>,
 }
 
@@ -177,7 +186,8 @@ impl ProcessState {
     fn new(secrets: &Secrets, most: usize) -> Self {
         let streams = [(); 2].map(|()| RedactedStream::new(secrets.clone()));
         let kept = VecDeque::new();
-        Self { kept, most, total: 0, streams, read: [0; 2], attending: 0, attended: Instant::now(), end: None }
+        let attended = Instant::now();
+        Self { kept, most, total: 0, streams, read: [0; 2], attending: 0, attended, input_closed: false, end: None }
     }
 
     fn push(&mut self, stream: usize, bytes: &[u8], is_end: bool) {
@@ -239,8 +249,10 @@ pub(crate) enum OutputReader {
 /// The reason that a text was not typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotTyped {
-    /// The process has ended, or has closed its input.
+    /// The process has ended, or no longer reads its input.
     Ended,
+    /// An earlier call has closed the input.
+    Closed,
     /// The process has not read earlier texts.
     Full,
     /// The process did not read the text in time. It may still read it.
@@ -319,18 +331,29 @@ impl BackgroundProcess {
         let _ = tokio::time::timeout(limit, waiting).await;
     }
 
-    pub(crate) async fn type_in(&self, text: String) -> Result<(), NotTyped> {
-        let (reply, written) = oneshot::channel();
-        match self.typed.try_send((text, reply)) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => return Err(NotTyped::Full),
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(NotTyped::Ended),
-        }
+    /// Writes `text` to the input, and then closes the input if `close` is set.
+    pub(crate) async fn type_in(&self, text: String, close: bool) -> Result<(), NotTyped> {
+        let written = self.queue_text(text, close)?;
         match tokio::time::timeout(TYPING_TIMEOUT, written).await {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(_)) | Err(_)) => Err(NotTyped::Ended),
             Err(_) => Err(NotTyped::Slow),
         }
+    }
+
+    /// Queues a text. Of several calls that close the input, only the first succeeds.
+    fn queue_text(&self, text: String, close: bool) -> Result<oneshot::Receiver<io::Result<()>>, NotTyped> {
+        let mut state = self.state();
+        if state.input_closed && state.end.is_none() {
+            return Err(NotTyped::Closed);
+        }
+        let (reply, written) = oneshot::channel();
+        match self.typed.try_send(TypedText { text, close, reply }) {
+            Ok(()) => state.input_closed |= close,
+            Err(mpsc::error::TrySendError::Full(_)) => return Err(NotTyped::Full),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(NotTyped::Ended),
+        }
+        Ok(written)
     }
 
     /// Keeps the process alive until the returned guard is dropped. Dropping the guard without releasing it stops the process.

@@ -130,6 +130,57 @@ async fn r9_output_by_handle_continues_and_ends_with_the_exit() {
     assert!(late.message.starts_with("nothing was typed: the process does not read input any more"), "{late}");
 }
 
+/// The end of the input ends the reader only. The end of a guard's own input would end the command too.
+#[tokio::test]
+async fn r9_closed_input_ends_the_reader_only() {
+    for guarded in [false, true] {
+        let desk = Desk::new(plain, guarded);
+        desk.start("cat; echo end of input; until [ -e go ]; do sleep 0.05; done; exit 4").await.unwrap();
+        desk.about(json!({"action": "input", "text": "one"})).await.unwrap();
+        // The control: a line without `close` leaves the input open.
+        assert!(!desk.until("one\n").await.contains("end of input"));
+        let closed = desk.about(json!({"action": "input", "text": "two", "close": true})).await.unwrap();
+        assert!(closed.starts_with("typed, and closed the input\n[running for "), "{closed}");
+        let read = desk.until("end of input").await;
+        assert!(read.contains("two\n") && !read.contains('\0') && read.contains("[running for "), "{read}");
+        for late in [json!({"action": "input", "close": true}), json!({"action": "input", "text": "three"})] {
+            let refused = desk.about(late).await.unwrap_err().message;
+            let start = "nothing was typed: an earlier call closed the input of the process [running for ";
+            assert!(refused.starts_with(start), "{refused}");
+        }
+        std::fs::write(desk.dir.path().join("go"), "").unwrap();
+        assert!(desk.attend().await.unwrap().contains("[exit code 4; "));
+        let late = desk.about(json!({"action": "input", "close": true})).await.unwrap_err();
+        assert!(late.message.starts_with("nothing was typed: the process does not read input any more"), "{late}");
+    }
+}
+
+#[tokio::test]
+async fn r9_input_is_closed_once_by_concurrent_calls() {
+    for guarded in [false, true] {
+        let desk = Desk::new(plain, guarded);
+        desk.start("cat; sleep 3008.5").await.unwrap();
+        let ends = join_all((0..6).map(|_| desk.about(json!({"action": "input", "close": true})))).await;
+        let closed: Vec<&String> = ends.iter().filter_map(|end| end.as_ref().ok()).collect();
+        assert!(matches!(&*closed, [one] if one.starts_with("closed the input\n")), "{ends:?}");
+        desk.about(json!({"action": "stop"})).await.unwrap();
+    }
+}
+
+#[test]
+fn r9_closing_types_nothing_without_permission() {
+    let desk = Desk::new(plain, false);
+    let resources = |args: Value| -> Vec<String> {
+        let accesses = desk.registry.get("process").unwrap().access(Some(&args));
+        accesses.into_iter().map(|access| format!("{} {}", access.action, access.resource)).collect()
+    };
+    assert_eq!(resources(json!({"action": "input", "close": true})), Vec::<String>::new());
+    assert_eq!(resources(json!({"action": "input", "text": null, "close": true})), Vec::<String>::new());
+    assert_eq!(resources(json!({"action": "input", "text": "id", "close": true})), ["shell.run id"]);
+    assert_eq!(resources(json!({"action": "input", "text": 1, "close": true})), ["shell.run *"]);
+    assert_eq!(resources(json!({"action": "input", "close": 1})), ["shell.run *"]);
+}
+
 #[tokio::test]
 async fn r9_unguarded_process_is_stopped_with_its_group() {
     let desk = Desk::new(plain, false);
@@ -233,6 +284,12 @@ async fn r9_input_that_is_not_read_is_reported() {
     );
     assert!(messages.iter().any(|message| message.contains("has not read earlier input")), "{messages:?}");
     desk.about(json!({"action": "stop"})).await.unwrap();
+    let desk = Desk::new(plain, false);
+    desk.start("sleep 3009.5").await.unwrap();
+    drop(desk.about(json!({"action": "input", "text": text})).await);
+    let slow = desk.about(json!({"action": "input", "text": text, "close": true})).await.unwrap_err();
+    assert!(slow.message.starts_with("the process has not read its input yet"), "{slow}");
+    desk.about(json!({"action": "stop"})).await.unwrap();
 }
 
 /// No read shows a part of a key, wherever it begins: the output is redacted where it comes in. The control has no secrets.
@@ -260,6 +317,10 @@ async fn r9_arguments_without_effect_are_refused() {
     for (args, message) in [
         (json!({"action": "output", "text": "x"}), "text is for the action input"),
         (json!({"action": "input"}), "input needs a text"),
+        (json!({"action": "input", "close": false}), "input needs a text"),
+        // This byte would close the input.
+        (json!({"action": "input", "text": "x\0y"}), "the text must have at most 65536 bytes and no NUL"),
+        (json!({"action": "output", "close": true}), "close is for the action input"),
         (json!({"action": "input", "text": "x", "from": 1}), "from is for the action output"),
         (json!({"action": "stop", "wait_ms": 1}), "wait_ms is for the action output"),
     ] {
@@ -288,11 +349,11 @@ async fn r9_process_in_a_sandbox_reads_input_and_keeps_to_the_rules() {
     std::fs::write(Path::new(desk.dir.path()).join("secret"), "hidden").unwrap();
     let deny = Rule { action: "fs.*".into(), resource: "secret".into(), verdict: Verdict::Deny };
     let authority = Arc::new(Authority::of(RuleSet { default: Verdict::Allow, rules: vec![deny] }));
-    let call = desk.call(json!({"command": "read line; echo got $line; cat secret", "background": true}));
+    let call = desk.call(json!({"command": "read line; echo got $line; cat; cat secret", "background": true}));
     let key = ToolKey { session: child(), ..call.key };
     let begun = desk.run("shell", ToolInvocation { key, authority, ..call }).await.unwrap();
     assert!(begun.contains("[running"), "{begun}");
-    desk.about(json!({"action": "input", "text": "it"})).await.unwrap();
+    desk.about(json!({"action": "input", "text": "it", "close": true})).await.unwrap();
     let ended = desk.attend().await.unwrap();
     assert!(ended.contains("got it\n") && !ended.contains("hidden") && ended.contains("exit code 1"), "{ended}");
 }

@@ -55,7 +55,7 @@ pub(crate) fn guard() -> Guard {
 /// Returns a guard in an environment that the shell code `setup` changes first.
 pub(crate) fn guard_with(setup: &str) -> Guard {
     let lead = format!(
-        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; if [ \"$1\" = --piped ]; then export {ROLE}=\"${ROLE}+piper\"; shift; fi; export {GUARDED}=\"$3\"; \
+        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; if [ \"$1\" = --piped ]; then export {ROLE}=\"${ROLE}+piper\"; shift; fi; if [ \"$1\" = --typed ]; then export {ROLE}=\"${ROLE}+typer\"; shift; fi; export {GUARDED}=\"$3\"; \
          exec \"$0\" --exact scene::role --nocapture"
     );
     let program = std::env::current_exe().unwrap();
@@ -67,7 +67,9 @@ pub(crate) fn guard_with(setup: &str) -> Guard {
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let command = ["sh".into(), "-c".into(), std::env::var_os(GUARDED).unwrap()] as [OsString; 3];
-    let how = [("holder", "--held"), ("piper", "--piped")].into_iter().filter(|(part, _)| role.contains(part));
+    let how = [("holder", "--held"), ("piper", "--piped"), ("typer", "--typed")]
+        .into_iter()
+        .filter(|(part, _)| role.contains(part));
     std::process::exit(guard::main(how.map(|(_, how)| OsString::from(how)).chain(command)));
 }
 

@@ -34,7 +34,7 @@ const MAX_LAST_OUTPUT: u64 = 8 << 10;
 const MAX_TEXT: usize = 64 << 10;
 const ABOUT: &str = "Use a process that you started with shell and `background: true`. `output` returns what it wrote since \
     your last call, up to a bound, and whether it runs; `wait_ms` waits for more. `input` types a line into it, with the \
-    permissions of shell. `status` tells its state alone. `stop` ends it with all that it started.";
+    permissions of shell; `close` ends its input, after the line if there is one. `status` tells its state alone. `stop` ends it with all that it started.";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -54,6 +54,8 @@ struct ProcessArgs {
     session_id: Option<String>,
     /// For input: the line, without its end.
     text: Option<String>,
+    /// For input: true to close the input (end of file) after the text, or without one. Nothing can be typed afterwards.
+    close: Option<bool>,
     /// For output: the position to read from, in place of where your last call ended.
     from: Option<u64>,
     /// For output: how long to wait where there is nothing new, in milliseconds.
@@ -70,8 +72,11 @@ impl ProcessArgs {
             Self { text: Some(text), .. } if input && (text.len() > MAX_TEXT || text.contains('\0')) => {
                 Some("the text must have at most 65536 bytes and no NUL: put long texts into a file")
             }
-            Self { text: None, .. } if input => Some("input needs a text: the line to type"),
+            Self { text: None, close: None | Some(false), .. } if input => {
+                Some("input needs a text, the line to type, or close")
+            }
             Self { text: Some(_), .. } if !input => Some("text is for the action input"),
+            Self { close: Some(true), .. } if !input => Some("close is for the action input"),
             Self { from: Some(_), .. } if !output => Some("from is for the action output"),
             Self { wait_ms: Some(_), .. } if !output => Some("wait_ms is for the action output"),
             _ => None,
@@ -83,6 +88,11 @@ impl ProcessArgs {
 pub(crate) fn stops(args: &str) -> Option<String> {
     let args: ProcessArgs = serde_json::from_str(args).ok()?;
     (args.action == ProcessAction::Stop && args.mismatch().is_none()).then_some(args.session_id).flatten()
+}
+
+/// Returns whether a call closes the input without typing into it.
+fn closes_only(args: &Value) -> bool {
+    args.get("close") == Some(&Value::Bool(true)) && args.get("text").is_none_or(Value::is_null)
 }
 
 #[derive(Debug)]
@@ -111,6 +121,8 @@ impl Tool for ProcessTool {
         let access = |resource: &str| vec![Access { action: "shell.run".into(), resource: resource.into() }];
         let Some(args) = args else { return access("*") };
         match args.get("action").and_then(Value::as_str) {
+            // Closing is a part of stopping, which needs no permission.
+            Some("input") if closes_only(args) => Vec::new(),
             // A shell that reads its input runs the typed text.
             Some("input") => access(args.get("text").and_then(Value::as_str).unwrap_or("*")),
             // These actions were permitted when the process was started.
@@ -152,7 +164,7 @@ impl Tool for ProcessTool {
                 ProcessAction::Output if own && !process.is_within(&call.authority) => Ok(stop_narrowed(&process).await),
                 ProcessAction::Output if own => attended(&process, process.attend(), &call, wait).await,
                 ProcessAction::Output => output(&process, &call, args.from, wait).await,
-                ProcessAction::Input => input(&process, args.text.unwrap_or_default()).await,
+                ProcessAction::Input => input(&process, args.text, args.close == Some(true)).await,
                 ProcessAction::Status => Ok(ToolOutput::text(status(&process))),
                 ProcessAction::Stop => {
                     process.token().cancel();
@@ -212,15 +224,27 @@ async fn output(
     Ok(report(process, &window, call.max_bytes))
 }
 
-async fn input(process: &BackgroundProcess, mut text: String) -> Result<ToolOutput, ToolError> {
-    text.push('\n');
-    match process.type_in(text).await {
-        Ok(()) => Ok(ToolOutput::text(format!("typed\n{}", status(process)))),
+async fn input(process: &BackgroundProcess, text: Option<String>, close: bool) -> Result<ToolOutput, ToolError> {
+    let done = match (&text, close) {
+        (Some(_), true) => "typed, and closed the input",
+        (None, true) => "closed the input",
+        (_, false) => "typed",
+    };
+    let line = text.map_or_else(String::new, |text| text + "\n");
+    match process.type_in(line, close).await {
+        Ok(()) => Ok(ToolOutput::text(format!("{done}\n{}", status(process)))),
+        Err(NotTyped::Closed) => Err(ToolError::refused(format!(
+            "nothing was typed: an earlier call closed the input of the process {}",
+            status(process)
+        ))),
         Err(NotTyped::Ended) => Err(ToolError::refused(format!(
             "nothing was typed: the process does not read input any more {}",
             status(process)
         ))),
         Err(NotTyped::Full) => Err(ToolError::refused("nothing was typed: the process has not read earlier input")),
+        Err(NotTyped::Slow) if close => Err(ToolError::limit(
+            "the process has not read its input yet; the text stays in it, and it closes after the text: do not repeat the call",
+        )),
         Err(NotTyped::Slow) => {
             Err(ToolError::limit("the process has not read the text yet; it stays in its input: do not type it again"))
         }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bounded::len;
 use crate::commands::Commands;
-use crate::guard::{Guard, LIMITS, PIPED};
+use crate::guard::{CLOSE, Guard, LIMITS, TYPED};
 use crate::processes::TypedText;
 use crate::sandbox;
 use crate::workspace::Workspace;
@@ -144,7 +144,7 @@ impl RunningCommand {
         let mut read = false;
         let end = {
             // Dropped at the end of this block, which closes the input.
-            let typing = type_in(pipe, typed);
+            let typing = type_in(pipe, typed, killer.group.is_none());
             tokio::pin!(timer, typing);
             loop {
                 tokio::select! {
@@ -174,13 +174,28 @@ impl RunningCommand {
     }
 }
 
-/// Writes typed text to the input, and keeps the pipe open until this future is dropped.
-async fn type_in(mut pipe: Option<ChildStdin>, typed: Option<mpsc::Receiver<TypedText>>) -> Infallible {
-    if let (Some(pipe), Some(mut typed)) = (&mut pipe, typed) {
-        while let Some((text, reply)) = typed.recv().await {
-            // The caller may have given up.
-            let _ = reply.send(pipe.write_all(text.as_bytes()).await);
+/// Writes typed text to the input until a text closes it. The pipe of a guard stays open until this future is dropped.
+async fn type_in(
+    mut pipe: Option<ChildStdin>,
+    typed: Option<mpsc::Receiver<TypedText>>,
+    is_guarded: bool,
+) -> Infallible {
+    let mut typed = typed;
+    while let (Some(input), Some(texts)) = (&mut pipe, &mut typed) {
+        let Some(TypedText { text, close, reply }) = texts.recv().await else { break };
+        let mut bytes = text.into_bytes();
+        if close && is_guarded {
+            bytes.push(CLOSE);
         }
+        let written = input.write_all(&bytes).await;
+        if close {
+            typed = None;
+            if !is_guarded {
+                pipe = None;
+            }
+        }
+        // The caller may have given up.
+        let _ = reply.send(written);
     }
     std::future::pending().await
 }
@@ -225,7 +240,7 @@ fn command(
     let mut command = match guard {
         Some(guard) => {
             let held = matches!(confinement, Confinement::Sandbox(..)).then_some(sandbox::HELD);
-            let how = held.into_iter().chain(typed.then_some(PIPED));
+            let how = held.into_iter().chain(typed.then_some(TYPED));
             let argv: Vec<OsString> = how.chain(["sh", "-c", script]).map(OsString::from).collect();
             Command::from(guard.command(&argv))
         }

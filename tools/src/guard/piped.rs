@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::CLOSE;
+
 /// Time for a command to exit after its input has ended.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -24,14 +26,16 @@ pub(super) fn feed(mut input: ChildStdin, prefix: &[u8], lined: bool) {
     std::thread::spawn(move || drop(input.write_all(&line)));
 }
 
-/// Passes `prefix` and standard input on. Returns when standard input has ended and the group of `leader` had time to exit, first by
+/// Passes `prefix` and standard input on, with `typed` until [`CLOSE`]. Returns when standard input has ended and the group of `leader` had time to exit, first by
 /// itself and then after SIGTERM.
 ///
 /// The command may never read. Its full pipe must not hide the end of the runtime, so another thread watches for that.
-pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], leader: Pid) {
+pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], typed: bool, leader: Pid) {
     std::thread::spawn(move || {
         // An error means that the command or the runtime has ended, which is noticed elsewhere. The end of the copy closes the pipe.
-        drop(input.write_all(prefix).and_then(|()| io::copy(&mut io::stdin().lock(), &mut input)));
+        drop(input.write_all(prefix).and_then(|()| {
+            if typed { copy_until_close(&mut input) } else { io::copy(&mut io::stdin().lock(), &mut input).map(drop) }
+        }));
     });
     // With no requested events, poll reports only the end of the pipe.
     let stdin = rustix::stdio::stdin();
@@ -50,4 +54,19 @@ pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], leader: Pid) {
     // Fails if the group has ended meanwhile.
     let _ = kill_process_group(leader, Signal::TERM);
     std::thread::sleep(TERM_GRACE);
+}
+
+/// Copies standard input to `input` until [`CLOSE`] or the end.
+fn copy_until_close(input: &mut ChildStdin) -> io::Result<()> {
+    let mut stdin = io::stdin().lock();
+    loop {
+        let bytes = stdin.fill_buf()?;
+        let end = bytes.iter().position(|byte| *byte == CLOSE);
+        let copied = end.unwrap_or(bytes.len());
+        input.write_all(bytes.get(..copied).unwrap_or_default())?;
+        if copied == 0 || end.is_some() {
+            return Ok(());
+        }
+        stdin.consume(copied);
+    }
 }
