@@ -30,6 +30,7 @@ use crate::flaw::Flaw;
 use crate::host::{Host, HostOptions};
 use crate::metrics;
 use crate::problem::Problem;
+use crate::reads;
 use crate::trace;
 
 mod agents;
@@ -176,6 +177,7 @@ pub(crate) fn router(host: &Host) -> Router {
         .merge(crate::page::router())
         .fallback(|| std::future::ready(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", NO_SUCH)))
         .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(host.clone(), reads::on_own_thread))
         .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(body_bytes))
         .layer(middleware::map_request(move |request: Request| std::future::ready(within(request, body_time))))

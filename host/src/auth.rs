@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
@@ -242,6 +243,8 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         Ok(None) => next.run(request).await,
         Ok(Some((sender, by))) => {
             let full = CancellationToken::new();
+            // Nothing that only reads has a body, and one that waits would hold it.
+            let request = if request.method().is_safe() { request.map(|_| Body::empty()) } else { request };
             let request = guard.inner.bodies.count(request, by.hash(), &full);
             let access = Arc::new(Access::new(guard, by));
             tokio::select! {

@@ -88,8 +88,8 @@ pub struct TreeEvents {
     ready: VecDeque<Followed>,
     /// Last ended attempt of each session.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
-    /// Cache of roots of sessions while catching up; `None` for sessions of other trees.
-    roots: HashMap<SessionId, Option<SessionId>>,
+    /// Cache of sessions while catching up; `None` for those of other trees.
+    followed: HashMap<SessionId, Option<FollowedSession>>,
     behind: bool,
 }
 
@@ -97,6 +97,13 @@ impl fmt::Debug for TreeEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TreeEvents").field("root", &self.root).field("at", &self.at).finish_non_exhaustive()
     }
+}
+
+/// A session whose records are sent.
+#[derive(Clone, Copy, Debug)]
+struct FollowedSession {
+    root: SessionId,
+    deleted: bool,
 }
 
 impl TreeEvents {
@@ -109,7 +116,7 @@ impl TreeEvents {
             live: runtime.subscribe(root),
             ready: VecDeque::new(),
             over: HashMap::new(),
-            roots: HashMap::new(),
+            followed: HashMap::new(),
             behind: true,
         }
     }
@@ -178,7 +185,7 @@ impl TreeEvents {
         }
         self.behind = until < last;
         if !self.behind {
-            self.roots = HashMap::new();
+            self.followed = HashMap::new();
         }
         Ok(())
     }
@@ -190,7 +197,7 @@ impl TreeEvents {
         session: SessionId,
         records: Vec<subtend_journal::Stored>,
     ) -> Result<(), FollowError> {
-        let Some(root) = self.root_of(journal, session)? else { return Ok(()) };
+        let Some(FollowedSession { root, deleted }) = self.session(journal, session)? else { return Ok(()) };
         let given = if self.at.frame == lsn { self.at.records } else { 0 };
         let all = records.len();
         for (ix, stored) in (1_u32..).zip(records) {
@@ -198,7 +205,8 @@ impl TreeEvents {
                 let last = self.over.entry(session).or_insert(over);
                 *last = (*last).max(over);
             }
-            if ix <= given {
+            // Of a deleted session only that it was deleted is sent: its records may be erased at any time.
+            if ix <= given || (deleted && !matches!(stored.record, Record::SessionDeleted { .. })) {
                 continue;
             }
             let records = if ix as usize == all { u32::MAX } else { ix };
@@ -208,14 +216,21 @@ impl TreeEvents {
         Ok(())
     }
 
-    fn root_of(&mut self, journal: &Journal, session: SessionId) -> Result<Option<SessionId>, FollowError> {
-        if let Some(root) = self.roots.get(&session) {
-            return Ok(*root);
+    fn session(&mut self, journal: &Journal, id: SessionId) -> Result<Option<FollowedSession>, FollowError> {
+        if let Some(session) = self.followed.get(&id) {
+            return Ok(*session);
         }
-        let root = journal.head(session)?.map(|head| head.root);
-        let followed = root.filter(|root| self.root.is_none_or(|wanted| wanted == *root));
-        self.roots.insert(session, followed);
-        Ok(followed)
+        let head = journal.head(id)?.filter(|head| self.root.is_none_or(|wanted| wanted == head.root));
+        let session = match head {
+            // A deletion of a tree starts at its root.
+            Some(head) => {
+                let deleted = head.deleted || journal.head(head.root)?.is_some_and(|root| root.deleted);
+                Some(FollowedSession { root: head.root, deleted })
+            }
+            None => None,
+        };
+        self.followed.insert(id, session);
+        Ok(session)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::flaw::Flawed;
 use crate::imports::Imports;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
+use crate::reads::ReadThreads;
 use crate::settings::Settings;
 use crate::slash::CommandFiles;
 use crate::workers::Workers;
@@ -86,6 +87,7 @@ struct Inner {
     options: HostOptions,
     metrics: Metrics,
     imports: Imports,
+    reads: ReadThreads,
     /// Held while a command with a key looks up its session and creates it.
     keyed: Mutex<Option<SessionsByKey>>,
     /// Fires when the host ends, and ends event streams.
@@ -127,7 +129,8 @@ impl Host {
         let released = Released(CancellationToken::new());
         let runtime = Arc::new(runtime);
         let (imports, keyed) = (Imports::default(), Mutex::default());
-        let inner = Inner { runtime, _approver: approver, options, metrics, imports, keyed, ends, released };
+        let reads = ReadThreads::default();
+        let inner = Inner { runtime, _approver: approver, options, metrics, imports, reads, keyed, ends, released };
         let host = Self { inner: Arc::new(inner) };
         tokio::spawn(metrics::count(host.clone()));
         host
@@ -145,6 +148,10 @@ impl Host {
 
     pub(crate) fn options(&self) -> &HostOptions {
         &self.inner.options
+    }
+
+    pub(crate) fn reads(&self) -> &ReadThreads {
+        &self.inner.reads
     }
 
     pub(crate) fn imports(&self) -> &Imports {

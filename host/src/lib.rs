@@ -30,6 +30,7 @@ mod local;
 mod metrics;
 mod page;
 pub mod problem;
+mod reads;
 pub mod settings;
 pub mod slash;
 #[cfg(unix)]

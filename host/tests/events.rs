@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Method, Request};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
 
-use crate::support::{end, host, post, talk};
+use crate::support::{end, host, post, request, talk};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Sent {
@@ -84,6 +84,25 @@ async fn session_stream_continues_after_the_last_id() {
     assert_eq!(by_session(&rest)[&id], seqs[3..]);
     let query = read(&app, &format!("{path}?after={third}"), None, |sent| ends(sent, &id) == 1).await;
     assert_eq!(by_session(&query)[&id], seqs[3..]);
+    drop(app);
+    end(host).await;
+}
+
+/// A stream that begins after the deletion has nothing of the session but that it was deleted. The control: before it, it has all.
+#[tokio::test]
+async fn stream_of_a_deleted_session_has_only_its_deletion() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let (id, other) = (talk(&app, "secret").await, talk(&app, "other").await);
+    let all = |sent: &[Sent]| ends(sent, &other) == 1;
+    let before = read(&app, "/v1/events?after=0", None, all).await;
+    assert!(by_session(&before)[&id].len() > 3);
+    let deleted = request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
+    assert!(deleted.status.is_success(), "{}", deleted.body);
+    let last = |sent: &[Sent]| sent.iter().any(|sent| sent.data["record"].get("session_deleted").is_some());
+    let after = read(&app, "/v1/events?after=0", None, last).await;
+    assert_eq!(by_session(&after)[&id].len(), 1);
+    assert_eq!(by_session(&after)[&other], by_session(&before)[&other]);
     drop(app);
     end(host).await;
 }

@@ -164,7 +164,8 @@ pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) 
         None => None,
         Some(name) => Some(host.session(name).await?.id()),
     };
-    let tasks = host.runtime().tasks(TaskFilter { status, parent, limit: list.limit }).await?;
+    let (filter, of) = (TaskFilter { status, parent, limit: list.limit }, host.clone());
+    let tasks = host.reads().of_store(async move { of.runtime().tasks(filter).await }).await??;
     Ok(Json(tasks.into_iter().map(TaskRow::from).collect()))
 }
 

@@ -147,17 +147,17 @@ pub(super) async fn renew(
     State(host): State<Host>,
     sender: Option<Extension<Sender>>,
     Query(wait): Query<WaitQuery>,
-    Body(request): Body<RenewLease>,
+    Body(RenewLease { token, progress }): Body<RenewLease>,
 ) -> Result<Json<RenewedLease>, Problem> {
-    may(sender, host.workers().tool_of(&request.token).as_slice())?;
-    let progress = request
-        .progress
-        .as_deref()
-        .map(|line| line.get(..line.floor_char_boundary(MAX_PROGRESS_BYTES)).unwrap_or(line));
-    let renewed = host.workers().renew(&request.token, progress)?;
+    may(sender, host.workers().tool_of(&token).as_slice())?;
+    let shown = progress.as_deref();
+    let shown = shown.map(|line| line.get(..line.floor_char_boundary(MAX_PROGRESS_BYTES)).unwrap_or(line));
+    let renewed = host.workers().renew(&token, shown)?;
+    // A long line is not held while the request waits.
+    drop(progress);
     wait.within(&host, renewed.stop.cancelled()).await;
     // The lease counts from the request, not from the end of this wait.
-    let stop = host.workers().is_stopped(&request.token)?;
+    let stop = host.workers().is_stopped(&token)?;
     Ok(Json(RenewedLease { lease_ms: u64::try_from(renewed.lease.as_millis()).unwrap_or(u64::MAX), stop }))
 }
 

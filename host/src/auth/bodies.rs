@@ -1,6 +1,7 @@
 //! Memory budget of request bodies that arrive concurrently.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
@@ -32,13 +33,14 @@ struct ArrivedBytes {
 struct Share {
     budget: BodyBudget,
     sender: Hash,
-    arrived: usize,
+    arrived: AtomicUsize,
 }
 
 impl BodyBudget {
-    /// Counts what arrives of the body of `request`, until it was read. What a header announces takes nothing. `full` is cancelled where
-    /// the sender or all senders have the budget: the rest of the body does not arrive.
-    pub(super) fn count(&self, request: Request, sender: Hash, full: &CancellationToken) -> Request {
+    /// Counts what arrives of the body of `request`, until it was read and the request itself is dropped: a gateway keeps both to send
+    /// them again. What a header announces takes nothing. `full` is cancelled where the sender or all senders have the budget: the rest of
+    /// the body does not arrive.
+    pub(super) fn count(&self, mut request: Request, sender: Hash, full: &CancellationToken) -> Request {
         let headers = request.headers();
         let length = headers.get(header::CONTENT_LENGTH);
         let announced = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -49,10 +51,11 @@ impl BodyBudget {
         if is_small {
             return request;
         }
-        let share = Share { budget: self.clone(), sender, arrived: 0 };
+        let share = Arc::new(Share { budget: self.clone(), sender, arrived: AtomicUsize::new(0) });
+        request.extensions_mut().insert(Arc::clone(&share));
         let full = full.clone();
         request.map(|body| {
-            let pieces = stream::unfold((body.into_data_stream(), share, full), async |(mut from, mut share, full)| {
+            let pieces = stream::unfold((body.into_data_stream(), share, full), async |(mut from, share, full)| {
                 let piece = from.next().await?;
                 if piece.as_ref().is_ok_and(|piece| !share.take(piece.len())) {
                     full.cancel();
@@ -67,9 +70,9 @@ impl BodyBudget {
 
 impl Share {
     /// Returns whether the budget has room for `bytes` more.
-    fn take(&mut self, bytes: usize) -> bool {
-        let before = self.arrived.saturating_sub(SMALL);
-        let arrived = self.arrived.saturating_add(bytes);
+    fn take(&self, bytes: usize) -> bool {
+        let before = self.arrived.load(Ordering::Relaxed);
+        let (arrived, before) = (before.saturating_add(bytes), before.saturating_sub(SMALL));
         let more = arrived.saturating_sub(SMALL).saturating_sub(before);
         let mut held = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (own, all) = (held.of(self.sender).saturating_add(more), held.all.saturating_add(more));
@@ -77,14 +80,14 @@ impl Share {
             return false;
         }
         held.set(self.sender, own, all);
-        self.arrived = arrived;
+        self.arrived.store(arrived, Ordering::Relaxed);
         true
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let counted = self.arrived.saturating_sub(SMALL);
+        let counted = self.arrived.load(Ordering::Relaxed).saturating_sub(SMALL);
         let mut held = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (own, all) = (held.of(self.sender).saturating_sub(counted), held.all.saturating_sub(counted));
         held.set(self.sender, own, all);
@@ -110,4 +113,24 @@ impl ArrivedBytes {
 pub(super) fn busy() -> Problem {
     let detail = "other requests with large bodies are being received: send this one again";
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gateway holds a request that waits for the owner of a shard. The control: what was read and dropped takes nothing.
+    #[tokio::test]
+    async fn body_counts_until_its_request_is_dropped() {
+        const MIB: usize = 1 << 20;
+        let budget = BodyBudget::default();
+        let held = || budget.0.lock().unwrap_or_else(PoisonError::into_inner).all;
+        let sent = Request::post("/v1/sessions").header(header::TRANSFER_ENCODING, "chunked");
+        let sent = sent.body(Body::from(vec![b' '; MIB])).expect("a request");
+        let (parts, body) = budget.count(sent, blake3::hash(b"token"), &CancellationToken::new()).into_parts();
+        let read = axum::body::to_bytes(body, MIB).await.expect("a body");
+        assert_eq!((read.len(), held()), (MIB, MIB - SMALL));
+        drop(parts);
+        assert_eq!(held(), 0);
+    }
 }

@@ -6,15 +6,25 @@ use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Optio
 /// Maximum nesting of quotes and lists in a line. The parser revisits all levels for each continued line.
 const MAX_DEPTH: usize = 64;
 
-/// Renders Markdown, also an incomplete text of a stream. A text with excessive nesting is shown as code.
+/// Renders Markdown, also an incomplete text of a stream. A text with excessive nesting, or whose tables have more cells than it has
+/// bytes, is shown as code.
 pub(super) fn render(text: &str) -> String {
-    if text.lines().any(|line| depth(line) > MAX_DEPTH) {
+    let parser = || Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
+    if text.lines().any(|line| depth(line) > MAX_DEPTH) || has_more_cells(parser(), text.len()) {
         return code(text);
     }
-    let events = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).map(harmless);
     let mut html = String::with_capacity(text.len().saturating_mul(2));
-    html::push_html(&mut html, events);
+    html::push_html(&mut html, parser().map(harmless));
     html
+}
+
+/// Returns whether the tables have more cells than `most`. The parser adds those that rows lack, so a short text may have 200,000.
+fn has_more_cells<'a>(mut events: impl Iterator<Item = Event<'a>>, most: usize) -> bool {
+    let mut cells = 0_usize;
+    events.any(|event| {
+        cells = cells.saturating_add(usize::from(matches!(event, Event::Start(Tag::TableCell))));
+        cells > most
+    })
 }
 
 fn code(text: &str) -> String {
@@ -125,6 +135,16 @@ mod tests {
             render(&format!("a {}", "> ".repeat(200))),
             format!("<p>a {}</p>\n", "&gt; ".repeat(200).trim_end())
         );
+    }
+
+    #[test]
+    fn table_with_more_cells_than_bytes_is_code() {
+        let table =
+            |columns, rows| format!("{}|\n{}|\n{}", "|a".repeat(columns), "|-".repeat(columns), "|b\n".repeat(rows));
+        let wide = table(500, 500);
+        assert_eq!(render(&wide), format!("<pre><code>{wide}</code></pre>\n"));
+        // Positive control: a table whose rows lack few cells.
+        assert_eq!(render(&table(3, 4)).matches("<td>").count(), 12);
     }
 
     #[test]

@@ -94,7 +94,8 @@ fn steps(host: &Host, top: SessionId) -> Result<Vec<ReplayStep>, Problem> {
         let member = match members.get(&session) {
             Some(member) => *member,
             None => {
-                let parent = journal.head(session)?.and_then(|head| head.parent);
+                // Deleted sessions are not shown.
+                let parent = journal.head(session)?.filter(|head| !head.deleted).and_then(|head| head.parent);
                 let member = parent.is_some_and(|parent| members.get(&parent) == Some(&true));
                 members.insert(session, member);
                 member

@@ -1,0 +1,159 @@
+//! Reads run on threads of their own.
+//!
+//! A view or a list may fold thousands of records without a pause. On a thread of the runtime that would delay runs, approvals and every
+//! other client. Few reads run at a time, so that they leave processors to the rest.
+
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::Instrument as _;
+
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// Number of reads of one session that run at a time.
+const SESSION_READS: usize = 4;
+/// Number of reads of many sessions that run at a time.
+const STORE_READS: usize = 2;
+/// Time that a read waits for its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The threads for reads of a host.
+#[derive(Debug)]
+pub(crate) struct ReadThreads {
+    session: Semaphore,
+    store: Semaphore,
+}
+
+impl Default for ReadThreads {
+    fn default() -> Self {
+        Self { session: Semaphore::new(SESSION_READS), store: Semaphore::new(STORE_READS) }
+    }
+}
+
+/// How much a request reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    /// Nothing, or it waits for something, which must not take the turn of others.
+    Little,
+    Session,
+    /// A tree, or all sessions.
+    Store,
+}
+
+impl Reads {
+    fn of(request: &Request) -> Self {
+        let (method, path) = (request.method(), request.uri().path().trim_end_matches('/'));
+        let query = request.uri().query().unwrap_or_default();
+        let waits = query.split('&').any(|pair| pair.starts_with("wait"));
+        let streams = path.ends_with("/events") || path.starts_with("/v1/store") || path.ends_with("/export");
+        if !method.is_safe() || waits || streams || path.starts_with("/assets/") || path == "/v1/openapi.json" {
+            return Self::Little;
+        }
+        let last = path.rsplit('/').next().unwrap_or_default();
+        match last {
+            "" | "sessions" | "usage" | "replay" | "at" | "timeline" | "chart" | "tree" | "kids" => Self::Store,
+            "healthz" | "readyz" | "metrics" => Self::Little,
+            _ => Self::Session,
+        }
+    }
+}
+
+/// Runs a request that reads on a thread where it may take its time. One that gets no turn is refused.
+pub(crate) async fn on_own_thread(State(host): State<Host>, request: Request, next: Next) -> Response {
+    let threads = host.reads();
+    let turns = match Reads::of(&request) {
+        Reads::Little => return next.run(request).await,
+        Reads::Session => &threads.session,
+        Reads::Store => &threads.store,
+    };
+    run(turns, next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+impl ReadThreads {
+    /// Runs a read of many sessions as [`on_own_thread`] does: one whose body must arrive first, which must not take a turn.
+    pub(crate) async fn of_store<T: Send + 'static>(
+        &self,
+        read: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        run(&self.store, read).await
+    }
+}
+
+async fn run<T: Send + 'static>(
+    turns: &Semaphore,
+    read: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Problem> {
+    // The semaphores are never closed.
+    let Ok(Ok(turn)) = timeout(TURN_TIMEOUT, turns.acquire()).await else { return Err(busy()) };
+    let (runtime, read) = (Handle::current(), read.in_current_span());
+    let done = tokio::task::spawn_blocking(move || runtime.block_on(read)).await;
+    drop(turn);
+    done.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => resume_unwind(panic),
+        Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the host ends"),
+    })
+}
+
+fn busy() -> Problem {
+    let detail = format!("other reads took longer than {} s: send this one again", TURN_TIMEOUT.as_secs());
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    fn request(method: &str, path: &str) -> Request {
+        Request::builder().method(method).uri(path).body(Body::empty()).expect("a request")
+    }
+
+    #[test]
+    fn request_is_classified_by_what_it_reads() {
+        for (line, reads) in [
+            ("GET /", Reads::Store),
+            ("GET /v1/sessions?limit=500", Reads::Store),
+            ("POST /v1/tasks/list", Reads::Little),
+            ("GET /s/0192/replay", Reads::Store),
+            ("HEAD /usage", Reads::Store),
+            ("GET /s/0192", Reads::Session),
+            ("GET /v1/sessions/0192/transcript", Reads::Session),
+            ("GET /v1/sessions/0192/runs/1?wait=true", Reads::Little),
+            ("GET /v1/trees/0192/events", Reads::Little),
+            ("POST /v1/sessions", Reads::Little),
+            ("GET /healthz", Reads::Little),
+            ("GET /assets/page.css", Reads::Little),
+        ] {
+            let (method, path) = line.split_once(' ').expect("a line");
+            assert_eq!(Reads::of(&request(method, path)), reads, "{line}");
+        }
+    }
+
+    /// A read leaves the thread of the runtime, of which this test has only one.
+    #[tokio::test]
+    async fn read_does_not_run_on_a_thread_of_the_runtime() {
+        let threads = ReadThreads::default();
+        let thread = threads.of_store(async { std::thread::current().id() }).await.expect("a thread");
+        assert_ne!(thread, std::thread::current().id());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn read_without_a_turn_is_refused_and_others_pass() {
+        let threads = ReadThreads::default();
+        let turns = threads.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
+        let refused = threads.of_store(async {}).await.expect_err("no turn");
+        assert_eq!((refused.status, &*refused.code, refused.retry_after), (503, "busy", Some(1)));
+        run(&threads.session, async {}).await.expect("reads of one session have turns of their own");
+        drop(turns);
+        threads.of_store(async {}).await.expect("a turn");
+    }
+}
