@@ -235,6 +235,14 @@ fn provider(
 
 type Begun = Arc<Mutex<Vec<u64>>>;
 
+fn queued_ms(record: &Record) -> Option<u64> {
+    match record {
+        Record::AttemptDiscarded(discarded) => Some(discarded.queued_ms),
+        Record::TurnAnswered(answered) => Some(answered.queued_ms),
+        _ => None,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn wait_for_a_permit_is_not_silence_and_frees_the_permit() {
     let journal = journal();
@@ -249,12 +257,18 @@ async fn wait_for_a_permit_is_not_silence_and_frees_the_permit() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // A cancelled run releases its position in the queue of the provider.
+    tokio::time::sleep(Duration::from_millis(16)).await;
     third.cancel().await.expect("cancelled");
     for (session, run) in [(&first, runs[0]), (&second, runs[1]), (&fourth, runs[3])] {
         let ended = session.run_ended(run).await.expect("ended");
         assert_eq!(ended.outcome, Outcome::Completed);
     }
     assert_eq!(*begun.lock().unwrap(), [0, 50, 100]);
+    let mut waits = Vec::new();
+    for session in [&first, &second, &third, &fourth] {
+        waits.extend(records(&journal, session.id()).await.iter().filter_map(queued_ms));
+    }
+    assert_eq!(waits, [0, 49_999, 18, 99_997], "the records do not say how long each call waited");
     shut(runtime).await;
 }
 

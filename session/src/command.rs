@@ -179,6 +179,8 @@ pub struct Answered {
     /// The model that answered: its name in a pool, else the provider's own name if reported.
     pub model: Option<Text>,
     pub usage: Usage,
+    /// Milliseconds for which the call waited for a permit of its model.
+    pub queued_ms: u64,
 }
 
 /// One call of an answer, resolved by the hub.
@@ -226,6 +228,8 @@ pub struct AttemptFailed {
     /// The fallback model for the next attempt, if one was not tried in this turn.
     pub next: Option<Text>,
     pub usage: Option<Usage>,
+    /// Milliseconds for which the call waited for a permit of its model.
+    pub queued_ms: u64,
 }
 
 /// The hub's decision on one child call.

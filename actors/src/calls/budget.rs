@@ -5,7 +5,6 @@
 //! trees. The reported cost settles it. A dropped call counts in full, unless it never started.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use subtend_journal::ReadError;
 use subtend_models::model::{Answer, ModelError};
@@ -15,7 +14,7 @@ use subtend_session::outcome::Budget;
 use subtend_session::record::Reserved;
 use subtend_supervision::{Currency, Spend};
 
-use crate::calls::model_call::{Called, ModelOutcome};
+use crate::calls::model_call::{CallProgress, Called, ModelOutcome};
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::reservation::{Claim, ReservationGuard};
 
@@ -62,7 +61,7 @@ impl ModelCalls {
     pub(crate) async fn reserve(
         &self,
         claim: Option<Claim>,
-        begun: &Arc<AtomicBool>,
+        progress: &Arc<CallProgress>,
         costs: bool,
     ) -> Result<Option<ReservationGuard>, Budget> {
         let Some(Claim { root, want, limit, reserved: _ }) = claim else { return Ok(None) };
@@ -70,7 +69,7 @@ impl ModelCalls {
             Currency::Tokens => Budget::Tokens,
             Currency::Money => Budget::Money,
         })?;
-        Ok(Some(ReservationGuard { reservation: Some(reserved), begun: Arc::clone(begun), costs }))
+        Ok(Some(ReservationGuard { reservation: Some(reserved), progress: Arc::clone(progress), costs }))
     }
 
     /// Adds the cost in money if the call does not report it and the model has a price. An unknown or partial cost makes the usage unreliable.

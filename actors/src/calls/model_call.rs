@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -58,6 +58,45 @@ fn bounded_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
         return ModelOutcome::Answer(answer);
     };
     ModelOutcome::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
+}
+
+/// How far a spawned call has come: its task reads this after the call has ended or was dropped.
+#[derive(Debug, Default)]
+pub(crate) struct CallProgress {
+    begun: AtomicBool,
+    queued_ms: AtomicU64,
+}
+
+impl CallProgress {
+    pub(crate) fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the model was called, so that a dropped call may have a cost.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Measures the wait for a permit until the returned timer is dropped, with the call or after its wait.
+    pub(crate) fn queued(&self) -> QueueTimer<'_> {
+        QueueTimer { since: now(), progress: self }
+    }
+
+    pub(crate) fn queued_ms(&self) -> u64 {
+        self.queued_ms.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) struct QueueTimer<'a> {
+    since: Instant,
+    progress: &'a CallProgress,
+}
+
+impl Drop for QueueTimer<'_> {
+    fn drop(&mut self) {
+        let ms = u64::try_from(now().duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
+        self.progress.queued_ms.store(ms, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone)]

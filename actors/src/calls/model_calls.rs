@@ -1,7 +1,6 @@
 //! Model calls of all sessions: permits, the choice of the model, and cost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use subtend_journal::Journal;
@@ -16,7 +15,7 @@ use subtend_tools::background::AGENT;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::limits::ParkedRuns;
-use crate::calls::model_call::{self, CallLimits, Called, Calling, ModelOutcome, Pulse};
+use crate::calls::model_call::{self, CallLimits, CallProgress, Called, Calling, ModelOutcome, Pulse};
 use crate::calls::prices::Prices;
 use crate::calls::reservation::{Claim, is_usage_reported};
 use crate::hooks::{Hooks, ModelChoice, guarded};
@@ -147,17 +146,19 @@ impl ModelCalls {
         called: &Called,
         pulse: Pulse,
         limits: CallLimits,
-        begun: &Arc<AtomicBool>,
+        progress: &Arc<CallProgress>,
     ) -> Result<ModelOutcome, Budget> {
         match call {
             ModelCallStart::Now(calling) => {
-                begun.store(true, Ordering::Relaxed);
+                progress.begin();
                 let mut outcome = model_call::watched(calling, pulse, limits).await;
                 self.price(called, &mut outcome);
                 Ok(outcome)
             }
             // Boxed, so that an immediate call does not carry the waits.
-            ModelCallStart::Later(later) => Box::pin(self.call_after_waits(*later, called, pulse, limits, begun)).await,
+            ModelCallStart::Later(later) => {
+                Box::pin(self.call_after_waits(*later, called, pulse, limits, progress)).await
+            }
         }
     }
 
@@ -168,7 +169,7 @@ impl ModelCalls {
         called: &Called,
         pulse: Pulse,
         limits: CallLimits,
-        begun: &Arc<AtomicBool>,
+        progress: &Arc<CallProgress>,
     ) -> Result<ModelOutcome, Budget> {
         let Later { model, mut request, deltas, after_ms, intent, claim } = later;
         self.cap(called, &mut request);
@@ -182,17 +183,19 @@ impl ModelCalls {
             std::future::pending::<()>().await;
         }
         // This precedes the wait for a permit: a call that waits for its tree's budget must not hold a permit that others could use.
-        let guard = self.reserve(claim, begun, model.leaves_process()).await?;
+        let guard = self.reserve(claim, progress, model.leaves_process()).await?;
         // The permit is awaited before the call, so that the wait does not count as the model's silence.
+        let queued = progress.queued();
         let permit = match self.place(&*model, &request, limits).await {
             Ok(permit) => permit,
             Err(error) => return Ok(ModelOutcome::Error(error)),
         };
+        drop(queued);
         if self.halt.is_cancelled() || !self.lease.runs() {
             // The runtime stops and releases all waits for permits. None of these calls may start.
             std::future::pending::<()>().await;
         }
-        begun.store(true, Ordering::Relaxed);
+        progress.begin();
         let mut outcome =
             model_call::watched(model_call::call(&model, request, deltas, limits.calls_per_answer), pulse, limits)
                 .await;

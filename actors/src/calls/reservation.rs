@@ -1,7 +1,6 @@
 //! The reservation of a model call in its root run's budget, and its settlement.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
 use subtend_session::limits::Limits;
@@ -10,7 +9,7 @@ use subtend_session::record::Reserved;
 use subtend_session::usage::Usage;
 use subtend_supervision::{Reservation, Spend, SpendLimit};
 
-use super::model_call::ModelOutcome;
+use super::model_call::{CallProgress, ModelOutcome};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DueReservation {
@@ -31,7 +30,7 @@ pub(crate) struct Claim {
 /// Holds the reservation of a call. On drop the reservation counts in full, unless the call never started or costs nothing.
 pub(crate) struct ReservationGuard {
     pub(crate) reservation: Option<Reservation<RunKey>>,
-    pub(crate) begun: Arc<AtomicBool>,
+    pub(crate) progress: Arc<CallProgress>,
     pub(crate) costs: bool,
 }
 
@@ -66,7 +65,7 @@ impl ReservationGuard {
 impl Drop for ReservationGuard {
     fn drop(&mut self) {
         let Some(reservation) = self.reservation.take() else { return };
-        if self.costs && self.begun.load(Ordering::Relaxed) {
+        if self.costs && self.progress.has_begun() {
             reservation.settle_unknown();
         } else {
             reservation.give_back();

@@ -1,7 +1,6 @@
 //! Model calls of a turn: the choice of the model, the waits before the call, and the command for its outcome.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
@@ -15,7 +14,7 @@ use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
 use crate::calls::in_flight::{ParsedCalls, RunningTurn};
-use crate::calls::model_call::{self, CallLimits, Called, ModelOutcome, Pulse};
+use crate::calls::model_call::{self, CallLimits, CallProgress, Called, ModelOutcome, Pulse};
 use crate::calls::model_calls::{Later, ModelCallStart};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
 use crate::cell::driver::Driver;
@@ -144,8 +143,8 @@ impl Driver {
         let task_stop = stop.clone();
         // A call of a local model costs only what it reports.
         let costs = called.member.model.leaves_process() || self.cells.host.hooks.is_some();
-        let begun = Arc::new(AtomicBool::new(false));
-        let began = Arc::clone(&begun);
+        let progress = Arc::new(CallProgress::default());
+        let of_call = Arc::clone(&progress);
         // Boxed, since the task below would otherwise hold its future twice.
         let work = Box::pin(async move {
             cells.host.faults.strike(Point::TurnTask, "model");
@@ -154,7 +153,7 @@ impl Driver {
                     return (Ok(ModelOutcome::Error(error)), called);
                 }
                 let (called, call) = cells.calls.resolve(&at, called, call).await;
-                let result = cells.calls.call(call, &called, pulse, limits, &began).await;
+                let result = cells.calls.call(call, &called, pulse, limits, &of_call).await;
                 match result {
                     Ok(ModelOutcome::Answer(answer)) if !is_typed => {
                         (Ok(ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)), called)
@@ -187,7 +186,7 @@ impl Driver {
                             cells.runs.cancel_cause_command(owner, RunKey { session: at.session, run: at.run });
                         cells.send_command(at.session, command);
                     }
-                    (turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed)), ParsedCalls::default())
+                    (turn::dropped(at.turn, at.attempt, costs && progress.has_begun()), ParsedCalls::default())
                 }
                 Err(panic) => {
                     let (turn, attempt, part) = (at.turn, at.attempt, Part::TurnTask);
@@ -197,6 +196,7 @@ impl Driver {
                     )
                 }
             };
+            let command = turn::with_wait(command, progress.queued_ms());
             let item = if ready.is_empty() {
                 InboxItem::Command(command, None)
             } else {

@@ -91,6 +91,7 @@ impl Cells {
                     stop: answer.stop,
                     model,
                     usage: answer.usage,
+                    queued_ms: 0,
                 }))
             }
             ModelOutcome::Error(error) => {
@@ -127,7 +128,19 @@ pub(super) fn failed(
         model,
         next,
         usage: error.usage,
+        queued_ms: 0,
     }))
+}
+
+/// Adds to `command` the time for which its call waited for a permit.
+pub(crate) fn with_wait(command: Command, queued_ms: u64) -> Command {
+    if let Command::ModelAnswered(answered) = command {
+        return Command::ModelAnswered(Box::new(Answered { queued_ms, ..*answered }));
+    }
+    if let Command::AttemptFailed(failed) = command {
+        return Command::AttemptFailed(Box::new(AttemptFailed { queued_ms, ..*failed }));
+    }
+    command
 }
 
 /// Returns the command for a stream that was dropped because its run closes. If it had started, its cost is unknown.

@@ -66,6 +66,7 @@ fn answered() -> Record {
         usage: Usage::default(),
         answers: Vec::new(),
         worked_ms: 0,
+        queued_ms: 0,
     }))
 }
 

@@ -141,13 +141,18 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
             ..EntryView::default()
         },
         Entry::Waiting { text, .. } => aside(words::line(text)),
-        Entry::Answer { turn, seq, text, calls, agent, model, usage, at_ms } => EntryView {
+        Entry::Answer { turn, seq, text, calls, agent, model, usage, queued_ms, at_ms } => EntryView {
             class: "answer",
             head: agent.as_ref().map_or_else(|| "answer".to_owned(), ToString::to_string),
             facts: {
                 let model = model.as_ref().map(|model| format!("{model} · ")).unwrap_or_default();
+                let wait = if *queued_ms == 0 {
+                    String::new()
+                } else {
+                    format!(" · {} for a free call", words::span(*queued_ms))
+                };
                 let (usage, at) = (words::usage(usage), words::moment(*at_ms));
-                format!("message {}:{seq} · turn {turn} · {model}{usage} · {at}", of.header.short)
+                format!("message {}:{seq} · turn {turn} · {model}{usage}{wait} · {at}", of.header.short)
             },
             markdown: text.as_ref().map(|text| markdown::render(text)),
             calls: calls.iter().map(|call| self::call(runtime, call)).collect(),

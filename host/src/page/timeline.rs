@@ -15,7 +15,6 @@ use super::extract::PathPart;
 use super::words;
 use super::{PageFrame, Refusal, fragment, html};
 use crate::host::Host;
-use crate::problem::Problem;
 
 /// Width of the chart, in its own units.
 const WIDTH: u64 = 1_000;
@@ -30,6 +29,8 @@ const MAX_RECORDS: usize = 100_000;
 enum BarKind {
     Wait,
     Model,
+    /// The wait of a model call for a permit.
+    Permit,
     Tool,
     Ask,
 }
@@ -39,6 +40,7 @@ impl BarKind {
         match self {
             Self::Wait => "waitbar",
             Self::Model => "model",
+            Self::Permit => "permitbar",
             Self::Tool => "tool",
             Self::Ask => "askbar",
         }
@@ -63,6 +65,8 @@ struct Spans {
     calls: BTreeMap<CallId, Span>,
     asks: BTreeMap<CallId, Span>,
     tools: BTreeMap<CallId, String>,
+    /// When an attempt was discarded, and the delay of the one that follows.
+    retry: (i64, u64),
 }
 
 impl Spans {
@@ -77,7 +81,18 @@ impl Spans {
     }
 
     fn end(&mut self, span: Option<Span>, at: i64) {
-        self.done.extend(span.map(|span| Span { to: Some(at), ..span }));
+        self.done.extend(span.map(|span| Span { from: span.from.min(at), to: Some(at), ..span }));
+    }
+
+    /// Ends the model call, whose wait for a permit was its first part.
+    fn end_model(&mut self, at: i64, queued_ms: u64) {
+        let Some(call) = self.model.take() else { return };
+        let called = call.from.saturating_add_unsigned(queued_ms).min(at);
+        if queued_ms > 0 {
+            let label = format!("wait for a free call of {}", call.label);
+            self.done.push(Span { kind: BarKind::Permit, from: call.from, to: Some(called), label });
+        }
+        self.end(Some(Span { from: called, ..call }), at);
     }
 
     fn end_call(&mut self, call: CallId, at: i64) {
@@ -92,15 +107,17 @@ impl Spans {
         match &stored.record {
             Record::RunOpened(opened) => self.run = Some(span(BarKind::Wait, format!("run {}", opened.run))),
             Record::TurnStarted { model, turn, .. } => {
-                self.model = Some(span(BarKind::Model, format!("{model}, turn {turn}")));
+                // Both records are of one batch if the attempt is a retry.
+                let delay = if self.retry.0 == at { self.retry.1 } else { 0 };
+                let call = span(BarKind::Model, format!("{model}, turn {turn}"));
+                self.model = Some(Span { from: at.saturating_add_unsigned(delay), ..call });
             }
-            Record::AttemptDiscarded(_) => {
-                let model = self.model.take();
-                self.end(model, at);
+            Record::AttemptDiscarded(discarded) => {
+                self.end_model(at, discarded.queued_ms);
+                self.retry = (at, discarded.again_ms.unwrap_or(0));
             }
             Record::TurnAnswered(answered) => {
-                let model = self.model.take();
-                self.end(model, at);
+                self.end_model(at, answered.queued_ms);
                 let calls = (0_u32..).zip(&answered.calls);
                 self.tools =
                     calls.map(|(ix, call)| (CallId { turn: answered.turn, ix }, call.tool.to_string())).collect();
@@ -126,9 +143,9 @@ impl Spans {
                 self.end(ask, at);
             }
             Record::RunEnded(_) => {
-                let (run, model) = (self.run.take(), self.model.take());
+                let run = self.run.take();
                 self.end(run, at);
-                self.end(model, at);
+                self.end_model(at, 0);
                 for call in self.calls.keys().chain(self.asks.keys()).copied().collect::<Vec<_>>() {
                     self.end_call(call, at);
                 }
@@ -213,6 +230,7 @@ struct Total {
     name: String,
     title: String,
     model: String,
+    permit: String,
     tool: String,
     ask: String,
     whole: String,
@@ -271,7 +289,7 @@ fn total(spans: &[Span], kind: BarKind, now: i64) -> String {
     let ms: i64 = spans
         .iter()
         .filter(|span| span.kind == kind)
-        .map(|span| span.to.unwrap_or(now).saturating_sub(span.from))
+        .map(|span| span.to.unwrap_or(now).saturating_sub(span.from).max(0))
         .sum();
     words::span(u64::try_from(ms).unwrap_or(0))
 }
@@ -304,6 +322,7 @@ impl TimelineChart {
                 name: name.clone(),
                 title: title.clone(),
                 model: total(&spans, BarKind::Model, now),
+                permit: total(&spans, BarKind::Permit, now),
                 tool: total(&spans, BarKind::Tool, now),
                 ask: total(&spans, BarKind::Ask, now),
                 whole: total(&spans, BarKind::Wait, now),
@@ -330,11 +349,8 @@ fn bar(span: Span, y: u64, now: i64, x: impl Fn(i64) -> u64) -> Bar {
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     host.settled().await?;
-    let journal = host.runtime().journal();
-    let head = journal.head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
-    let title = format!("Timeline of {} {}", head.agent, head.short);
     let chart = fragment(&TimelineChart::read(host.runtime(), id)?);
-    html(&TimelinePage { frame: PageFrame::of_session(&host, title, "timeline").await, id, chart })
+    html(&TimelinePage { frame: PageFrame::of_view(&host, id, "Timeline", "timeline").await, id, chart })
 }
 
 /// Draws the bars and the table again.

@@ -1,5 +1,14 @@
 //! Timeline, replay, usage, agents and branches.
 
+use std::sync::Arc;
+
+use subtend_actors::{Options, Runtime};
+use subtend_host::{Host, HostOptions};
+use subtend_models::closure::fn_model;
+use subtend_models::model::Answer;
+use subtend_models::throttle::Rates;
+use subtend_session::message::Message;
+
 use super::*;
 
 #[tokio::test]
@@ -15,6 +24,64 @@ async fn timeline_draws_a_line_for_each_session() {
     assert!(chart.contains("<title>script, turn 1: "), "{chart}");
     assert!(!page.contains("hx-trigger=\"every"), "an ended tree is not read again: {page}");
     assert_eq!(page.matches("<tr><td><a href=\"/s/").count(), 3, "{page}");
+    drop(app);
+    end(host).await;
+}
+
+/// The wait for a free call does not count as time of the model.
+#[tokio::test]
+async fn timeline_draws_the_wait_for_a_free_call() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let model = Arc::clone(&release);
+    let model = fn_model("narrow", move |request, _| {
+        let release = Arc::clone(&model);
+        async move {
+            let is_first =
+                request.messages.iter().any(|it| matches!(it, Message::User { text, .. } if &**text == "first"));
+            if is_first {
+                release.notified().await;
+            }
+            Ok(Answer::of_text("done"))
+        }
+    });
+    let rates = Rates { concurrent: Some(1), ..Rates::default() };
+    let runtime = Runtime::builder().model(Arc::new(model.counted_under(["narrow"]))).rates(rates).options(Options {
+        titles: false,
+        summaries: false,
+        ..Options::default()
+    });
+    let host = Host::new(runtime.start().await.expect("a runtime"), HostOptions::default());
+    let app = host.router();
+    let mut ids = Vec::new();
+    for text in ["first", "second"] {
+        let opened = post(&app, "/v1/sessions", &json!({"input": {"text": text}})).await.json();
+        ids.push(opened["session"]["id"].as_str().expect("an id").to_owned());
+    }
+    let calls = |waiting| host.runtime().quotas().iter().any(|seen| (seen.running, seen.waiting) == (1, waiting));
+    while !calls(1) {
+        tokio::task::yield_now().await;
+    }
+    let begun = host.runtime().now_ms();
+    while host.runtime().now_ms() < begun + 5 {
+        tokio::task::yield_now().await;
+    }
+    release.notify_one();
+    for id in &ids {
+        let ended = get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await;
+        assert_eq!(ended.json()["outcome"], "completed", "{}", ended.body);
+    }
+    let mut bars = Vec::new();
+    for id in &ids {
+        let page = get(&app, &format!("/s/{id}/timeline")).await.body;
+        bars.push(
+            ["permitbar", "model"].map(|class| part(&page, "<svg class=\"chart", "</svg>").matches(class).count()),
+        );
+        assert!(page.contains("</svg> waits for a free call</li>"), "{page}");
+    }
+    assert_eq!(bars, [[0, 1], [1, 1]], "bars of the wait and of the call");
+    let entries = get(&app, &format!("/v1/sessions/{}/transcript", ids[1])).await.json();
+    let answer = entries["entries"].as_array().expect("entries").iter().find(|entry| entry["type"] == "answer");
+    assert!(answer.expect("an answer")["queued_ms"].as_u64() >= Some(5), "{entries}");
     drop(app);
     end(host).await;
 }
@@ -105,6 +172,27 @@ async fn agents_and_branches_are_listed() {
     let branches = get(&app, &format!("/s/{id}/branches")).await.body;
     assert_eq!(branches.matches("<strong>read everything</strong>").count(), 2, "{branches}");
     assert!(branches.contains("<span class=\"facts\">subagent · explore "), "{branches}");
+    drop(app);
+    end(host).await;
+}
+
+/// Tabs of a browser and its history show titles only.
+#[tokio::test]
+async fn views_of_a_session_have_its_title() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "mend the <boat>").await;
+    let short = get(&app, &format!("/v1/sessions/{id}")).await.json()["short"].as_str().expect("a name").to_owned();
+    let mut titles = Vec::new();
+    for view in ["", "/tree", "/timeline", "/replay", "/branches", "/usage", "/worktree"] {
+        let page = get(&app, &format!("/s/{id}{view}")).await.body;
+        let title = part(&page, "<title>", " · subtend</title>").trim_end_matches(" · subtend</title>");
+        titles.push(title.replace(&short, "SHORT"));
+    }
+    let about = |view: &str| format!("<title>{view}: mend the &#60;boat&#62; (general SHORT)");
+    let views = ["Tree", "Timeline", "Replay", "Branches", "Usage", "Worktree"].map(about);
+    assert_eq!(titles[0], "<title>mend the &#60;boat&#62; (general SHORT)");
+    assert_eq!(titles[1..], views);
     drop(app);
     end(host).await;
 }

@@ -90,6 +90,7 @@ fn stale_completion(case: &Case) -> Option<Record> {
             usage: answer.usage,
             answers: run.unanswered.clone(),
             worked_ms: case.clock.worked_ms,
+            queued_ms: 0,
         })))
     } else if let Command::AttemptFailed(failed) = &case.command {
         Some(Record::AttemptDiscarded(Box::new(AttemptDiscarded {
@@ -100,6 +101,7 @@ fn stale_completion(case: &Case) -> Option<Record> {
             model: failed.model.clone(),
             again_ms: None,
             usage: failed.usage,
+            queued_ms: 0,
         })))
     } else if let Command::ToolFinished { call, result, worked_ms } = &case.command {
         case.before.call(*call)?;

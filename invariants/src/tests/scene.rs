@@ -178,6 +178,7 @@ pub(super) fn answered_in(run: u32, turn: u32, attempt: u32, calls: usize) -> Re
         usage: Usage::default(),
         answers: Vec::new(),
         worked_ms: 0,
+        queued_ms: 0,
     }))
 }
 

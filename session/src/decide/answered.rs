@@ -56,6 +56,7 @@ pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<()
         usage: answer.usage,
         answers,
         worked_ms: draft.clock.worked_ms,
+        queued_ms: answer.queued_ms,
     })));
     draft.disarm(Deadline::Turn(turn));
     draft.answered = true;

@@ -17,7 +17,7 @@ pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(),
 
 /// Discards the attempt, then starts the next one or ends the run with the failure of `kind`.
 pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKind) -> Result<(), Rejection> {
-    let AttemptFailed { turn, attempt, error, message, retry_after_ms, model, next, usage } = failed;
+    let AttemptFailed { turn, attempt, error, message, retry_after_ms, model, next, usage, queued_ms } = failed;
     if !is_awaited(draft, turn, attempt) {
         return Err(Rejection::Stale("a model's failure"));
     }
@@ -34,7 +34,7 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
     let cause = compacts.then_some(CompactionCause::Overflow);
     let parks = retry_after_ms.filter(|after| is_active && again.is_none() && limit::parks(draft, error, *after));
     let again_ms = again.as_ref().map(|(_, after_ms)| *after_ms).or(parks);
-    let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage };
+    let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage, queued_ms };
     draft.emit(Record::AttemptDiscarded(Box::new(discarded)));
     if let Some((model, after_ms)) = again {
         draft.start_again(model, after_ms, cause);

@@ -39,6 +39,7 @@ pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, w
         again_ms: None,
         // No call was made: the usage is zero.
         usage: Some(Usage::default()),
+        queued_ms: 0,
     })));
     draft.disarm(Deadline::Turn(turn));
     match phase {

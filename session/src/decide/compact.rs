@@ -71,6 +71,7 @@ fn discard(draft: &mut Draft<'_>, (turn, attempt): (TurnNo, AttemptNo), error: M
         model: None,
         again_ms: None,
         usage: Some(crate::usage::Usage::default()),
+        queued_ms: 0,
     })));
     draft.disarm(Deadline::Turn(turn));
 }

@@ -190,7 +190,8 @@ impl Draft<'_> {
         let (error, message) = (ModelFail::Dropped, why.into());
         // The cost so far is unknown, which is not zero.
         let usage = Some(Usage::UNKNOWN);
-        let discarded = AttemptDiscarded { turn, attempt, error, message, model: None, again_ms: None, usage };
+        let (model, again_ms, queued_ms) = (None, None, 0);
+        let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage, queued_ms };
         self.emit(Record::AttemptDiscarded(Box::new(discarded)));
         self.disarm(Deadline::Turn(turn));
     }

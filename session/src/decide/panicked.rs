@@ -25,6 +25,7 @@ pub(super) fn turn(
         model: None,
         next: None,
         usage: None,
+        queued_ms: 0,
     };
     attempt::discard(draft, failed, FailKind::Panic { part, message })
 }

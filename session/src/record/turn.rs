@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::CallEnd;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, Text, TurnNo};
 use crate::outcome::ModelFail;
-use crate::usage::Usage;
+use crate::usage::{Usage, is_zero};
 
 /// The prompt that subtend adds to the transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct AttemptDiscarded {
     pub again_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Milliseconds for which the call waited for a permit of its model.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub queued_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +84,9 @@ pub struct TurnAnswered {
     pub answers: Vec<InputId>,
     /// Working time of the run so far.
     pub worked_ms: u64,
+    /// Milliseconds for which the call waited for a permit of its model.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub queued_ms: u64,
 }
 
 /// One call that an answer requests.

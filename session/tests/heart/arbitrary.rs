@@ -101,6 +101,7 @@ fn run_or_turn_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             model: (e > 50).then(|| text(d)),
             again_ms: (e > 70).then_some(c.into()),
             usage: (e > 9).then_some(usage),
+            queued_ms: 0,
         })),
         _ => Record::TurnAnswered(Box::new(TurnAnswered {
             run,
@@ -114,6 +115,7 @@ fn run_or_turn_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             usage,
             answers: vec![input_id(c.into())],
             worked_ms: 12,
+            queued_ms: 0,
         })),
     }
 }

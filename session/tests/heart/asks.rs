@@ -33,6 +33,7 @@ pub(crate) fn asking(turn: u32, calls: Vec<(CallKind, Option<&str>)>) -> Command
         stop: Stop::Calls,
         model: None,
         usage: Default::default(),
+        queued_ms: 0,
     }))
 }
 

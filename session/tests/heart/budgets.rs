@@ -69,6 +69,7 @@ fn refused_reservation_discards_attempt_and_ends_run() {
         model: None,
         again_ms: None,
         usage: Some(Usage::default()),
+        queued_ms: 0,
     };
     assert_eq!(decision.records[0], Record::AttemptDiscarded(Box::new(discarded)));
     let Record::RunEnded(ended) = &decision.records[1] else { panic!("{:?}", decision.records) };

@@ -285,6 +285,7 @@ pub(crate) fn answer(turn: u32, attempt: u32, text: Option<&str>, kinds: Vec<Cal
         stop,
         model: None,
         usage: Usage { input: 10, output: 5, ..Usage::default() },
+        queued_ms: 0,
     }))
 }
 
@@ -306,6 +307,7 @@ pub(crate) fn attempt_failed(turn: u32, attempt: u32, error: ModelFail) -> Comma
         model: None,
         next: None,
         usage: None,
+        queued_ms: 0,
     }))
 }
 

@@ -26,6 +26,7 @@ fn awaits(turn: u32, named: &[u128]) -> Command {
         stop: Stop::Calls,
         model: None,
         usage: Default::default(),
+        queued_ms: 0,
     }))
 }
 

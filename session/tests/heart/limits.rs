@@ -28,6 +28,7 @@ pub(crate) fn limited(turn: u32, attempt: u32, after_ms: u64) -> Command {
         model: None,
         next: None,
         usage: None,
+        queued_ms: 0,
     }))
 }
 

@@ -21,6 +21,7 @@ fn failed(attempt: u32, error: ModelFail, from: &str, next: Option<&str>) -> Com
         model: Some(from.into()),
         next: next.map(Into::into),
         usage: None,
+        queued_ms: 0,
     }))
 }
 

@@ -155,6 +155,7 @@ fn invalid_calls_get_correctable_errors() {
         stop: Stop::Calls,
         model: None,
         usage: Default::default(),
+        queued_ms: 0,
     }));
     assert_eq!(heart.summary(command), "answered +0 -0:error +1 -1:error +2 -2:error turn > W");
     let errors: Vec<&str> = heart

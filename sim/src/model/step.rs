@@ -249,6 +249,7 @@ impl System {
             stop,
             model: None,
             usage,
+            queued_ms: 0,
         }))
     }
 
@@ -493,5 +494,6 @@ fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelFail, retry_after_ms: Op
         model: None,
         next: None,
         usage: None,
+        queued_ms: 0,
     }))
 }

@@ -209,7 +209,7 @@ fn event_line(me: &Short, entry: &Entry) -> String {
 
 /// Writes a discarded attempt with its message, or with the kind of its error if there is no message.
 fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
-    let Entry::Discarded { turn, attempt, model, error, message, usage } = entry else { return Ok(()) };
+    let Entry::Discarded { turn, attempt, model, error, message, usage, queued_ms: _ } = entry else { return Ok(()) };
     let who = model.as_ref().map(|model| format!(" by {}", clip(model, 64))).unwrap_or_default();
     let why = if message.is_empty() { cause::model(*error).to_owned() } else { harmless(message) };
     let text = format!("turn {turn}, attempt {attempt}{who} failed: {why}");

@@ -25,6 +25,7 @@ pub(crate) fn discarded(turn: u32, attempt: u32) -> Record {
         model: None,
         again_ms: None,
         usage: None,
+        queued_ms: 0,
     }))
 }
 
@@ -54,6 +55,7 @@ pub(crate) fn answered(turn: u32, attempt: u32) -> Record {
         usage: Usage::default(),
         answers: Vec::new(),
         worked_ms: 0,
+        queued_ms: 0,
     }))
 }
 

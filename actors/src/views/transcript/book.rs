@@ -94,6 +94,7 @@ impl<'a> Book<'a> {
                 error: discarded.error,
                 message: discarded.message.clone(),
                 usage: discarded.usage,
+                queued_ms: discarded.queued_ms,
             }),
             Record::CallStarted { call, kind, .. } => {
                 if let CallKind::Propose(other) = &**kind {
@@ -221,9 +222,10 @@ impl<'a> Book<'a> {
         });
         let text = answered.text.clone().filter(|text| !text.is_empty());
         self.answers.insert(turn, self.entries.len());
-        let (agent, usage) = (self.agent.clone(), answered.usage);
+        let (agent, usage, queued_ms) = (self.agent.clone(), answered.usage, answered.queued_ms);
         let model = model_name(answered.model.as_ref(), self.model.as_ref());
-        self.push(Entry::Answer { turn, seq, text, calls: calls.collect(), agent, model, usage, at_ms });
+        let calls = calls.collect();
+        self.push(Entry::Answer { turn, seq, text, calls, agent, model, usage, queued_ms, at_ms });
     }
 
     fn call(&mut self, call: CallId) -> Option<&mut CallEntry> {

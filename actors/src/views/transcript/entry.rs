@@ -47,6 +47,9 @@ pub enum Entry {
         /// The model that answered, with its provider: the server's name for it, or the session's.
         model: Option<Text>,
         usage: Usage,
+        /// Milliseconds for which the call waited for a permit of its model.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        queued_ms: u64,
         at_ms: i64,
     },
     /// A failed attempt of a turn.
@@ -59,6 +62,9 @@ pub enum Entry {
         /// The partial text of the model.
         message: Text,
         usage: Option<Usage>,
+        /// Milliseconds for which the call waited for a permit of its model.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        queued_ms: u64,
     },
     /// Ends of owned runs that reached the model as one message.
     Notice {
@@ -145,6 +151,11 @@ pub enum Entry {
         closed: bool,
         by: By,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(ms: &u64) -> bool {
+    *ms == 0
 }
 
 impl Entry {

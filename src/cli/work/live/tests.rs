@@ -69,6 +69,7 @@ pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
         usage: Usage { input: 1_000, output: 200, ..Usage::default() },
         answers: Vec::new(),
         worked_ms: 0,
+        queued_ms: 0,
     }))
 }
 

@@ -75,6 +75,7 @@ fn answered(no: u32, calls: u32) -> Record {
         usage: Usage::default(),
         answers: Vec::new(),
         worked_ms: 0,
+        queued_ms: 0,
     }))
 }
 

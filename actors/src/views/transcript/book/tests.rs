@@ -53,6 +53,7 @@ fn answered(turn: u32, text: Option<&str>, tools: &[&str]) -> Record {
         usage: Usage::default(),
         answers: Vec::new(),
         worked_ms: 0,
+        queued_ms: 0,
     }))
 }
 
@@ -133,6 +134,7 @@ fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<CallEntry>) -> Ent
         agent: None,
         model: None,
         usage: Usage::default(),
+        queued_ms: 0,
         at_ms: 7,
     }
 }
