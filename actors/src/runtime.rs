@@ -67,7 +67,7 @@ pub struct OpenOptions {
     pub limits: Option<Limits>,
     /// The model, by name; the default is the manifest's, then the runtime's.
     pub model: Option<Text>,
-    /// Whether runs fail or resume after a restart of the host; the default is the manifest's.
+    /// Whether runs fail or resume after a restart of the host, with those of children whose agents do not choose; the default is the manifest's.
     pub on_restart: Option<OnRestart>,
     /// The source of the session's calls: sessions of an MCP client and their children are not offered internal tools.
     pub source: Source,

@@ -107,7 +107,7 @@ fn host(journal: &Journal, seed: u64, world: &SweepWorld) -> Builder {
     let mark = tool("mark", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("marked")) });
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
-    catalog.insert(Manifest { on_restart: world.word, ..worker });
+    catalog.insert(Manifest { on_restart: Some(world.word), ..worker });
     let options = Options { seed: Some(seed), ..Options::default() };
     let builder = builder(journal).catalog(catalog).options(options).tools(tools([mark])).model(model(voice));
     builder.faults(world.faults.clone())

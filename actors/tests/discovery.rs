@@ -287,7 +287,7 @@ async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
         });
         let mut catalog = Catalog::builtin();
         let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
-        catalog.insert(Manifest { on_restart: OnRestart::Resume, ..worker });
+        catalog.insert(Manifest { on_restart: Some(OnRestart::Resume), ..worker });
         let dialects = Dialects {
             offered: vec![Dialect::Subagent],
             subagent: SubagentOptions { tools_in_full: 0 },

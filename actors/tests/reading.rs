@@ -76,7 +76,10 @@ async fn host(
     (on_restart, seed): (OnRestart, u64),
 ) -> Runtime {
     let mut catalog = Catalog::builtin();
-    catalog.insert(Manifest { on_restart, ..Manifest::new("worker", AgentMode::All, "You are a worker.") });
+    catalog.insert(Manifest {
+        on_restart: Some(on_restart),
+        ..Manifest::new("worker", AgentMode::All, "You are a worker.")
+    });
     let offered = vec![Dialect::Subagent, Dialect::Task, Dialect::Spawn];
     let builder = builder(journal)
         .catalog(catalog)

@@ -28,10 +28,10 @@ fn reopen(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
 }
 
-fn workers(journal: &Journal, on_restart: OnRestart, seed: u64) -> Builder {
+fn workers(journal: &Journal, on_restart: impl Into<Option<OnRestart>>, seed: u64) -> Builder {
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
-    catalog.insert(Manifest { on_restart, ..worker });
+    catalog.insert(Manifest { on_restart: on_restart.into(), ..worker });
     builder(journal).catalog(catalog).options(Options { seed: Some(seed), ..Options::default() })
 }
 
@@ -155,6 +155,29 @@ async fn child_that_does_not_resume_ends_lost_and_its_owner_resumes() {
     assert_eq!(outcomes(&journal).await, [lost("one"), ("parent".into(), vec![Outcome::Completed]), lost("two")]);
     assert_eq!(*received.lock().unwrap(), [2], "expected one notice of each child, in one turn");
     shut(runtime).await;
+}
+
+/// The opening of the root decides for its tree. Controls: a root that was not opened so, and a child whose agent refuses.
+#[tokio::test(start_paused = true)]
+async fn child_resumes_as_its_owner_unless_its_agent_chooses() {
+    for (agent, opening, expected) in [
+        (None, OnRestart::Resume, (0, 3)),
+        (None, OnRestart::Fail, (3, 0)),
+        (Some(OnRestart::Fail), OnRestart::Resume, (2, 1)),
+    ] {
+        let memory = Memory::new();
+        let journal = reopen(&memory);
+        let runtime = workers(&journal, agent, 7).model(model(tree)).start().await.expect("a runtime");
+        let parent = opened(&runtime, opening, "parent").await;
+        drop((runtime, journal));
+
+        let journal = reopen(&memory);
+        let runtime = workers(&journal, agent, 8).model(model(tree)).start().await.expect("a runtime");
+        assert_eq!((runtime.boot().swept, runtime.boot().resumed), expected, "{agent:?}, {opening:?}");
+        let outcome = if opening == OnRestart::Resume { Outcome::Completed } else { Outcome::Lost };
+        assert_eq!(ended(&runtime, parent).await, outcome, "{agent:?}, {opening:?}");
+        shut(runtime).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -101,7 +101,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         turns: front.turns,
         detached: is(front.detached),
         isolation: front.isolation.unwrap_or_default(),
-        on_restart: front.on_restart.unwrap_or_default(),
+        on_restart: front.on_restart,
         body: body.into(),
         hidden: is(front.hidden),
         plan_exit: is(front.plan_exit),

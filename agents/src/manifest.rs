@@ -48,9 +48,10 @@ pub struct Manifest {
     /// Where the tools of its sessions work.
     #[serde(skip_serializing_if = "is_none")]
     pub isolation: Isolation,
-    /// What its runs do after a restart of the host: fail or resume. A run resumes only if all its owners do.
-    #[serde(skip_serializing_if = "fails")]
-    pub on_restart: OnRestart,
+    /// What its runs do after a restart of the host: fail or resume. A run resumes only if all its owners do. Without a choice, a child does what the
+    /// session that starts it does, and the runs of a root fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_restart: Option<OnRestart>,
     pub body: Text,
     /// True if pickers and the types of `task` omit it.
     pub hidden: bool,
@@ -65,12 +66,6 @@ pub struct Manifest {
     /// Where it comes from; not part of its hash.
     #[serde(skip)]
     pub source: Source,
-}
-
-/// The default is omitted, so that older agents keep their hash.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn fails(on_restart: &OnRestart) -> bool {
-    *on_restart == OnRestart::Fail
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -146,7 +141,7 @@ impl Manifest {
             turns: None,
             detached: false,
             isolation: Isolation::None,
-            on_restart: OnRestart::Fail,
+            on_restart: None,
             body,
             hidden: false,
             plan_exit: false,

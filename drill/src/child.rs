@@ -115,8 +115,11 @@ async fn start(
         registry = registry.tool(tool).map_err(unfit)?;
     }
     let mut catalog = Catalog::builtin();
-    let worker = Manifest::new(names::WORKER, AgentMode::All, "You work in a drill.");
-    let steady = Manifest { name: names::STEADY.into(), on_restart: OnRestart::Resume, ..worker.clone() };
+    let worker = Manifest {
+        on_restart: Some(OnRestart::Fail),
+        ..Manifest::new(names::WORKER, AgentMode::All, "You work in a drill.")
+    };
+    let steady = Manifest { name: names::STEADY.into(), on_restart: Some(OnRestart::Resume), ..worker.clone() };
     catalog.insert(worker);
     catalog.insert(steady);
     let ask_rule = Rule { action: tools::NOTE.into(), resource: "*".into(), verdict: Verdict::Ask };

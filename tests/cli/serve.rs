@@ -187,6 +187,43 @@ fn h3_resent_prompt_runs_once_after_a_kill_of_the_host() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
+/// The client decides for the whole tree, as its agents do not choose.
+#[test]
+fn children_resume_with_a_session_opened_over_http() {
+    let user = User::new();
+    let model = user.script(
+        r#"{ "rules": [
+            { "agent": "general", "steps": [
+                { "fan_out": { "n": 2, "agent": "explore", "prompt": "Look at part {n}." } } ] },
+            { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#,
+    );
+    let serving = serve(&user, &model);
+    let opened = |on_restart: &str| {
+        let body = json!({"on_restart": on_restart, "input": {"text": "look"}}).to_string();
+        let opened = serving.unix("POST /v1/sessions", &body).json();
+        opened["session"]["id"].as_str().expect("an id").to_owned()
+    };
+    let children = |id: &str| {
+        let tree = user.json(&["tree", id, "--json"]);
+        let children = tree["children"].as_array().expect("children").iter();
+        children.map(|child| (child["state"].clone(), child["outcome"].clone())).collect::<Vec<_>>()
+    };
+    let working = vec![(json!("working"), Value::Null); 2];
+    let (resumed, lost) = (opened("resume"), opened("fail"));
+    while [&resumed, &lost].map(|id| children(id)) != [working.clone(), working.clone()] {
+        std::thread::yield_now();
+    }
+    serving.host.signal("KILL");
+    drop(serving.host.done());
+    let serving = serve(&user, &model);
+    assert_eq!(children(&resumed), working);
+    assert_eq!(children(&lost), vec![(json!("quiet"), json!("lost")); 2]);
+    assert_eq!(user.call(&["cancel", &resumed]).code, Some(0));
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
 #[test]
 fn serve_refuses_options_without_effect() {
     let user = User::new();

@@ -188,6 +188,7 @@ impl Cells {
             child: self.host.ids.session(),
             input: self.host.ids.input(),
             prompt,
+            on_restart: created.on_restart,
             created,
             manifest,
             dialect: request.dialect,
@@ -197,7 +198,6 @@ impl Cells {
             mode: request.mode,
             max_turns: turns.min(most),
             deadline_ms: if *request.agent == *AGENT { Some(state.limits.detached_ms) } else { state.limits.run_ms },
-            on_restart: template.created.on_restart,
             detached_ms: template.detached.then_some(state.limits.detached_ms),
             grant,
         })

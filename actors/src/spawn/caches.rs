@@ -8,7 +8,7 @@ use subtend_agents::skill::Skill;
 use subtend_session::authority::Authority;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{Hash, SessionId, Text};
-use subtend_session::place::{Isolation, Source};
+use subtend_session::place::{Isolation, OnRestart, Source};
 use subtend_session::record::SessionCreated;
 
 use super::tool_set::ToolSet;
@@ -57,6 +57,8 @@ pub(crate) struct Template {
     pub(crate) own_turns: Option<u32>,
     pub(crate) detached: bool,
     pub(crate) isolation: Isolation,
+    /// The manifest's choice, if it has one.
+    pub(crate) on_restart: Option<OnRestart>,
     /// Instruction files of the workspace in the prompt.
     pub(crate) read: Vec<Text>,
     /// Skills in the prompt.

@@ -94,7 +94,7 @@ impl Agents {
             workspace: Arc::clone(&self.workspace_name),
             worktree: None,
             inspectable: manifest.inspectable,
-            on_restart: manifest.on_restart,
+            on_restart: manifest.on_restart.unwrap_or_default(),
             caller_line: manifest.caller,
             dialects: names(dialects),
             tools: None,
@@ -117,6 +117,7 @@ impl Agents {
             own_turns: manifest.turns,
             detached: manifest.detached,
             isolation: manifest.isolation,
+            on_restart: manifest.on_restart,
             read,
             skills: self.skilled(caller),
         });
@@ -217,6 +218,7 @@ impl Agents {
         }
         created.workspace = Arc::clone(&state.created.workspace);
         created.metadata = request.metadata.clone();
+        created.on_restart = template.on_restart.unwrap_or(state.created.on_restart);
         created.worktree = self.own(state.id, template.isolation, request.isolation).map_err(unisolated)?;
         let dialects: &[Dialect] = if request.dialect.nests() { &offer.opens.dialects } else { &[] };
         // The parent's dialects are among the host's, which the template lists.

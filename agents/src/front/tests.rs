@@ -68,7 +68,7 @@ Review the change.
         caller: true,
         turns: Some(12),
         detached: true,
-        on_restart: OnRestart::Resume,
+        on_restart: Some(OnRestart::Resume),
         body: "Review the change.\n".into(),
         hidden: true,
         plan_exit: true,

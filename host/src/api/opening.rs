@@ -42,7 +42,8 @@ pub(super) struct NewSession {
     /// Servers at which models are called instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.
     #[serde(default)]
     servers: Vec<String>,
-    /// `fail` or `resume`: the fate of its runs after a restart of the host. Default: that of the agent.
+    /// `fail` or `resume`: the fate of its runs after a restart of the host, and of the runs of its children whose agents do
+    /// not choose. Default: that of the agent.
     #[schema(value_type = Option<String>)]
     on_restart: Option<OnRestart>,
     /// The first input.

@@ -58,7 +58,7 @@ pub(super) fn builder(world: &Arc<NodesWorld>, place: (usize, LeaseId), journal:
 fn catalog() -> Catalog {
     let mut catalog = Catalog::builtin();
     for (name, on_restart) in [(RESUMING_AGENT, OnRestart::Resume), (LOST_AGENT, OnRestart::Fail)] {
-        catalog.insert(Manifest { on_restart, ..Manifest::new(name, AgentMode::All, "You work.") });
+        catalog.insert(Manifest { on_restart: Some(on_restart), ..Manifest::new(name, AgentMode::All, "You work.") });
     }
     catalog
 }

@@ -269,10 +269,10 @@ fn workspace() -> Result<Arc<Workspace>, WorkspaceError> {
 fn catalog(plan: &SeedPlan) -> Catalog {
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You work.");
-    catalog.insert(Manifest { on_restart: plan.on_restart(3), ..worker });
+    catalog.insert(Manifest { on_restart: Some(plan.on_restart(3)), ..worker });
     let reads = READER.1.map(Into::into).to_vec();
     let reader = Manifest { tools: Some(reads), ..Manifest::new(READER.0, AgentMode::All, "You read.") };
-    catalog.insert(Manifest { on_restart: plan.on_restart(6), ..reader });
+    catalog.insert(Manifest { on_restart: Some(plan.on_restart(6)), ..reader });
     catalog
 }
 
