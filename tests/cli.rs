@@ -16,6 +16,7 @@ mod deleting;
 mod drill;
 mod export_import;
 mod ids;
+mod json_results;
 mod lost_answers;
 #[cfg(all(unix, feature = "web"))]
 mod mcp;

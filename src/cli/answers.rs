@@ -9,7 +9,7 @@ use subtend_session::usage::Usage;
 /// The reply to a control.
 #[derive(Deserialize)]
 pub(crate) struct Controlled {
-    run: Option<u32>,
+    pub(crate) run: Option<u32>,
     /// How that run had ended; absent if the control stopped it.
     outcome: Option<IgnoredAny>,
     /// Number of cancelled runs; present if the whole tree was cancelled.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::Method;
 use serde::{Deserialize, Serialize};
@@ -13,11 +15,12 @@ use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::plan_exit;
 
 use super::client::Attached;
+use super::clock::wall_ms;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
-use super::paint::{BAD, DIM, GOOD, In, ODD, clip, exact, first_line, harmless};
+use super::paint::{BAD, DIM, GOOD, In, ODD, clip, exact, first_line, harmless, span};
 use super::store_reader::StoreReader;
 use super::work::{approve, frame};
 use crate::cli::json;
@@ -37,18 +40,18 @@ pub(crate) struct Args {
     all: bool,
 
     /// Allow this call of SESSION, named as in the list; without the digest, the command shows the call and asks
-    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "always", "deny", "json"])]
+    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "always", "deny"])]
     allow: Option<String>,
 
     /// Allow this call, and identical calls in that session from now on
-    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "deny", "json"])]
+    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "deny"])]
     always: Option<String>,
 
     /// Deny this call
-    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "json"])]
+    #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all"])]
     deny: Option<String>,
 
-    /// Print one JSON array
+    /// Print one JSON array, or one object for an answer
     #[arg(long)]
     json: bool,
 
@@ -61,6 +64,11 @@ struct ApprovalRow {
     session: SessionId,
     short: Short,
     root: SessionId,
+    agent: Text,
+    title: Text,
+    /// Unix time in ms at which the call is denied without an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<i64>,
     call: CallId,
     action: Text,
     resource: Text,
@@ -84,6 +92,12 @@ struct ApprovalRow {
 struct WaitingApproval {
     session: SessionId,
     root: SessionId,
+    /// Absent in the reply of an earlier version, like `title` and `deadline_ms`.
+    #[serde(default)]
+    agent: Text,
+    #[serde(default)]
+    title: Text,
+    deadline_ms: Option<i64>,
     call: String,
     args: Text,
     action: Text,
@@ -100,6 +114,9 @@ impl WaitingApproval {
             session: self.session,
             short: self.session.short(),
             root: self.root,
+            agent: self.agent,
+            title: self.title,
+            deadline_ms: self.deadline_ms,
             call: CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? },
             action: self.action,
             resource: self.resource,
@@ -113,6 +130,8 @@ impl WaitingApproval {
 }
 
 const INDENT: &str = "    ";
+/// Maximum width of a session's title in the list.
+const TITLE_WIDTH: usize = 50;
 
 /// Number of hexadecimal digits of a digest that are shown and compared.
 const DIGEST_DIGITS: usize = 12;
@@ -144,7 +163,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if rows.is_empty() {
         return nothing(args);
     }
-    rows.iter().try_for_each(|row| writeln!(out, "{}", line(row)))?;
+    let now_ms = wall_ms();
+    rows.iter().try_for_each(|row| writeln!(out, "{}", line(row, now_ms)))?;
     if let Some(row) = rows.iter().find(|row| row.digest.is_some()) {
         let (name, store_option, call) = (row.session.short().0, args.store.options_for_shell(), call_name(row));
         writeln!(
@@ -196,8 +216,8 @@ fn answer(args: &Args, call_name: &str, verdict: &str) -> Result<Code, Fail> {
     let body = serde_json::json!({"verdict": verdict, "digest": digest});
     let _: serde_json::Value = host.call(Method::POST, &format!("/v1/approvals/{id}/{call}"), Some(&body))?;
     let done = if verdict == "deny" { "denied" } else { "allowed" };
-    control::say(&format!("session {name}: call {call} is {done}"))?;
-    Ok(Code::Done)
+    let value = serde_json::json!({"session": id, "call": call, "verdict": verdict});
+    control::report(args.json, &value, &format!("session {name}: call {call} is {done}"))
 }
 
 /// Shows a call and asks for confirmation.
@@ -209,7 +229,7 @@ fn confirm(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fail
         )));
     }
     let mut err = anstream::stderr();
-    let shown = approval.row().map(|row| line(&row)).unwrap_or_default();
+    let shown = approval.row().map(|row| line(&row, wall_ms())).unwrap_or_default();
     write!(err, "{shown}\nallow? [y/N] ")?;
     err.flush()?;
     let mut typed = String::new();
@@ -266,7 +286,7 @@ fn open(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<Approva
 /// still listed.
 fn readable(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
     match reader.journal().records(id) {
-        Ok(records) => Ok(open_asks(id, &head.short, head.root, records.iter().map(|stored| &stored.record))),
+        Ok(records) => Ok(open_asks(id, head, records.iter().map(|stored| &stored.record))),
         Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
             left_out(id, &error)?;
             Ok(Vec::new())
@@ -303,18 +323,13 @@ fn is_within(reader: &StoreReader, id: SessionId, ancestor: SessionId) -> bool {
     false
 }
 
-fn open_asks<'a>(
-    session: SessionId,
-    short: &Short,
-    root: SessionId,
-    records: impl Iterator<Item = &'a Record>,
-) -> Vec<ApprovalRow> {
+fn open_asks<'a>(session: SessionId, head: &Head, records: impl Iterator<Item = &'a Record>) -> Vec<ApprovalRow> {
     let mut rows: Vec<ApprovalRow> = Vec::new();
     let mut answers = BTreeMap::new();
     for record in records {
         if let Record::TurnAnswered(answer) = record {
             answers.insert(answer.turn, &answer.calls);
-        } else if let Record::AskOpened { call, action, resource, .. } = record {
+        } else if let Record::AskOpened { call, action, resource, deadline_at, .. } = record {
             let (action, resource) = (action.clone(), resource.clone());
             let of = answers.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
             let plan = of.filter(|of| *of.tool == *plan_exit::NAME).and_then(|of| plan_exit::parse(&of.args).ok());
@@ -322,8 +337,11 @@ fn open_asks<'a>(
             rows.push(ApprovalRow {
                 whole,
                 session,
-                short: short.clone(),
-                root,
+                short: head.short.clone(),
+                root: head.root,
+                agent: Arc::clone(&head.agent),
+                title: Arc::clone(&head.title),
+                deadline_ms: *deadline_at,
                 call: *call,
                 action,
                 resource,
@@ -343,6 +361,15 @@ fn open_asks<'a>(
     rows
 }
 
+/// Returns the time until the denial of a waiting call, such as `, 4m 09s left`.
+fn time_left(row: &ApprovalRow, now_ms: i64) -> String {
+    let Some(at) = row.deadline_ms.filter(|_| row.verdict.is_none()) else { return String::new() };
+    match u64::try_from(at.saturating_sub(now_ms)) {
+        Ok(left) if left > 0 => format!(", {} left", span(Duration::from_millis(left))),
+        Ok(_) | Err(_) => ", its deadline has passed".to_owned(),
+    }
+}
+
 /// Returns the id of the call, with the digest of its content if it can be answered.
 fn call_name(row: &ApprovalRow) -> String {
     match row.digest.as_deref().and_then(|digest| digest.get(..DIGEST_DIGITS)) {
@@ -351,7 +378,7 @@ fn call_name(row: &ApprovalRow) -> String {
     }
 }
 
-fn line(row: &ApprovalRow) -> String {
+fn line(row: &ApprovalRow, now_ms: i64) -> String {
     let (word, style) = match (row.verdict, row.by) {
         (None, _) => ("waits", ODD),
         (Some(AskVerdict::Allow), _) => ("allowed", GOOD),
@@ -372,9 +399,13 @@ fn line(row: &ApprovalRow) -> String {
     });
     let lines = shown.iter().flat_map(|text| text.split('\n'));
     let plan: String = lines.map(|line| format!("\n{INDENT}{line}").trim_end_matches(' ').to_owned()).collect();
+    let title = clip(&row.title, TITLE_WIDTH);
+    let about = if title.is_empty() { row.agent.to_string() } else { format!("{}: {title}", row.agent) };
     format!(
-        "{session} call {call}  {action} on {resource}  {word}{plan}",
+        "{session} call {call}  {action} on {resource}  {word}{left}  {about}{plan}",
         session = In(DIM, row.session),
+        left = time_left(row, now_ms),
+        about = In(DIM, harmless(&about)),
         call = call_name(row),
         action = clip(&row.action, 40),
         word = In(style, word),
@@ -388,18 +419,28 @@ mod tests {
     #[test]
     fn ask_remains_open_until_its_answer() {
         let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        let head: Head = serde_json::from_value(serde_json::json!({
+            "parent": null, "root": id, "short": id.short(), "agent": "general", "depth": 0, "inspectable": true,
+            "last_seq": 1, "epoch": 1, "state": "working", "last_outcome": null, "title": "Fix the build",
+            "created_ms": 0, "updated_ms": 0,
+        }))
+        .expect("a head");
         let call = |ix| CallId { turn: TurnNo(1), ix };
-        let opened = |ix| Record::AskOpened {
+        let opened = |ix, deadline_at| Record::AskOpened {
             call: call(ix),
             action: "shell.run".into(),
             resource: "make".into(),
             root: id,
-            deadline_at: None,
+            deadline_at,
         };
         let answered = Record::AskAnswered { call: call(0), verdict: AskVerdict::Always, by: AskBy::Person };
-        let rows = open_asks(id, &id.short(), id, [opened(0), opened(1), answered].iter());
-        let verdicts: Vec<_> = rows.iter().map(|row| (row.call, row.verdict)).collect();
-        assert_eq!(verdicts, [(call(0), Some(AskVerdict::Always)), (call(1), None)]);
-        assert!(line(&rows[0]).contains("always allowed") && line(&rows[1]).contains("waits"));
+        let records = [opened(0, Some(9_000)), opened(1, Some(250_000)), opened(2, None), answered];
+        let rows = open_asks(id, &head, records.iter());
+        let shown: Vec<_> =
+            rows.iter().map(|row| anstream::adapter::strip_str(&line(row, 1_000)).to_string()).collect();
+        let expected = |call, word| format!("{id} call {call}  shell.run on make  {word}  general: Fix the build");
+        let waits = [("1.0", "always allowed"), ("1.1", "waits, 4m 09s left"), ("1.2", "waits")];
+        assert_eq!(shown, waits.map(|(call, word)| expected(call, word)));
+        assert_eq!(time_left(&rows[1], 250_000), ", its deadline has passed");
     }
 }

@@ -16,10 +16,14 @@ pub(crate) struct Args {
     #[arg(long)]
     tree: bool,
 
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     store: StoreArgs,
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    hosted::with(&args.store, &args.session, |hosted| hosted.cancel(args.tree))
+    hosted::with(&args.store, &args.session, |hosted| hosted.cancel(args.tree, args.json))
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use hyper::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::control;
 use super::fail::{Code, Fail};
@@ -20,6 +20,10 @@ pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     serve: ServeArgs,
 }
@@ -29,14 +33,14 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some(hosted) = Hosted::find(store, session)? {
         args.serve.through()?;
         // The host summarises it if that is configured.
-        return close(&hosted);
+        return close(&hosted, args.json);
     }
     match args.serve.ready(session) {
         Ok(mut ready) if ready.parts.options.summaries && !ready.parts.models.is_offline() => {
             // The summary is requested below instead, where its failure can be reported.
             ready.parts.options.summaries = false;
             let (threads, mut stop) = serve::listen()?;
-            match serve::with(threads, ready, |hosted| close_with_summary(hosted, &mut stop)) {
+            match serve::with(threads, ready, |hosted| close_with_summary(hosted, &mut stop, args.json)) {
                 // The host was not started.
                 Err(Fail::Usage(why)) => close_without_summary(args, &why),
                 done => done,
@@ -45,15 +49,15 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         Ok(ready) => {
             // Release the store first.
             drop(ready);
-            hosted::with(store, session, close)
+            hosted::with(store, session, |hosted| close(hosted, args.json))
         }
-        Err(_) if args.serve.wants_no_summaries() => hosted::with(store, session, close),
+        Err(_) if args.serve.wants_no_summaries() => hosted::with(store, session, |hosted| close(hosted, args.json)),
         Err(why) => close_without_summary(args, &why.to_string()),
     }
 }
 
-fn close_with_summary(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
-    close(hosted)?;
+fn close_with_summary(hosted: &Hosted, stop: &mut StopSignal, is_json: bool) -> Result<Code, Fail> {
+    close(hosted, is_json)?;
     // Only root sessions are summarised when they are closed.
     if hosted.journal.head(hosted.id)?.is_some_and(|head| head.parent.is_some()) {
         return Ok(Code::Done);
@@ -72,16 +76,16 @@ fn close_with_summary(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fa
 }
 
 fn close_without_summary(args: &Args, why: &str) -> Result<Code, Fail> {
-    let closed = hosted::with(&args.serve.store, &args.session, close)?;
+    let closed = hosted::with(&args.serve.store, &args.session, |hosted| close(hosted, args.json))?;
     warn_no_summary(&format!("no summary: {why}"), &args.session);
     Ok(closed)
 }
 
-fn close(hosted: &Hosted) -> Result<Code, Fail> {
-    let name = hosted.id.short().0;
+fn close(hosted: &Hosted, is_json: bool) -> Result<Code, Fail> {
+    let (session, name) = (hosted.id, hosted.id.short().0);
     let _: Value = hosted.control(Method::POST, "/close", None)?;
-    control::say(&format!("session {name} is closed; `subtend send` opens it again"))?;
-    Ok(Code::Done)
+    let value = json!({"session": session, "closed": true});
+    control::report(is_json, &value, &format!("session {name} is closed; `subtend send` opens it again"))
 }
 
 /// Warns that the closed session has no summary. A failed write is ignored.

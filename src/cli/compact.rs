@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
 use subtend_journal::{Compacted, Compacting};
 
 use super::checkpoints;
@@ -10,6 +11,7 @@ use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{count, size};
 use super::progress::ProgressLine;
+use crate::cli::json;
 
 /// Erases the text of deleted sessions from the files of the store, and removes unreferenced blobs.
 ///
@@ -19,6 +21,10 @@ use super::progress::ProgressLine;
 /// space; the administrator must erase the write-ahead log, backups, and freed space that was not overwritten.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -38,6 +44,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     drop(progress);
     erase_checkpoints(&place)?;
     let sizes = place.path().map(|path| (before, size_of(Some(path))));
+    let code = if done.held.is_empty() { Code::Done } else { Code::Failed };
+    if args.json {
+        control::say(&json::text(&result(&done, sizes))?)?;
+        return Ok(code);
+    }
     control::say(&summary(&done, sizes))?;
     for held in &done.held {
         let (session, why) = (held.session, &held.why);
@@ -45,7 +56,17 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             "session {session} is not erased yet: {why}; run `subtend recover`, then `subtend compact` again"
         ))?;
     }
-    Ok(if done.held.is_empty() { Code::Done } else { Code::Failed })
+    Ok(code)
+}
+
+/// Returns the report as JSON; sizes are null for a database.
+fn result(done: &Compacted, sizes: Option<(u64, u64)>) -> Value {
+    let held = done.held.iter().map(|held| json!({"session": held.session, "why": held.why.to_string()}));
+    json!({
+        "erased": done.erased, "frames": done.frames, "blobs": done.blobs,
+        "bytes_before": sizes.map(|sizes| sizes.0), "bytes_after": sizes.map(|sizes| sizes.1),
+        "held": held.collect::<Vec<_>>(),
+    })
 }
 
 /// Erases the checkpoints of deleted sessions that remained after an interrupted deletion.

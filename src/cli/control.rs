@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use subtend_actors::{Options, Runtime};
 use subtend_host::{Host, HostOptions};
 use subtend_journal::Journal;
@@ -13,7 +14,8 @@ use subtend_tools::registry::Registry;
 
 use super::checkpoints;
 use super::data::StoreLocation;
-use super::fail::Fail;
+use super::fail::{Code, Fail};
+use super::json;
 use super::progress::ProgressLine;
 use super::trust::Trust;
 use super::{work, workspace};
@@ -46,6 +48,12 @@ pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Hos
 pub(crate) async fn end(host: Host) {
     work::setup::report_full_disk(host.runtime());
     host.shutdown(GRACE).await;
+}
+
+/// Prints the result of a command: one JSON object with `--json`, else a sentence.
+pub(crate) fn report(is_json: bool, result: &Value, sentence: &str) -> Result<Code, Fail> {
+    if is_json { say(&json::text(result)?) } else { say(sentence) }?;
+    Ok(Code::Done)
 }
 
 pub(crate) fn say(text: &str) -> Result<(), Fail> {

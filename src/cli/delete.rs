@@ -40,6 +40,10 @@ pub(crate) struct Args {
     #[arg(long, short)]
     yes: bool,
 
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -65,14 +69,15 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         let done: DeleteReply = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
         worktree::discard_deleted(&args.store, &hosted.journal)?;
-        report(args, done.sessions)
+        report(args, hosted.id, done.sessions)
     })
 }
 
-fn report(args: &Args, deleted: impl Into<u64>) -> Result<Code, Fail> {
+fn report(args: &Args, session: SessionId, deleted: u64) -> Result<Code, Fail> {
     let (sessions, again) = (count(deleted, "session"), args.store.options_for_shell());
-    control::say(&format!("deleted {sessions}; `subtend compact{again}` erases their text from the store"))?;
-    Ok(Code::Done)
+    let value = serde_json::json!({"session": session, "deleted": deleted});
+    let text = format!("deleted {sessions}; `subtend compact{again}` erases their text from the store");
+    control::report(args.json, &value, &text)
 }
 
 fn is_confirmed(journal: &Journal, session: SessionId) -> Result<bool, Fail> {

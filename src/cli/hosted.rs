@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use subtend_actors::{QueueEntry, QueueKind};
 use subtend_host::Host;
 use subtend_journal::Journal;
@@ -172,7 +172,7 @@ impl Hosted {
     }
 
     /// Cancels the run in flight, or the whole tree, and waits for the runs to end.
-    pub(crate) fn cancel(&self, tree: bool) -> Result<Code, Fail> {
+    pub(crate) fn cancel(&self, tree: bool, is_json: bool) -> Result<Code, Fail> {
         let root = self.journal.head(self.id)?.map(|head| head.root);
         let is_in_tree = |row: &Inflight| tree && Some(row.root) == root;
         let mut runs: Vec<(SessionId, RunNo)> = Vec::new();
@@ -206,11 +206,12 @@ impl Hosted {
             }
         }
         match done.cancelled {
-            Some(cancelled) => {
-                control::say(&format!("cancelled {} in the tree", paint::count(cancelled, "run")))?;
-                Ok(Code::Done)
-            }
-            None => self.report(&done, "is cancelled"),
+            Some(cancelled) => control::report(
+                is_json,
+                &json!({"session": self.id, "result": "cancelled", "cancelled": cancelled}),
+                &format!("cancelled {} in the tree", paint::count(cancelled, "run")),
+            ),
+            None => self.report(&done, "cancelled", is_json),
         }
     }
 
@@ -218,7 +219,7 @@ impl Hosted {
     ///
     /// # Errors
     /// [`Fail::Other`] if the run would take a queued input at once, which no agent of this process could answer.
-    pub(crate) fn interrupt(&self) -> Result<Code, Fail> {
+    pub(crate) fn interrupt(&self, is_json: bool) -> Result<Code, Fail> {
         let in_flight = self.journal.inflight_of(self.id)?.is_some();
         let inputs = |entry: &QueueEntry| entry.kind != QueueKind::Completion;
         let waiting = QueueEntry::list(&self.journal, self.id, in_flight)?.into_iter().filter(inputs).count();
@@ -231,19 +232,23 @@ impl Hosted {
             )));
         }
         let done: Controlled = self.control(Method::POST, "/interrupt", None)?;
-        self.report(&done, "is interrupted")
+        self.report(&done, "interrupted", is_json)
     }
 
-    fn report(&self, done: &Controlled, what: &str) -> Result<Code, Fail> {
+    fn report(&self, done: &Controlled, result: &str, is_json: bool) -> Result<Code, Fail> {
         let name = self.id.short().0;
-        control::say(&match done.stopped() {
-            Some(run) => format!("session {name}: run {run} {what}"),
-            None => {
-                let sentence = self.last_outcome()?.map_or_else(String::new, |outcome| cause::sentence(&outcome));
-                format!("session {name}: no run is in flight; the last one ended as {sentence}")
-            }
-        })?;
-        Ok(Code::Done)
+        if let Some(run) = done.stopped() {
+            let value = json!({"session": self.id, "result": result, "run": run});
+            return control::report(is_json, &value, &format!("session {name}: run {run} is {result}"));
+        }
+        let outcome = self.last_outcome()?;
+        let sentence = outcome.as_ref().map_or_else(String::new, cause::sentence);
+        let value = json!({
+            "session": self.id, "result": "already_ended", "run": done.run,
+            "outcome": outcome.as_ref().map(|outcome| outcome.kind().word()),
+        });
+        let text = format!("session {name}: no run is in flight; the last one ended as {sentence}");
+        control::report(is_json, &value, &text)
     }
 
     /// Returns the outcome of the last run.

@@ -11,6 +11,7 @@ use serde_json::json;
 use subtend_journal::{ImportBounds, ImportError, Journal, Progress, Tally};
 
 use super::client::{self, Attached, Connection, Store};
+use super::control;
 use super::data::{StoreArgs, StoreLocation};
 use super::export::describe;
 use super::fail::{Code, Fail};
@@ -18,6 +19,7 @@ use super::progress::ProgressLine;
 use super::trust::level::Trust;
 use super::work::{self, policy, setup};
 use super::{settings, workspace};
+use crate::cli::json;
 
 pub(crate) mod rights;
 
@@ -45,6 +47,10 @@ pub(crate) struct Args {
     /// Ask before an action that would be allowed, such as `fs.read=private/**`; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     ask: Vec<String>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -77,6 +83,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
     };
     let (tally, lost) = imported?;
+    if args.json {
+        let reduced = rights::lost_actions(&lost);
+        let value = json!({"sessions": tally.sessions, "records": tally.records, "reduced_permissions": reduced});
+        control::say(&json::text(&value)?)?;
+        return Ok(Code::Done);
+    }
     writeln!(anstream::stderr(), "imported {}\n{}", describe(tally), rights::describe(&lost))?;
     Ok(Code::Done)
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use hyper::Method;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use subtend_actors::boot::at_next_boot;
 use subtend_actors::{QueueEntry, QueueKind};
 use subtend_session::ids::InputId;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<QueueCommand>,
 
-    /// Print one JSON array
+    /// Print one JSON array, or one object for a removal
     #[arg(long, global = true)]
     json: bool,
 
@@ -112,8 +112,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             })?;
             hosted::with(&args.store, &args.session, |hosted| {
                 let _: Value = hosted.call(Method::DELETE, &format!("/queue/{id}"), None)?;
-                control::say(&format!("removed {id}"))?;
-                Ok(Code::Done)
+                let value = json!({"session": hosted.id, "input": id, "removed": true});
+                control::report(args.json, &value, &format!("removed {id}"))
             })
         }
         Some(QueueCommand::Clear) => clear(args),
@@ -123,8 +123,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 fn clear(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| {
         let done: Removed = hosted.call(Method::DELETE, "/queue", None)?;
-        control::say(&format!("removed {}", count(done.removed, "input")))?;
-        Ok(Code::Done)
+        let value = json!({"session": hosted.id, "removed": done.removed});
+        control::report(args.json, &value, &format!("removed {}", count(done.removed, "input")))
     })
 }
 

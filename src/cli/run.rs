@@ -4,7 +4,9 @@ use std::io::Write as _;
 
 use subtend_session::ids::RunNo;
 
+use super::control;
 use super::fail::{Code, Fail};
+use super::json;
 use super::work::background;
 use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 
@@ -20,9 +22,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
 
-    /// Leave the run to the process that hosts the store, and print the id of its session. Without such a process, one is
-    /// started that ends when no run is left
-    #[arg(long, conflicts_with_all = ["json", "raw"])]
+    /// Leave the run to the process that hosts the store, and print the id of its session; with `--json` one object with
+    /// `session` and `run`. Without such a process, one is started that ends when no run is left
+    #[arg(long, conflicts_with = "raw")]
     detach: bool,
 
     #[command(flatten)]
@@ -39,6 +41,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let since = work.since(None).await?;
         let opened = work.open(Some(&prompt)).await?;
         let id = opened.session.id;
+        let run = opened.input.map_or(RunNo(1), |input| input.run);
+        if args.detach && args.work.json {
+            control::say(&json::text(&serde_json::json!({"session": id, "run": run}))?)?;
+            return Ok(Code::Done);
+        }
         if args.detach {
             writeln!(std::io::stdout(), "{id}")?;
             let again = args.work.store.options_for_shell();
@@ -46,7 +53,6 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 .note(&format!("it continues in the background; follow it: subtend attach {}{again}", id.short().0));
             return Ok(Code::Done);
         }
-        let run = opened.input.map_or(RunNo(1), |input| input.run);
         work.follow(since, id, run).await
     })
 }

@@ -16,6 +16,10 @@ pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     serve: ServeArgs,
 }
@@ -24,7 +28,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (threads, mut stop) = serve::listen()?;
     if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
         args.serve.through()?;
-        return summarise(&hosted, &mut stop);
+        return summarise(&hosted, &mut stop, args.json);
     }
     let ready = args.serve.ready(&args.session)?;
     if ready.parts.models.is_offline() {
@@ -34,14 +38,15 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 .to_owned(),
         ));
     }
-    serve::with(threads, ready, |hosted| summarise(hosted, &mut stop))
+    serve::with(threads, ready, |hosted| summarise(hosted, &mut stop, args.json))
 }
 
-fn summarise(hosted: &Hosted, stop: &mut StopSignal) -> Result<Code, Fail> {
+fn summarise(hosted: &Hosted, stop: &mut StopSignal, is_json: bool) -> Result<Code, Fail> {
     match serve::request_summary(hosted, stop, false) {
         Ok(summary) => {
-            control::say(&summary?.unwrap_or_default())?;
-            Ok(Code::Done)
+            let summary = summary?.unwrap_or_default();
+            let value = serde_json::json!({"session": hosted.id, "summary": summary});
+            control::report(is_json, &value, &summary)
         }
         Err(ServiceError::Late) => Err(Fail::Other("the summary took too long: nothing is recorded".to_owned())),
         Err(ServiceError::Stopped) => {

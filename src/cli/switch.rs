@@ -21,6 +21,10 @@ pub(crate) struct Args {
     /// Alternative: 0 is the original, then 1, 2, …; or `next`, `previous`
     to: String,
 
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -35,8 +39,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, session, |hosted| {
         let done: Switched =
             hosted.control(Method::POST, "/switch", Some(&json!({"of": of.map(|of| of.0), "to": to})))?;
-        control::say(&format!("{}:{} shows alternative {}", hosted.id.short().0, done.of, done.to))?;
-        Ok(Code::Done)
+        let value = json!({"session": hosted.id, "of": done.of, "to": done.to});
+        let text = format!("{}:{} shows alternative {}", hosted.id.short().0, done.of, done.to);
+        control::report(args.json, &value, &text)
     })
 }
 

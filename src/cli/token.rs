@@ -41,6 +41,10 @@ enum TokenCommand {
         /// Remote tool whose calls the token may answer; repeatable. Needs `--scope work` [default: every remote tool]
         #[arg(long, value_name = "TOOL")]
         tool: Vec<String>,
+
+        /// Print one JSON object, with the secret as `token`
+        #[arg(long)]
+        json: bool,
     },
     /// List tokens, without their secrets
     List {
@@ -52,6 +56,10 @@ enum TokenCommand {
     Revoke {
         /// Name of the token
         name: String,
+
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -73,7 +81,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     };
     let mut out = std::io::stdout().lock();
     match &args.command {
-        TokenCommand::Create { name, scope, tool } => {
+        TokenCommand::Create { name, scope, tool, json } => {
             if name.is_empty() || name.len() > 64 || name.chars().any(|c| c.is_control()) {
                 return Err(Fail::Usage(format!(
                     "invalid token name {:?}: use 1 to 64 characters on one line",
@@ -93,6 +101,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             };
             let secret =
                 if tool.is_empty() { tokens.create(name, scope) } else { tokens.create_for_tools(name, tool.clone()) }?;
+            if *json {
+                let limit = (!tool.is_empty()).then_some(tool);
+                let created = serde_json::json!({"name": name, "scope": scope, "tools": limit, "token": secret});
+                json::write(&mut out, &created)?;
+                writeln!(out)?;
+                return Ok(Code::Done);
+            }
             writeln!(out, "{secret}")?;
             writeln!(anstream::stderr(), "token {name:?} allows {scope}{}; it is shown this once", tools_suffix(tool))?;
         }
@@ -114,8 +129,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 writeln!(out, "{:<6} {}{tools}", token.scope.to_string(), harmless(&token.name))?;
             }
         }
-        TokenCommand::Revoke { name } => {
+        TokenCommand::Revoke { name, json } => {
             tokens.revoke(name)?;
+            if *json {
+                json::write(&mut out, &serde_json::json!({"name": name, "revoked": true}))?;
+                writeln!(out)?;
+                return Ok(Code::Done);
+            }
             writeln!(anstream::stderr(), "token {name:?} is revoked")?;
         }
     }

@@ -71,11 +71,19 @@ enum WorktreeCommand {
         /// Discard without asking; required if stdin or stderr is not a terminal
         #[arg(long, short)]
         yes: bool,
+
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Commit the changes on the branch, and remove the worktree but not the branch
     Keep {
         #[command(flatten)]
         for_store: SessionArgs,
+
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -120,7 +128,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             let session = find_idle_session(args, &worktrees, for_store)?;
             merge(&worktrees, session, *yes, *json)
         }
-        WorktreeCommand::Discard { for_store, yes } => {
+        WorktreeCommand::Discard { for_store, yes, json } => {
             let session = find_idle_session(args, &worktrees, for_store)?;
             let changes = worktrees.changes(session);
             // An incomplete worktree, or one whose repository is missing, can still be removed.
@@ -136,12 +144,15 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 return Err(Fail::Other("nothing is discarded".into()));
             }
             worktrees.discard(session, changes.ok().as_ref().map(|changes| &*changes.tip))?;
-            print(&format!("discarded the worktree of session {}", session.short().0))
+            let value = serde_json::json!({"session": session, "discarded": true});
+            control::report(*json, &value, &format!("discarded the worktree of session {}", session.short().0))
         }
-        WorktreeCommand::Keep { for_store } => {
+        WorktreeCommand::Keep { for_store, json } => {
             let session = find_idle_session(args, &worktrees, for_store)?;
-            let kept = worktrees.keep(session, None)?;
-            print(&format!("kept branch {} with the changes; its worktree is removed. {}", kept.name, kept.to_use()))
+let kept = worktrees.keep(session, None)?;
+            let value = serde_json::json!({"session": session, "branch": kept.name});
+            let text = format!("kept branch {} with the changes; its worktree is removed. {}", kept.name, kept.to_use());
+            control::report(*json, &value, &text)
         }
     }
 }

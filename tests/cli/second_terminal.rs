@@ -288,8 +288,9 @@ fn h1_call_is_approved_from_another_terminal() {
     let listed = user.call(&["approvals", &id]);
     let named = format!("{call}:{}", &digest[..12]);
     assert!(listed.out.contains(&named) && listed.out.contains("\"content\":\"made\""), "{listed:?}");
-    let allowed = user.call(&["approvals", &id, "--allow", &named]);
-    assert_eq!(allowed.code, Some(0), "{allowed:?}");
+    assert!(listed.out.contains(" left  general: write\n"), "no time left, agent and title: {listed:?}");
+    let allowed = user.json(&["approvals", &id, "--json", "--allow", &named]);
+    assert_eq!(allowed, json!({"session": id, "call": call, "verdict": "allow"}));
     let done = run.done();
     assert_eq!((done.code, &last(&done.out)["answer"]), (Some(0), &json!("wrote")), "{done:?}");
     assert_eq!(std::fs::read_to_string(user.workspace().join("made.txt")).expect("the file"), "made");

@@ -126,7 +126,9 @@ fn regenerate_adds_an_answer_and_switch_returns_the_old() {
     assert!(none.err.contains("and no other answer has any: regenerate one first"), "{none:?}");
     assert_eq!(answered.run_verb(&["regenerate", &answered.id]), "heard: first\n");
     assert_eq!(answered.call_verb(&["switch", &answered.id, "previous"]), format!("{answer} shows alternative 0\n"));
-    assert_eq!(answered.call_verb(&["switch", &answer, "1"]), format!("{answer} shows alternative 1\n"));
+    let (of, id) = (answer.split_once(':').expect("a record").1.parse::<u64>().expect("a number"), &answered.id);
+    let switched = answered.user.json(&["switch", &answer, "1", "--json"]);
+    assert_eq!(switched, json!({"session": id, "of": of, "to": 1}));
     let wrong = answered.user.call(&["switch", &answer, "7"]);
     assert!(wrong.code == Some(1) && wrong.err.contains("unknown alternative 7"), "{wrong:?}");
     assert_eq!(answered.user.call(&["verify"]).code, Some(0));

@@ -256,7 +256,10 @@ fn g12_plan_is_executed_after_approval_at_the_terminal() {
         [(json!("# Rough"), json!("deny")), (json!("# Better\n\n1. Write `a.txt`."), json!("allow")),]
     );
     let listed = user.call(&["approvals", "--all"]).out;
-    assert!(listed.contains("plan_exit on build  allowed\n    # Better\n\n    1. Write `a.txt`.\n"), "{listed}");
+    assert!(
+        listed.contains("plan_exit on build  allowed  plan: plan it\n    # Better\n\n    1. Write `a.txt`.\n"),
+        "{listed}"
+    );
     // From here on the agent `build` answers in the session, in another process too.
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let sent = user.call(&["send", &id, "and now", "--quiet", "--model", &model]);

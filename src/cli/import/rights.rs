@@ -47,6 +47,11 @@ fn reductions(had: &Authority, has: &Authority) -> Vec<String> {
     ACTIONS.iter().filter_map(reduction).collect()
 }
 
+/// Returns the lost permissions, such as `shell.run allow → ask`.
+pub(super) fn lost_actions(lost: &Lost) -> &BTreeSet<String> {
+    &lost.actions
+}
+
 pub(super) fn describe(lost: &Lost) -> String {
     let most = "their permissions are limited to those of a new session here";
     if lost.actions.is_empty() {

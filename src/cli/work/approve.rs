@@ -126,7 +126,7 @@ impl ListedCall {
     pub(crate) fn question(self, workspace: Option<&Workspace>) -> Result<OpenQuestion, Fail> {
         let (session, call) = self.id()?;
         let Self { root, path, tool, args, action, resource, plan, digest, .. } = self;
-        let approval = Approval { root, session, path, call, tool, action, resource, args, plan };
+        let approval = Approval { root, session, path, call, tool, action, resource, args, plan, deadline_ms: None };
         Ok(OpenQuestion { session, call, digest, question: question(&approval, workspace, columns()) })
     }
 }
@@ -345,6 +345,7 @@ mod tests {
             resource: "build".into(),
             args: "{}".into(),
             plan: Some("1. Write `a`.\n2. Test it.\u{1b}[2J\n".into()),
+            deadline_ms: None,
         };
         let dir = tempfile::tempdir().expect("a directory");
         let workspace = Workspace::open(dir.path()).expect("a workspace");
