@@ -151,11 +151,14 @@ fn approval(log: &Log, root: SessionId, session: SessionId, call: CallId) -> Res
         Some((Text::from(discovery::display_name(tool, args)), args_of(tool, args), plan_of(tool, args)))
     });
     let requested_access = records.iter().rev().find_map(|stored| {
-        let Record::AskOpened { call: of, action, resource, .. } = &stored.record else { return None };
-        (*of == call).then(|| (Arc::clone(action), Arc::clone(resource)))
+        let Record::AskOpened { call: of, action, resource, deadline_at, .. } = &stored.record else { return None };
+        (*of == call).then(|| (Arc::clone(action), Arc::clone(resource), *deadline_at))
     });
-    let Some(((tool, args, plan), (action, resource))) = tool.zip(requested_access) else { return Ok(None) };
-    Ok(Some(Approval { root, session, path: log.path(session)?, call, tool, args, action, resource, plan }))
+    let Some(((tool, args, plan), (action, resource, deadline_ms))) = tool.zip(requested_access) else {
+        return Ok(None);
+    };
+    let path = log.path(session)?;
+    Ok(Some(Approval { root, session, path, call, tool, args, action, resource, plan, deadline_ms }))
 }
 
 async fn answer_ask(

@@ -112,7 +112,9 @@ async fn approver_gets_the_question_and_its_answer_starts_the_call() {
         action: "make.thing".into(),
         resource: "a".into(),
         plan: None,
+        deadline_ms: approval.deadline_ms,
     };
+    assert!(approval.deadline_ms > Some(runtime.now_ms()), "{approval:?}");
     assert_eq!(approval, expected);
     assert_eq!(runtime.approvals().await.expect("a list"), [expected]);
     assert_eq!(ran.load(Ordering::Relaxed), 0, "the call did not wait");

@@ -79,6 +79,19 @@ function tidy() {
 document.addEventListener("DOMContentLoaded", tidy);
 document.addEventListener("htmx:after:swap", tidy);
 
+// The time until a waiting call is denied, by the host's clock.
+const ahead = Number(document.body?.dataset.now || Date.now()) - Date.now();
+function countDown() {
+  for (const left of document.querySelectorAll("[data-until]")) {
+    const seconds = Math.max(0, Math.round((Number(left.dataset.until) - Date.now() - ahead) / 1000));
+    const minutes = Math.floor(seconds / 60);
+    const text = seconds === 0 ? "(passed)" : `(${minutes > 0 ? `${minutes} min ` : ""}${seconds % 60} s left)`;
+    if (left.textContent !== text) left.textContent = text;
+  }
+}
+document.addEventListener("DOMContentLoaded", countDown);
+setInterval(countDown, 1000);
+
 // What an action said goes away with the next key or click.
 document.addEventListener("htmx:before:request", () => (document.getElementById("said").textContent = ""));
 // An input that was accepted leaves its form empty.

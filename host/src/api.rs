@@ -8,6 +8,7 @@ use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use axum::{body, middleware};
@@ -29,6 +30,7 @@ use utoipa_axum::routes;
 use crate::flaw::Flaw;
 use crate::host::{Host, HostOptions};
 use crate::metrics;
+use crate::page;
 use crate::problem::Problem;
 use crate::reads;
 use crate::trace;
@@ -43,6 +45,7 @@ mod health;
 mod inputs;
 pub(crate) mod opening;
 mod queue;
+mod refusals;
 pub(crate) mod restores;
 mod runs;
 mod sessions;
@@ -82,6 +85,7 @@ struct Document;
 /// Returns the resources with their document.
 fn described() -> OpenApiRouter<Host> {
     let mut router = routed();
+    refusals::describe(router.get_openapi_mut());
     // OpenAPI requires a description of each response.
     for item in router.get_openapi_mut().paths.paths.values_mut() {
         let methods = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
@@ -174,8 +178,8 @@ pub(crate) fn router(host: &Host) -> Router {
     router
         .clone()
         .route("/v1/openapi.json", get(served))
-        .merge(crate::page::router())
-        .fallback(|| std::future::ready(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", NO_SUCH)))
+        .merge(page::router())
+        .fallback(no_such_resource)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(host.clone(), reads::on_own_thread))
         .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
@@ -221,14 +225,22 @@ fn within(request: Request, time: Duration) -> Request {
 const NO_SUCH: &str = "no such resource: GET /v1/openapi.json lists them";
 const NO_SUCH_METHOD: &str = "the resource has no such method: GET /v1/openapi.json lists those it has";
 
-pub(crate) async fn no_such_method() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", NO_SUCH_METHOD)
+async fn no_such_resource(request: Request) -> Response {
+    let problem = |detail| Problem::new(StatusCode::NOT_FOUND, "no_such_resource", detail);
+    page::refusal(request.uri(), request.headers(), || problem(page::NO_SUCH))
+        .unwrap_or_else(|| problem(NO_SUCH).into_response())
+}
+
+pub(crate) async fn no_such_method(request: Request) -> Response {
+    let problem = |detail| Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
+    page::refusal(request.uri(), request.headers(), || problem(page::NO_SUCH))
+        .unwrap_or_else(|| problem(NO_SUCH_METHOD).into_response())
 }
 
 /// Returns the problem for a handler that panicked. The connection stays open.
-fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> axum::response::Response {
+fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> Response {
     let detail = "a fault in the host: its log has more";
-    axum::response::IntoResponse::into_response(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail))
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
 }
 
 /// Extractor of a JSON body; a malformed body is a [`Problem`].
@@ -384,8 +396,11 @@ impl FromRequestParts<Host> for IdempotencyKey {
             };
         };
         match key.to_str() {
-            Ok(key) if !key.is_empty() && key.len() <= 256 => Ok(Self(Some(key.to_owned()))),
-            Ok(_) | Err(_) => Err(Problem::malformed("Idempotency-Key: 1 to 256 visible ASCII characters are needed")),
+            // A header may hold tabs.
+            Ok(key) if (1..=256).contains(&key.len()) && !key.contains('\t') => Ok(Self(Some(key.to_owned()))),
+            Ok(_) | Err(_) => {
+                Err(Problem::malformed("Idempotency-Key: 1 to 256 printable ASCII characters are needed"))
+            }
         }
     }
 }

@@ -253,32 +253,32 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
                 () = full.cancelled() => bodies::busy().into_response(),
             }
         }
-        Err(problem) => refused(headers, problem),
+        Err(problem) => refused(uri, headers, problem),
     }
 }
 
 /// Answers a request while the access of its sender is valid.
 async fn admitted(access: Arc<Access>, sender: Sender, mut request: Request, next: Next) -> Response {
-    let (reads, headers) = (request.method().is_safe(), request.headers().clone());
+    let (reads, uri, headers) = (request.method().is_safe(), request.uri().clone(), request.headers().clone());
     request.extensions_mut().insert(sender);
     request.extensions_mut().insert(Arc::clone(&access));
     let response = tokio::select! {
         biased;
         response = next.run(request) => response,
-        () = access.ended() => return refused(&headers, unauthorized()),
+        () = access.ended() => return refused(&uri, &headers, unauthorized()),
     };
     // A command that took effect is answered even if its token was revoked meanwhile.
     if reads && !access.lasts() {
-        return refused(&headers, unauthorized());
+        return refused(&uri, &headers, unauthorized());
     }
     access.bound(response)
 }
 
-fn refused(headers: &HeaderMap, problem: Problem) -> Response {
+fn refused(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {
     if problem.status != StatusCode::UNAUTHORIZED.as_u16() {
         return problem.into_response();
     }
-    let page = page::locked(headers, &problem);
+    let page = page::refusal(uri, headers, || problem.clone());
     let mut response = page.unwrap_or_else(|| problem.into_response());
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
@@ -306,12 +306,13 @@ async fn harden(request: Request, next: Next) -> Response {
 }
 
 /// Opens a login by the code of a link, which is valid once and for some minutes.
-async fn login(State(guard): State<Guard>, uri: Uri) -> Response {
+async fn login(State(guard): State<Guard>, uri: Uri, headers: HeaderMap) -> Response {
     let code = uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("code=")));
     let Some(login) = code.and_then(|code| guard.inner.logins.redeem(code)) else {
         let detail =
             "the login link was used or is too old: the host prints a new one when it starts (`subtend serve`)";
-        return Problem::new(StatusCode::UNAUTHORIZED, "login_refused", detail).into_response();
+        let problem = Problem::new(StatusCode::UNAUTHORIZED, "login_refused", detail);
+        return page::refusal(&uri, &headers, || problem.clone()).unwrap_or_else(|| problem.into_response());
     };
     let cookie = format!("{COOKIE}={login}; HttpOnly; SameSite=Strict; Path=/");
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();

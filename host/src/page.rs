@@ -5,9 +5,10 @@
 
 use askama::Template;
 use axum::Router;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use subtend_session::ids::{SessionId, Short};
 use subtend_tools::escape::harmless;
 
 use crate::host::Host;
@@ -85,17 +86,37 @@ struct PageFrame {
     tab: &'static str,
     /// Number of calls that wait for an approval.
     asks: usize,
+    /// The host's clock, by which the browser counts down; 0 if unknown.
+    now_ms: i64,
 }
 
 impl PageFrame {
     async fn new(host: &Host, title: impl Into<String>, nav: &'static str) -> Self {
         // Errors of the store are reported by the view itself.
         let asks = host.runtime().approvals().await.map_or(0, |asks| asks.len());
-        Self { title: title.into(), nav, tab: "", asks }
+        Self { title: title.into(), nav, tab: "", asks, now_ms: host.runtime().now_ms() }
     }
 
     async fn of_session(host: &Host, title: impl Into<String>, tab: &'static str) -> Self {
         Self { tab, ..Self::new(host, title, "sessions").await }
+    }
+
+    /// Returns the frame of a view of a session, named by the session's title: `Tree: Fix the build (general a3f9c1)`.
+    async fn of_view(host: &Host, id: SessionId, view: &str, tab: &'static str) -> Self {
+        let title = match host.runtime().journal().head(id) {
+            Ok(Some(head)) => format!("{view}: {}", session_title(&head.title, &head.agent, &head.short)),
+            // The view itself reports it.
+            Ok(None) | Err(_) => view.to_owned(),
+        };
+        Self::of_session(host, title, tab).await
+    }
+}
+
+/// Returns what names a session in a title: `Fix the build (general a3f9c1)`.
+fn session_title(title: &str, agent: &str, short: &Short) -> String {
+    match words::clip(title, 80) {
+        title if title.is_empty() => format!("{agent} {short}"),
+        title => format!("{title} ({agent} {short})"),
     }
 }
 
@@ -118,7 +139,7 @@ struct RefusalPage<'a> {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let frame = PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0 };
+        let frame = PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0, now_ms: 0 };
         let page = RefusalPage { frame, problem: &self.0 };
         match page.render() {
             Ok(html) => (status, Html(html)).into_response(),
@@ -127,10 +148,14 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Returns the refusal as a page for browsers; `None` for other clients.
-pub(crate) fn locked(headers: &HeaderMap, problem: &Problem) -> Option<Response> {
-    let browser = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    browser.is_some_and(|accept| accept.contains("text/html")).then(|| Refusal(problem.clone()).into_response())
+pub(crate) const NO_SUCH: &str = "no page has this address: the list of sessions leads to the others";
+
+/// Returns the refusal as a page if a browser asked for one; `None` for resources of the API and for other clients.
+pub(crate) fn refusal(uri: &Uri, headers: &HeaderMap, problem: impl FnOnce() -> Problem) -> Option<Response> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let is_api = uri.path() == "/v1" || uri.path().starts_with("/v1/");
+    let is_browser = accept.is_some_and(|accept| accept.contains("text/html"));
+    (is_browser && !is_api).then(|| Refusal(problem()).into_response())
 }
 
 fn html(view: &impl Template) -> Result<Html<String>, Refusal> {

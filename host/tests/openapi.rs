@@ -1,5 +1,7 @@
 //! The OpenAPI document that is checked in is the one that is served.
 
+use std::collections::BTreeSet;
+
 /// After a change: `SUBTEND_WRITE=1 cargo test -p subtend-host openapi`.
 #[test]
 fn served_document_equals_the_checked_in_one() {
@@ -46,6 +48,10 @@ fn every_response_has_a_description() {
     for (method, operation) in operations {
         for (status, response) in operation["responses"].as_object().expect("responses") {
             let id = &operation["operationId"];
+            let response = match response["$ref"].as_str() {
+                Some(shared) => document.pointer(&shared[1..]).unwrap_or_else(|| panic!("{shared} is missing")),
+                None => response,
+            };
             assert!(response["description"].as_str().is_some_and(|text| !text.is_empty()), "{method} {id} {status}");
         }
     }
@@ -79,4 +85,76 @@ fn opening_has_the_first_input_in_its_schema() {
     let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
     let input = &document["components"]["schemas"]["NewSession"]["properties"]["input"];
     assert!(input.to_string().contains("#/components/schemas/NewInput"), "{input}");
+}
+
+/// Returns the codes of the problems that the sources below `dir` make, with their tests left out.
+fn codes_made_in(dir: &std::path::Path, codes: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            codes_made_in(&path, codes);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("text");
+        let text = text.split("#[cfg(test)]").next().expect("text");
+        for call in ["Problem::new(", "Self::new(", "::invalid(", "::conflict(", "::unavailable(", "::internal("] {
+            for argument in text.split(call).skip(1) {
+                // The code is the first text, after nothing but the status.
+                let Some((status, rest)) = argument.split_once('"') else { continue };
+                let is_status = ["", "status,"].contains(&status.trim()) || status.trim().starts_with("StatusCode::");
+                let code = rest.split('"').next().filter(|_| is_status).unwrap_or_default();
+                if !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+                    codes.insert(code.to_owned());
+                }
+            }
+        }
+    }
+}
+
+/// Clients decide by these codes, so the document has to name each of them.
+#[test]
+fn document_names_the_code_of_every_problem() {
+    let document: serde_json::Value =
+        serde_json::from_str(&subtend_host::api::document().expect("JSON")).expect("JSON");
+    let responses = document["components"]["responses"].as_object().expect("responses");
+    let descriptions = responses.values().map(|response| response["description"].as_str().expect("a description"));
+    let named: BTreeSet<String> =
+        descriptions.flat_map(|text| text.split('`').skip(1).step_by(2).map(str::to_owned)).collect();
+    let mut made = BTreeSet::from(["malformed".to_owned(), "scope_too_small".to_owned()]);
+    for member in ["src", "../nodes/src"] {
+        codes_made_in(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(member), &mut made);
+    }
+    assert!(made.len() > 40, "{made:?}");
+    assert_eq!(named, made, "host/src/api/refusals.rs and the problems that the sources make differ");
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/host.md");
+    let guide = std::fs::read_to_string(guide).expect("docs/host.md");
+    let missing: Vec<_> = made.iter().filter(|code| !guide.contains(&format!("`{code}`"))).collect();
+    assert_eq!(missing, [""; 0], "docs/host.md does not name them");
+}
+
+#[test]
+fn operations_list_what_their_checks_refuse() {
+    let document: serde_json::Value =
+        serde_json::from_str(&subtend_host::api::document().expect("JSON")).expect("JSON");
+    let statuses = |path: &str, method: &str| {
+        let responses = document["paths"][path][method]["responses"].as_object().expect("responses");
+        responses.keys().cloned().collect::<Vec<_>>().join(" ")
+    };
+    let listed = [
+        statuses("/healthz", "get"),
+        statuses("/v1/agents", "get"),
+        statuses("/v1/sessions/{id}/inputs", "post"),
+        statuses("/v1/sessions", "post"),
+    ];
+    let expected = [
+        "204 400 403 421 default",
+        "200 400 401 403 421 500 503 default",
+        "202 400 401 403 404 409 410 413 415 421 422 429 500 503 default",
+        "200 201 400 401 403 410 413 415 421 422 429 500 503 default",
+    ];
+    assert_eq!(listed, expected);
+    let shared = &document["paths"]["/v1/agents"]["get"]["responses"]["401"]["$ref"];
+    assert_eq!(shared, "#/components/responses/Unauthorized");
+    let content = &document["components"]["responses"]["Unauthorized"]["content"]["application/problem+json"];
+    assert_eq!(content["schema"]["$ref"], "#/components/schemas/Problem");
 }

@@ -181,6 +181,27 @@ async fn unreadable_request_of_a_view_is_refused_with_a_page() {
     end(host).await;
 }
 
+/// A mistyped address must lead back; programs keep their problems.
+#[tokio::test]
+async fn unknown_address_shows_a_browser_the_way_back() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let browser = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+    for (path, status) in [("/sesions", StatusCode::NOT_FOUND), ("/open", StatusCode::METHOD_NOT_ALLOWED)] {
+        let page = request(&app, Method::GET, path, &browser, "").await;
+        assert_eq!((page.status, &page.headers["content-type"]), (status, &HTML.parse().expect("a value")), "{path}");
+        assert!(page.body.contains("<a href=\"/\">Back to the sessions</a>"), "{}", page.body);
+        let other = request(&app, Method::GET, path, &[("accept", "*/*")], "").await;
+        assert_eq!(other.problem().0, status.as_u16(), "{path}");
+    }
+    let of_api = request(&app, Method::GET, "/v1/sesions", &browser, "").await;
+    assert_eq!(of_api.problem(), (404, "no_such_resource".to_owned()));
+    drop(app);
+    end(host).await;
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+
 #[tokio::test]
 async fn form_of_another_origin_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -193,6 +214,10 @@ async fn form_of_another_origin_is_refused() {
     let closed = request(&app, Method::GET, "/", &[own, ("accept", "text/html")], "").await;
     assert_eq!(closed.status, StatusCode::UNAUTHORIZED);
     assert!(closed.body.contains("Open the login link"), "{}", closed.body);
+    let api = request(&app, Method::GET, "/v1/sessions", &[own, ("accept", "text/html")], "").await;
+    assert_eq!(api.problem(), (401, "unauthorized".to_owned()));
+    let used = request(&app, Method::GET, "/login?code=used", &[own, ("accept", "text/html")], "").await;
+    assert!(used.body.contains("the login link was used or is too old"), "{}", used.body);
     let path = format!("/login?code={}", guard.logins().link().expect("a code"));
     let opened = request(&app, Method::GET, &path, &[own], "").await;
     let cookie = opened.headers["set-cookie"].to_str().expect("text").to_owned();

@@ -69,6 +69,8 @@ async fn malformed_requests_are_refused_and_change_nothing() {
         (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"input":{"text":"x","turns":0}}"#.into(), 422, "invalid_input"),
         (Method::POST, "/v1/sessions".into(), vec![JSON, ("idempotency-key", "")], "{}".into(), 400, "malformed"),
         (Method::POST, "/v1/sessions".into(), vec![JSON, ("idempotency-key", &long)], "{}".into(), 400, "malformed"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON, ("idempotency-key", "a\tb")], "{}".into(), 400, "malformed"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON, ("idempotency-key", "k\u{e9}y")], "{}".into(), 400, "malformed"),
         (Method::POST, "/v1/sessions".into(), vec![JSON, ("idempotency-key", "a"), ("idempotency-key", "b")], "{}".into(), 400, "malformed"),
         (Method::POST, format!("{s}/inputs"), vec![JSON], "{}".into(), 422, "invalid_body"),
         (Method::POST, format!("{s}/inputs"), vec![JSON], r#"{"text":"x","lane":"fast"}"#.into(), 422, "invalid_body"),

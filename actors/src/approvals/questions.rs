@@ -26,6 +26,8 @@ pub struct Approval {
     pub resource: Text,
     /// The whole plan, for `plan_exit`.
     pub plan: Option<Text>,
+    /// Unix time in ms at which it is denied; absent for a question of an earlier version.
+    pub deadline_ms: Option<i64>,
 }
 
 #[derive(Default)]

@@ -40,6 +40,7 @@ impl Driver {
             action: Arc::clone(&open_ask.access.action),
             resource: Arc::clone(&open_ask.access.resource),
             plan,
+            deadline_ms: open_ask.deadline_at,
         };
         let (log, approvals) = (Arc::clone(&self.cells.log), Arc::clone(&self.cells.approvals));
         let lsn = self.written.last_lsn;

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use subtend_actors::{Approval, Control};
 use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
+use subtend_session::index::Head;
 use subtend_session::record::AskVerdict;
 use utoipa::ToSchema;
 
@@ -33,13 +34,22 @@ pub(super) struct OpenAsk {
     resource: String,
     /// The proposed plan, if the call asks for the approval of a plan.
     plan: Option<String>,
+    /// The session's agent.
+    agent: String,
+    /// The session's title.
+    title: String,
+    /// Unix time in ms at which it is denied without an answer.
+    deadline_ms: Option<i64>,
     /// Digest of this content. An answer must contain it, so that it applies to this content only.
     digest: String,
 }
 
 impl OpenAsk {
-    fn of(approval: &Approval, run: RunNo) -> Self {
+    fn of(OpenApproval { approval, run, head }: &OpenApproval) -> Self {
         Self {
+            agent: head.agent.to_string(),
+            title: head.title.to_string(),
+            deadline_ms: approval.deadline_ms,
             session: approval.session,
             root: approval.root,
             path: approval.path.clone(),
@@ -50,7 +60,7 @@ impl OpenAsk {
             action: approval.action.to_string(),
             resource: approval.resource.to_string(),
             plan: approval.plan.as_ref().map(ToString::to_string),
-            digest: digest(approval, run),
+            digest: digest(approval, *run),
         }
     }
 }
@@ -66,12 +76,20 @@ pub(crate) fn digest(of: &Approval, run: RunNo) -> String {
     hasher.finalize().to_hex().as_str().get(..32).unwrap_or_default().to_owned()
 }
 
-/// Returns open approvals with their runs, oldest first.
-pub(crate) async fn open(host: &Host) -> Result<Vec<(Approval, RunNo)>, Problem> {
-    let mut open = Vec::new();
+/// An approval with the run and the head of its session.
+pub(crate) struct OpenApproval {
+    pub(crate) approval: Approval,
+    pub(crate) run: RunNo,
+    pub(crate) head: Head,
+}
+
+/// Returns open approvals, oldest first.
+pub(crate) async fn open(host: &Host) -> Result<Vec<OpenApproval>, Problem> {
+    let (mut open, journal) = (Vec::new(), host.runtime().journal());
     for approval in host.runtime().approvals().await? {
-        if let Some(row) = host.runtime().journal().inflight_of(approval.session)? {
-            open.push((approval, row.run));
+        let (row, head) = (journal.inflight_of(approval.session)?, journal.head(approval.session)?);
+        if let (Some(row), Some(head)) = (row, head) {
+            open.push(OpenApproval { approval, run: row.run, head });
         }
     }
     Ok(open)
@@ -81,7 +99,7 @@ pub(crate) async fn open(host: &Host) -> Result<Vec<(Approval, RunNo)>, Problem>
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
     responses((status = 200, body = Vec<OpenAsk>)))]
 pub(super) async fn list(State(host): State<Host>) -> Result<Json<Vec<OpenAsk>>, Problem> {
-    Ok(Json(open(&host).await?.iter().map(|(approval, run)| OpenAsk::of(approval, *run)).collect()))
+    Ok(Json(open(&host).await?.iter().map(OpenAsk::of).collect()))
 }
 
 /// The answer to an approval.
@@ -128,8 +146,8 @@ pub(crate) async fn decide(
         Problem::conflict("approval_closed", detail)
     };
     let open = open(host).await?;
-    let open_ask = open.iter().find(|(approval, _)| approval.session == session && approval.call == call);
-    let (approval, run) = open_ask.ok_or_else(closed)?;
+    let open_ask = open.iter().find(|ask| ask.approval.session == session && ask.approval.call == call);
+    let OpenApproval { approval, run, .. } = open_ask.ok_or_else(closed)?;
     if digest(approval, *run) != shown {
         let detail = format!("call {call} is not what was shown: read it again and answer with its digest");
         return Err(Problem::conflict("approval_changed", detail));

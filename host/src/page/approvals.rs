@@ -7,7 +7,7 @@ use subtend_session::ids::SessionId;
 use subtend_tools::escape::exact;
 
 use super::live::{self, Changes, Fragment, Swap};
-use super::{PageFrame, Refusal, diff, entries, fragment, html};
+use super::{PageFrame, Refusal, diff, entries, fragment, html, words};
 use crate::api::approvals;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -15,6 +15,10 @@ use crate::problem::Problem;
 pub(super) struct Ask {
     pub(super) session: SessionId,
     path: String,
+    agent: String,
+    title: String,
+    deadline_ms: Option<i64>,
+    until: String,
     run: u32,
     call: String,
     tool: String,
@@ -42,7 +46,11 @@ struct ApprovalsPage {
 /// Reads the waiting calls, oldest first.
 pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
     let open = approvals::open(host).await?;
-    let ask = |(of, run): (subtend_actors::Approval, subtend_session::ids::RunNo)| Ask {
+    let ask = |approvals::OpenApproval { approval: of, run, head }| Ask {
+        agent: exact(&head.agent),
+        title: exact(&words::clip(&head.title, 80)),
+        deadline_ms: of.deadline_ms,
+        until: of.deadline_ms.map(words::moment).unwrap_or_default(),
         digest: approvals::digest(&of, run),
         session: of.session,
         run: run.0,

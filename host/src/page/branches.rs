@@ -76,6 +76,6 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
         AnswerChoices { of: of.of, choices: of.choices.into_iter().enumerate().map(choice).collect() }
     };
     let answers = handle.alternatives().await?.into_iter().map(answer).collect();
-    let frame = PageFrame::of_session(&host, format!("Branches of {}", handle.id().short()), "branches").await;
+    let frame = PageFrame::of_view(&host, handle.id(), "Branches", "branches").await;
     html(&BranchesPage { frame, id: handle.id(), branches, answers })
 }

@@ -194,7 +194,7 @@ pub(super) async fn page(
     host.settled().await?;
     let steps = steps(&host, id)?;
     let moment = Moment::of(&host, id, &steps, &at)?;
-    let frame = PageFrame::of_session(&host, format!("Replay of {}", moment.name), "replay").await;
+    let frame = PageFrame::of_view(&host, id, "Replay", "replay").await;
     html(&ReplayPage { frame, id, at: moment.at, all: moment.all, moment: fragment(&moment) })
 }
 

@@ -72,6 +72,6 @@ pub(super) async fn page(
         Err(ControlError::Refused(why)) => (None, Some(why)),
         Err(error) => return Err(error.into()),
     };
-    let frame = PageFrame::of_session(&host, title, "restore").await;
+    let frame = PageFrame::of_view(&host, handle.id(), &title, "restore").await;
     html(&RestorePage { frame, id: handle.id(), at: target.at, run: target.run.unwrap_or(0), unread, files })
 }

@@ -154,7 +154,7 @@ impl TranscriptRead {
             queue: fragment(&Queue { id, entries: handle.queue().await?.into_iter().map(QueuedInput::from).collect() }),
             children: fragment(&Running::read(host, id)?),
             seen: transcript.last_seq,
-            title: format!("{} {}", transcript.header.agent, transcript.header.short),
+            title: super::session_title(&transcript.header.title, &transcript.header.agent, &transcript.header.short),
         })
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     host.settled().await?;
     let forest = Forest::read(host.runtime(), id)?;
     let top = forest.row(id).ok_or_else(|| Problem::no_session(&id.to_string()))?;
-    let frame = PageFrame::of_session(&host, format!("Tree of {} {}", top.agent, top.short), "tree").await;
+    let frame = PageFrame::of_view(&host, id, "Tree", "tree").await;
     let top = Items { rows: vec![top], open: true, below: Items::below(&forest, id) };
     html(&TreePage { frame, id, top: fragment(&top) })
 }

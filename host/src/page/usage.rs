@@ -15,7 +15,6 @@ use super::extract::PathPart;
 use super::words;
 use super::{PageFrame, Refusal, html};
 use crate::host::Host;
-use crate::problem::Problem;
 
 /// Number of bars in the chart.
 const BARS: usize = 48;
@@ -185,7 +184,7 @@ fn rows(mut usages: Vec<(String, Option<SessionId>, Usage)>) -> Vec<UsageRow> {
     usages.into_iter().take(MAX_ROWS).map(|(name, link, usage)| UsageRow::new(name, link, &usage)).collect()
 }
 
-async fn view(host: &Host, id: Option<SessionId>, title: String) -> Result<Html<String>, Refusal> {
+async fn view(host: &Host, id: Option<SessionId>) -> Result<Html<String>, Refusal> {
     host.settled().await?;
     let tally = UsageTally::read(host, id, MAX_RECORDS)?;
     let (bars, from, to) = tally.bars();
@@ -198,21 +197,20 @@ async fn view(host: &Host, id: Option<SessionId>, title: String) -> Result<Html<
         Table { title: "By session", rows: rows(sessions) },
     ];
     let frame = match id {
-        Some(_) => PageFrame::of_session(host, title, "usage").await,
-        None => PageFrame::new(host, title, "usage").await,
+        Some(id) => PageFrame::of_view(host, id, "Usage", "usage").await,
+        None => PageFrame::new(host, "Usage", "usage").await,
     };
     html(&UsagePage { frame, id, whole: words::usage(&tally.whole), left_out: tally.left_out, bars, from, to, tables })
 }
 
 pub(super) async fn all(State(host): State<Host>) -> Result<Html<String>, Refusal> {
-    view(&host, None, "Usage".to_owned()).await
+    view(&host, None).await
 }
 
 /// Shows the usage of a session and its descendants.
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
-    let head = host.runtime().journal().head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;
-    view(&host, Some(id), format!("Usage of {} {}", head.agent, head.short)).await
+    view(&host, Some(id)).await
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ async fn show(host: &Host, handle: &SessionHandle, done: String) -> Result<Html<
         Some(found) => Some(WorktreePanel::read(handle, found).await?),
         None => None,
     };
-    let frame = PageFrame::of_session(host, format!("Worktree of {}", handle.id().short()), "worktree").await;
+    let frame = PageFrame::of_view(host, handle.id(), "Worktree", "worktree").await;
     html(&WorktreePage { frame, id: handle.id(), done, tree })
 }
 

@@ -58,6 +58,15 @@ async fn approval_shows_the_whole_call_and_counts_once() {
     let id = opened["session"]["id"].as_str().expect("an id");
     let card = card(&app).await;
     assert!(card.contains("<strong>make.thing</strong> <code>a boat</code>"), "{card}");
+    let listed = get(&app, "/v1/approvals").await.json();
+    let deadline = listed[0]["deadline_ms"].as_i64().expect("a deadline");
+    assert_eq!((&listed[0]["agent"], &listed[0]["title"]), (&json!("general"), &json!("make it")));
+    assert!(deadline > host.runtime().now_ms(), "{listed}");
+    assert!(
+        card.contains(&format!(">general {}</a> make it · run 1", listed[0]["path"].as_str().expect("a path"))),
+        "{card}"
+    );
+    assert!(card.contains(&format!("<span data-until=\"{deadline}\"></span>")), "{card}");
     assert!(card.contains("<pre tabindex=\"0\">{\n  &#34;what&#34;: &#34;a boat&#34;\n}</pre>"), "{card}");
     let (call, digest) = (field(&card, "call"), field(&card, "digest"));
     let path = format!("/s/{id}/approve");
