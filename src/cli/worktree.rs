@@ -149,9 +149,10 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         WorktreeCommand::Keep { for_store, json } => {
             let session = find_idle_session(args, &worktrees, for_store)?;
-let kept = worktrees.keep(session, None)?;
-            let value = serde_json::json!({"session": session, "branch": kept.name});
-            let text = format!("kept branch {} with the changes; its worktree is removed. {}", kept.name, kept.to_use());
+            let kept = worktrees.keep(session, None)?;
+            let text =
+                format!("kept branch {} with the changes; its worktree is removed. {}", kept.name, kept.to_use());
+            let value = serde_json::json!({"session": session, "branch": kept.name, "repository": kept.repository});
             control::report(*json, &value, &text)
         }
     }
