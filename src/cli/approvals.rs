@@ -392,7 +392,16 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
     // A truncated call is shown in full below the line, since its beginning alone could mislead.
     let is_truncated = row.plan.is_none() && row.whole != resource;
     let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
-    let text = row.plan.as_deref().map(str::trim_end).or(args).or_else(|| is_truncated.then_some(&*row.whole));
+    // For an answer to a server's question, the question, its form or its page is shown first.
+    let asked =
+        row.action.starts_with("answer:").then(|| format!("{}\n\n{}", row.whole, args.unwrap_or_default().trim()));
+    let text = row
+        .plan
+        .as_deref()
+        .map(str::trim_end)
+        .or(asked.as_deref())
+        .or(args)
+        .or_else(|| is_truncated.then_some(&*row.whole));
     let shown = text.map(|text| match frame::columns() {
         Some(columns) => frame::framed(text, Some(columns.saturating_sub(INDENT.len()))),
         None => exact(text),
@@ -442,5 +451,27 @@ mod tests {
         let waits = [("1.0", "always allowed"), ("1.1", "waits, 4m 09s left"), ("1.2", "waits")];
         assert_eq!(shown, waits.map(|(call, word)| expected(call, word)));
         assert_eq!(time_left(&rows[1], 250_000), ", its deadline has passed");
+    }
+
+    /// The arguments alone name the question by an id, so that any page would be opened.
+    #[test]
+    fn answer_to_a_server_is_shown_with_its_question() {
+        let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        let asked = Record::AskOpened {
+            call: CallId { turn: TurnNo(1), ix: 0 },
+            action: "answer:s".into(),
+            resource: "May I delete all?\npage: https://evil.example/oauth".into(),
+            root: id,
+            deadline_at: None,
+        };
+        let mut rows = open_asks(id, &id.short(), id, [asked].iter());
+        rows[0].args = Some("{\"ok\":true}".into());
+        let shown = line(&rows[0]);
+        assert!(
+            ["May I delete all?", "https://evil.example/oauth", "{\"ok\":true}"]
+                .iter()
+                .all(|part| shown.contains(part)),
+            "{shown}"
+        );
     }
 }

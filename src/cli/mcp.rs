@@ -1,6 +1,6 @@
 //! `subtend mcp`: logs in at MCP servers, and out.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -160,6 +160,7 @@ fn login(args: &LoginArgs) -> Result<Code, Fail> {
         let listener = callback::Listener::bind(args.port).await?;
         let pending = PendingLogin::begin(server, listener.address(), args.client_id.as_deref(), &hosts).await;
         let pending = pending.map_err(|why| cannot(server, &why.0))?;
+        check_page(&pending)?;
         announce(server, url, &pending)?;
         listener.receive(pending).await.map_err(|why| cannot(server, &why))
     });
@@ -173,6 +174,23 @@ fn login(args: &LoginArgs) -> Result<Code, Fail> {
 
 fn cannot(server: &ServerConfig, why: &str) -> Fail {
     Fail::Other(format!("cannot log in at the MCP server `{}`: {}", server.name, harmless(why)))
+}
+
+/// Asks whether the page and the server that gets its answer belong together, if nothing proves it.
+fn check_page(pending: &PendingLogin) -> Result<(), Fail> {
+    let Some((page, token)) = pending.unproven_page() else { return Ok(()) };
+    let (page, token) = (harmless(&page), harmless(&token));
+    let warning = format!("you would log in at {page}, and {token} would get the answer");
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(Fail::Usage(format!("{warning}: there is no terminal to confirm that they belong together")));
+    }
+    let mut err = anstream::stderr();
+    write!(err, "{warning}. If they do not belong together, it could act as you there.\nContinue? [y/N] ")?;
+    err.flush()?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    let confirmed = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if confirmed { Ok(()) } else { Err(Fail::Other("nothing is logged in".to_owned())) }
 }
 
 /// Prints the address of the page on stdout, and all else on stderr.

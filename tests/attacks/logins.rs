@@ -188,12 +188,42 @@ async fn a_login_page_sets_no_parameter_of_the_client() {
     let with = |query: &'static str| {
         lying(SERVER, move |said, base| said["authorization_endpoint"] = format!("{base}/authorize?{query}").into())
     };
-    let attacks: [&str; 3] = ["state=known", "resource=https://other.example", "code_challenge_method=plain"];
+    let attacks: [&str; 7] = [
+        "state=known",
+        "resource=https://other.example",
+        "code_challenge_method=plain",
+        "client_id=other",
+        "redirect_uri=https://other.example",
+        "response_type=token",
+        "code_challenge=known",
+    ];
     for query in attacks {
         let why = begin(&with(query)).await.err().expect("refused");
-        assert!(why.contains("an address that cannot be used"), "{query}: {why}");
+        assert!(why.contains("an address that"), "{query}: {why}");
     }
     assert!(begin(&with("tenant=7")).await.is_ok(), "the control");
+}
+
+/// A hostile authorization server has the user log in at an honest one, to get the code of that (mix-up). The controls: a page that
+/// must name itself, whose code is refused if it names another, and a page of the server itself.
+#[tokio::test]
+async fn a_page_of_another_server_is_confirmed() {
+    let page = |names_itself: bool| {
+        lying(SERVER, move |said, _| {
+            said["authorization_endpoint"] = "https://honest.example/authorize".into();
+            said["authorization_response_iss_parameter_supported"] = names_itself.into();
+        })
+    };
+    let attacks: [bool; 1] = [false];
+    for names_itself in attacks {
+        let hostile = page(names_itself);
+        let own = hostile.url().trim_end_matches("/mcp").to_owned();
+        let pending = begin(&hostile).await.expect("a page");
+        assert_eq!(pending.unproven_page(), Some(("https://honest.example".to_owned(), own)));
+    }
+    for proven in [page(true), LoginServer::start()] {
+        assert_eq!(begin(&proven).await.expect("a page").unproven_page(), None, "the control");
+    }
 }
 
 /// Sends an answer without end.

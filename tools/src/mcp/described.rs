@@ -92,7 +92,9 @@ pub(super) fn all(
 /// Returns all texts of a tool that a model would read.
 fn text(tool: &Tool) -> String {
     let schema = serde_json::to_string(&*tool.input_schema).unwrap_or_default();
-    format!("{}\n{}\n{schema}", tool.name, tool.description.as_deref().unwrap_or_default())
+    // A title describes a tool without a description.
+    let title = tool.title.as_ref().map(|title| format!("\n{title}")).unwrap_or_default();
+    format!("{}\n{}\n{schema}{title}", tool.name, tool.description.as_deref().unwrap_or_default())
 }
 
 /// `patterns` counts those of the server that were compiled.

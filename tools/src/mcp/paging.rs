@@ -9,7 +9,9 @@ use super::result::Failed;
 /// Maximum number of pages of a list.
 const MAX_PAGES: usize = 50;
 /// Maximum bytes of a list.
-const MAX_LIST_BYTES: usize = 16 << 20;
+const MAX_LIST_BYTES: usize = 4 << 20;
+/// Maximum number of JSON values in a list, since each takes many times its bytes in memory.
+const MAX_LIST_VALUES: usize = 200_000;
 /// Maximum bytes of a cursor. It goes into the next request.
 const MAX_CURSOR: usize = 4 << 10;
 
@@ -34,14 +36,18 @@ where
     F: Future<Output = Result<(Vec<T>, Option<String>), Failed>>,
 {
     let refused = |why: String| Err(Failed::Refused(format!("its list of {what} {why}")));
-    let (mut entries, mut bytes, mut seen) = (Vec::new(), 0_usize, BTreeSet::new());
+    let (mut entries, mut bytes, mut values, mut seen) = (Vec::new(), 0_usize, 0_usize, BTreeSet::new());
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let (listed, next) = page(cursor).await?;
-        let size = |entry: &T| serde_json::to_string(entry).map_or(0, |text| text.len());
-        bytes = listed.iter().map(size).fold(bytes, usize::saturating_add);
-        if bytes > MAX_LIST_BYTES {
-            return refused(format!("has more than {MAX_LIST_BYTES} bytes"));
+        for entry in &listed {
+            let text = serde_json::to_string(entry).unwrap_or_default();
+            bytes = bytes.saturating_add(text.len());
+            // Each value but the first follows one of these; in texts they count as well.
+            values = values.saturating_add(text.bytes().filter(|byte| b",[{".contains(byte)).count());
+        }
+        if bytes > MAX_LIST_BYTES || values > MAX_LIST_VALUES {
+            return refused(format!("has more than {MAX_LIST_BYTES} bytes, or {MAX_LIST_VALUES} values"));
         }
         entries.extend(listed);
         if entries.len() > most {
@@ -101,7 +107,9 @@ mod tests {
         let listed = listed.unwrap();
         assert!(listed.entries.len() == 100 && listed.truncated.unwrap().contains("more than 100 tools") && pages == 2);
         let (refused, pages) = read(|n| (vec!["t".repeat(1 << 20)], endless(n))).await;
-        assert!(refused.unwrap_err().contains("more than 16777216 bytes") && pages == 16);
+        assert!(refused.unwrap_err().contains("more than 4194304 bytes") && pages == 4);
+        let (refused, pages) = read(|n| (vec!["[0],".repeat(50_000)], endless(n))).await;
+        assert!(refused.unwrap_err().contains("or 200000 values") && pages == 3);
         let (refused, pages) = read(|_| (Vec::new(), Some("c".repeat(MAX_CURSOR + 1)))).await;
         assert!(refused.unwrap_err().contains("a cursor of more than 4096 bytes") && pages == 1);
         let (refused, pages) = read(|n| (Vec::new(), Some((n % 3).to_string()))).await;

@@ -28,6 +28,7 @@ const MAX_ADDRESS: usize = 8 << 10;
 const MAX_PARAMETER: usize = 8 << 10;
 /// The metadata field that says how a client sends its secret.
 const SECRET_METHODS: &str = "token_endpoint_auth_methods_supported";
+const NAMES_ISSUER: &str = "authorization_response_iss_parameter_supported";
 
 /// The reason that a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +53,8 @@ pub struct PendingLogin {
     url: String,
     resource: String,
     metadata: AuthorizationMetadata,
+    /// True if the redirect of the page must name the issuer (RFC 9207).
+    page_names_itself: bool,
     client_secret: Option<String>,
 }
 
@@ -111,8 +114,21 @@ impl PendingLogin {
         let address = manager.get_authorization_url(&scopes).await.map_err(failed)?;
         let (state, resource) = parameters(&address)?;
         let redirect = redirect.to_owned();
+        let page_names_itself = metadata.additional_fields.get(NAMES_ISSUER).is_some_and(|promised| promised == true);
         let metadata = reduced(&metadata);
-        Ok(Self { manager, client, kept, address, state, redirect, url, resource, metadata, client_secret })
+        Ok(Self {
+            manager,
+            client,
+            kept,
+            address,
+            state,
+            redirect,
+            url,
+            resource,
+            metadata,
+            page_names_itself,
+            client_secret,
+        })
     }
 
     /// Returns the address of the page at which the user logs in.
@@ -123,6 +139,15 @@ impl PendingLogin {
     /// Returns the authorization server.
     pub fn issuer(&self) -> String {
         shown(self.metadata.issuer.as_deref().unwrap_or_default())
+    }
+
+    /// Returns the origins of the login page and of the server that gets its answer, if they differ and the page does not promise to name
+    /// itself in the answer: a hostile authorization server may have the user log in at another one, to get that one's code (mix-up).
+    pub fn unproven_page(&self) -> Option<(String, String)> {
+        let origin =
+            |address: &str| Url::parse(address).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
+        let (page, token) = (origin(&self.metadata.authorization_endpoint), origin(&self.metadata.token_endpoint));
+        (page != token && !self.page_names_itself).then_some((page, token))
     }
 
     /// Returns whether the query of a redirect belongs to this login. Any web page can send a browser to this process.
@@ -226,7 +251,15 @@ fn reduced(metadata: &AuthorizationMetadata) -> AuthorizationMetadata {
 fn parameters(address: &str) -> Result<(String, String), LoginError> {
     let query = address.split_once('?').map(|(_, query)| query).unwrap_or_default();
     let challenged = parameter(query, "code_challenge_method").is_some_and(|method| method == "S256");
+    // The page may set no parameter that the client sets: a server could read the first one of two.
+    let is_own = ["client_id", "redirect_uri", "response_type", "code_challenge"]
+        .iter()
+        .all(|name| parameter(query, name).is_some());
+    let scopes = query.split('&').filter(|pair| pair.starts_with("scope=")).count();
     match (parameter(query, "state"), parameter(query, "resource")) {
+        _ if !is_own || scopes > 1 => {
+            Err(LoginError("its login page has an address that sets parameters of the client".to_owned()))
+        }
         _ if address.len() > MAX_ADDRESS => {
             Err(LoginError(format!("its login page has an address of more than {MAX_ADDRESS} bytes")))
         }
