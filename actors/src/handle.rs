@@ -23,6 +23,7 @@ pub use crate::values::queue_entry::{QueueEntry, QueueKind};
 pub use branch::{Alternative, Alternatives, BranchOptions, Switched};
 pub use compaction::CompactedHistory;
 pub use input::Input;
+pub use life::CONTINUE_TEXT;
 pub use reload::AgentChanges;
 pub use run::RunHandle;
 pub use subtend_tools::worktree::KeptBranch;

@@ -36,9 +36,9 @@ pub use answer::{AnswerError, Answered, Receipt};
 pub use approvals::{Approval, Approver};
 pub use calls::prices::{BadPrice, Price, Prices};
 pub use handle::{
-    AgentChanges, Alternative, Alternatives, BranchOptions, CompactedHistory, Control, ControlError, Ended, Input,
-    KeptBranch, QueueEntry, QueueKind, RunHandle, SendError, SessionHandle, SessionWorktree, Stopped, Switched,
-    TreeWorktrees, WaitError,
+    AgentChanges, Alternative, Alternatives, BranchOptions, CONTINUE_TEXT, CompactedHistory, Control, ControlError,
+    Ended, Input, KeptBranch, QueueEntry, QueueKind, RunHandle, SendError, SessionHandle, SessionWorktree, Stopped,
+    Switched, TreeWorktrees, WaitError,
 };
 pub use hooks::{
     BeforeTool, Hooks, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,

@@ -47,6 +47,11 @@ async fn unknown_model_is_refused() {
             assert_eq!(opened.status.as_u16(), status, "{name}: {}", opened.body);
             assert!(!has_source || opened.problem().1 == "unknown_model", "{}", opened.body);
         }
+        // Each list of sessions has the names.
+        for name in ["openai/x".repeat(100), "openai/x\r\nHost: evil".to_owned(), "openai/\u{202e}x".to_owned()] {
+            let opened = post(&app, "/v1/sessions", &json!({"model": name})).await;
+            assert_eq!(opened.problem(), (422, "unknown_model".to_owned()), "{name}");
+        }
         assert_eq!(post(&app, "/v1/sessions", &json!({"model": "own"})).await.status, StatusCode::CREATED);
         drop(app);
         end(host).await;

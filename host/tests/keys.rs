@@ -72,6 +72,8 @@ async fn resent_branches_and_continuations_act_once() {
         assert_eq!(branches.as_array().expect("branches").len(), 2);
         let other = keyed(&app, &format!("/v1/sessions/{id}/regenerate"), "b", &json!({})).await;
         assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
+        let other = keyed(&app, &format!("/v1/sessions/{id}/continue"), "c", &json!({"text": "another"})).await;
+        assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
         get(&app, &format!("/v1/sessions/{id}/runs/2?wait=true&timeout=20000")).await;
         drop(app);
         end(host).await;

@@ -19,7 +19,7 @@ use crate::calls::workplace::remove_worktrees;
 use crate::recovery::restores::erase;
 
 /// The default message that continues an ended session (B6).
-const CONTINUE_TEXT: &str = "Continue your previous work.";
+pub const CONTINUE_TEXT: &str = "Continue your previous work.";
 /// Maximum length of a detached session's title, in bytes: the start of its prompt.
 const MAX_TITLE_BYTES: usize = 80;
 /// Maximum number of searches of a tree for runs that were opened during its cancel.

@@ -4,13 +4,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use subtend_actors::{CompactedHistory, Control, checkpoints};
+use subtend_actors::{CONTINUE_TEXT, CompactedHistory, Control, checkpoints};
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::record::{Hold, Record};
 use utoipa::{IntoParams, ToSchema};
 
-use super::inputs::Accepted;
+use super::inputs::{Accepted, NewInput};
 use super::restores::digest;
 use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::Host;
@@ -130,12 +130,9 @@ pub(super) async fn resume(
     IdempotencyKey(key): IdempotencyKey,
     Body(how): Body<Continue>,
 ) -> Result<Json<Accepted>, Problem> {
-    let mut input = host.session(&id).await?.continuation(how.text.as_deref());
-    if let Some(key) = key {
-        input = input.key(key);
-    }
-    let receipt = input.send().await?;
-    Ok(Json(Accepted::from(&receipt)))
+    let handle = host.session(&id).await?;
+    let text = how.text.as_deref().unwrap_or(CONTINUE_TEXT);
+    Ok(Json(NewInput::of_text(text).send(&host, &handle, key).await?))
 }
 
 /// Closes a session. A later input reopens it.

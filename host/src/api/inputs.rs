@@ -65,6 +65,11 @@ impl From<&Receipt> for Accepted {
 }
 
 impl NewInput {
+    pub(super) fn of_text(text: &str) -> Self {
+        let (lane, text) = (send_lane(), text.to_owned());
+        Self { text, expand: false, lane, agent: None, turns: None, metadata: None, format: None }
+    }
+
     /// Refuses an invalid input before a session is opened for it.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtend_actors::OpenOptions;
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use subtend_session::escape::harmless;
 use subtend_session::ids::Text;
 use subtend_session::place::OnRestart;
 use subtend_tools::policy::HostPolicy;
@@ -192,8 +193,15 @@ impl NewSession {
     }
 }
 
+/// Maximum bytes of a model's name, or of a list of names. Each list of sessions has the names.
+const MAX_MODEL_BYTES: usize = 512;
+
 /// Refuses a model that the host cannot call: otherwise the fallback would answer, or the first run fail.
 fn known(host: &Host, model: &str) -> Result<(), Problem> {
+    if model.len() > MAX_MODEL_BYTES || harmless(model) != *model {
+        let why = format!("model: a name has at most {MAX_MODEL_BYTES} bytes, and no control or invisible characters");
+        return Err(Problem::invalid("unknown_model", why));
+    }
     if model.starts_with("pool:") || !host.runtime().is_unknown_model(&model.into()) {
         return Ok(());
     }
