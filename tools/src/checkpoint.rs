@@ -8,6 +8,7 @@
 
 mod examine;
 mod files;
+mod locks;
 mod patch;
 mod plan;
 mod restore;
@@ -18,6 +19,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::{CallId, Hash, RunNo, SessionId};
@@ -28,6 +30,7 @@ use crate::tool_key::ToolKey;
 use crate::workspace::state::{FileState, PathState, read_entry};
 use crate::workspace::{Workspace, WorkspaceError};
 use files::{SavedTotals, create_private_dir, sync_dir, write_durably};
+use locks::{FileLocks, LockedFiles};
 
 pub use examine::{ExaminedFile, FileFate};
 pub use plan::{RestoreConflict, RestorePlan};
@@ -40,12 +43,18 @@ const MAX_FILE: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     dir: Arc<Path>,
-    /// Locked during a save or a restore. Holds the totals once they are known.
+    /// Locked while a checkpoint is saved, and while a restore is planned and recorded. Holds the totals once they are known.
     ledger: Arc<Mutex<Option<SavedTotals>>>,
+    /// Taken before `ledger`. A holder of `ledger` does not wait for them.
+    locks: Arc<FileLocks>,
+    max_wait: Duration,
     bound: u64,
     /// Simulated crash of a test: the step before which the process dies, and how often that step is passed before.
     #[cfg(test)]
     crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
+    /// Whether a simulated crash kills this process.
+    #[cfg(test)]
+    kills: bool,
 }
 
 /// The file changes of one call or of one restore.
@@ -81,6 +90,8 @@ pub enum CheckpointError {
     Io { action: &'static str, source: io::Error },
     #[error("`{0}` was just changed by another program")]
     Changed(String),
+    #[error("`{0}` is being written or restored by another call")]
+    Busy(String),
     #[error("files changed after the restore was shown: check it again, then repeat the command")]
     Stale,
     #[error("an earlier restore of the session is not finished: restart its host, which finishes it")]
@@ -101,17 +112,19 @@ fn cannot(action: &'static str) -> impl Fn(io::Error) -> CheckpointError {
     move |source| CheckpointError::Io { action, source }
 }
 
-/// A checkpoint of a write that is about to happen.
+/// A checkpoint of a write that is about to happen. Until it is dropped, other writes and restores of the file wait.
 #[derive(Debug)]
 pub(crate) struct SavedCheckpoint {
-    file: PathBuf,
+    /// `None` if the write does not change the file.
+    file: Option<PathBuf>,
+    _locked: LockedFiles,
 }
 
 impl SavedCheckpoint {
     /// Removes the checkpoint of a write that failed.
     pub(crate) fn undo(&self) {
         // A leftover checkpoint is harmless: comparing the file's content shows that it was not written.
-        drop(fs::remove_file(&self.file));
+        drop(self.file.as_ref().map(fs::remove_file));
     }
 }
 
@@ -132,24 +145,31 @@ impl Checkpoints {
         Self {
             dir: dir.as_ref().into(),
             ledger: Arc::default(),
+            locks: Arc::default(),
+            max_wait: locks::MAX_WAIT,
             bound: files::MAX_BYTES,
             #[cfg(test)]
             crash_before: None,
+            #[cfg(test)]
+            kills: false,
         }
     }
 
-    /// Saves the content that a write replaces, durably. Returns `None` if the write does not change the file. Blocks.
+    /// Saves the content that a write replaces, durably. Blocks.
     ///
     /// # Errors
-    /// If the content cannot be saved, or if the file no longer holds the content that the new one was derived from.
+    /// If the content cannot be saved, if the file no longer holds the content that the new one was derived from, or if another
+    /// write of the file takes too long.
     pub(crate) fn save(
         &self,
         key: ToolKey,
         workspace: &Workspace,
         write: &PlannedWrite<'_>,
-    ) -> Result<Option<SavedCheckpoint>, CheckpointError> {
-        let mut held = self.ledger.blocking_lock();
-        let ledger = self.load_ledger(&mut held)?;
+    ) -> Result<SavedCheckpoint, CheckpointError> {
+        let file = workspace.path().join(write.path);
+        let locked = self.locks.lock(vec![file], self.max_wait);
+        let locked = locked.map_err(|_| CheckpointError::Busy(write.path.to_owned()))?;
+        // The file is read without the ledger: a file system that hangs must not delay writes of other sessions.
         let before = match read_entry(workspace, write.path, MAX_FILE) {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 PathState { state: FileState::Other, bytes: Vec::new() }
@@ -162,8 +182,10 @@ impl Checkpoints {
         let executable = matches!(before.state, FileState::File { executable: true, .. });
         let after = FileState::File { hash: Hash::of(write.content), executable };
         if before.state == after {
-            return Ok(None);
+            return Ok(SavedCheckpoint { file: None, _locked: locked });
         }
+        let mut held = self.ledger.blocking_lock();
+        let ledger = self.load_ledger(&mut held)?;
         let dir = self.session_dir(key.session);
         create_private_dir(&dir).map_err(cannot("saved"))?;
         if let FileState::File { hash, .. } = &before.state {
@@ -182,7 +204,9 @@ impl Checkpoints {
         self.step("checkpoint")?;
         let file = self.write(&checkpoint)?;
         self.enforce_bound(ledger)?;
-        Ok(Some(SavedCheckpoint { file }))
+        drop(held);
+        self.step("saved")?;
+        Ok(SavedCheckpoint { file: Some(file), _locked: locked })
     }
 
     /// Writes a checkpoint, and syncs its directory including all earlier writes to it.
@@ -281,6 +305,10 @@ impl Checkpoints {
 
         match &self.crash_before {
             Some((step, left)) if *step == name && left.fetch_sub(1, Ordering::Relaxed) == 0 => {
+                #[cfg(unix)]
+                if self.kills {
+                    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+                }
                 Err(CheckpointError::Died)
             }
             Some(_) | None => Ok(()),

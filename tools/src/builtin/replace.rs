@@ -77,12 +77,14 @@ impl WriteTarget {
         let write = PlannedWrite { path: &self.real, missing_dir: self.missing_dir.clone(), content, based_on };
         let saved = match &job.checkpoints {
             Some(checkpoints) => {
-                checkpoints.save(job.key, &job.workspace, &write).map_err(|error| checkpoint_error(path, &error))?
+                let saved = checkpoints.save(job.key, &job.workspace, &write);
+                Some(saved.map_err(|error| checkpoint_error(path, &error))?)
             }
             None => None,
         };
+        // `saved` locks the file until the write has ended.
         let written = self.replace_in(job, parent, name, content).map_err(|error| failure("write", path, &error));
-        if let (Err(_), Some(saved)) = (&written, saved) {
+        if let (Err(_), Some(saved)) = (&written, &saved) {
             saved.undo();
         }
         written
@@ -122,6 +124,9 @@ impl WriteTarget {
 
 /// Returns the error of a write that is refused because its checkpoint failed.
 fn checkpoint_error(path: &str, error: &CheckpointError) -> ToolError {
+    if let CheckpointError::Busy(_) = error {
+        return ToolError { retryable: true, ..ToolError::refused(format!("{error}: repeat the call later")) };
+    }
     if let CheckpointError::Changed(_) = error {
         return ToolError { retryable: true, ..ToolError::refused(format!("{error}: read it again, then edit")) };
     }

@@ -6,12 +6,14 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::{Hash, RunNo, SessionId};
 use tokio::sync::OwnedMutexGuard;
 
 use super::files::{INTENT_FILE, SavedTotals, create_private_dir, sync_dir, write_durably};
+use super::locks::LockedFiles;
 use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MAX_FILE, RestorePlan, cannot, checkpoint_path};
 use crate::removal::remove;
 use crate::workspace::Workspace;
@@ -36,14 +38,14 @@ struct RestoreIntent {
     temporary: String,
 }
 
-/// A recorded restore that has not changed any file yet. While it exists, other saves and restores wait.
+/// A recorded restore that has not changed any file yet. While it exists, other writes of its files wait.
 #[derive(Debug)]
 pub struct PendingRestore {
     intent: RestoreIntent,
-    _held: OwnedMutexGuard<Option<SavedTotals>>,
+    _locked: LockedFiles,
 }
 
-/// The exclusive right to save and restore.
+/// The exclusive right to save checkpoints and to record a restore.
 #[derive(Debug)]
 pub struct CheckpointsHeld(OwnedMutexGuard<Option<SavedTotals>>);
 
@@ -55,7 +57,7 @@ pub struct Restored {
 }
 
 impl Checkpoints {
-    /// Waits for the exclusive right to save and restore.
+    /// Waits for the exclusive right to save checkpoints and to record a restore.
     pub async fn hold(&self) -> CheckpointsHeld {
         CheckpointsHeld(Arc::clone(&self.ledger).lock_owned().await)
     }
@@ -64,7 +66,8 @@ impl Checkpoints {
     /// digest of the plan that the user confirmed. Blocks.
     ///
     /// # Errors
-    /// [`CheckpointError::Stale`] if `plan` differs from the confirmed one, [`CheckpointError::Conflicts`] if it has conflicts.
+    /// [`CheckpointError::Stale`] if `plan` differs from the confirmed one, [`CheckpointError::Conflicts`] if it has conflicts,
+    /// [`CheckpointError::Busy`] if a call writes one of its files.
     pub fn intend(
         &self,
         (session, run): (SessionId, RunNo),
@@ -81,6 +84,10 @@ impl Checkpoints {
         if plan.changes.is_empty() {
             return Ok(None);
         }
+        // Without waiting: the call that holds the lock may wait for `held`.
+        let files = plan.changes.iter().map(|change| change.root.join(&change.path)).collect();
+        let locked = self.locks.lock(files, Duration::ZERO);
+        let locked = locked.map_err(|file| CheckpointError::Busy(file.display().to_string()))?;
         let mut held = held.0;
         let ledger = self.load_ledger(&mut held)?;
         let number = ledger.next;
@@ -92,13 +99,13 @@ impl Checkpoints {
         }
         for change in &plan.changes {
             self.step("present")?;
+            let present =
+                read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(cannot("saved"))?;
+            if present.state != change.before {
+                return Err(CheckpointError::Stale);
+            }
             // The replaced content is saved too, because a failed restore is undone.
             if let FileState::File { hash, .. } = &change.before {
-                let present =
-                    read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(cannot("saved"))?;
-                if present.state != change.before {
-                    return Err(CheckpointError::Stale);
-                }
                 ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &present.bytes)?);
             }
             // The content to restore may have been saved by another session.
@@ -111,7 +118,7 @@ impl Checkpoints {
         let intent = RestoreIntent { awaits, undoing: false, checkpoint, temporary: temporary_name() };
         self.step("intent")?;
         self.record(&intent)?;
-        Ok(Some(PendingRestore { intent, _held: held }))
+        Ok(Some(PendingRestore { intent, _locked: locked }))
     }
 
     /// Restores all files or none: if another program changed one meanwhile, the files restored before it are changed back. Blocks.
@@ -119,7 +126,8 @@ impl Checkpoints {
     /// # Errors
     /// [`CheckpointError::Undone`]; or if a file cannot be written, in which case the next start retries.
     pub fn perform(&self, restore: PendingRestore) -> Result<Restored, CheckpointError> {
-        self.finish(restore.intent)
+        let PendingRestore { intent, _locked } = restore;
+        self.finish(intent)
     }
 
     /// Removes a restore that was given up. Blocks.

@@ -16,13 +16,22 @@ use crate::processes::Processes;
 use crate::registry::Registry;
 use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
 
+#[cfg(unix)]
+mod races;
+
 struct CheckpointFixture {
-    dir: tempfile::TempDir,
+    dir: PathBuf,
+    /// Removes `dir` when it is dropped.
+    temporary: Option<tempfile::TempDir>,
     checkpoints: Checkpoints,
     calls: u32,
 }
 
 const SESSION: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+fn tools() -> Registry {
+    Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build()
+}
 
 fn session() -> SessionId {
     SESSION.parse().unwrap()
@@ -32,21 +41,31 @@ impl CheckpointFixture {
     /// Creates a workspace with the files `a`, `b` and `sub/c`.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("work/sub")).unwrap();
-        let checkpoints = Checkpoints::new(dir.path().join("checkpoints"));
-        let scene = Self { dir, checkpoints, calls: 0 };
+        let mut scene = Self::existing(dir.path());
+        scene.temporary = Some(dir);
+        fs::create_dir_all(scene.at("sub")).unwrap();
         for name in ["a", "b", "sub/c"] {
             fs::write(scene.at(name), format!("{name} before\n")).unwrap();
         }
         scene
     }
 
+    /// Returns the scene that another fixture created in `dir`.
+    fn existing(dir: &Path) -> Self {
+        let checkpoints = Checkpoints::new(dir.join("checkpoints"));
+        Self { dir: dir.into(), temporary: None, checkpoints, calls: 0 }
+    }
+
+    fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn at(&self, path: &str) -> PathBuf {
-        self.dir.path().join("work").join(path)
+        self.dir().join("work").join(path)
     }
 
     fn session_dir(&self) -> PathBuf {
-        self.dir.path().join("checkpoints").join(SESSION)
+        self.dir().join("checkpoints").join(SESSION)
     }
 
     fn read(&self, path: &str) -> Option<String> {
@@ -71,10 +90,8 @@ impl CheckpointFixture {
         names.into_iter().map(|name| (name.clone(), self.read(&name))).collect()
     }
 
-    async fn call(&mut self, run: u32, tool: &str, args: Value) -> Result<ToolOutput, ToolError> {
-        self.calls += 1;
-        let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
-        let call = ToolInvocation {
+    fn invocation(&self, run: u32, args: Value) -> ToolInvocation {
+        ToolInvocation {
             key: ToolKey { session: session(), run: RunNo(run), call: CallId { turn: TurnNo(self.calls), ix: 0 } },
             args,
             options: Arc::new(Map::new()),
@@ -87,8 +104,12 @@ impl CheckpointFixture {
             checkpoints: Some(self.checkpoints.clone()),
             messenger: None,
             child_tools: None,
-        };
-        registry.get(tool).unwrap().run(call).await
+        }
+    }
+
+    async fn call(&mut self, run: u32, tool: &str, args: Value) -> Result<ToolOutput, ToolError> {
+        self.calls += 1;
+        tools().get(tool).unwrap().run(self.invocation(run, args)).await
     }
 
     async fn write(&mut self, run: u32, path: &str, content: &str) {
@@ -119,12 +140,12 @@ impl CheckpointFixture {
     }
 
     fn crash_before(&mut self, step: &'static str, passes: usize) {
-        self.checkpoints = Checkpoints::new(self.dir.path().join("checkpoints"));
+        self.checkpoints = Checkpoints::new(self.dir().join("checkpoints"));
         self.checkpoints.crash_before = Some((step, Arc::new(AtomicUsize::new(passes))));
     }
 
     fn restart(&mut self) {
-        self.checkpoints = Checkpoints::new(self.dir.path().join("checkpoints"));
+        self.checkpoints = Checkpoints::new(self.dir().join("checkpoints"));
     }
 
     /// Restores the changes of run 2. Returns whether its intent was recorded, and the result. `meanwhile` runs between the two.
@@ -306,7 +327,7 @@ async fn x15_restore_waits_for_an_unreachable_directory() {
     let mut scene = CheckpointFixture::after_two_runs().await;
     scene.crash_before("file", 2);
     assert!(matches!(scene.restore(|| {}).await, (true, Err(CheckpointError::Died))));
-    let (here, away) = (scene.at(""), scene.dir.path().join("away"));
+    let (here, away) = (scene.at(""), scene.dir().join("away"));
     fs::rename(&here, &away).unwrap();
     scene.restart();
     assert!(scene.checkpoints.recover(|_, _| Ok(true)).is_err());
@@ -401,7 +422,7 @@ async fn checkpoints_are_private_to_the_user() {
 
     let scene = CheckpointFixture::after_two_runs().await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&scene.dir.path().join("checkpoints")), mode(&scene.session_dir())), (0o700, 0o700));
+    assert_eq!((mode(&scene.dir().join("checkpoints")), mode(&scene.session_dir())), (0o700, 0o700));
     for (name, _) in files::entries(&scene.session_dir()).unwrap() {
         assert_eq!(mode(&scene.session_dir().join(&name)), 0o600, "{name}");
     }
@@ -420,7 +441,7 @@ async fn restore_does_not_follow_swapped_links() {
     for late in [false, true] {
         for name in ["b", "sub"] {
             let scene = CheckpointFixture::after_two_runs().await;
-            let outside = scene.dir.path().join("outside");
+            let outside = scene.dir().join("outside");
             fs::create_dir(&outside).unwrap();
             fs::write(outside.join("c"), "sub/c by 2\n").unwrap();
             fs::write(outside.join("b"), "b by 2 again\n").unwrap();
