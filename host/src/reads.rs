@@ -4,6 +4,7 @@
 //! other client. Few reads run at a time, so that they leave processors to the rest.
 
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -28,13 +29,13 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The threads for reads of a host.
 #[derive(Debug)]
 pub(crate) struct ReadThreads {
-    session: Semaphore,
-    store: Semaphore,
+    session: Arc<Semaphore>,
+    store: Arc<Semaphore>,
 }
 
 impl Default for ReadThreads {
     fn default() -> Self {
-        Self { session: Semaphore::new(SESSION_READS), store: Semaphore::new(STORE_READS) }
+        Self { session: Arc::new(Semaphore::new(SESSION_READS)), store: Arc::new(Semaphore::new(STORE_READS)) }
     }
 }
 
@@ -52,7 +53,8 @@ impl Reads {
     fn of(request: &Request) -> Self {
         let (method, path) = (request.method(), request.uri().path().trim_end_matches('/'));
         let query = request.uri().query().unwrap_or_default();
-        let waits = query.split('&').any(|pair| pair.starts_with("wait"));
+        let can_wait = ["/runs/", "/inputs/", "/tasks/get/"].iter().any(|part| path.contains(part));
+        let waits = can_wait && query.split('&').any(|pair| pair.starts_with("wait"));
         let streams = path.ends_with("/events") || path.starts_with("/v1/store") || path.ends_with("/export");
         if !method.is_safe() || waits || streams || path.starts_with("/assets/") || path == "/v1/openapi.json" {
             return Self::Little;
@@ -88,15 +90,19 @@ impl ReadThreads {
 }
 
 async fn run<T: Send + 'static>(
-    turns: &Semaphore,
+    turns: &Arc<Semaphore>,
     read: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Problem> {
     // The semaphores are never closed.
-    let Ok(Ok(turn)) = timeout(TURN_TIMEOUT, turns.acquire()).await else { return Err(busy()) };
+    let Ok(Ok(turn)) = timeout(TURN_TIMEOUT, Arc::clone(turns).acquire_owned()).await else { return Err(busy()) };
     let (runtime, read) = (Handle::current(), read.in_current_span());
-    let done = tokio::task::spawn_blocking(move || runtime.block_on(read)).await;
-    drop(turn);
-    done.map_err(|error| match error.try_into_panic() {
+    // A read continues when its client has left, and keeps its turn until it ends.
+    let done = tokio::task::spawn_blocking(move || {
+        let read = runtime.block_on(read);
+        drop(turn);
+        read
+    });
+    done.await.map_err(|error| match error.try_into_panic() {
         Ok(panic) => resume_unwind(panic),
         Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the host ends"),
     })
@@ -128,6 +134,7 @@ mod tests {
             ("GET /s/0192", Reads::Session),
             ("GET /v1/sessions/0192/transcript", Reads::Session),
             ("GET /v1/sessions/0192/runs/1?wait=true", Reads::Little),
+            ("GET /s/0192/replay?wait=true", Reads::Store),
             ("GET /v1/trees/0192/events", Reads::Little),
             ("POST /v1/sessions", Reads::Little),
             ("GET /healthz", Reads::Little),
@@ -144,6 +151,19 @@ mod tests {
         let threads = ReadThreads::default();
         let thread = threads.of_store(async { std::thread::current().id() }).await.expect("a thread");
         assert_ne!(thread, std::thread::current().id());
+    }
+
+    #[tokio::test]
+    async fn read_keeps_its_turn_after_its_client_left() {
+        let threads = ReadThreads::default();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let mut read = Box::pin(threads.of_store(async move { ended.recv().is_err() }));
+        assert!(futures_util::poll!(&mut read).is_pending());
+        drop(read);
+        assert_eq!(threads.store.available_permits(), STORE_READS - 1);
+        drop(end);
+        let all = threads.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await;
+        assert!(all.is_ok(), "the turn is free when the read has ended");
     }
 
     #[tokio::test(start_paused = true)]

@@ -425,15 +425,20 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn ask_remains_open_until_its_answer() {
+    fn session() -> (SessionId, Head) {
         let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
-        let head: Head = serde_json::from_value(serde_json::json!({
+        let head = serde_json::from_value(serde_json::json!({
             "parent": null, "root": id, "short": id.short(), "agent": "general", "depth": 0, "inspectable": true,
             "last_seq": 1, "epoch": 1, "state": "working", "last_outcome": null, "title": "Fix the build",
             "created_ms": 0, "updated_ms": 0,
         }))
         .expect("a head");
+        (id, head)
+    }
+
+    #[test]
+    fn ask_remains_open_until_its_answer() {
+        let (id, head) = session();
         let call = |ix| CallId { turn: TurnNo(1), ix };
         let opened = |ix, deadline_at| Record::AskOpened {
             call: call(ix),
@@ -456,7 +461,7 @@ mod tests {
     /// The arguments alone name the question by an id, so that any page would be opened.
     #[test]
     fn answer_to_a_server_is_shown_with_its_question() {
-        let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        let (id, head) = session();
         let asked = Record::AskOpened {
             call: CallId { turn: TurnNo(1), ix: 0 },
             action: "answer:s".into(),
@@ -464,9 +469,9 @@ mod tests {
             root: id,
             deadline_at: None,
         };
-        let mut rows = open_asks(id, &id.short(), id, [asked].iter());
+        let mut rows = open_asks(id, &head, [asked].iter());
         rows[0].args = Some("{\"ok\":true}".into());
-        let shown = line(&rows[0]);
+        let shown = line(&rows[0], 1_000);
         assert!(
             ["May I delete all?", "https://evil.example/oauth", "{\"ok\":true}"]
                 .iter()

@@ -198,7 +198,7 @@ const MAX_MODEL_BYTES: usize = 512;
 
 /// Refuses a model that the host cannot call: otherwise the fallback would answer, or the first run fail.
 fn known(host: &Host, model: &str) -> Result<(), Problem> {
-    if model.len() > MAX_MODEL_BYTES || harmless(model) != *model {
+    if model.len() > MAX_MODEL_BYTES || model.contains(char::is_control) || harmless(model) != *model {
         let why = format!("model: a name has at most {MAX_MODEL_BYTES} bytes, and no control or invisible characters");
         return Err(Problem::invalid("unknown_model", why));
     }
