@@ -171,7 +171,7 @@ mod tests {
         let threads = ReadThreads::default();
         let turns = threads.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
         let refused = threads.of_store(async {}).await.expect_err("no turn");
-        assert_eq!((refused.status, &*refused.code, refused.retry_after), (503, "busy", Some(1)));
+        assert_eq!((refused.status, refused.code, refused.retry_after), (503, "busy", Some(1)));
         run(&threads.session, async {}).await.expect("reads of one session have turns of their own");
         drop(turns);
         threads.of_store(async {}).await.expect("a turn");
