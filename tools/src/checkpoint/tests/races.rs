@@ -42,7 +42,7 @@ async fn x15_racing_writes_and_restores_follow_each_other() {
             Err(error) => panic!("{error}"),
         }
         for write in writers.join_all().await {
-            // A restore may remove the directory meanwhile; the model is told.
+            // A restore may remove the directory meanwhile; the model receives the error.
             if let Err(error) = write {
                 assert!(error.message.contains("no such file or directory"), "{error:?}");
             }
