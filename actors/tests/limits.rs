@@ -258,3 +258,90 @@ async fn limit_of_one_session_turns_parking_off() {
     assert!(matches!(outcome(&session).await, Outcome::Failed { .. }));
     shut(runtime).await;
 }
+
+/// Returns a model that refuses calls until `until`, by `error`, and the number of its calls.
+fn member(name: &str, error: ModelFail, until: Duration) -> (Arc<dyn Model>, Arc<AtomicUsize>) {
+    let (begun, made) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
+    let (count, own) = (Arc::clone(&made), name.to_owned());
+    let answer = move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let left = until.saturating_sub(begun.elapsed());
+        let retry_after_ms = (error == ModelFail::Rate).then(|| u64::try_from(left.as_millis()).unwrap());
+        let refused = ModelError { retry_after_ms, ..ModelError::new(error, "refused") };
+        let own = own.clone();
+        async move { if left.is_zero() { Ok(text(&own)) } else { Err(refused) } }
+    };
+    (Arc::new(fn_model(name, answer).counted_under([name])), made)
+}
+
+async fn pool(journal: &Journal, members: [Arc<dyn Model>; 2]) -> Runtime {
+    let [a, b] = members;
+    let builder = builder(journal).named_model("a", a).named_model("b", b).pool("smart", ["a", "b"]);
+    builder.default_model("pool:smart").start().await.expect("a runtime")
+}
+
+/// A pool parks at the member that resets first, whatever their order, and that member answers.
+#[tokio::test(start_paused = true)]
+async fn x13_pool_parks_at_the_member_that_resets_first() {
+    for (a, b, first) in [(2, 1, "b"), (1, 2, "a")] {
+        let journal = journal();
+        let (a, a_calls) = member("a", ModelFail::Rate, a * HOUR);
+        let (b, b_calls) = member("b", ModelFail::Rate, b * HOUR);
+        let runtime = pool(&journal, [a, b]).await;
+        let begun = Instant::now();
+        let (first_run, second_run) = (started(&runtime, "go").await, started(&runtime, "go").await);
+        for session in [&first_run, &second_run] {
+            assert_eq!(outcome(session).await, Outcome::Completed, "{first}");
+            assert_eq!(resumed(&journal, session).await, 1, "{first}");
+            let ended = session.run_ended(RunNo(1)).await.expect("ended");
+            assert_eq!(ended.text.as_deref(), Some(first));
+        }
+        assert!((3_600..=3_605).contains(&begun.elapsed().as_secs()), "{first}: {:?}", begun.elapsed());
+        // One refused call of each member, and one answer for each run.
+        let calls = [a_calls, b_calls].map(|calls| calls.load(Ordering::Relaxed));
+        assert_eq!(calls, if first == "a" { [3, 1] } else { [1, 3] });
+        shut(runtime).await;
+    }
+}
+
+/// A member that resets within the turn is waited for there: the run does not park, although the last member would.
+#[tokio::test(start_paused = true)]
+async fn x13_reset_within_the_turn_does_not_park_the_pool() {
+    let journal = journal();
+    let (a, a_calls) = member("a", ModelFail::Rate, Duration::from_secs(30));
+    let (b, b_calls) = member("b", ModelFail::Rate, HOUR);
+    let runtime = pool(&journal, [a, b]).await;
+    let begun = Instant::now();
+    let session = started(&runtime, "go").await;
+    assert_eq!(outcome(&session).await, Outcome::Completed);
+    assert!((30..=33).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    let parks = |record: &Record| matches!(record, Record::RunParked { why: Park::Limit { .. }, .. });
+    assert!(!records(&journal, session.id()).await.iter().any(parks), "the run parked");
+    assert_eq!([a_calls, b_calls].map(|calls| calls.load(Ordering::Relaxed)), [2, 1]);
+    shut(runtime).await;
+}
+
+/// A run that waits for one member does not pause another, whose key was refused and is correct now.
+#[tokio::test(start_paused = true)]
+async fn x13_parked_pool_pauses_only_the_member_it_waits_for() {
+    let journal = journal();
+    let (a, _) = member("a", ModelFail::Auth, Duration::from_secs(60));
+    let (b, b_calls) = member("b", ModelFail::Rate, HOUR);
+    let runtime = pool(&journal, [a, b]).await;
+    let begun = Instant::now();
+    // The second one calls the refused member first, because it recovers first.
+    let (first, second) = (started(&runtime, "go").await, started(&runtime, "go").await);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let options = OpenOptions { agent: "worker".into(), model: Some("a".into()), ..OpenOptions::default() };
+    let named = runtime.open(options).expect("a session");
+    named.send("go").await.expect("accepted");
+    assert_eq!(outcome(&named).await, Outcome::Completed);
+    assert!(begun.elapsed() < Duration::from_secs(75), "the call waited: {:?}", begun.elapsed());
+    for session in [first, second] {
+        assert_eq!(outcome(&session).await, Outcome::Completed);
+        assert_eq!(resumed(&journal, &session).await, 1);
+    }
+    assert!((3_600..=3_605).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert_eq!(b_calls.load(Ordering::Relaxed), 1);
+    shut(runtime).await;
+}

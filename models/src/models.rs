@@ -168,6 +168,13 @@ impl Models {
         later.find(|member| self.health.is_healthy(&member.name)).map(|member| Arc::clone(&member.name))
     }
 
+    /// Returns the members of the pool `name` that wait for a reset, with the milliseconds until it, in the order of the pool.
+    pub fn resets(&self, name: &Text) -> Vec<(Member, u64)> {
+        let members = self.pools.get(name).map_or(&[][..], |members| members);
+        let waits = |member: &Member| Some((member.clone(), self.health.reset_ms(&member.name)?));
+        members.iter().filter_map(waits).collect()
+    }
+
     /// Records a failure: pools skip the model for a while.
     pub fn failed(&self, member: &Text, error: ModelFail, retry_after_ms: Option<u64>) {
         self.health.failed(member, error, retry_after_ms);

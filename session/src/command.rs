@@ -227,6 +227,8 @@ pub struct AttemptFailed {
     pub model: Option<Text>,
     /// The fallback model for the next attempt, if one was not tried in this turn.
     pub next: Option<Text>,
+    /// The other models of the pool that wait for a reset, with the milliseconds until it.
+    pub resets: Vec<(Text, u64)>,
     pub usage: Option<Usage>,
     /// Milliseconds for which the call waited for a permit of its model.
     pub queued_ms: u64,

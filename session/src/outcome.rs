@@ -213,6 +213,15 @@ impl ModelFail {
             Self::Auth | Self::Credit | Self::Access | Self::ContextOverflow | Self::InvalidRequest => false,
         }
     }
+
+    /// Returns whether another model may answer the same request.
+    pub fn is_of_model(self) -> bool {
+        match self {
+            Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
+            Self::Auth | Self::Credit | Self::Access => true,
+            Self::ContextOverflow | Self::InvalidRequest => false,
+        }
+    }
 }
 
 /// A component whose panic is caught and recorded.

@@ -54,10 +54,19 @@ pub(crate) enum ModelCallStart {
     Later(Box<Later>),
 }
 
+/// The other models of a pool, after one of them failed.
+#[derive(Default)]
+pub(crate) struct OtherModels {
+    /// The next healthy one.
+    pub(crate) next: Option<Text>,
+    /// Those that wait for a reset, with the milliseconds until it.
+    pub(crate) resets: Vec<(Text, u64)>,
+}
+
 impl ModelCalls {
-    /// Applies a failure of `called` to later calls: pools skip it, and a retry-after applies to every session. Returns the model that continues this
-    /// turn, if any.
-    pub(crate) fn model_failed(&self, of: SessionId, called: &Called, error: &ModelError) -> Option<Text> {
+    /// Applies a failure of `called` to later calls: pools skip it, and a retry-after applies to every session. Returns the other models of the pool
+    /// that may continue this turn.
+    pub(crate) fn model_failed(&self, of: SessionId, called: &Called, error: &ModelError) -> OtherModels {
         let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
         if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
             self.throttles.cool(quota, ms);
@@ -68,9 +77,12 @@ impl ModelCalls {
         // This applies even if the call named the member itself: its pools must skip it too.
         called.set.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         if !called.pool {
-            return None;
+            return OtherModels::default();
         }
-        called.set.models.after(&called.requested_model, &called.member.name)
+        let (models, name, failed) = (&called.set.models, &called.requested_model, &called.member.name);
+        let others = models.resets(name).into_iter().filter(|(member, _)| member.name != *failed);
+        let resets = others.map(|(member, after_ms)| (member.name, after_ms)).collect();
+        OtherModels { next: models.after(name, failed), resets }
     }
 
     /// Lowers the cap of `request` to that of the called model. This happens at the call, since a hook may have chosen another model.

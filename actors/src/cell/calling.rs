@@ -15,7 +15,7 @@ use subtend_supervision::Spend;
 
 use crate::calls::in_flight::{ParsedCalls, RunningTurn};
 use crate::calls::model_call::{self, CallLimits, CallProgress, Called, ModelOutcome, Pulse};
-use crate::calls::model_calls::{Later, ModelCallStart};
+use crate::calls::model_calls::{Later, ModelCallStart, OtherModels};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
 use crate::cell::driver::Driver;
 use crate::cell::turn;
@@ -46,7 +46,7 @@ impl Driver {
         if let Some(why) = &self.agents.unusable {
             // A run that resumed without its workspace ends here.
             let error = ModelError::new(ModelFail::InvalidRequest, why.to_string());
-            return self.todo.next.push_back(turn::failed(turn, attempt, error, None, None));
+            return self.todo.next.push_back(turn::failed(turn, attempt, error, None, OtherModels::default()));
         }
         if self.awaits_tools(turn, attempt, after_ms, intent) {
             return;

@@ -21,6 +21,7 @@ use crate::delivery::directory::{NewChild, NextAction};
 use crate::delivery::inbox::InboxItem;
 use crate::delivery::ticket::Timer;
 use crate::faults::Sight;
+use crate::values::answering::model_of;
 use crate::values::ended::Ended;
 
 impl Driver {
@@ -185,12 +186,23 @@ impl Driver {
     }
 
     /// Notes a run that is parked at a provider's limit. The limit applies to every session, even after a restart of the host.
+    ///
+    /// In a pool this is the limit of the member that the run waits for: the first to reset among those that do not reset earlier than the run
+    /// resumes. A shorter wait of another member is not a park, so it must not be prolonged. After a restart no reset is known: then it is the limit of
+    /// the model that failed last, which does not reset earlier either, and a turn that names only its pool pauses no member.
     fn wait_for_reset(&self, after_ms: u64) {
+        /// Maximum time between the failure and its park.
+        const SLACK_MS: u64 = 1_000;
         let Some(until) = self.state.run.as_ref().and_then(|run| run.limited_until()) else { return };
         let Some(turn) = self.state.turn() else { return };
-        let (calls, member) = (&self.cells.calls, self.agents.models.models.pick(&turn.model).member);
+        let (calls, models) = (&self.cells.calls, &self.agents.models.models);
+        let resets = models.resets(model_of(&self.state)).into_iter();
+        let awaited = resets.filter(|(_, reset_ms)| reset_ms.saturating_add(SLACK_MS) >= after_ms);
+        let awaited = awaited.min_by_key(|(_, reset_ms)| *reset_ms).map(|(member, _)| member);
+        let is_known = awaited.is_some() || !models.has_pool(&turn.model);
+        let member = awaited.unwrap_or_else(|| models.pick(&turn.model).member);
         let limit = ParkedRuns::limit_of(&*member.model);
-        if !member.model.quotas().is_empty() {
+        if is_known && !member.model.quotas().is_empty() {
             calls.throttles.cool(&limit, after_ms);
             calls.cooled.notify_waiters();
         }

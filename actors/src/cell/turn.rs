@@ -12,6 +12,7 @@ use subtend_session::usage::Usage;
 
 use crate::calls::in_flight::ParsedCalls;
 use crate::calls::model_call::{Called, ModelOutcome, Pulse};
+use crate::calls::model_calls::OtherModels;
 use crate::cell::cells::Cells;
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
@@ -95,14 +96,15 @@ impl Cells {
                 }))
             }
             ModelOutcome::Error(error) => {
-                let next = self.calls.model_failed(session, called, &error);
-                failed(turn, attempt, error, called.shown(), next)
+                let others = self.calls.model_failed(session, called, &error);
+                failed(turn, attempt, error, called.shown(), others)
             }
             ModelOutcome::Panic(message) => {
                 let error = ModelError::new(ModelFail::Unavailable, format!("panicked: {message}"));
-                match self.calls.model_failed(session, called, &error) {
+                let others = self.calls.model_failed(session, called, &error);
+                match others.next {
                     // The next attempt uses another model of the pool, as after any failure.
-                    Some(next) => failed(turn, attempt, error, called.shown(), Some(next)),
+                    Some(_) => failed(turn, attempt, error, called.shown(), others),
                     None => Command::TurnPanicked { turn, attempt, part: Part::Model, message },
                 }
             }
@@ -117,7 +119,7 @@ pub(super) fn failed(
     attempt: AttemptNo,
     error: ModelError,
     model: Option<Text>,
-    next: Option<Text>,
+    others: OtherModels,
 ) -> Command {
     Command::AttemptFailed(Box::new(AttemptFailed {
         turn,
@@ -126,7 +128,8 @@ pub(super) fn failed(
         message: bounded(&error.message).into(),
         retry_after_ms: error.retry_after_ms,
         model,
-        next,
+        next: others.next,
+        resets: others.resets,
         usage: error.usage,
         queued_ms: 0,
     }))
@@ -147,5 +150,5 @@ pub(crate) fn with_wait(command: Command, queued_ms: u64) -> Command {
 pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo, begun: bool) -> Command {
     let error = ModelError::new(ModelFail::Dropped, "the stream was dropped because the run was stopped");
     let usage = begun.then_some(Usage::UNKNOWN);
-    failed(turn, attempt, ModelError { usage, ..error }, None, None)
+    failed(turn, attempt, ModelError { usage, ..error }, None, OtherModels::default())
 }

@@ -13,9 +13,16 @@ const SHORT_PAUSE: Duration = Duration::from_secs(10);
 const LONG_PAUSE: Duration = Duration::from_secs(300);
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Failed models, each with the end of its pause. The pauses order members but never forbid a call.
+/// Failed models, each with its pause. The pauses order members but never forbid a call.
 #[derive(Default)]
-pub(super) struct Health(Mutex<HashMap<Text, Instant>>);
+pub(super) struct Health(Mutex<HashMap<Text, Pause>>);
+
+#[derive(Clone, Copy)]
+struct Pause {
+    until: Instant,
+    /// When the model accepts calls again; `None` after a refused key, which no wait corrects.
+    reset: Option<Instant>,
+}
 
 impl Health {
     pub(super) fn is_healthy(&self, name: &Text) -> bool {
@@ -23,21 +30,37 @@ impl Health {
     }
 
     pub(super) fn healthy_from(&self, name: &Text) -> Option<Instant> {
+        self.pause(name).map(|pause| pause.until)
+    }
+
+    /// Returns the milliseconds until the failed model `name` accepts calls again; 0 if that time has passed. `None` without a failure, and after one
+    /// that no wait corrects.
+    pub(super) fn reset_ms(&self, name: &Text) -> Option<u64> {
+        let reset = self.pause(name)?.reset?;
+        // Rounded up, so that a wait of this length reaches the reset.
+        let ms = reset.saturating_duration_since(Instant::now()).as_nanos().div_ceil(1_000_000);
+        Some(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
+    fn pause(&self, name: &Text) -> Option<Pause> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
     pub(super) fn failed(&self, name: &Text, error: ModelFail, retry_after_ms: Option<u64>) {
-        let for_how_long = match error {
-            ModelFail::Rate | ModelFail::Unavailable => retry_after_ms.map_or(SHORT_PAUSE, Duration::from_millis),
-            ModelFail::Auth | ModelFail::Credit | ModelFail::Access => LONG_PAUSE,
+        let (for_how_long, resets) = match error {
+            ModelFail::Rate | ModelFail::Unavailable => {
+                (retry_after_ms.map_or(SHORT_PAUSE, Duration::from_millis), true)
+            }
+            ModelFail::Auth | ModelFail::Credit | ModelFail::Access => (LONG_PAUSE, false),
             // A fault of this request or answer: the next request may succeed.
             ModelFail::BadAnswer | ModelFail::ContextOverflow | ModelFail::InvalidRequest | ModelFail::Dropped => {
                 return;
             }
         };
-        let until = Instant::now().checked_add(for_how_long.min(MAX_PAUSE));
-        if let Some(until) = until {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), until);
+        let now = Instant::now();
+        let reset = now.checked_add(for_how_long).filter(|_| resets);
+        if let Some(until) = now.checked_add(for_how_long.min(MAX_PAUSE)) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), Pause { until, reset });
         }
     }
 

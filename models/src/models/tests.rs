@@ -73,6 +73,25 @@ async fn pool_picks_the_first_to_recover_when_all_have_failed() {
     assert_eq!(models.after(&"smart".into(), &"a".into()), None);
 }
 
+#[tokio::test(start_paused = true)]
+async fn x13_pool_lists_the_resets_of_its_members() {
+    let models = models();
+    let resets = |name: &str| {
+        let resets =
+            models.resets(&name.into()).into_iter().map(|(member, after_ms)| (member.name.to_string(), after_ms));
+        resets.collect::<Vec<_>>()
+    };
+    assert_eq!(resets("smart"), []);
+    models.failed(&"a".into(), ModelFail::Auth, None);
+    models.failed(&"b".into(), ModelFail::Rate, Some(5 * 24 * 3_600_000));
+    models.failed(&"c".into(), ModelFail::Unavailable, None);
+    assert_eq!(resets("smart"), [("b".to_owned(), 432_000_000), ("c".to_owned(), 10_000)], "the key of a is refused");
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    assert_eq!(resets("smart"), [("b".to_owned(), 431_940_000), ("c".to_owned(), 0)]);
+    models.answered(&"c".into());
+    assert_eq!((resets("smart").len(), resets("b").len()), (1, 0));
+}
+
 #[test]
 fn failure_of_the_request_keeps_the_member_healthy() {
     let models = models();

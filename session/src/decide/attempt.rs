@@ -1,7 +1,7 @@
 //! Failed attempts of a model call.
 
 use super::draft::Draft;
-use super::limit;
+use super::limit::{self, ResetWait};
 use crate::command::{AttemptFailed, Deadline};
 use crate::compaction;
 use crate::effect::Rejection;
@@ -17,7 +17,7 @@ pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(),
 
 /// Discards the attempt, then starts the next one or ends the run with the failure of `kind`.
 pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKind) -> Result<(), Rejection> {
-    let AttemptFailed { turn, attempt, error, message, retry_after_ms, model, next, usage, queued_ms } = failed;
+    let AttemptFailed { turn, attempt, error, message, retry_after_ms, model, next, resets, usage, queued_ms } = failed;
     if !is_awaited(draft, turn, attempt) {
         return Err(Rejection::Stale("a model's failure"));
     }
@@ -32,7 +32,12 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
         && compaction::may_follow_overflow(draft.state);
     let again = if compacts { Some((None, 0)) } else { again };
     let cause = compacts.then_some(CompactionCause::Overflow);
-    let parks = retry_after_ms.filter(|after| is_active && again.is_none() && limit::parks(draft, error, *after));
+    let waits = is_active && again.is_none();
+    let (again, parks) = match waits.then(|| limit::wait(draft, error, retry_after_ms, resets)).flatten() {
+        None => (again, None),
+        Some(ResetWait::Turn(model, after_ms)) => (Some((Some(model), after_ms)), None),
+        Some(ResetWait::Park(after_ms)) => (None, Some(after_ms)),
+    };
     let again_ms = again.as_ref().map(|(_, after_ms)| *after_ms).or(parks);
     let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage, queued_ms };
     draft.emit(Record::AttemptDiscarded(Box::new(discarded)));

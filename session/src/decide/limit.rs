@@ -9,15 +9,42 @@ use super::opening::until;
 use crate::command::Deadline;
 use crate::context;
 use crate::effect::{Effect, Rejection};
-use crate::ids::TurnNo;
+use crate::ids::{Text, TurnNo};
 use crate::limits::Parking;
 use crate::outcome::ModelFail;
 use crate::record::{Park, Record};
 
-/// Returns whether the run waits for the reset in `after_ms`, which is beyond the turn's deadline.
-pub(super) fn parks(draft: &Draft<'_>, error: ModelFail, after_ms: u64) -> bool {
+/// The wait after an attempt that cannot be retried with its own model.
+pub(super) enum ResetWait {
+    /// The turn waits for another model of its pool, and calls it.
+    Turn(Text, u64),
+    /// The run parks.
+    Park(u64),
+}
+
+/// Returns the wait for a reset after a failed attempt whose model cannot be retried within the turn.
+///
+/// Candidates are the other models of the pool that wait for a reset, and the failed model if its error is retryable. Each is compared with the
+/// turn's limit by itself: the earliest reset within the turn is waited for there, and only without one the run parks, until the earliest of the
+/// later resets. A failed model whose own reset is within the turn was retried already, so nothing waits, as without a pool.
+pub(super) fn wait(
+    draft: &Draft<'_>,
+    error: ModelFail,
+    own_ms: Option<u64>,
+    resets: Vec<(Text, u64)>,
+) -> Option<ResetWait> {
     let limits = &draft.state.limits;
-    error.retryable() && after_ms >= limits.turn_ms && limits.park == Parking::On
+    let own_ms = own_ms.filter(|_| error.retryable());
+    let was_retried = error.retryable() && own_ms.is_none_or(|after_ms| after_ms < limits.turn_ms);
+    if was_retried || !error.is_of_model() {
+        return None;
+    }
+    let later =
+        resets.iter().map(|(_, after_ms)| *after_ms).chain(own_ms).filter(|after_ms| *after_ms >= limits.turn_ms);
+    let later = later.min().filter(|_| limits.park == Parking::On).map(ResetWait::Park);
+    let within =
+        resets.into_iter().filter(|(_, after_ms)| *after_ms < limits.turn_ms).min_by_key(|(_, after_ms)| *after_ms);
+    within.map(|(model, after_ms)| ResetWait::Turn(model, after_ms)).or(later)
 }
 
 /// Parks the run in `turn`, whose attempt was discarded: releases its slot and stops its clock.

@@ -24,6 +24,7 @@ pub(super) fn turn(
         retry_after_ms: None,
         model: None,
         next: None,
+        resets: Vec::new(),
         usage: None,
         queued_ms: 0,
     };

@@ -306,6 +306,7 @@ pub(crate) fn attempt_failed(turn: u32, attempt: u32, error: ModelFail) -> Comma
         retry_after_ms: None,
         model: None,
         next: None,
+        resets: Vec::new(),
         usage: None,
         queued_ms: 0,
     }))

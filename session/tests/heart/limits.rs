@@ -27,6 +27,7 @@ pub(crate) fn limited(turn: u32, attempt: u32, after_ms: u64) -> Command {
         retry_after_ms: Some(after_ms),
         model: None,
         next: None,
+        resets: Vec::new(),
         usage: None,
         queued_ms: 0,
     }))
@@ -89,6 +90,45 @@ fn only_a_retryable_error_beyond_the_turn_parks_the_run() {
         "discarded turn#2 > W",
         "another model is tried first"
     );
+}
+
+/// Each row: the error and own retry-after of the failed model, and the resets of the other models of its pool.
+#[test]
+fn x13_pool_parks_until_its_earliest_reset_beyond_the_turn() {
+    const TURN: u64 = 600_000;
+    let waits = |error, own: Option<u64>, resets: &[(&str, u64)]| {
+        let resets = resets.iter().map(|(model, after_ms)| ((*model).into(), *after_ms)).collect();
+        let Command::AttemptFailed(failed) = limited(1, 1, 0) else { unreachable!() };
+        let failed = AttemptFailed { error, retry_after_ms: own, resets, ..*failed };
+        let decision = root().decide(Command::AttemptFailed(Box::new(failed))).unwrap();
+        decision.records.iter().find_map(|record| match record {
+            Record::RunParked { why: Park::Limit { until }, .. } => {
+                Some(("parks".to_owned(), until.abs_diff(RESET.saturating_sub_unsigned(HOUR))))
+            }
+            Record::TurnStarted { model, .. } => {
+                let delay = decision.effects.iter().find_map(|effect| match effect {
+                    Effect::CallModel { after_ms, .. } => Some(*after_ms),
+                    _ => None,
+                });
+                Some((model.to_string(), delay.unwrap()))
+            }
+            _ => None,
+        })
+    };
+    let parks = |after_ms| Some(("parks".to_owned(), after_ms));
+    let calls = |model: &str, after_ms| Some((model.to_owned(), after_ms));
+    let rate = ModelFail::Rate;
+    assert_eq!(waits(rate, Some(2 * HOUR), &[("b", HOUR), ("c", 3 * HOUR)]), parks(HOUR), "another model's reset");
+    assert_eq!(waits(rate, Some(HOUR), &[("b", 2 * HOUR)]), parks(HOUR), "its own reset");
+    assert_eq!(waits(rate, Some(HOUR), &[("b", 30_000), ("c", 20_000)]), calls("c", 20_000), "within the turn");
+    assert_eq!(waits(rate, Some(HOUR), &[("b", 2 * HOUR), ("c", TURN)]), parks(TURN));
+    assert_eq!(waits(rate, Some(HOUR), &[("b", TURN - 1)]), calls("b", TURN - 1));
+    assert_eq!(waits(ModelFail::Auth, None, &[("b", HOUR)]), parks(HOUR), "a refused key does not reset");
+    assert_eq!(waits(ModelFail::Auth, None, &[("b", 1)]), calls("b", 1));
+    assert_eq!(waits(ModelFail::Auth, Some(HOUR), &[]), None, "the run fails");
+    assert_eq!(waits(ModelFail::InvalidRequest, None, &[("b", HOUR)]), None, "each model refuses it");
+    let own = waits(rate, Some(30_000), &[("b", 1)]).map(|(_, after_ms)| after_ms);
+    assert_eq!(own, Some(30_000), "the failed model is retried within the turn, as without a pool");
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn failed(attempt: u32, error: ModelFail, from: &str, next: Option<&str>) -> Com
         retry_after_ms: None,
         model: Some(from.into()),
         next: next.map(Into::into),
+        resets: Vec::new(),
         usage: None,
         queued_ms: 0,
     }))

@@ -493,6 +493,7 @@ fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelFail, retry_after_ms: Op
         retry_after_ms,
         model: None,
         next: None,
+        resets: Vec::new(),
         usage: None,
         queued_ms: 0,
     }))
