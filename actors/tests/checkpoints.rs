@@ -93,10 +93,11 @@ async fn x15_start_finishes_a_restore_if_its_record_exists() {
         let id: SessionId = session.id();
         let saved = Checkpoints::new(dir.path().join("saved"));
         let all = saved.of_session(id).expect("checkpoints");
+        let start = saved.begin_plan().expect("a start");
         let plan = saved.plan(&all, &all.iter().map(|at| at.number).collect());
-        let (shown, held) = (plan.digest(), saved.hold().await);
+        let shown = plan.digest();
         let awaits = Awaited::RolledBack(RunNo(1));
-        let pending = saved.intend((id, RunNo(1)), (plan, shown), awaits, held).expect("an intent");
+        let pending = saved.intend((id, RunNo(1)), (plan, shown), awaits, start).expect("an intent");
         assert!(pending.is_some());
         if rolls_back {
             session.roll_back(None).await.expect("rolled back");

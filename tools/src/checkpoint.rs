@@ -18,12 +18,11 @@ mod tests;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::{CallId, Hash, RunNo, SessionId};
-use tokio::sync::Mutex;
 
 use crate::removal::remove;
 use crate::tool_key::ToolKey;
@@ -34,7 +33,7 @@ use locks::{FileLocks, LockedFiles};
 
 pub use examine::{ExaminedFile, FileFate};
 pub use plan::{RestoreConflict, RestorePlan};
-pub use restore::{Awaited, CheckpointsHeld, PendingRestore, Restored};
+pub use restore::{Awaited, PendingRestore, PlanStart, Restored};
 
 /// Maximum size of a file whose content is saved.
 const MAX_FILE: u64 = 16 << 20;
@@ -43,7 +42,8 @@ const MAX_FILE: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     dir: Arc<Path>,
-    /// Locked while a checkpoint is saved, and while a restore is planned and recorded. Holds the totals once they are known.
+    /// Locked while a checkpoint or the contents of a restore are saved, but not while files of a workspace are read or written. Holds the
+    /// totals once they are known.
     ledger: Arc<Mutex<Option<SavedTotals>>>,
     /// Taken before `ledger`. A holder of `ledger` does not wait for them.
     locks: Arc<FileLocks>,
@@ -55,6 +55,9 @@ pub struct Checkpoints {
     /// Whether a simulated crash kills this process.
     #[cfg(test)]
     kills: bool,
+    /// Simulated file system of a test that does not answer.
+    #[cfg(test)]
+    hangs: Option<Arc<tests::hanging::Hang>>,
 }
 
 /// The file changes of one call or of one restore.
@@ -152,6 +155,8 @@ impl Checkpoints {
             crash_before: None,
             #[cfg(test)]
             kills: false,
+            #[cfg(test)]
+            hangs: None,
         }
     }
 
@@ -184,7 +189,7 @@ impl Checkpoints {
         if before.state == after {
             return Ok(SavedCheckpoint { file: None, _locked: locked });
         }
-        let mut held = self.ledger.blocking_lock();
+        let mut held = self.lock_ledger();
         let ledger = self.load_ledger(&mut held)?;
         let dir = self.session_dir(key.session);
         create_private_dir(&dir).map_err(cannot("saved"))?;
@@ -207,6 +212,11 @@ impl Checkpoints {
         drop(held);
         self.step("saved")?;
         Ok(SavedCheckpoint { file: Some(file), _locked: locked })
+    }
+
+    fn lock_ledger(&self) -> MutexGuard<'_, Option<SavedTotals>> {
+        // After a panic the totals are read again.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a checkpoint, and syncs its directory including all earlier writes to it.
@@ -236,7 +246,7 @@ impl Checkpoints {
 
     /// Returns a saved content, if it still exists and is undamaged.
     fn saved_content(&self, session: SessionId, hash: Hash) -> Option<Vec<u8>> {
-        let bytes = fs::read(self.session_dir(session).join(hash.to_string())).ok()?;
+        let bytes = fs::read(self.content_path(session, hash)).ok()?;
         (Hash::of(&bytes) == hash).then_some(bytes)
     }
 
@@ -245,13 +255,22 @@ impl Checkpoints {
     /// # Errors
     /// If they cannot be read.
     pub fn of_session(&self, session: SessionId) -> Result<Vec<Checkpoint>, CheckpointError> {
+        self.numbered(session, |_| true)
+    }
+
+    /// Returns the checkpoints of a session with these numbers, oldest first. Blocks.
+    fn numbered(&self, session: SessionId, wanted: impl Fn(u64) -> bool) -> Result<Vec<Checkpoint>, CheckpointError> {
         let dir = self.session_dir(session);
         let mut found = Vec::new();
         for (name, _) in files::entries(&dir).map_err(cannot("read"))? {
-            if files::number_of(&name).is_none() {
+            if !files::number_of(&name).is_some_and(&wanted) {
                 continue;
             }
-            let text = fs::read(dir.join(&name)).map_err(cannot("read"))?;
+            let text = match fs::read(dir.join(&name)) {
+                // A write failed meanwhile, and its checkpoint was removed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                text => text.map_err(cannot("read"))?,
+            };
             let checkpoint: Checkpoint = serde_json::from_slice(&text).map_err(|error| cannot("read")(error.into()))?;
             found.push(checkpoint);
         }
@@ -293,6 +312,10 @@ impl Checkpoints {
         self.dir.join(session.to_string())
     }
 
+    fn content_path(&self, session: SessionId, hash: Hash) -> PathBuf {
+        self.session_dir(session).join(hash.to_string())
+    }
+
     #[cfg(not(test))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests simulate crashes here")]
     fn step(&self, _: &'static str) -> Result<(), CheckpointError> {
@@ -303,6 +326,9 @@ impl Checkpoints {
     fn step(&self, name: &'static str) -> Result<(), CheckpointError> {
         use std::sync::atomic::Ordering;
 
+        if let Some(hang) = &self.hangs {
+            hang.at(name);
+        }
         match &self.crash_before {
             Some((step, left)) if *step == name && left.fetch_sub(1, Ordering::Relaxed) == 0 => {
                 #[cfg(unix)]

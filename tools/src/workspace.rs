@@ -131,7 +131,10 @@ impl Workspace {
     /// # Errors
     /// If it is missing, a link leads out of the workspace, or the name is not UTF-8.
     pub fn real(&self, resource: &str) -> Result<Text, ToolError> {
-        let real = self.dir.canonicalize(resource).map_err(|error| failure("open", resource, &error))?;
+        let resolve = || self.dir.canonicalize(resource);
+        let is_missing =
+            |path: &Path| self.dir.symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let real = resolved(resolve, is_missing).map_err(|error| failure("open", resource, &error))?;
         match real.to_str() {
             Some("") => Ok(".".into()),
             Some(real) => Ok(real.into()),
@@ -152,6 +155,22 @@ impl Workspace {
         }
         self.dir.open_with(path, &options)
     }
+}
+
+/// Returns the path that `resolve` finds. Linux names a file that is replaced or removed meanwhile `NAME (deleted)`: it is resolved again.
+fn resolved(
+    mut resolve: impl FnMut() -> io::Result<PathBuf>,
+    is_missing: impl Fn(&Path) -> bool,
+) -> io::Result<PathBuf> {
+    /// Each further attempt needs another replacement in between.
+    const MAX_ATTEMPTS: usize = 100;
+    for _ in 0..MAX_ATTEMPTS {
+        let path = resolve()?;
+        if !path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)") || !is_missing(&path) {
+            return Ok(path);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
 }
 
 fn text_of(file: File, most: u64) -> io::Result<String> {

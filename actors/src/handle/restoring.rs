@@ -1,7 +1,8 @@
 //! Restoring files together with a rollback or a branch.
 
+use subtend_journal::Journal;
 use subtend_session::ids::{Hash, RunNo, SessionId};
-use subtend_tools::checkpoint::{Awaited, CheckpointError, Checkpoints, RestorePlan, Restored};
+use subtend_tools::checkpoint::{Awaited, CheckpointError, Checkpoints, PendingRestore, RestorePlan, Restored};
 
 use super::{BranchOptions, ControlError, SessionHandle};
 use crate::views::checkpoints::{RestorePoint, restore_plan, rolled_back, unread, unrestored};
@@ -66,31 +67,28 @@ impl SessionHandle {
         let id: SessionId = options.id.unwrap_or_else(|| self.sessions.host.ids.session());
         let (handle, point) = (self.clone(), RestorePoint::Message(options.at));
         let order = async move |_| handle.branch(BranchOptions { id: Some(id), ..options }).await;
-        self.restoring(point, |_| Awaited::Branch(id), shown, order).await
+        self.restoring(point, move |_| Awaited::Branch(id), shown, order).await
     }
 
     /// Records the restore, lets `order` decide, and restores the files if the decision is in the journal.
     async fn restoring<T: Send + 'static, F>(
         &self,
         point: RestorePoint,
-        awaits: impl FnOnce(RunNo) -> Awaited,
+        awaits: impl Fn(RunNo) -> Awaited + Send + 'static,
         shown: Hash,
-        order: impl FnOnce(RunNo) -> F,
+        order: impl FnOnce(RunNo) -> F + Send + 'static,
     ) -> Result<(T, Restored), ControlError>
     where
         F: Future<Output = Result<T, ControlError>> + Send + 'static,
     {
         let checkpoints = self.checkpoints()?;
-        let held = checkpoints.hold().await;
         drop(self.sessions.log.journal.settled().await);
         let (journal, id, of) = (self.sessions.log.journal.clone(), self.id, checkpoints.clone());
-        let plan = tokio::task::spawn_blocking(move || restore_plan(&journal, &of, (id, point)));
-        let (run, plan) = plan.await.map_err(|error| unread(&error))??;
-        let (awaits, order, of) = (awaits(run), order(run), checkpoints.clone());
         // In a task, so that a caller that disappears does not leave the restore half done.
         let task = self.sessions.life.tasks.spawn(async move {
-            let intend = tokio::task::spawn_blocking(move || of.intend((id, run), (plan, shown), awaits, held));
-            let pending = intend.await.map_err(|error| unread(&error))?.map_err(|error| unrestored(&error))?;
+            let recorded = tokio::task::spawn_blocking(move || record(&journal, &of, (id, point), shown, &awaits));
+            let (run, awaits, pending) = recorded.await.map_err(|error| unread(&error))??;
+            let order = order(run);
             let done = order.await;
             let Some(pending) = pending else { return Ok((done?, Restored::default())) };
             let done = match done {
@@ -117,6 +115,27 @@ impl SessionHandle {
         let none = || ControlError::Refused("this host keeps no checkpoints, so no file can be restored".to_owned());
         self.sessions.environments.home().checkpoints.clone().ok_or_else(none)
     }
+}
+
+/// Plans a restore and records it. Files are read without excluding writes: if a session writes one meanwhile, the restore is planned again. Blocks.
+fn record(
+    journal: &Journal,
+    checkpoints: &Checkpoints,
+    of: (SessionId, RestorePoint),
+    shown: Hash,
+    awaits: &dyn Fn(RunNo) -> Awaited,
+) -> Result<(RunNo, Awaited, Option<PendingRestore>), ControlError> {
+    const MAX_PLANS: usize = 3;
+    for _ in 0..MAX_PLANS {
+        let start = checkpoints.begin_plan().map_err(|error| unread(&error))?;
+        let (run, plan) = restore_plan(journal, checkpoints, of)?;
+        let awaits = awaits(run);
+        match checkpoints.intend((of.0, run), (plan, shown), awaits, start) {
+            Err(CheckpointError::Stale) => {}
+            recorded => return Ok((run, awaits, recorded.map_err(|error| unrestored(&error))?)),
+        }
+    }
+    Err(unrestored(&CheckpointError::Stale))
 }
 
 /// Returns the error for a change that is in the journal, but whose files are not restored.

@@ -90,7 +90,22 @@ impl WriteTarget {
         written
     }
 
+    /// Replaces the file, also if its directory is removed meanwhile: a restore removes directories that it leaves empty.
     fn replace_in(&self, job: &Job, parent: &str, name: &str, content: &[u8]) -> io::Result<()> {
+        const MAX_ATTEMPTS: usize = 10;
+        let attempt = || self.replace_once(job, parent, name, content);
+        let is_removed = |error: &io::Error| self.present.is_none() && error.kind() == io::ErrorKind::NotFound;
+        let mut written = attempt();
+        for _ in 1..MAX_ATTEMPTS {
+            if !written.as_ref().is_err_and(is_removed) {
+                break;
+            }
+            written = attempt();
+        }
+        written
+    }
+
+    fn replace_once(&self, job: &Job, parent: &str, name: &str, content: &[u8]) -> io::Result<()> {
         let root = job.workspace.dir();
         let is_new = self.present.is_none() && parent != ".";
         let dir = if is_new { beneath::make_dir(root, parent)? } else { beneath::dir(root, Path::new(parent))? };

@@ -118,6 +118,7 @@ impl Checkpoints {
         let (before, session) = history.before;
         let workspace =
             workspace.ok_or_else(|| format!("is unreachable: cannot open its directory {}", root.display()))?;
+        self.step("planned").map_err(|error| error.to_string())?;
         let present = read_entry(workspace, path, MAX_FILE).map_err(|error| format!("cannot be read: {error}"))?;
         if present.state == *before && present.state != FileState::Other {
             return Ok(None);

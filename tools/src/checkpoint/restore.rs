@@ -5,14 +5,12 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::{Hash, RunNo, SessionId};
-use tokio::sync::OwnedMutexGuard;
 
-use super::files::{INTENT_FILE, SavedTotals, create_private_dir, sync_dir, write_durably};
+use super::files::{INTENT_FILE, create_private_dir, sync_dir, write_durably};
 use super::locks::LockedFiles;
 use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MAX_FILE, RestorePlan, cannot, checkpoint_path};
 use crate::removal::remove;
@@ -45,9 +43,9 @@ pub struct PendingRestore {
     _locked: LockedFiles,
 }
 
-/// The exclusive right to save checkpoints and to record a restore.
-#[derive(Debug)]
-pub struct CheckpointsHeld(OwnedMutexGuard<Option<SavedTotals>>);
+/// The number of the next checkpoint when the planning of a restore began.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanStart(u64);
 
 /// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -57,23 +55,27 @@ pub struct Restored {
 }
 
 impl Checkpoints {
-    /// Waits for the exclusive right to save checkpoints and to record a restore.
-    pub async fn hold(&self) -> CheckpointsHeld {
-        CheckpointsHeld(Arc::clone(&self.ledger).lock_owned().await)
+    /// Begins the planning of a restore, before checkpoints and files are read. Blocks.
+    ///
+    /// # Errors
+    /// If the directory of the checkpoints cannot be read.
+    pub fn begin_plan(&self) -> Result<PlanStart, CheckpointError> {
+        Ok(PlanStart(self.load_ledger(&mut self.lock_ledger())?.next))
     }
 
     /// Records that `session` restores the files of `plan` once the journal has the record that the restore `awaits`. `shown` is the
-    /// digest of the plan that the user confirmed. Blocks.
+    /// digest of the plan that the user confirmed, and `start` the beginning of its planning. Files of the workspace are read without the
+    /// ledger: a file system that hangs delays this restore alone. Blocks.
     ///
     /// # Errors
-    /// [`CheckpointError::Stale`] if `plan` differs from the confirmed one, [`CheckpointError::Conflicts`] if it has conflicts,
-    /// [`CheckpointError::Busy`] if a call writes one of its files.
+    /// [`CheckpointError::Stale`] if `plan` differs from the confirmed one or one of its files was written since `start`,
+    /// [`CheckpointError::Conflicts`] if it has conflicts, [`CheckpointError::Busy`] if a call writes one of its files.
     pub fn intend(
         &self,
         (session, run): (SessionId, RunNo),
         (plan, shown): (RestorePlan, Hash),
         awaits: Awaited,
-        held: CheckpointsHeld,
+        start: PlanStart,
     ) -> Result<Option<PendingRestore>, CheckpointError> {
         if plan.digest() != shown {
             return Err(CheckpointError::Stale);
@@ -84,19 +86,15 @@ impl Checkpoints {
         if plan.changes.is_empty() {
             return Ok(None);
         }
-        // Without waiting: the call that holds the lock may wait for `held`.
+        // Without waiting: the user sees at once that a call writes the file.
         let files = plan.changes.iter().map(|change| change.root.join(&change.path)).collect();
         let locked = self.locks.lock(files, Duration::ZERO);
         let locked = locked.map_err(|file| CheckpointError::Busy(file.display().to_string()))?;
-        let mut held = held.0;
-        let ledger = self.load_ledger(&mut held)?;
-        let number = ledger.next;
-        ledger.next = number.saturating_add(1);
-        let dir = self.session_dir(session);
-        create_private_dir(&dir).map_err(cannot("saved"))?;
-        if self.intent_path(session).exists() {
-            return Err(CheckpointError::Unfinished);
+        // From here on no session writes these files.
+        if self.were_written_since(start, &plan.changes)? {
+            return Err(CheckpointError::Stale);
         }
+        create_private_dir(&self.session_dir(session)).map_err(cannot("saved"))?;
         for change in &plan.changes {
             self.step("present")?;
             let present =
@@ -104,21 +102,55 @@ impl Checkpoints {
             if present.state != change.before {
                 return Err(CheckpointError::Stale);
             }
-            // The replaced content is saved too, because a failed restore is undone.
-            if let FileState::File { hash, .. } = &change.before {
-                ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &present.bytes)?);
-            }
-            // The content to restore may have been saved by another session.
-            if let FileState::File { hash, .. } = &change.after {
-                let bytes = self.find_content(*hash)?;
-                ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &bytes)?);
-            }
+            self.save_contents(session, change, &present.bytes)?;
         }
+        let mut held = self.lock_ledger();
+        let ledger = self.load_ledger(&mut held)?;
+        if self.intent_path(session).exists() {
+            return Err(CheckpointError::Unfinished);
+        }
+        if plan.changes.iter().flat_map(contents).any(|hash| !self.content_path(session, hash).exists()) {
+            let why = "a content was erased meanwhile to limit the size of checkpoints";
+            return Err(cannot("saved")(io::Error::new(io::ErrorKind::NotFound, why)));
+        }
+        let number = ledger.next;
+        ledger.next = number.saturating_add(1);
         let checkpoint = Checkpoint { number, session, run, call: None, changes: plan.changes };
         let intent = RestoreIntent { awaits, undoing: false, checkpoint, temporary: temporary_name() };
         self.step("intent")?;
         self.record(&intent)?;
         Ok(Some(PendingRestore { intent, _locked: locked }))
+    }
+
+    /// Saves the contents that a restore needs in the directory of its session.
+    fn save_contents(&self, session: SessionId, change: &FileChange, present: &[u8]) -> Result<(), CheckpointError> {
+        let dir = self.session_dir(session);
+        let mut held = self.lock_ledger();
+        let ledger = self.load_ledger(&mut held)?;
+        // The replaced content is saved too, because a failed restore is undone.
+        if let FileState::File { hash, .. } = &change.before {
+            ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, present)?);
+        }
+        // The content to restore may have been saved by another session.
+        if let FileState::File { hash, .. } = &change.after {
+            let bytes = self.find_content(*hash)?;
+            ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a session wrote a file of `changes` since `start`, even if it holds the same content again.
+    fn were_written_since(&self, start: PlanStart, changes: &[FileChange]) -> Result<bool, CheckpointError> {
+        let is_changed = |written: &FileChange| {
+            changes.iter().any(|change| (&change.root, &change.path) == (&written.root, &written.path))
+        };
+        for session in self.sessions()? {
+            let since = |number: u64| number >= start.0;
+            if self.numbered(session, since)?.iter().flat_map(|checkpoint| &checkpoint.changes).any(is_changed) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Restores all files or none: if another program changed one meanwhile, the files restored before it are changed back. Blocks.
@@ -277,4 +309,12 @@ impl Checkpoints {
     fn intent_path(&self, session: SessionId) -> PathBuf {
         self.session_dir(session).join(INTENT_FILE)
     }
+}
+
+/// Returns the hashes of the contents before and after a change.
+fn contents(change: &FileChange) -> impl Iterator<Item = Hash> {
+    [&change.before, &change.after].into_iter().filter_map(|state| match state {
+        FileState::File { hash, .. } => Some(*hash),
+        FileState::Absent | FileState::Link { .. } | FileState::Other => None,
+    })
 }

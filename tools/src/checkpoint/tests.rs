@@ -16,6 +16,7 @@ use crate::processes::Processes;
 use crate::registry::Registry;
 use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
 
+pub(super) mod hanging;
 #[cfg(unix)]
 mod races;
 
@@ -150,11 +151,11 @@ impl CheckpointFixture {
 
     /// Restores the changes of run 2. Returns whether its intent was recorded, and the result. `meanwhile` runs between the two.
     async fn restore(&self, meanwhile: impl FnOnce()) -> (bool, Result<Restored, CheckpointError>) {
-        let held = self.checkpoints.hold().await;
+        let start = self.checkpoints.begin_plan().unwrap();
         let plan = self.plan(2);
         let digest = plan.digest();
         let run = RunNo(2);
-        match self.checkpoints.intend((session(), run), (plan, digest), Awaited::RolledBack(run), held) {
+        match self.checkpoints.intend((session(), run), (plan, digest), Awaited::RolledBack(run), start) {
             Ok(Some(pending)) => {
                 meanwhile();
                 (true, self.checkpoints.perform(pending))
@@ -294,12 +295,12 @@ async fn x15_restore_refuses_files_that_others_changed() {
     fs::remove_file(scene.at("b")).unwrap();
     assert!(scene.conflicts(2).contains(&"b was changed by another program since".to_owned()));
     // A plan that differs from the confirmed one is refused.
-    let held = scene.checkpoints.hold().await;
+    let start = scene.checkpoints.begin_plan().unwrap();
     let stale = scene.checkpoints.intend(
         (session(), RunNo(1)),
         (scene.plan(1), Hash::of(b"another")),
         Awaited::RolledBack(RunNo(1)),
-        held,
+        start,
     );
     assert!(matches!(stale, Err(CheckpointError::Stale)), "{stale:?}");
 }

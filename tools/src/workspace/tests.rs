@@ -32,3 +32,16 @@ fn workspace_without_list_permission_is_refused() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     assert!(matches!(opened.unwrap_err(), WorkspaceError::Unreadable { .. }));
 }
+
+/// A write renames its file over another one, which a second call is opening.
+#[test]
+fn path_replaced_while_it_is_resolved_is_resolved_again() {
+    let answers = ["sub/c (deleted)", "sub/c (deleted)", "sub/c"];
+    let mut next = answers.iter();
+    let found = resolved(|| Ok(PathBuf::from(next.next().unwrap())), |path| path != Path::new("sub/c"));
+    assert_eq!(found.unwrap(), PathBuf::from("sub/c"));
+    // A file of that name, and a file that is removed each time.
+    assert_eq!(resolved(|| Ok("b (deleted)".into()), |_| false).unwrap(), PathBuf::from("b (deleted)"));
+    let gone = resolved(|| Ok("b (deleted)".into()), |_| true);
+    assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::NotFound);
+}
