@@ -54,6 +54,8 @@ pub(crate) fn router() -> Router<Host> {
         .route("/s/{id}/approve", post(actions::approve))
         .route("/s/{id}/branch", post(actions::branch))
         .route("/s/{id}/rollback", post(actions::roll_back))
+        .route("/s/{id}/compact", post(actions::compact))
+        .route("/s/{id}/compact/undo", post(actions::undo_compaction))
         .route("/s/{id}/restore", get(restore::page))
         .route("/s/{id}/worktree", get(worktree::page))
         .route("/s/{id}/worktree/merge", post(worktree::merge))

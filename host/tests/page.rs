@@ -11,6 +11,7 @@ use tower::ServiceExt as _;
 
 use crate::support::{end, get, host, post, request, talk};
 
+mod compaction;
 #[cfg(unix)]
 mod files;
 mod options;

@@ -199,6 +199,22 @@ async function all() {
   });
   await check("conversation is accessible", () => accessible("conversation"));
 
+  await check("old messages are compacted and shown to models again", async () => {
+    await open(`Greet ${"and greet ".repeat(60)}`);
+    await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+    await page.getByLabel("Message").fill("And now?");
+    await page.getByRole("button", { name: "Send" }).click();
+    await page.locator("#entries", { hasText: "run 2 completed" }).waitFor();
+    await page.locator("#head summary", { hasText: "Compact…" }).click();
+    await page.getByRole("button", { name: "Summarise old messages" }).click();
+    await page.locator("#said", { hasText: "Compacted 2 messages" }).waitFor();
+    await page.locator("#entries .hidden", { hasText: "and greet" }).first().waitFor();
+    await page.locator("#head summary", { hasText: "Undo compaction…" }).click();
+    await page.getByRole("button", { name: "Let models see" }).click();
+    await page.locator("#said", { hasText: "is undone" }).waitFor();
+    await page.waitForFunction(() => document.querySelectorAll("#entries .hidden").length === 0);
+  });
+
   await check("answer streams without shifting what is read", async () => {
     await open("Tell a story");
     await page.evaluate(() => {

@@ -11,8 +11,8 @@ use subtend_session::ids::{Hash, InputId, RunNo, Seq, SessionId};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AskVerdict, Lane};
 
-use super::Refusal;
 use super::extract::{FormBody, PathPart};
+use super::{Refusal, transcript, words};
 use crate::api::{approvals, opening, restores};
 use crate::auth::Sender;
 use crate::host::Host;
@@ -244,6 +244,46 @@ pub(super) async fn roll_back(
         None => drop(handle.roll_back(run).await?),
     }
     Ok(Redirect::to(&session_of(handle.id())).into_response())
+}
+
+/// Summarises old messages and hides them from models. The answer waits for the summary.
+pub(super) async fn compact(
+    State(host): State<Host>,
+    PathPart(id): PathPart<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let result = handle.compact().await.map_err(Problem::from).map(|done| {
+        let messages = words::count(done.messages, "message");
+        ActionResult(format!("Compacted {messages}: about {} tokens before, {} after.", done.before, done.after))
+    });
+    Ok(answer(&headers, &session_of(handle.id()), result))
+}
+
+/// The record that last changed the visible messages when the page was shown. A later compaction is not undone in its place.
+#[derive(Debug, Deserialize)]
+pub(super) struct ShownHistory {
+    revised: u64,
+}
+
+/// Undoes the compaction that the page showed.
+pub(super) async fn undo_compaction(
+    State(host): State<Host>,
+    PathPart(id): PathPart<String>,
+    headers: HeaderMap,
+    FormBody(form): FormBody<ShownHistory>,
+) -> Result<Response, Refusal> {
+    let handle = host.session(&id).await?;
+    let _guard = host.alone().await;
+    let records = host.runtime().journal().records(handle.id())?;
+    let result = if transcript::revised(&records) == Some(Seq(form.revised)) {
+        let text = "The last compaction is undone.".to_owned();
+        handle.undo_compaction().await.map(|()| ActionResult(text)).map_err(Problem::from)
+    } else {
+        let changed = "the messages that models see changed after the page was shown: check them again";
+        Err(Problem::conflict("refused", changed))
+    };
+    Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
 #[derive(Debug, Deserialize)]

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use subtend_actors::history::History;
 use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
 use subtend_actors::{Alternatives, QueueEntry, SessionHandle};
+use subtend_journal::Stored;
 use subtend_session::ids::{RunNo, Seq, SessionId};
 use subtend_session::place::BranchKind;
-use subtend_session::record::Lane;
+use subtend_session::record::{Lane, Record};
 use subtend_session::state::Phase;
 
 use super::approvals::{self, Ask};
@@ -63,6 +64,8 @@ struct ConversationHead {
     resumes: bool,
     closed: bool,
     summary: Option<String>,
+    /// The record that last changed which messages models see, if a compaction hides some.
+    compacted: Option<Seq>,
 }
 
 struct WorktreeLine {
@@ -209,8 +212,17 @@ impl ConversationHead {
             state,
             closed: head.closed,
             summary: transcript.header.summary.as_ref().map(ToString::to_string),
+            compacted: revised(&records).filter(|_| transcript.entries.iter().any(|shown| shown.compacted)),
         })
     }
+}
+
+/// Returns the last record that changed which messages models see.
+pub(super) fn revised(records: &[Stored]) -> Option<Seq> {
+    let revises = |stored: &&Stored| {
+        matches!(stored.record, Record::Compacted(_) | Record::CompactionUndone { .. } | Record::RolledBack { .. })
+    };
+    records.iter().rev().find(revises).map(|stored| stored.seq)
 }
 
 impl From<QueueEntry> for QueuedInput {

@@ -32,6 +32,9 @@ pub(crate) async fn host(memory: &Memory) -> Host {
 
 pub(crate) async fn runtime(memory: &Memory) -> Runtime {
     let model = fn_model("script", |request, _| async move {
+        if &*request.agent == "compaction" {
+            return Ok(Answer::of_text("A message was answered."));
+        }
         // The turn after calls, with their results.
         if let Some(Message::Result { .. } | Message::Notice { .. }) = request.messages.iter().last() {
             return Ok(Answer::of_text("done"));
