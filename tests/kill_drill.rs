@@ -8,6 +8,10 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
+#[cfg(unix)]
+#[path = "kill_drill/parked.rs"]
+mod parked;
+
 /// Seed of a drill, to repeat it.
 const SEED: &str = "SUBTEND_DRILL_SEED";
 

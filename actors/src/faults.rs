@@ -117,11 +117,13 @@ impl Faults {
     pub const COMPILED: bool = cfg!(feature = "sabotage");
 
     /// Returns the seeded bugs named in the comma-separated `text`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
-    /// their intent records), `no-order` (a deletion starts at the deepest sessions). Other names are ignored.
+    /// their intent records), `no-order` (a deletion starts at the deepest sessions), `no-reset` (a run that is parked at a limit is forgotten after a
+    /// restart). Other names are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {
-        let has = |name| text.split(',').any(|word| word.trim() == name);
-        let rules = if has("no-dedup") { Rules::without(Bug::RowTakenTwice) } else { Rules::ALL };
+        let has = |name: &str| text.split(',').any(|word| word.trim() == name);
+        let bugs = [("no-dedup", Bug::RowTakenTwice), ("no-reset", Bug::ResetForgotten)];
+        let rules = bugs.into_iter().find(|(name, _)| has(name)).map_or(Rules::ALL, |(_, bug)| Rules::without(bug));
         Self { rules, hasty: has("no-intent"), lowest_first: has("no-order"), ..Self::default() }
     }
 

@@ -3,13 +3,14 @@
 //! At a write, the host dies either before any of it is on the disk, or after all of it is and before any waiter is notified.
 //! Torn batches are tested with the engines: `journal/tests`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
+use crate::support::{answers, builder, calls, model, prompt, records, results, shut, task, text, tool};
 use serde_json::json;
 use subtend_actors::builder::Builder;
-use subtend_actors::{OpenOptions, Options, Runtime};
+use subtend_actors::{OpenOptions, Options, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_invariants::observed::Recovery;
@@ -18,13 +19,18 @@ use subtend_journal::faulty::{Faults, Faulty};
 use subtend_journal::memory::Memory;
 use subtend_journal::{Engine, Journal};
 use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::ToolEffect;
+use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
 use subtend_session::outcome::{ModelFail, Outcome};
 use subtend_session::place::OnRestart;
-use subtend_session::record::Record;
+use subtend_session::record::{CompactionCause, From, QueueChange, Record};
 use subtend_session::state::Phase;
+use subtend_tools::message;
+use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
+
+/// The first prompt of a conversation that is compacted.
+const HISTORY: &str = "a conversation with a long history";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CrashSide {
@@ -53,10 +59,15 @@ enum Story {
     Managed,
     /// Tasks and then their owner that are parked at a provider's limit.
     Limited,
+    /// A compaction after an overflow with a live task, then one on request, which is undone.
+    Compacted,
+    /// Tasks that write to each other and to their parent.
+    Messages,
 }
 
 impl Story {
-    const ALL: [Self; 4] = [Self::Tree, Self::Cancelled, Self::Managed, Self::Limited];
+    /// The stories that are swept together.
+    const COMMON: [Self; 4] = [Self::Tree, Self::Cancelled, Self::Managed, Self::Limited];
 }
 
 fn short(request: &Request) -> String {
@@ -68,10 +79,40 @@ fn short(request: &Request) -> String {
     received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
 }
 
+/// Returns the sibling that the error of a message to a stranger names.
+fn sibling(request: &Request) -> String {
+    let error = results(request).into_iter().next().unwrap_or_default();
+    let names = error.split("running: ").nth(1).unwrap_or_default().to_owned();
+    let sibling = names.split(", ").find_map(|name| name.split_once(" (")).map(|(id, _)| id.to_owned());
+    sibling.unwrap_or_default()
+}
+
+fn message_to(to: &str, text: &str) -> (&'static str, serde_json::Value) {
+    ("message", json!({"to": to, "text": text}))
+}
+
 async fn voice(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let child = || short(&request);
+    if &*request.agent == "compaction" {
+        return Ok(text("The marks are set."));
+    }
     match (prompt(&request).as_str(), answers(&request)) {
+        (HISTORY, 0) => Ok(text(&HISTORY.repeat(20))),
+        (HISTORY, 1) => Ok(calls([("mark", json!({}))])),
+        (HISTORY, 2) => Ok(calls([("mark", json!({})), task("slow", true)])),
+        (HISTORY, 3) if request.attempt.0 == 1 => {
+            Err(ModelError::new(ModelFail::ContextOverflow, "the prompt is too long"))
+        }
+        ("family", 0) => Ok(calls([task("waits", true), task("writes", true)])),
+        ("waits", 0) => {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            Ok(text("waited"))
+        }
+        ("writes", 0) => Ok(calls([message_to("stranger", "hello")])),
+        ("writes", 1) => {
+            Ok(calls([message_to(&sibling(&request), "for the sibling"), message_to("parent", "for the parent")]))
+        }
         ("tree", 0) => Ok(calls([("mark", json!({})), task("leaf", false), task("slow", true)])),
         ("tree", 1) => Ok(text("resting")),
         ("cancelled", 0) => Ok(calls([task("above", false)])),
@@ -104,12 +145,14 @@ struct SweepWorld {
 }
 
 fn host(journal: &Journal, seed: u64, world: &SweepWorld) -> Builder {
-    let mark = tool("mark", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("marked")) });
+    let mark = tool("mark", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("marked ".repeat(300))) });
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
     catalog.insert(Manifest { on_restart: Some(world.word), ..worker });
     let options = Options { seed: Some(seed), ..Options::default() };
-    let builder = builder(journal).catalog(catalog).options(options).tools(tools([mark])).model(model(voice));
+    let registry = Registry::builder().tool(Arc::new(mark)).and_then(|tools| tools.tool(message::tool()));
+    let tools = registry.expect("names differ").build();
+    let builder = builder(journal).catalog(catalog).options(options).tools(tools).model(model(voice));
     builder.faults(world.faults.clone())
 }
 
@@ -127,11 +170,13 @@ async fn tell(story: Story, runtime: &Runtime) -> Replies {
         Story::Cancelled => "cancelled",
         Story::Managed => "managed",
         Story::Limited => "limited",
+        Story::Compacted => HISTORY,
+        Story::Messages => "family",
     };
     let Ok(receipt) = session.send(text).await else { return received };
     received.inputs.push((session.id(), receipt.input));
     match story {
-        Story::Tree | Story::Limited => {}
+        Story::Tree | Story::Limited | Story::Messages => {}
         Story::Cancelled => {
             tokio::time::sleep(Duration::from_secs(5)).await;
             if session.cancel().await.is_err() {
@@ -142,12 +187,77 @@ async fn tell(story: Story, runtime: &Runtime) -> Replies {
             let Ok(second) = session.send("and then").await else { return received };
             received.inputs.push((session.id(), second.input));
         }
+        Story::Compacted => return compacted(&session, receipt.run, received).await,
     }
     let ended = tokio::time::timeout(Duration::from_secs(7_200), session.run_ended(receipt.run)).await;
     if let Ok(ended) = ended.expect("it ends, or its host does") {
         received.ended.push((session.id(), ended.outcome));
     }
     received
+}
+
+/// Continues the conversation after its first run past an overflow, then compacts it on request and undoes that.
+async fn compacted(session: &SessionHandle, first: RunNo, mut received: Replies) -> Replies {
+    if session.run_ended(first).await.is_err() {
+        return received;
+    }
+    let Ok(second) = session.send("set the marks").await else { return received };
+    received.inputs.push((session.id(), second.input));
+    if session.run_ended(second.run).await.is_ok() && session.compact().await.is_ok() {
+        // A host that dies meanwhile refuses it.
+        drop(session.undo_compaction().await);
+    }
+    received
+}
+
+/// Checks that each message of a relative was accepted once and taken once, or removed with the run of its receiver; and
+/// that each message that was reported as delivered was accepted. Returns the number of taken messages.
+fn delivered(sessions: &[(SessionId, Vec<Record>)]) -> Result<usize, String> {
+    let mut accepted: BTreeMap<InputId, (From, String)> = BTreeMap::new();
+    let (mut left, mut reported) = (BTreeMap::new(), BTreeSet::new());
+    for (session, records) in sessions {
+        for record in records {
+            match record {
+                Record::InputAccepted(input) if input.is_from_relative() => {
+                    if accepted.insert(input.id, (input.from.clone(), input.text.to_string())).is_some() {
+                        return Err(format!("{} was accepted twice", input.text));
+                    }
+                }
+                Record::InputsTaken { ids, .. } => ids.iter().for_each(|id| *left.entry(*id).or_insert(0) += 1),
+                Record::QueueChanged { change: QueueChange::Removed(ids), .. } => {
+                    ids.iter().for_each(|id| *left.entry(*id).or_insert(0) += 1);
+                }
+                Record::CallFinished(done) if done.end == CallEnd::Ok && done.content.contains("Delivered to ") => {
+                    reported.insert((*session, done.call));
+                }
+                _ => {}
+            }
+        }
+    }
+    let texts: BTreeSet<&String> = accepted.values().map(|(_, text)| text).collect();
+    if texts.len() < accepted.len() {
+        return Err(format!("a message was accepted twice: {accepted:?}"));
+    }
+    if let Some((_, (_, text))) = accepted.iter().find(|(id, _)| left.get(*id) != Some(&1)) {
+        return Err(format!("{text} was not taken or removed once"));
+    }
+    let sent = accepted.values().filter_map(|(from, _)| match from {
+        From::Model { session, call, .. } => Some((*session, *call)),
+        From::Person | From::Host | From::AgentResult => None,
+    });
+    let sent: BTreeSet<_> = sent.collect();
+    match reported.difference(&sent).next() {
+        Some(call) => Err(format!("{call:?} was reported as delivered, and was not accepted")),
+        None => Ok(accepted.len()),
+    }
+}
+
+async fn all_records(journal: &Journal) -> Vec<(SessionId, Vec<Record>)> {
+    let mut all = Vec::new();
+    for (id, _) in journal.heads().expect("heads") {
+        all.push((id, records(journal, id).await));
+    }
+    all
 }
 
 async fn outcomes(journal: &Journal) -> Vec<(SessionId, Vec<Outcome>)> {
@@ -210,6 +320,7 @@ async fn recovered(
     assert_eq!(at_rest, (Vec::new(), Vec::new()), "{what}");
     let report = journal.verify(&mut |_| ()).expect("readable");
     assert_eq!(report.problems, Vec::new(), "{what}");
+    delivered(&all_records(&journal).await).unwrap_or_else(|error| panic!("{what}: {error}"));
     for (session, input) in &received.inputs {
         let kept = records(&journal, *session).await.iter().any(|record| match record {
             Record::InputAccepted(accepted) => accepted.id == *input,
@@ -235,11 +346,11 @@ fn recovery(crash: &str, cut: u32, begun: &[(SessionId, usize)], ends: &[Outcome
     Recovery { crash: crash.into(), cut, ends: begun.iter().map(run).zip(ends.iter().cloned()).collect() }
 }
 
-/// Tests every write of every story and of its recovery, before and after it (J-1, J-7, N-1, S-1).
-async fn sweep(world: SweepWorld) {
+/// Tests every write of these stories and of their recovery, before and after it (J-1, J-7, N-1, S-1).
+async fn sweep(world: SweepWorld, stories: &[Story]) {
     let world = &world;
     let mut points = 0_u32;
-    for story in Story::ALL {
+    for story in stories.iter().copied() {
         for at in CrashSide::ALL {
             for n in 1.. {
                 let memory = Memory::new();
@@ -277,12 +388,87 @@ async fn sweep(world: SweepWorld) {
 
 #[tokio::test(start_paused = true)]
 async fn crashes_at_writes_and_in_recovery_leave_the_same_result() {
-    sweep(SweepWorld::default()).await;
+    sweep(SweepWorld::default(), &Story::COMMON).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn resumed_runs_end_after_a_crash_at_any_write() {
-    sweep(SweepWorld { word: OnRestart::Resume, ..SweepWorld::default() }).await;
+    sweep(SweepWorld { word: OnRestart::Resume, ..SweepWorld::default() }, &Story::COMMON).await;
+}
+
+/// Each step of a compaction: the discarded attempt, the service and its run, the summary, and the undo.
+#[tokio::test(start_paused = true)]
+async fn g14_compaction_killed_at_any_write_keeps_what_is_owed() {
+    for word in [OnRestart::Fail, OnRestart::Resume] {
+        sweep(SweepWorld { word, ..SweepWorld::default() }, &[Story::Compacted]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x16_messages_are_delivered_once_over_crashes() {
+    for word in [OnRestart::Fail, OnRestart::Resume] {
+        sweep(SweepWorld { word, ..SweepWorld::default() }, &[Story::Messages]).await;
+    }
+}
+
+/// Returns the records of `story` without a crash.
+async fn undisturbed(story: Story) -> Vec<(SessionId, Vec<Record>)> {
+    let memory = Memory::new();
+    dies(&memory, story, &SweepWorld::default(), CrashSide::Before, u64::MAX).await;
+    all_records(&on(Box::new(memory))).await
+}
+
+/// The control: each kind of a lost or repeated message is found.
+#[tokio::test(start_paused = true)]
+async fn x16_lost_or_repeated_message_is_noticed() {
+    let good = undisturbed(Story::Messages).await;
+    assert_eq!(delivered(&good), Ok(2));
+    let each = |edit: &dyn Fn(&mut Vec<Record>)| {
+        let mut bad = good.clone();
+        bad.iter_mut().for_each(|(_, records)| edit(records));
+        delivered(&bad).is_err()
+    };
+    let is_message = |record: &Record| matches!(record, Record::InputAccepted(input) if input.is_from_relative());
+    let is_taken = |record: &Record| matches!(record, Record::InputsTaken { .. });
+    let repeated = |of: &dyn Fn(&Record) -> bool| {
+        each(&|records| {
+            let copies: Vec<Record> = records.iter().filter(|record| of(record)).cloned().collect();
+            records.extend(copies);
+        })
+    };
+    let lost = |of: &dyn Fn(&Record) -> bool| each(&|records| records.retain(|record| !of(record)));
+    assert!(repeated(&is_message), "accepted twice");
+    assert!(repeated(&is_taken), "taken twice");
+    assert!(lost(&is_message), "reported as delivered, and not accepted");
+    assert!(lost(&is_taken), "never taken");
+}
+
+/// The sweep compacts after an overflow and on request, while a task is live.
+#[tokio::test(start_paused = true)]
+async fn g14_swept_story_compacts_and_undoes() {
+    let records = undisturbed(Story::Compacted).await;
+    let all = || records.iter().flat_map(|(_, records)| records);
+    let causes = all().filter_map(|record| match record {
+        Record::Compacted(compacted) => Some((compacted.cause, compacted.verbatim.is_empty())),
+        _ => None,
+    });
+    let causes: Vec<_> = causes.collect();
+    assert_eq!(causes, [(CompactionCause::Overflow, false), (CompactionCause::Asked, true)]);
+    assert_eq!(all().filter(|record| matches!(record, Record::CompactionUndone { .. })).count(), 1);
+}
+
+/// The control: the sweep fails if a compaction hides an input that its run has not answered.
+#[cfg(feature = "sabotage")]
+#[tokio::test(start_paused = true)]
+async fn g14_sweep_detects_a_hidden_input() {
+    use subtend_invariants::bugs::{Bug, Rules};
+
+    let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::OwedCompacted));
+    let world = SweepWorld { faults, ..SweepWorld::default() };
+    let swept = tokio::spawn(async move { sweep(world, &[Story::Compacted]).await }).await;
+    let panic = swept.expect_err("the sweep passes").into_panic();
+    let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(message.contains("which is still owed to the model"), "{message}");
 }
 
 /// The control: without outbox rows the owner is never notified, and the sweep fails.
@@ -292,6 +478,9 @@ async fn sweep_detects_a_missing_outbox() {
     use subtend_invariants::bugs::{Bug, Rules};
 
     let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::NoOutbox));
-    let swept = tokio::spawn(sweep(SweepWorld { faults, ..SweepWorld::default() })).await;
+    let swept = tokio::spawn(async move {
+        sweep(SweepWorld { faults, ..SweepWorld::default() }, &Story::COMMON).await;
+    });
+    let swept = swept.await;
     assert!(swept.is_err_and(|error| error.is_panic()));
 }

@@ -133,6 +133,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
         Verb::Queue | Verb::QueueRemove | Verb::QueueClear => queue(world, action).await,
         Verb::Branch | Verb::Regenerate | Verb::Switch => branch(world, action).await,
         Verb::RollBack => roll_back(world, action).await,
+        Verb::Summarise if world.plan.compacts() => compact(world, action).await,
         Verb::Summarise => answers::summed_up(world, action, session.summarise().await),
         Verb::Detach => answers::replied(world, action, session.detach("worker", task(world)).await),
         Verb::Look => read_listings(world, action).await,
@@ -233,6 +234,20 @@ async fn roll_back(world: &World, action: &Action) {
     let done = rolled_back.is_ok();
     answers::rolled_back(world, action, rolled_back);
     if done && world.chance.one_in(2) {
+        let action = Action { verb: Verb::Send, session: session.clone() };
+        answers::sent(world, &action, session.send(describe(world, session.id())).await);
+    }
+}
+
+/// Requests a compaction, or undoes the last one. An input often follows, so that the history is used.
+async fn compact(world: &World, action: &Action) {
+    let session = &action.session;
+    if world.chance.one_in(3) {
+        answers::replied(world, action, session.undo_compaction().await);
+    } else {
+        answers::compacted(world, action, session.compact().await);
+    }
+    if world.chance.one_in(2) {
         let action = Action { verb: Verb::Send, session: session.clone() };
         answers::sent(world, &action, session.send(describe(world, session.id())).await);
     }

@@ -31,7 +31,7 @@ impl SeedPlan {
     /// Returns whether users roll runs back and request summaries. Not drawn, but decided by a residue that no older
     /// recorded seed has.
     pub(crate) fn is_wide(&self) -> bool {
-        matches!(self.seed % RARE_MODULUS, 1 | 3 | 7 | 9 | 11)
+        matches!(self.seed % RARE_MODULUS, 1 | 3 | 7 | 9 | 11 | 13)
     }
 
     /// Returns whether the host writes titles, in some of the same seeds.
@@ -42,7 +42,13 @@ impl SeedPlan {
     /// Returns the number of tokens that the model accepts, in some of the same seeds: few, so that histories are
     /// compacted.
     pub(crate) fn window(&self) -> Option<u64> {
-        matches!(self.seed % RARE_MODULUS, 7 | 9 | 11).then_some(1_000)
+        matches!(self.seed % RARE_MODULUS, 7 | 9 | 11 | 13).then_some(1_000)
+    }
+
+    /// Returns whether users request and undo compactions instead of requesting summaries, by a residue that no
+    /// recorded seed has.
+    pub(crate) fn compacts(&self) -> bool {
+        self.seed % RARE_MODULUS == 13
     }
 
     /// Returns whether agents may message their relatives, in some of the same seeds and by another such residue.

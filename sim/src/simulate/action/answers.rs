@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use subtend_actors::{Control, ControlError, Ended, Receipt, SendError, WaitError};
+use subtend_actors::{CompactedHistory, Control, ControlError, Ended, Receipt, SendError, WaitError};
 use subtend_invariants::observed::{ControlAnswer, Given};
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
@@ -130,6 +130,21 @@ pub(crate) fn summed_up(world: &World, action: &Action, summary: Result<Text, Co
         }
     }
     replied(world, action, summary);
+}
+
+pub(crate) fn compacted(world: &World, action: &Action, done: Result<CompactedHistory, ControlError>) {
+    let session = action.session.id();
+    if let Ok(done) = &done {
+        let mut oracle = world.oracle.lock();
+        let tokens = (done.before, done.after);
+        let noted =
+            |record: &Record| matches!(record, Record::Compacted(noted) if (noted.before, noted.after) == tokens);
+        if !oracle.archive.records(session).iter().any(noted) {
+            oracle.wrong("J-5", format!("{session} is reported as compacted by {done:?}, and that is not durable"));
+        }
+        oracle.tally.mark("compacted on request");
+    }
+    replied(world, action, done);
 }
 
 pub(crate) fn read<T>(world: &World, action: &Action, read: Result<T, ReadError>) {
