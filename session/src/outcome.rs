@@ -215,7 +215,7 @@ impl ModelFail {
     }
 
     /// Returns whether another model may answer the same request.
-    pub fn is_of_model(self) -> bool {
+    pub(crate) fn is_of_model(self) -> bool {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
             Self::Auth | Self::Credit | Self::Access => true,
