@@ -1,20 +1,20 @@
-//! Reads run on threads of their own.
+//! Reads leave the threads of the runtime to others.
 //!
-//! A view or a list may fold thousands of records without a pause. On a thread of the runtime that would delay runs, approvals and every
-//! other client. Few reads run at a time, so that they leave processors to the rest.
+//! A view or a list may fold thousands of records without a pause, which would delay runs, approvals and every other client. Few reads
+//! run at a time, so that they leave processors to the rest.
 
-use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
 use tokio::time::timeout;
-use tracing::Instrument as _;
 
 use crate::host::Host;
 use crate::problem::Problem;
@@ -26,16 +26,16 @@ const STORE_READS: usize = 2;
 /// Time that a read waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The threads for reads of a host.
+/// The turns of the reads of a host.
 #[derive(Debug)]
 pub(crate) struct ReadThreads {
-    session: Arc<Semaphore>,
-    store: Arc<Semaphore>,
+    session: Semaphore,
+    store: Semaphore,
 }
 
 impl Default for ReadThreads {
     fn default() -> Self {
-        Self { session: Arc::new(Semaphore::new(SESSION_READS)), store: Arc::new(Semaphore::new(STORE_READS)) }
+        Self { session: Semaphore::new(SESSION_READS), store: Semaphore::new(STORE_READS) }
     }
 }
 
@@ -68,7 +68,7 @@ impl Reads {
     }
 }
 
-/// Runs a request that reads on a thread where it may take its time. One that gets no turn is refused.
+/// Runs a request that reads where it may take its time. One that gets no turn is refused.
 pub(crate) async fn on_own_thread(State(host): State<Host>, request: Request, next: Next) -> Response {
     let threads = host.reads();
     let turns = match Reads::of(&request) {
@@ -81,31 +81,25 @@ pub(crate) async fn on_own_thread(State(host): State<Host>, request: Request, ne
 
 impl ReadThreads {
     /// Runs a read of many sessions as [`on_own_thread`] does: one whose body must arrive first, which must not take a turn.
-    pub(crate) async fn of_store<T: Send + 'static>(
-        &self,
-        read: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Problem> {
+    pub(crate) async fn of_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         run(&self.store, read).await
     }
 }
 
-async fn run<T: Send + 'static>(
-    turns: &Arc<Semaphore>,
-    read: impl Future<Output = T> + Send + 'static,
-) -> Result<T, Problem> {
+async fn run<T: Send>(turns: &Semaphore, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
     // The semaphores are never closed.
-    let Ok(Ok(turn)) = timeout(TURN_TIMEOUT, Arc::clone(turns).acquire_owned()).await else { return Err(busy()) };
-    let (runtime, read) = (Handle::current(), read.in_current_span());
-    // A read continues when its client has left, and keeps its turn until it ends.
-    let done = tokio::task::spawn_blocking(move || {
-        let read = runtime.block_on(read);
-        drop(turn);
-        read
-    });
-    done.await.map_err(|error| match error.try_into_panic() {
-        Ok(panic) => resume_unwind(panic),
-        Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the host ends"),
-    })
+    let Ok(Ok(_turn)) = timeout(TURN_TIMEOUT, turns.acquire()).await else { return Err(busy()) };
+    let mut read = pin!(read);
+    Ok(poll_fn(|context| blocking(|| read.as_mut().poll(context))).await)
+}
+
+/// Runs a piece of a read, for which the runtime replaces the current thread. A runtime of one thread, such as that of a simulation in
+/// virtual time, has nothing to replace it with.
+fn blocking<T>(piece: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(piece),
+        _ => piece(),
+    }
 }
 
 fn busy() -> Problem {
@@ -145,25 +139,29 @@ mod tests {
         }
     }
 
-    /// A read leaves the thread of the runtime, of which this test has only one.
-    #[tokio::test]
-    async fn read_does_not_run_on_a_thread_of_the_runtime() {
-        let threads = ReadThreads::default();
-        let thread = threads.of_store(async { std::thread::current().id() }).await.expect("a thread");
-        assert_ne!(thread, std::thread::current().id());
+    /// The only thread of the runtime is in a read, until another task of the runtime ends it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn read_that_takes_long_delays_no_other_task() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (begin, begun) = tokio::sync::oneshot::channel::<()>();
+        let long = async move {
+            begin.send(()).expect("it waits");
+            ended.recv_timeout(Duration::from_secs(60))
+        };
+        let read = tokio::spawn(async move { ReadThreads::default().of_store(long).await.expect("a turn") });
+        let other = tokio::spawn(async move {
+            begun.await.expect("begun");
+            end.send(()).expect("it reads");
+        });
+        other.await.expect("it ran");
+        assert_eq!(read.await.expect("it ran"), Ok(()));
     }
 
-    #[tokio::test]
-    async fn read_keeps_its_turn_after_its_client_left() {
-        let threads = ReadThreads::default();
-        let (end, ended) = std::sync::mpsc::channel::<()>();
-        let mut read = Box::pin(threads.of_store(async move { ended.recv().is_err() }));
-        assert!(futures_util::poll!(&mut read).is_pending());
-        drop(read);
-        assert_eq!(threads.store.available_permits(), STORE_READS - 1);
-        drop(end);
-        let all = threads.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await;
-        assert!(all.is_ok(), "the turn is free when the read has ended");
+    /// A read that waits for a timer ends in virtual time, which passes only while no other thread works.
+    #[tokio::test(start_paused = true)]
+    async fn read_ends_in_virtual_time() {
+        let waiting = tokio::time::sleep(Duration::from_secs(3_600));
+        ReadThreads::default().of_store(waiting).await.expect("a turn");
     }
 
     #[tokio::test(start_paused = true)]
