@@ -5,16 +5,22 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestId, ServerNotification};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
 
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
 use super::client::{Client, MAX_ID, is_long};
 
 /// Maximum number of requests whose answers a server has not read.
 const MAX_OPEN: usize = 256;
+/// Time that the close of a transport may take: a pipe that the server does not read takes no more bytes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Open requests of a server; shared with its connection.
 #[derive(Clone, Default)]
@@ -82,6 +88,8 @@ pub(super) struct BoundedTransport<T> {
     client: Client,
     /// True once the connection's only subscription was acknowledged.
     is_acknowledged: bool,
+    /// Cancelled when the connection ends. Messages that the server does not read are then dropped: the library waits for them.
+    ended: CancellationToken,
 }
 
 pub(super) fn bounded_transport<T, E, A>(
@@ -93,7 +101,13 @@ where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    BoundedTransport { inner: transport.into_transport(), open, client, is_acknowledged: false }
+    BoundedTransport {
+        inner: transport.into_transport(),
+        open,
+        client,
+        is_acknowledged: false,
+        ended: CancellationToken::new(),
+    }
 }
 
 impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
@@ -112,9 +126,13 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         if let Some(id) = &answered {
             open.sending(id);
         }
-        let sent = self.inner.send(item);
+        let (sent, ended) = (self.inner.send(item), self.ended.clone());
         async move {
-            let done = sent.await;
+            let done = tokio::select! {
+                biased;
+                () = ended.cancelled() => Ok(()),
+                done = sent => done,
+            };
             if let Some(id) = &answered {
                 open.sent(id);
             }
@@ -126,7 +144,11 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         loop {
             let mut message = self.inner.receive().await?;
             match &mut message {
-                JsonRpcMessage::Request(request) => return self.open.add(&request.id).then_some(message),
+                JsonRpcMessage::Request(request) if self.open.add(&request.id) => return Some(message),
+                JsonRpcMessage::Request(_) => {
+                    self.ended.cancel();
+                    return None;
+                }
                 JsonRpcMessage::Notification(notification) => {
                     if self.prepare(&mut notification.notification) {
                         return Some(message);
@@ -138,7 +160,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        self.inner.close().await
+        self.ended.cancel();
+        timeout(CLOSE_TIMEOUT, self.inner.close()).await.unwrap_or(Ok(()))
     }
 }
 
@@ -191,6 +214,7 @@ mod tests {
             open: OpenRequests::default(),
             client: Client::default(),
             is_acknowledged: false,
+            ended: CancellationToken::new(),
         };
         let mut used = |method: &str, params: serde_json::Value| {
             let mut notification: ServerNotification =
