@@ -653,6 +653,23 @@ async fn x17_page_of_a_question_is_approved_with_its_host() {
     assert!(error(scene.call("fail", answers(&refused, "accept")).await).contains("a page is missing"));
 }
 
+/// A connection is shared by sessions. The control: a call that is alone reads its question.
+#[tokio::test(flavor = "multi_thread")]
+async fn question_during_two_calls_is_kept_for_none() {
+    let scene = ServerScene::mode("plain").await;
+    let hanging = scene.invocation(json!({}));
+    let cancel = hanging.cancel.clone();
+    let (ended, ()) = tokio::join!(scene.run("hang", hanging), async {
+        until("the call arrives", || scene.received_lines().contains("\"hang\"")).await;
+        let output = text(scene.call("ask", json!({})).await);
+        assert!(!output.contains("Which city?") && output.contains("its question can be of another one"), "{output}");
+        cancel.cancel();
+    });
+    assert_eq!(ended, Err(ToolError::cancelled()));
+    let output = text(scene.call("ask", json!({})).await);
+    assert!(output.contains("Which city?"), "{output}");
+}
+
 /// Returns the id of the question in a call's result.
 fn question(output: &str) -> &str {
     output

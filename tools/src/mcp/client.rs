@@ -13,6 +13,7 @@ use rmcp::{ClientHandler, ErrorData, RoleClient};
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use super::open_calls::{OpenCalls, ServerCall};
 use super::question::{Question, ServerQuestion};
 use crate::arguments;
 use crate::bounded::{head, shown};
@@ -24,8 +25,6 @@ const MAX_LINE: usize = 300;
 const MAX_EARLY: usize = 16;
 /// Maximum bytes of an id or token sent by a server.
 pub(super) const MAX_ID: usize = 256;
-/// Maximum number of a call's questions that its result lists.
-const MAX_QUESTIONS: usize = 4;
 
 /// The client of one connection. Cheap to clone.
 #[derive(Clone, Default)]
@@ -37,8 +36,7 @@ struct ClientState {
     calls: Mutex<Calls>,
     /// Wakes the task that lists the tools.
     changed: Notify,
-    /// Questions of the server to the user that were declined since the last [`Client::take_questions`].
-    requests: Mutex<Vec<ServerQuestion>>,
+    open: OpenCalls,
     /// The user's approved answers for the running call, by question id.
     answers: Mutex<BTreeMap<String, Value>>,
 }
@@ -74,9 +72,9 @@ impl Client {
         self.0.changed.notify_one();
     }
 
-    /// Takes the questions of the server that were declined.
-    pub(super) fn take_questions(&self) -> Vec<ServerQuestion> {
-        std::mem::take(&mut *self.0.requests.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Opens a call. The questions that the server asks during it are declined, and kept for its result.
+    pub(super) fn open_call(&self) -> ServerCall {
+        self.0.open.open()
     }
 
     /// Sets the answers for the questions of the call that starts now. Dropping the guard removes them.
@@ -85,9 +83,9 @@ impl Client {
         GivenAnswers(self)
     }
 
-    /// Answers a question if the user approved an answer for exactly this message and form. Otherwise declines it, and remembers it for
-    /// the result of the call.
-    pub(super) fn answer(&self, params: &ElicitRequestParams) -> ElicitResult {
+    /// Answers a question if the user approved an answer for exactly this message and form. Otherwise declines it, and keeps it for the
+    /// result of the call, which is `call` if the server named it.
+    pub(super) fn answer(&self, params: &ElicitRequestParams, call: Option<&ServerCall>) -> ElicitResult {
         let (question, form) = Question::of(params);
         if let ServerQuestion::Answerable(question) = &question
             && let Some(answer) = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(question.id())
@@ -100,28 +98,13 @@ impl Client {
                 Some(Err(_)) | None => {}
             }
         }
-        self.remember(question);
+        match call {
+            Some(call) => call.declined(question),
+            None => self.0.open.declined(question),
+        }
         // No one has decided about a page yet.
         let is_page = matches!(params, ElicitRequestParams::UrlElicitationParams { .. });
         ElicitResult::new(if is_page { ElicitationAction::Cancel } else { ElicitationAction::Decline })
-    }
-
-    /// Remembers a question for the result of the call.
-    fn remember(&self, question: ServerQuestion) {
-        let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        if requests.len() < MAX_QUESTIONS {
-            requests.push(question);
-        }
-    }
-
-    /// Remembers the pages that a server wants opened before it answers a call, from the data of its error.
-    pub(super) fn remember_pages(&self, data: &Value) {
-        let pages = data.get("elicitations").and_then(Value::as_array);
-        for page in pages.into_iter().flatten().take(MAX_QUESTIONS) {
-            if let Ok(page @ ElicitRequestParams::UrlElicitationParams { .. }) = serde_json::from_value(page.clone()) {
-                self.remember(Question::of(&page).0);
-            }
-        }
     }
 
     /// Forwards a progress notification to its call.
@@ -181,7 +164,7 @@ impl ClientHandler for Client {
         params: ElicitRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        Ok(self.answer(&params))
+        Ok(self.answer(&params, None))
     }
 
     /// Refuses an unknown request. The answer omits its name, which may be very long.

@@ -19,6 +19,7 @@ use super::answering::{OpenRequests, bounded_transport};
 use super::client::Client;
 use super::config::{Reached, ServerConfig};
 use super::login::{LoginStore, ServerLogin};
+use super::open_calls::ServerCall;
 use super::process::{self, ServerLife};
 use super::result::Failed;
 use super::{http, paging, result};
@@ -206,36 +207,44 @@ impl ServerConnection {
         &self,
         tool: &str,
         arguments: JsonObject,
-        progress: &Progress,
+        (open, progress): (&ServerCall, &Progress),
     ) -> Result<CallToolResult, Failed> {
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         for _ in 0..MAX_ROUNDS {
             let request = CallToolRequest::new(params.clone());
-            let answer = self.request(ClientRequest::CallToolRequest(request), progress).await?;
+            let answer = self.request(ClientRequest::CallToolRequest(request), (open, progress)).await?;
             if let ServerResult::CallToolResult(result) = answer {
                 return Ok(result);
             }
             let ServerResult::InputRequiredResult(input_required) = answer else {
                 return Err(Failed::Refused("it answered the call with another kind of result".to_owned()));
             };
-            params.input_responses = Some(self.answers(&input_required)?);
+            params.input_responses = Some(self.answers(&input_required, open)?);
             params.request_state = input_required.request_state;
         }
         Err(Failed::Refused(format!("it requested input {MAX_ROUNDS} times")))
     }
 
-    fn answers(&self, input_required: &InputRequiredResult) -> Result<rmcp::model::InputResponses, Failed> {
+    fn answers(
+        &self,
+        input_required: &InputRequiredResult,
+        open: &ServerCall,
+    ) -> Result<rmcp::model::InputResponses, Failed> {
         let answer = |(key, request): (&String, &InputRequest)| {
             let InputRequest::Elicitation(request) = request else {
                 return Err(Failed::Refused("it requested something that this client does not support".to_owned()));
             };
-            let answered = serde_json::to_value(self.client.answer(&request.params));
+            let answered = serde_json::to_value(self.client.answer(&request.params, Some(open)));
             Ok((key.clone(), answered.map_err(|error| Failed::Refused(error.to_string()))?))
         };
         input_required.input_requests.iter().flatten().map(answer).collect()
     }
 
-    async fn request(&self, request: ClientRequest, progress: &Progress) -> Result<ServerResult, Failed> {
+    async fn request(
+        &self,
+        request: ClientRequest,
+        (open, progress): (&ServerCall, &Progress),
+    ) -> Result<ServerResult, Failed> {
         let peer = self.service.peer();
         let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
         let handle = match sent {
@@ -249,15 +258,22 @@ impl ServerConnection {
         watch.id = None;
         match answered {
             Ok(result) => Ok(result),
-            Err(error) => Err(self.classify_error(error).await),
+            Err(error) => Err(self.call_error(error, open).await),
         }
     }
 
-    pub(super) async fn classify_error(&self, error: ServiceError) -> Failed {
-        if let ServiceError::McpError(ErrorData { code, message, data }) = &error {
-            if let Some(data) = data.as_ref().filter(|_| code.0 == PAGES_REQUIRED) {
-                self.client.remember_pages(data);
-            }
+    /// Classifies the error of a call, and keeps the pages that the server wants opened first.
+    pub(super) async fn call_error(&self, error: ServiceError, open: &ServerCall) -> Failed {
+        if let ServiceError::McpError(ErrorData { code, data: Some(data), .. }) = &error
+            && code.0 == PAGES_REQUIRED
+        {
+            open.declined_pages(data);
+        }
+        self.classify_error(error).await
+    }
+
+    async fn classify_error(&self, error: ServiceError) -> Failed {
+        if let ServiceError::McpError(ErrorData { code, message, .. }) = &error {
             return Failed::Refused(format!("{} (code {})", result::short(message), code.0));
         }
         if error.is_authorization_required() {

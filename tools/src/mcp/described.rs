@@ -92,8 +92,8 @@ pub(super) fn all(
 /// Returns all texts of a tool that a model would read.
 fn text(tool: &Tool) -> String {
     let schema = serde_json::to_string(&*tool.input_schema).unwrap_or_default();
-    // A title describes a tool without a description.
-    let title = tool.title.as_ref().map(|title| format!("\n{title}")).unwrap_or_default();
+    // A title describes a tool without a description. As JSON it is one line, so that it cannot be moved into the schema unnoticed.
+    let title = tool.title.as_ref().map(|title| format!("\n{}", json!(title))).unwrap_or_default();
     format!("{}\n{}\n{schema}{title}", tool.name, tool.description.as_deref().unwrap_or_default())
 }
 
@@ -203,6 +203,28 @@ mod tests {
             json!({"name": "t", "inputSchema": {"type": "object", "properties": {"a": {"pattern": "(.{90}){9}"}}}});
         let (tools, problems, _) = all("s", &[tool(slow)], &CancellationToken::new());
         assert!(tools.is_empty() && problems[0].contains("its schema cannot be used"), "{problems:?}");
+    }
+
+    /// The control: a tool without a title has the same text as before.
+    #[test]
+    fn no_two_descriptions_of_a_tool_have_the_same_text() {
+        let schema = r#"{"description":"a","type":"object"}"#;
+        let of = |about: &str, title: Option<&str>, schema: &str| {
+            let schema: Value = serde_json::from_str(schema).unwrap();
+            let mut listed = json!({"name": "t", "description": about, "inputSchema": schema});
+            title.into_iter().for_each(|title| listed["title"] = title.into());
+            text(&tool(listed))
+        };
+        assert_eq!(of("d", None, schema), format!("t\nd\n{schema}"));
+        let all = [
+            of("d", Some("x"), schema),
+            of("d", Some(schema), schema),
+            of(&format!("d\n{schema}"), None, schema),
+            of(&format!("d\n{schema}"), Some("x"), schema),
+            of("d", None, schema),
+        ];
+        let different: BTreeSet<&String> = all.iter().collect();
+        assert_eq!(different.len(), all.len(), "{all:#?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use subtend_session::message::ToolSpec;
 use super::connection::{ServerConnection, at_cursor};
 use super::described::{Described, Purpose};
 use super::names::ToolName;
+use super::open_calls::ServerCall;
 use super::result::Failed;
 use super::{paging, result};
 use crate::bounded::shown;
@@ -49,19 +50,19 @@ fn described(server: &str, name: &str, about: String, fields: serde_json::Value,
 const REQUESTS_INPUT: &str = "it requests input, which is not supported for resources and prompts";
 
 /// Returns the resource that a call names, or the list.
-pub(super) async fn resources(up: &ServerConnection, args: &JsonObject) -> Result<String, Failed> {
+pub(super) async fn resources(up: &ServerConnection, args: &JsonObject, open: &ServerCall) -> Result<String, Failed> {
     let peer = &up.peer();
     if let Some(uri) = args.get("uri").and_then(|uri| uri.as_str()) {
         return match peer.read_resource_once(ReadResourceRequestParams::new(uri)).await {
             Ok(ReadResourceResponse::Complete(read)) => Ok(result::joined(read.contents.iter().map(result::resource))),
             Ok(_) => Err(Failed::Refused(REQUESTS_INPUT.to_owned())),
-            Err(error) => Err(up.classify_error(error).await),
+            Err(error) => Err(up.call_error(error, open).await),
         };
     }
     let listed = paging::all("resources", MAX_ENTRIES, |cursor| async move {
         match peer.list_resources(Some(at_cursor(cursor))).await {
             Ok(page) => Ok((page.resources, page.next_cursor)),
-            Err(error) => Err(up.classify_error(error).await),
+            Err(error) => Err(up.call_error(error, open).await),
         }
     })
     .await?;
@@ -76,7 +77,7 @@ pub(super) async fn resources(up: &ServerConnection, args: &JsonObject) -> Resul
             Ok(page) => Ok((page.resource_templates, page.next_cursor)),
             // A server without templates may not know the method.
             Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => Ok((Vec::new(), None)),
-            Err(error) => Err(up.classify_error(error).await),
+            Err(error) => Err(up.call_error(error, open).await),
         }
     });
     let mut truncated = Vec::from_iter(listed.truncated);
@@ -96,7 +97,7 @@ pub(super) async fn resources(up: &ServerConnection, args: &JsonObject) -> Resul
 }
 
 /// Returns the prompt that a call names, or the list.
-pub(super) async fn prompts(up: &ServerConnection, args: &JsonObject) -> Result<String, Failed> {
+pub(super) async fn prompts(up: &ServerConnection, args: &JsonObject, open: &ServerCall) -> Result<String, Failed> {
     let peer = &up.peer();
     if let Some(name) = args.get("name").and_then(|name| name.as_str()) {
         let mut params = GetPromptRequestParams::new(name);
@@ -110,13 +111,13 @@ pub(super) async fn prompts(up: &ServerConnection, args: &JsonObject) -> Result<
                 Ok(result::joined(got.messages.iter().map(|one| message(&one.role, &one.content))))
             }
             Ok(_) => Err(Failed::Refused(REQUESTS_INPUT.to_owned())),
-            Err(error) => Err(up.classify_error(error).await),
+            Err(error) => Err(up.call_error(error, open).await),
         };
     }
     let listed = paging::all("prompts", MAX_ENTRIES, |cursor| async move {
         match peer.list_prompts(Some(at_cursor(cursor))).await {
             Ok(page) => Ok((page.prompts, page.next_cursor)),
-            Err(error) => Err(up.classify_error(error).await),
+            Err(error) => Err(up.call_error(error, open).await),
         }
     })
     .await?;

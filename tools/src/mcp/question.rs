@@ -36,7 +36,7 @@ pub(super) struct Question {
 /// What a question asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
-    /// An object that fits this schema.
+    /// An object that fits this schema, whose text is printable.
     Form(String),
     /// That the user opens a page. Nothing else opens it.
     Page { url: String, host: String },
@@ -59,11 +59,12 @@ impl Question {
             return other(message, "it is too long to be answered");
         }
         let Ok(schema) = serde_json::to_value(schema) else { return other(message, "its form cannot be read") };
-        let (text, form) = (quoted(message), schema.to_string());
+        let form = schema.to_string();
+        let digest = Hash::of(format!("{} {message}{form}", message.len()).as_bytes());
+        let (text, form) = (quoted(message), crate::escape::harmless(&form));
         if text.len().saturating_add(form.len()) > MAX_QUESTION {
             return other(message, "it is too long to be answered");
         }
-        let digest = Hash::of(format!("{} {message}{form}", message.len()).as_bytes());
         (ServerQuestion::Answerable(Self { id: digest.to_string(), message: text, asked: Asked::Form(form) }), schema)
     }
 
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     fn asked(message: &str) -> ServerQuestion {
-        let form = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}});
+        let form = json!({"type": "object", "properties": {"ok": {"type": "boolean", "title": "o\u{202e}k"}}});
         let params = json!({"mode": "form", "message": message, "requestedSchema": form});
         Question::of(&serde_json::from_value(params).unwrap()).0
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use rmcp::model::CallToolResult;
+use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::Value;
 use subtend_session::ids::Text;
 use tokio::time::Instant;
@@ -18,12 +18,13 @@ use super::described::{self, Described, Purpose};
 use super::known::KnownTools;
 use super::login::ServerLogin;
 use super::names::ANSWERS;
+use super::open_calls::DeclinedQuestions;
 use super::question::{self, Question, ServerQuestion};
 use super::result::Failed;
 use super::{extras, names, result};
 use crate::arguments;
 use crate::secrets::Secrets;
-use crate::tool::{ToolError, ToolInvocation, ToolOutput};
+use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
 
 /// Maximum number of starts within [`START_WINDOW`].
 const MAX_STARTS: usize = 5;
@@ -136,9 +137,15 @@ impl LiveServer {
     }
 
     /// Remembers the questions of a tool, so that the next call can answer them, and returns the text that lists them.
-    fn asked(&self, name: &str, requests: &[ServerQuestion]) -> Option<String> {
+    fn asked(&self, name: &str, declined: &DeclinedQuestions) -> Option<String> {
+        let requests = &declined.questions;
         if requests.is_empty() {
-            return None;
+            let unassigned = format!(
+                "[the server asked a person for input, and got none: it had several calls, so its question can be of another one. If \
+                 its answer is needed, call {name} again while no other call of `{}` runs]",
+                self.config.name
+            );
+            return declined.has_unassigned.then_some(unassigned);
         }
         let requested: Vec<String> = requests.iter().map(ServerQuestion::line).collect();
         let form = |request: &ServerQuestion| match request {
@@ -160,8 +167,8 @@ impl LiveServer {
     }
 
     /// Adds the questions of a tool to its result.
-    fn add_questions(&self, name: &str, requests: &[ServerQuestion], output: ToolOutput, max_bytes: u64) -> ToolOutput {
-        let Some(asked) = self.asked(name, requests) else { return output };
+    fn add_questions(&self, name: &str, asked: &DeclinedQuestions, output: ToolOutput, max_bytes: u64) -> ToolOutput {
+        let Some(asked) = self.asked(name, asked) else { return output };
         let truncated_from = output.truncated_from;
         let output = result::bounded(format!("{}\n{asked}", output.content), max_bytes);
         ToolOutput { truncated_from: truncated_from.or(output.truncated_from), ..output }
@@ -323,22 +330,11 @@ impl LiveServer {
         let Value::Object(args) = self.checked(name, tool.spec.schema.clone(), args).await? else {
             return Err(ToolError::bad_args("the arguments are not an object"));
         };
-        let calling = async {
-            let _alone = match answers.is_empty() {
-                true => (Some(self.answering.read().await), None),
-                false => (None, Some(self.answering.write().await)),
-            };
-            let _given = (!answers.is_empty()).then(|| up.client().set_answers(answers));
-            match tool.purpose {
-                Purpose::Tool => up.call(&tool.remote, args, &call.progress).await.map(ServerAnswer::Call),
-                Purpose::Resources => extras::resources(&up, &args).await.map(ServerAnswer::Text),
-                Purpose::Prompts => extras::prompts(&up, &args).await.map(ServerAnswer::Text),
-            }
-        };
-        let called = match self.config.timeout {
+        let calling = self.answer(&up, &tool, args, answers, &call.progress);
+        let (called, asked) = match self.config.timeout {
             Some(limit) => match tokio::time::timeout(limit, calling).await {
                 Ok(called) => called,
-                Err(_) => Err(Failed::TimedOut),
+                Err(_) => (Err(Failed::TimedOut), DeclinedQuestions::default()),
             },
             None => calling.await,
         };
@@ -346,10 +342,10 @@ impl LiveServer {
             Ok(ServerAnswer::Text(text)) => Ok(result::bounded(text, call.max_bytes)),
             Ok(ServerAnswer::Call(answer)) => {
                 let output = result::of(server, &answer, call.max_bytes)?;
-                Ok(self.add_questions(name, &up.client().take_questions(), output, call.max_bytes))
+                Ok(self.add_questions(name, &asked, output, call.max_bytes))
             }
             Err(Failed::Refused(why)) => {
-                let asked = self.asked(name, &up.client().take_questions());
+                let asked = self.asked(name, &asked);
                 let asked = asked.map_or_else(String::new, |asked| format!("\n{asked}"));
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}{asked}")))
             }
@@ -367,6 +363,29 @@ impl LiveServer {
                 Err(ToolError { retryable: true, ..ToolError::failed(message) })
             }
         }
+    }
+
+    /// Sends a call, and returns the answer with the questions that were declined. A call with answers waits until it is alone.
+    async fn answer(
+        &self,
+        up: &ServerConnection,
+        tool: &Described,
+        args: JsonObject,
+        answers: BTreeMap<String, Value>,
+        progress: &Progress,
+    ) -> (Result<ServerAnswer, Failed>, DeclinedQuestions) {
+        let _alone = match answers.is_empty() {
+            true => (Some(self.answering.read().await), None),
+            false => (None, Some(self.answering.write().await)),
+        };
+        let _given = (!answers.is_empty()).then(|| up.client().set_answers(answers));
+        let open = up.client().open_call();
+        let answered = match tool.purpose {
+            Purpose::Tool => up.call(&tool.remote, args, (&open, progress)).await.map(ServerAnswer::Call),
+            Purpose::Resources => extras::resources(up, &args, &open).await.map(ServerAnswer::Text),
+            Purpose::Prompts => extras::prompts(up, &args, &open).await.map(ServerAnswer::Text),
+        };
+        (answered, open.take_questions())
     }
 
     async fn record_down(&self, ended: &Arc<ServerConnection>, why: &str) {
