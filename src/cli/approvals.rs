@@ -392,9 +392,7 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
     // A truncated call is shown in full below the line, since its beginning alone could mislead.
     let is_truncated = row.plan.is_none() && row.whole != resource;
     let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
-    // For an answer to a server's question, the question, its form or its page is shown first.
-    let asked =
-        row.action.starts_with("answer:").then(|| format!("{}\n\n{}", row.whole, args.unwrap_or_default().trim()));
+    let asked = approve::answer_text(&row.action, &row.whole, args.unwrap_or_default());
     let text = row
         .plan
         .as_deref()

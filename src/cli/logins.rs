@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use subtend_journal::owner_only::{create_dir_all, file_options};
+use subtend_session::ids::Hash;
 use subtend_tools::mcp::{Login, LoginKey, LoginStore};
 
 use super::fail::Fail;
@@ -13,6 +14,8 @@ use super::written_file::write_private;
 
 /// Maximum bytes of the file.
 const MAX_BYTES: u64 = 4 << 20;
+/// Maximum bytes of one login, so that no server takes the room of the others.
+const MAX_LOGIN_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct LoginFile {
@@ -57,10 +60,22 @@ impl LoginFile {
         serde_json::from_str(&text).map_err(|error| wrong(&format!("{error}; remove it, and log in again")))
     }
 
-    fn lock_path(&self) -> PathBuf {
+    /// Returns the lock of one login; for `None`, that of the file.
+    fn lock_path(&self, key: Option<&LoginKey>) -> Result<PathBuf, String> {
+        let key = key.map(serde_json::to_vec).transpose().map_err(|error| error.to_string())?;
         let mut path = self.path.as_os_str().to_owned();
+        path.push(key.map_or_else(String::new, |key| format!(".{}", Hash::of(&key))));
         path.push(".lock");
-        path.into()
+        Ok(path.into())
+    }
+
+    fn locked(&self, key: Option<&LoginKey>) -> Result<std::fs::File, String> {
+        let path = self.lock_path(key)?;
+        let failed = |error: std::io::Error| format!("{} cannot be locked: {error}", path.display());
+        create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+        let file = file_options().create(true).write(true).truncate(false).open(&path).map_err(failed)?;
+        file.lock().map_err(failed)?;
+        Ok(file)
     }
 }
 
@@ -81,6 +96,15 @@ impl LoginStore for LoginFile {
     }
 
     fn save(&self, key: &LoginKey, login: Option<&Login>) -> Result<(), String> {
+        if login
+            .map(serde_json::to_vec)
+            .transpose()
+            .is_ok_and(|text| text.is_some_and(|text| text.len() > MAX_LOGIN_BYTES))
+        {
+            return Err(format!("its login has more than {MAX_LOGIN_BYTES} bytes, and is not kept"));
+        }
+        // Held for one write: other logins are in the same file.
+        let _locked = self.locked(None)?;
         let mut all = self.read()?;
         all.retain(|entry| entry.key != *key);
         all.extend(login.map(|login| LoginEntry { key: key.clone(), login: login.clone() }));
@@ -92,13 +116,8 @@ impl LoginStore for LoginFile {
         write_private(&self.path, &(text + "\n")).map_err(|error| error.to_string())
     }
 
-    fn lock(&self) -> Result<Box<dyn Send>, String> {
-        let path = self.lock_path();
-        let failed = |error: std::io::Error| format!("{} cannot be locked: {error}", path.display());
-        create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-        let file = file_options().create(true).write(true).truncate(false).open(&path).map_err(failed)?;
-        file.lock().map_err(failed)?;
-        Ok(Box::new(file))
+    fn lock(&self, key: &LoginKey) -> Result<Box<dyn Send>, String> {
+        Ok(Box::new(self.locked(Some(key))?))
     }
 }
 
@@ -141,14 +160,32 @@ mod tests {
         assert!(file.load(&key("b")).expect_err("refused").contains("not a regular file"));
     }
 
+    /// An authorization server may keep its login locked for as long as it answers. The control: the lock is exclusive.
     #[test]
-    fn lock_of_logins_is_exclusive() {
+    fn locked_login_is_locked_for_others_alone() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = LoginFile { path: dir.path().join("logins.json") };
-        let held = file.lock().expect("locked");
-        let other = std::fs::File::options().write(true).open(file.lock_path()).expect("the lock file");
+        let held = file.lock(&key("a")).expect("locked");
+        let path = file.lock_path(Some(&key("a"))).expect("a path");
+        let other = std::fs::File::options().write(true).open(path).expect("the lock file");
         assert!(other.try_lock().is_err());
+        drop(file.lock(&key("b")).expect("locked"));
+        file.save(&key("b"), Some(&login())).expect("saved");
         drop(held);
         assert!(other.try_lock().is_ok());
+    }
+
+    /// The control: a login of usual size is kept next to the large one that is refused.
+    #[test]
+    fn large_login_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = LoginFile { path: dir.path().join("logins.json") };
+        file.save(&key("a"), Some(&login())).expect("saved");
+        let mut large = serde_json::to_value(login()).expect("JSON");
+        large["client_secret"] = "x".repeat(MAX_LOGIN_BYTES).into();
+        let large: Login = serde_json::from_value(large).expect("a login");
+        let why = file.save(&key("b"), Some(&large)).expect_err("refused");
+        assert_eq!(why, "its login has more than 65536 bytes, and is not kept");
+        assert!(file.load(&key("a")).expect("read").is_some() && file.load(&key("b")).expect("read").is_none());
     }
 }

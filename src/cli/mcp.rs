@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use subtend::config::Loaded;
-use subtend_tools::mcp::{LoginKey, LoginReport, LoginStore as _, PendingLogin, ServerConfig, login_address};
+use subtend_tools::mcp::{
+    LoginKey, LoginReport, LoginStore as _, PendingLogin, ServerConfig, UnprovenPage, login_address,
+};
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
@@ -46,6 +48,10 @@ struct LoginArgs {
     /// Client that you registered at the authorization server, if it registers none by itself
     #[arg(long, value_name = "ID")]
     client_id: Option<String>,
+
+    /// Log in although nothing proves that the page and the server that gets its answer belong together
+    #[arg(long)]
+    unproven_page: bool,
 
     /// Port of this machine to which the page sends the browser, as `http://127.0.0.1:PORT/callback` [default: a free one]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
@@ -160,13 +166,16 @@ fn login(args: &LoginArgs) -> Result<Code, Fail> {
         let listener = callback::Listener::bind(args.port).await?;
         let pending = PendingLogin::begin(server, listener.address(), args.client_id.as_deref(), &hosts).await;
         let pending = pending.map_err(|why| cannot(server, &why.0))?;
-        check_page(&pending)?;
+        if !args.unproven_page {
+            check_page(&pending)?;
+        }
         announce(server, url, &pending)?;
         listener.receive(pending).await.map_err(|why| cannot(server, &why))
     });
     let login = done?;
-    let locked = file.lock().map_err(Fail::Other)?;
-    file.save(&LoginKey::of(server, place.path()), Some(&login)).map_err(Fail::Other)?;
+    let key = LoginKey::of(server, place.path());
+    let locked = file.lock(&key).map_err(Fail::Other)?;
+    file.save(&key, Some(&login)).map_err(Fail::Other)?;
     drop(locked);
     writeln!(anstream::stderr(), "{} at `{}`", In(GOOD, "logged in"), server.name)?;
     Ok(Code::Done)
@@ -178,11 +187,15 @@ fn cannot(server: &ServerConfig, why: &str) -> Fail {
 
 /// Asks whether the page and the server that gets its answer belong together, if nothing proves it.
 fn check_page(pending: &PendingLogin) -> Result<(), Fail> {
-    let Some((page, token)) = pending.unproven_page() else { return Ok(()) };
-    let (page, token) = (harmless(&page), harmless(&token));
-    let warning = format!("you would log in at {page}, and {token} would get the answer");
+    let Some(UnprovenPage { page, receiver, issuer }) = pending.unproven_page() else { return Ok(()) };
+    let (page, receiver, issuer) = (harmless(&page), harmless(&receiver), harmless(&issuer));
+    let warning = format!(
+        "you would log in at {page}, and {receiver} would get the answer, as the authorization server {issuer} wants it"
+    );
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return Err(Fail::Usage(format!("{warning}: there is no terminal to confirm that they belong together")));
+        return Err(Fail::Usage(format!(
+            "{warning}: there is no terminal to confirm that they belong together. If they do, log in with `--unproven-page`"
+        )));
     }
     let mut err = anstream::stderr();
     write!(err, "{warning}. If they do not belong together, it could act as you there.\nContinue? [y/N] ")?;
@@ -210,7 +223,6 @@ fn announce(server: &ServerConfig, url: &str, pending: &PendingLogin) -> Result<
 fn logout(args: &LogoutArgs) -> Result<Code, Fail> {
     let place = LoginPlace::of(&args.place)?;
     let file = LoginFile::to_write()?;
-    let _locked = file.lock().map_err(Fail::Other)?;
     // A server that is configured no longer may have left a login.
     let configured = place.servers.iter().find(|server| *server.name == *args.server);
     let keys = match configured {
@@ -221,6 +233,7 @@ fn logout(args: &LogoutArgs) -> Result<Code, Fail> {
     };
     let mut removed = false;
     for key in keys {
+        let _locked = file.lock(&key).map_err(Fail::Other)?;
         if file.load(&key).map_err(Fail::Other)?.is_some() {
             file.save(&key, None).map_err(Fail::Other)?;
             removed = true;

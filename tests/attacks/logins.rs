@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use subtend_tools::commands::Commands;
 use subtend_tools::mcp::{
     Ground, KnownTools, Login, LoginKey, LoginStore, Origin, PendingLogin, Reached, ServerConfig, ServerList, Servers,
+    UnprovenPage,
 };
 use subtend_tools::registry::LiveTools as _;
 use subtend_tools::secrets::Secrets;
@@ -62,7 +63,7 @@ impl LoginStore for MemoryLogins {
         Ok(())
     }
 
-    fn lock(&self) -> Result<Box<dyn Send>, String> {
+    fn lock(&self, _: &LoginKey) -> Result<Box<dyn Send>, String> {
         Ok(Box::new(()))
     }
 }
@@ -188,7 +189,15 @@ async fn a_login_page_sets_no_parameter_of_the_client() {
     let with = |query: &'static str| {
         lying(SERVER, move |said, base| said["authorization_endpoint"] = format!("{base}/authorize?{query}").into())
     };
-    let attacks: [&str; 7] = [
+    let attacks: [&str; 15] = [
+        "s%63ope=admin",
+        "scope[]=admin",
+        "tenant=7;Scope=admin",
+        "scope=admin",
+        "request=forged",
+        "request_uri=https://other.example/forged",
+        "prompt=none",
+        "response_mode=query",
         "state=known",
         "resource=https://other.example",
         "code_challenge_method=plain",
@@ -199,7 +208,7 @@ async fn a_login_page_sets_no_parameter_of_the_client() {
     ];
     for query in attacks {
         let why = begin(&with(query)).await.err().expect("refused");
-        assert!(why.contains("an address that"), "{query}: {why}");
+        assert!(why.contains("an address that sets `"), "{query}: {why}");
     }
     assert!(begin(&with("tenant=7")).await.is_ok(), "the control");
 }
@@ -214,12 +223,22 @@ async fn a_page_of_another_server_is_confirmed() {
             said["authorization_response_iss_parameter_supported"] = names_itself.into();
         })
     };
-    let attacks: [bool; 1] = [false];
-    for names_itself in attacks {
-        let hostile = page(names_itself);
-        let own = hostile.url().trim_end_matches("/mcp").to_owned();
+    // The issuer alone is hostile: page and receiver are of one server, which named neither.
+    let borrowed = || {
+        lying(SERVER, |said, _| {
+            for endpoint in ["authorization_endpoint", "token_endpoint"] {
+                said[endpoint] = format!("https://honest.example/{endpoint}").into();
+            }
+            said["authorization_response_iss_parameter_supported"] = false.into();
+        })
+    };
+    let honest = || "https://honest.example".to_owned();
+    let attacks: [(LoginServer, bool); 2] = [(page(false), false), (borrowed(), true)];
+    for (hostile, is_receiver_honest) in attacks {
+        let own = hostile.base();
+        let receiver = if is_receiver_honest { honest() } else { own.clone() };
         let pending = begin(&hostile).await.expect("a page");
-        assert_eq!(pending.unproven_page(), Some(("https://honest.example".to_owned(), own)));
+        assert_eq!(pending.unproven_page(), Some(UnprovenPage { page: honest(), receiver, issuer: own }));
     }
     for proven in [page(true), LoginServer::start()] {
         assert_eq!(begin(&proven).await.expect("a page").unproven_page(), None, "the control");

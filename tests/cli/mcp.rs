@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::call::{CommandOutput, RunningCommand, User};
-use crate::attacks::login_server::{LoginServer, browse};
+use crate::attacks::login_server::{LoginServer, browse, found, metadata};
 
 /// A user whose own configuration names the server.
 fn user_of(server: &LoginServer) -> User {
@@ -175,6 +175,28 @@ fn x17_server_of_a_workspace_needs_trust_and_its_own_login() {
     assert_eq!(there.code, Some(1), "{there:?}");
     assert!(there.out.contains("mcp login notes --workspace "), "{there:?}");
     assert_eq!(server.received("POST", "/mcp").iter().filter(|request| asked(request)).count(), before);
+}
+
+/// The control: a user who says that they belong together is logged in.
+#[test]
+fn x17_page_of_another_origin_needs_a_confirmation() {
+    let server = LoginServer::with(|request, base, _| {
+        (request.target == "/.well-known/oauth-authorization-server").then(|| {
+            let mut said = metadata(base);
+            said["authorization_endpoint"] = format!("{}/authorize", base.replace("127.0.0.1", "localhost")).into();
+            said["authorization_response_iss_parameter_supported"] = false.into();
+            found(&said)
+        })
+    });
+    let user = user_of(&server);
+    let refused = user.call(&["mcp", "login", "notes"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let own = server.base();
+    let says = format!("you would log in at {}, and {own} would get the answer", own.replace("127.0.0.1", "localhost"));
+    assert!(refused.err.contains(&says) && refused.err.contains("`--unproven-page`"), "{refused:?}");
+    assert_eq!(state(&user), "not_logged_in");
+    assert_eq!(login(&user, &["--unproven-page"]).code, Some(0));
+    assert_eq!(state(&user), "logged_in");
 }
 
 #[test]

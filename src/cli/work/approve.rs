@@ -264,15 +264,19 @@ fn whole(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
     if *approval.action == *"shell.run" {
         return Some(resource(&approval.action, &approval.resource, &approval.args));
     }
-    // For an answer to a server's question, the question is shown first.
-    if approval.action.starts_with("answer:") {
-        return Some(format!("{}\n\n{}", approval.resource, approval.args.trim()));
+    if let Some(text) = answer_text(&approval.action, &approval.resource, &approval.args) {
+        return Some(text);
     }
     let args = Some(approval.args.trim()).filter(|args| !matches!(*args, "" | "{}"));
     workspace
         .and_then(|workspace| diff::whole(&approval.args, workspace))
         .or_else(|| args.map(str::to_owned))
         .or_else(|| Some(approval.resource.to_string()))
+}
+
+/// Returns what an approval of an answer to a server shows: the question, its form or its page, then the call; `None` for other calls.
+pub(crate) fn answer_text(action: &str, resource: &str, args: &str) -> Option<String> {
+    action.starts_with("answer:").then(|| format!("{resource}\n\n{}", args.trim()))
 }
 
 /// Returns the full resource of the call. Records shorten long or misleading commands and add a hash; the command of the

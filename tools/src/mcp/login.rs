@@ -6,6 +6,7 @@
 mod bounded;
 mod credentials;
 mod pending;
+mod tokens;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use subtend_session::ids::Text;
 use super::config::{Origin, Reached, ServerConfig};
 
 pub(super) use credentials::ServerLogin;
-pub use pending::{LoginError, PendingLogin};
+pub use pending::{LoginError, PendingLogin, UnprovenPage};
 
 /// The server to which a login belongs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -94,18 +95,19 @@ pub trait LoginStore: fmt::Debug + Send + Sync {
     /// If the logins cannot be read.
     fn load(&self, key: &LoginKey) -> Result<Option<Login>, String>;
 
-    /// Replaces a login; `None` removes it. The caller holds the lock.
+    /// Replaces a login; `None` removes it. The caller holds its lock.
     ///
     /// # Errors
     /// If the logins cannot be written.
     fn save(&self, key: &LoginKey, login: Option<&Login>) -> Result<(), String>;
 
-    /// Waits until no other process changes logins, and keeps others from it until the lock is dropped. The lock prevents two processes
-    /// from using a token that can be used once.
+    /// Waits until no other process changes this login, and keeps others from it until the lock is dropped. The lock prevents two
+    /// processes from using a token that can be used once. It is held while an authorization server answers, so other logins have
+    /// locks of their own.
     ///
     /// # Errors
     /// If there is no lock.
-    fn lock(&self) -> Result<Box<dyn Send>, String>;
+    fn lock(&self, key: &LoginKey) -> Result<Box<dyn Send>, String>;
 }
 
 /// Returns the address of a server that may ask for a login: one over HTTP that has no `Authorization` header.

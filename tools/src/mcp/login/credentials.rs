@@ -11,7 +11,7 @@ use rmcp::transport::auth::{
 };
 
 use super::bounded::{BoundedClient, LoginReach, shown};
-use super::{Login, LoginKey, LoginStore, login_address};
+use super::{Login, LoginKey, LoginStore, login_address, tokens};
 use crate::http::InternalHost;
 use crate::mcp::config::ServerConfig;
 use crate::secrets::Secrets;
@@ -155,6 +155,7 @@ impl CredentialStore for ServerLogin {
         let Some(login) = self.own()?.filter(|login| login.credentials.client_id == credentials.client_id) else {
             return Ok(());
         };
+        let credentials = tokens::checked(credentials).map_err(AuthError::CredentialStoreError)?;
         self.see(&credentials);
         self.keep(&Login { credentials, ..login })
     }
@@ -176,7 +177,8 @@ impl CredentialStore for ServerLogin {
 
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
         let Some(store) = self.0.store.clone() else { return Ok(None) };
-        let locked = tokio::task::spawn_blocking(move || store.lock()).await;
+        let key = self.0.key.clone();
+        let locked = tokio::task::spawn_blocking(move || store.lock(&key)).await;
         let locked = locked.map_err(|error| error.to_string()).and_then(|locked| locked);
         locked.map(|guard| Some(CredentialRefreshGuard::new(guard))).map_err(AuthError::CredentialStoreError)
     }

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use http::header::WWW_AUTHENTICATE;
 use http::{Method, Request, StatusCode};
-use oauth2::TokenResponse as _;
-use oauth2::basic::BasicTokenType;
 use reqwest::Url;
 use rmcp::model::ProtocolVersion;
 use rmcp::transport::auth::{
@@ -16,7 +14,7 @@ use rmcp::transport::auth::{
 use serde_json::json;
 
 use super::bounded::{BoundedClient, LoginReach, shown};
-use super::{Login, login_address};
+use super::{Login, login_address, tokens};
 use crate::http::InternalHost;
 use crate::mcp::config::{Reached, ServerConfig};
 
@@ -29,6 +27,25 @@ const MAX_PARAMETER: usize = 8 << 10;
 /// The metadata field that says how a client sends its secret.
 const SECRET_METHODS: &str = "token_endpoint_auth_methods_supported";
 const NAMES_ISSUER: &str = "authorization_response_iss_parameter_supported";
+/// Parameters of a login page that only the client sets, or that replace, widen or skip what the user agrees to.
+const CLIENT_PARAMETERS: [&str; 16] = [
+    "acr_values",
+    "authorization_details",
+    "claims",
+    "client_id",
+    "code_challenge",
+    "code_challenge_method",
+    "nonce",
+    "prompt",
+    "redirect_uri",
+    "request",
+    "request_uri",
+    "resource",
+    "response_mode",
+    "response_type",
+    "scope",
+    "state",
+];
 
 /// The reason that a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +73,17 @@ pub struct PendingLogin {
     /// True if the redirect of the page must name the issuer (RFC 9207).
     page_names_itself: bool,
     client_secret: Option<String>,
+}
+
+/// The origins of a login, which nothing proves to belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnprovenPage {
+    /// The page at which the user logs in.
+    pub page: String,
+    /// The server that gets its answer.
+    pub receiver: String,
+    /// The authorization server that names both.
+    pub issuer: String,
 }
 
 impl PendingLogin {
@@ -141,13 +169,19 @@ impl PendingLogin {
         shown(self.metadata.issuer.as_deref().unwrap_or_default())
     }
 
-    /// Returns the origins of the login page and of the server that gets its answer, if they differ and the page does not promise to name
-    /// itself in the answer: a hostile authorization server may have the user log in at another one, to get that one's code (mix-up).
-    pub fn unproven_page(&self) -> Option<(String, String)> {
+    /// Returns what a user has to confirm before the login: where its page, its authorization server and the receiver of its answer are
+    /// not of one origin, and the page does not promise to name itself in the answer. A hostile authorization server may have the user log
+    /// in at another one, to get that one's code (mix-up).
+    pub fn unproven_page(&self) -> Option<UnprovenPage> {
         let origin =
             |address: &str| Url::parse(address).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
-        let (page, token) = (origin(&self.metadata.authorization_endpoint), origin(&self.metadata.token_endpoint));
-        (page != token && !self.page_names_itself).then_some((page, token))
+        let page = UnprovenPage {
+            page: origin(&self.metadata.authorization_endpoint),
+            receiver: origin(&self.metadata.token_endpoint),
+            issuer: origin(self.metadata.issuer.as_deref().unwrap_or_default()),
+        };
+        let is_one = page.page == page.receiver && page.page == page.issuer;
+        (!is_one && !self.page_names_itself).then_some(page)
     }
 
     /// Returns whether the query of a redirect belongs to this login. Any web page can send a browser to this process.
@@ -179,15 +213,10 @@ impl PendingLogin {
         let callback = format!("{}?{query}", self.redirect);
         let callback = AuthorizationCallback::from_redirect_url(&callback).map_err(failed)?;
         let (code, state, issuer) = (&callback.code, &callback.csrf_token, callback.issuer.as_deref());
-        let tokens = self.manager.exchange_code_for_token_with_issuer(code, state, issuer).await.map_err(failed)?;
-        if *tokens.token_type() != BasicTokenType::Bearer {
-            return Err(LoginError("its token is of another type than `Bearer`".to_owned()));
-        }
-        if tokens.access_token().secret().is_empty() {
-            return Err(LoginError("its token is empty".to_owned()));
-        }
+        self.manager.exchange_code_for_token_with_issuer(code, state, issuer).await.map_err(failed)?;
         let credentials = self.kept.load().await.map_err(failed)?;
         let credentials = credentials.ok_or_else(|| LoginError("its authorization server gave no token".to_owned()))?;
+        let credentials = tokens::checked(credentials)?;
         let since = credentials.token_received_at.unwrap_or_default();
         let Self { url, resource, metadata, client_secret, .. } = self;
         Ok(Login { url, resource, metadata, client_secret, since, credentials })
@@ -232,6 +261,13 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
     for endpoint in endpoints.into_iter().chain([metadata.registration_endpoint.as_ref()]).flatten() {
         let url = Url::parse(endpoint).map_err(|error| wrong(&format!("`{}`: {error}", shown(endpoint))))?;
         reach.check(&url).map_err(|why| wrong(&why))?;
+        if url.fragment().is_some() {
+            return Err(wrong(&format!("`{}` has a fragment", shown(endpoint))));
+        }
+    }
+    // A server could read the first one of two, and one that the client does not set at all.
+    if let Some(name) = client_parameter(&metadata.authorization_endpoint) {
+        return Err(wrong(&format!("its login page has an address that sets `{name}`, which only the client sets")));
     }
     Ok(metadata)
 }
@@ -251,21 +287,25 @@ fn reduced(metadata: &AuthorizationMetadata) -> AuthorizationMetadata {
 fn parameters(address: &str) -> Result<(String, String), LoginError> {
     let query = address.split_once('?').map(|(_, query)| query).unwrap_or_default();
     let challenged = parameter(query, "code_challenge_method").is_some_and(|method| method == "S256");
-    // The page may set no parameter that the client sets: a server could read the first one of two.
-    let is_own = ["client_id", "redirect_uri", "response_type", "code_challenge"]
-        .iter()
-        .all(|name| parameter(query, name).is_some());
-    let scopes = query.split('&').filter(|pair| pair.starts_with("scope=")).count();
     match (parameter(query, "state"), parameter(query, "resource")) {
-        _ if !is_own || scopes > 1 => {
-            Err(LoginError("its login page has an address that sets parameters of the client".to_owned()))
-        }
         _ if address.len() > MAX_ADDRESS => {
             Err(LoginError(format!("its login page has an address of more than {MAX_ADDRESS} bytes")))
         }
         (Some(state), Some(resource)) if challenged => Ok((state, resource)),
         _ => Err(LoginError("its login page has an address that cannot be used".to_owned())),
     }
+}
+
+/// Returns a parameter that the address of a login page sets itself although only the client may. Servers read names differently: some
+/// ignore case, or read `scope[0]` as `scope`.
+fn client_parameter(endpoint: &str) -> Option<&'static str> {
+    let url = Url::parse(endpoint).ok()?;
+    let pairs: Vec<String> =
+        url.query_pairs().map(|(name, value)| format!("{name}={value}").to_ascii_lowercase()).collect();
+    // Older servers separate parameters by `;` too.
+    let parts = pairs.iter().flat_map(|pair| pair.split(';'));
+    let names: Vec<&str> = parts.map(|part| part.split(['=', '[']).next().unwrap_or_default().trim()).collect();
+    CLIENT_PARAMETERS.into_iter().find(|own| names.contains(own))
 }
 
 /// Returns a parameter of a query that occurs once.

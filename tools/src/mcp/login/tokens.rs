@@ -1,0 +1,75 @@
+//! The tokens of an authorization server, which are untrusted data.
+
+use http::HeaderValue;
+use oauth2::TokenResponse as _;
+use oauth2::basic::BasicTokenType;
+use rmcp::transport::auth::{OAuthTokenResponse, StoredCredentials, VendorExtraTokenFields};
+
+/// Returns tokens without what no request needs.
+///
+/// # Errors
+/// If the access token cannot be sent.
+pub(super) fn checked(mut credentials: StoredCredentials) -> Result<StoredCredentials, String> {
+    let Some(tokens) = credentials.token_response.take() else { return Ok(credentials) };
+    if *tokens.token_type() != BasicTokenType::Bearer {
+        return Err("its token is of another type than `Bearer`".to_owned());
+    }
+    let secret = tokens.access_token().secret();
+    if secret.is_empty() {
+        return Err("its token is empty".to_owned());
+    }
+    if !secret.bytes().all(|byte| byte.is_ascii_graphic()) || HeaderValue::from_str(secret).is_err() {
+        return Err("its token cannot be sent: it has characters that no header has".to_owned());
+    }
+    let mut kept = OAuthTokenResponse::new(
+        tokens.access_token().clone(),
+        BasicTokenType::Bearer,
+        VendorExtraTokenFields::default(),
+    );
+    kept.set_refresh_token(tokens.refresh_token().cloned());
+    kept.set_expires_in(tokens.expires_in().as_ref());
+    kept.set_scopes(tokens.scopes().cloned());
+    credentials.token_response = Some(kept);
+    Ok(credentials)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn credentials(tokens: &Value) -> StoredCredentials {
+        serde_json::from_value(json!({"client_id": "c", "token_response": tokens})).unwrap()
+    }
+
+    #[test]
+    fn tokens_are_reduced_to_what_requests_need() {
+        let needed = json!({
+            "access_token": "at", "token_type": "bearer", "expires_in": 60, "refresh_token": "rt", "scope": "a b",
+        });
+        let mut given = needed.clone();
+        given["id_token"] = "x".repeat(100_000).into();
+        let kept = checked(credentials(&given)).unwrap();
+        assert_eq!(serde_json::to_value(&kept).unwrap()["token_response"], needed);
+    }
+
+    /// The control: each printable character without spaces can be sent.
+    #[test]
+    fn token_that_no_header_takes_is_refused() {
+        let of = |token: &str, kind: &str| {
+            checked(credentials(&json!({"access_token": token, "token_type": kind}))).err().unwrap_or_default()
+        };
+        let printable: String = ('!'..='~').collect();
+        assert_eq!(of(&printable, "Bearer"), "");
+        for token in ["a b", "a\nb", "a\u{7f}", "\u{e9}", "\u{202e}"] {
+            assert_eq!(
+                of(token, "bearer"),
+                "its token cannot be sent: it has characters that no header has",
+                "{token:?}"
+            );
+        }
+        assert_eq!(of("", "bearer"), "its token is empty");
+        assert_eq!(of("a", "mac"), "its token is of another type than `Bearer`");
+    }
+}
