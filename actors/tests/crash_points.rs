@@ -219,7 +219,8 @@ fn delivered(sessions: &[(SessionId, Vec<Record>)]) -> Result<usize, String> {
         for record in records {
             match record {
                 Record::InputAccepted(input) if input.is_from_relative() => {
-                    if accepted.insert(input.id, (input.from.clone(), input.text.to_string())).is_some() {
+                    let before = accepted.insert(input.id, (input.from.clone(), input.text.to_string()));
+                    if before.is_some() {
                         return Err(format!("{} was accepted twice", input.text));
                     }
                 }

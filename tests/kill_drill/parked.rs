@@ -262,7 +262,7 @@ async fn x13_runs_killed_while_parked_resume_once() {
         records.extend(copies);
     });
     assert!(judge(&twice).is_err(), "a second resumption");
-    let mut calls = outcomes.calls.clone();
+    let mut calls = outcomes.calls;
     calls.swap(1, 2);
     assert!(one_probes(&calls).is_err(), "a call during the probe");
 }

@@ -14,11 +14,15 @@ fn error_response(status: u16) -> Value {
 }
 
 fn run(first: &Mock, second: &Mock) -> (RunOutput, StoredSession) {
+    run_with(first, second, &[])
+}
+
+fn run_with(first: &Mock, second: &Mock, more: &[&str]) -> (RunOutput, StoredSession) {
     let user = User::new();
     agent(&user, "brief", "");
     let (first, second) = (format!("openai={}", first.origin()), format!("anthropic={}", second.origin()));
     let models = ["--model", "openai/first,anthropic/second", "--base-url", &first, "--base-url", &second];
-    let mut command = user.command(&[&["run", "--json", "--agent", "brief"], &models[..], &["Speak."]].concat());
+    let mut command = user.command(&[&["run", "--json", "--agent", "brief"], &models[..], more, &["Speak."]].concat());
     clear_environment(&mut command);
     command.env("OPENAI_API_KEY", KEY).env("ANTHROPIC_API_KEY", KEY);
     let output = RunOutput::of(RunningCommand::start(command, "").done());
@@ -75,4 +79,23 @@ fn run_fails_after_every_model_of_the_pool_failed() {
         "{discarded:?}"
     );
     assert_eq!(first.statuses().len() + second.statuses().len(), discarded.len(), "{stored:#?}");
+}
+
+/// Both models are beyond the limit: the run parks until the second one resets, although the first one is tried first.
+#[test]
+fn x13_pool_parks_until_the_earliest_retry_after() {
+    let limited = |seconds: u64| {
+        let mut limited = error_response(429);
+        limited["retryAfter"] = json!(seconds);
+        limited
+    };
+    let first = Mock::new(&script(BRIEF, &[limited(600)]));
+    let second = Mock::new(&script(BRIEF, &[limited(6), json!({ "content": "The second speaks." })]));
+    let (output, stored) = run_with(&first, &second, &["--limit", "turn_ms=5000"]);
+    assert_eq!(output.answer(), "The second speaks.");
+    assert_eq!((first.statuses(), second.statuses()), (vec![429], vec![429, 200]), "{stored:#?}");
+    let waits = |kind: &str| stored.of(kind).iter().filter(|record| !record["why"]["limit"].is_null()).count();
+    assert_eq!((waits("run_parked"), waits("run_resumed")), (1, 1), "{stored:#?}");
+    let waited = stored.times("run_resumed")[0] - stored.times("run_parked")[0];
+    assert!((5_000..60_000).contains(&waited), "{waited} ms");
 }
