@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{answers, ask, builder, calls, journal, model, open, prompt, records, shut, task, text};
-use subtend_actors::{OpenOptions, Runtime, SessionHandle};
+use subtend_actors::{OpenOptions, Options, Runtime, SessionHandle};
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
 use subtend_models::closure::fn_model;
@@ -127,6 +127,37 @@ async fn one_parked_run_probes_and_the_others_follow() {
     }
     // Expected: the first call, one probe in each hour, and the four that follow the answered probe.
     assert_eq!(*made.lock().unwrap(), [0, 1, 2, 2, 2, 2, 2]);
+    shut(runtime).await;
+}
+
+/// All resets are at one instant, and the sessions have left memory.
+#[tokio::test(start_paused = true)]
+async fn x13_one_run_probes_for_sessions_out_of_memory() {
+    let journal = journal();
+    let (begun, calls) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+    let noted = Arc::clone(&calls);
+    let answer = move |_, _| {
+        let is_limited = begun.elapsed() < HOUR;
+        if !is_limited {
+            noted.lock().unwrap().push(begun.elapsed().as_millis());
+        }
+        async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if is_limited { Err(limited()) } else { Ok(text("done")) }
+        }
+    };
+    let options = Options { seed: Some(7), idle: Duration::from_millis(10), ..Options::default() };
+    let model = Arc::new(fn_model("a", answer).counted_under(["a"]));
+    let runtime = builder(&journal).options(options).model(model).start().await.expect("a runtime");
+    let sessions = [(); 5].map(|()| open(&runtime));
+    for session in &sessions {
+        session.send("go").await.expect("accepted");
+    }
+    for session in &sessions {
+        assert_eq!(outcome(session).await, Outcome::Completed);
+    }
+    let calls = calls.lock().unwrap().clone();
+    assert!(calls.len() == 5 && calls[1..].iter().all(|at| *at >= calls[0] + 1_000), "{calls:?}");
     shut(runtime).await;
 }
 

@@ -48,9 +48,14 @@ impl ParkedRuns {
         model.quotas().first().cloned().unwrap_or_else(|| model.name().into())
     }
 
-    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms.
-    pub(crate) fn park(&self, session: SessionId, limit: Text, until: i64) {
+    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms, which `is_due` if it has passed.
+    ///
+    /// A due run may be the probe already: its session had left memory, and its activation for the probe parks it once more.
+    pub(crate) fn park(&self, session: SessionId, limit: Text, until: i64, is_due: bool) {
         let mut parked = self.lock();
+        if is_due && parked.probes.values().any(|probe| probe.by == session) {
+            return;
+        }
         parked.end_probe(session);
         parked.waiting.insert(session, ParkedRun { limit, until });
     }

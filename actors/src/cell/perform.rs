@@ -206,7 +206,7 @@ impl Driver {
             calls.throttles.cool(&limit, after_ms);
             calls.cooled.notify_waiters();
         }
-        calls.parked.park(self.session(), limit, until);
+        calls.parked.park(self.session(), limit, until, after_ms == 0);
     }
 
     /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated and activated repeatedly must
