@@ -1,11 +1,12 @@
 //! The directories of a drill, each with a store.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 #[cfg(unix)]
 use std::sync::Arc;
 use std::time::Duration;
 
+use subtend_journal::owner_only::create_dir_all;
 use subtend_journal::{
     Compacting, Journal, OpenError, Options, StoreSpec, compact_store, open_store_with, store_exists,
 };
@@ -34,6 +35,66 @@ pub(crate) struct Ground {
     server: Option<Arc<DrillServer>>,
 }
 
+/// Creates the directory that a store specification names, or checks that it is empty and of this user. Returns true if it existed.
+fn named_dir(store: &str, dir: &str) -> Result<(PathBuf, bool), DrillError> {
+    let dir = std::path::absolute(dir)
+        .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is not a valid path: {error}")))?;
+    let found = dir.exists();
+    if found && std::fs::read_dir(&dir).map_or(true, |mut entries| entries.next().is_some()) {
+        return Err(DrillError::Usage(format!(
+            "--store {store}: {} is not an empty directory. A drill kills the processes on its stores, so it creates its own",
+            dir.display()
+        )));
+    }
+    if found && is_open_to_others(&dir) {
+        return Err(DrillError::Usage(format!(
+            "--store {store}: another user has {} or can write to it, and could replace what the drill starts. Name a directory of your own",
+            dir.display()
+        )));
+    }
+    create_dir_all(&dir).map_err(|error| cannot_create(&dir, &error))?;
+    Ok((dir, found))
+}
+
+/// Creates a directory of this user alone. What is there already is not used, since another user may have made it.
+fn temporary_dir(seed: u64) -> Result<PathBuf, DrillError> {
+    const MAX_ATTEMPTS: u32 = 1_000;
+    let mut taken = None;
+    for attempt in 0..MAX_ATTEMPTS {
+        let name = format!("subtend-drill-{}-{seed:x}-{attempt}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        match create_new(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => taken = Some(cannot_create(&dir, &error)),
+            Err(error) => return Err(cannot_create(&dir, &error)),
+        }
+    }
+    Err(taken.unwrap_or_else(|| DrillError::Usage("no temporary directory can be created".into())))
+}
+
+#[cfg(unix)]
+fn create_new(dir: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(dir)
+}
+
+#[cfg(not(unix))]
+fn create_new(dir: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(dir)
+}
+
+#[cfg(unix)]
+fn is_open_to_others(dir: &Path) -> bool {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    std::fs::symlink_metadata(dir).map_or(true, |found| {
+        found.uid() != rustix::process::geteuid().as_raw() || found.permissions().mode() & 0o022 != 0
+    })
+}
+
+#[cfg(not(unix))]
+fn is_open_to_others(_: &Path) -> bool {
+    false
+}
+
 impl Ground {
     /// Prepares the directory of a store specification: an engine, with a directory unless a temporary one is used.
     pub(crate) fn prepare(store: &str, seed: u64) -> Result<Self, DrillError> {
@@ -52,20 +113,10 @@ impl Ground {
         // The engine decides which specifications are possible.
         let example = if engine == POSTGRES { "//user@localhost/database" } else { dir.unwrap_or("store") };
         StoreSpec::parse(&format!("{engine}:{example}"))?;
-        let dir = match dir {
-            Some(dir) => std::path::absolute(dir)
-                .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is not a valid path: {error}")))?,
-            None => std::env::temp_dir().join(format!("subtend-drill-{}-{seed:x}", std::process::id())),
+        let (dir, found) = match dir {
+            Some(dir) => named_dir(store, dir)?,
+            None => (temporary_dir(seed)?, false),
         };
-        let found = dir.exists();
-        let taken = found && std::fs::read_dir(&dir).map_or(true, |mut entries| entries.next().is_some());
-        if taken {
-            return Err(DrillError::Usage(format!(
-                "--store {store}: {} is not an empty directory. A drill kills the processes on its stores, so it creates its own",
-                dir.display()
-            )));
-        }
-        std::fs::create_dir_all(&dir).map_err(|error| cannot_create(&dir, &error))?;
         let engine = engine.to_owned();
         #[cfg(not(unix))]
         return Ok(Self { engine, dir, homes: 0, found, kept: false });
@@ -270,6 +321,37 @@ mod tests {
         let why = refusal(&format!("redb:{}", dir.path().display()));
         assert!(why.contains("is not an empty directory"), "{why}");
         assert!(dir.path().join("mine").exists());
+    }
+
+    /// Another user could put an own directory in the place of one that it made. The controls: a directory of this user alone, and one
+    /// that is not there yet.
+    #[cfg(unix)]
+    #[test]
+    fn directory_open_to_others_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let named = dir.path().to_str().expect("text");
+        let allow = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).expect("chmod");
+        allow(0o777);
+        assert!(refusal(&format!("redb:{named}")).contains("could replace what the drill starts"));
+        allow(0o700);
+        assert_eq!(named_dir("redb", named).expect("own").1, true);
+        assert_eq!(named_dir("redb", &format!("{named}/new")).expect("new").1, false);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn temporary_directory_is_new_and_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let first = temporary_dir(7).expect("a directory");
+        let second = temporary_dir(7).expect("a directory");
+        assert_ne!(first, second, "one that is there is not used");
+        for dir in [first, second] {
+            assert_eq!(dir.metadata().expect("a directory").permissions().mode() & 0o777, 0o700);
+            std::fs::remove_dir(dir).expect("empty");
+        }
     }
 
     #[test]

@@ -31,10 +31,26 @@ fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail>
     }
     // The name contains the process id, because two processes may write at the same time.
     let (part, mut file) = PartialFile::of(path, &std::process::id().to_string(), options).map_err(failed)?;
-    // Keep the permissions of the existing file.
     if let Some(before) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
-        file.set_permissions(before.permissions()).map_err(failed)?;
+        keep_permissions(&before, &file).map_err(failed)?;
     }
     file.write_all(text.as_bytes()).map_err(failed)?;
     part.persist().map_err(failed)
+}
+
+/// Gives a file the permissions of the one that it replaces, if that one is of this user. A setuid bit is not kept: who can write to the
+/// file could run programs as this user.
+#[cfg(unix)]
+fn keep_permissions(before: &std::fs::Metadata, file: &File) -> std::io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    if before.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(before.permissions().mode() & 0o777))
+}
+
+#[cfg(not(unix))]
+fn keep_permissions(before: &std::fs::Metadata, file: &File) -> std::io::Result<()> {
+    file.set_permissions(before.permissions())
 }

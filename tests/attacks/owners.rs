@@ -244,3 +244,37 @@ fn configuration_of_another_user_is_ignored() {
         );
     }
 }
+
+/// A file that another user left may be setuid, and writable by that user. The control: the other bits of an own file are kept.
+#[test]
+fn a_replaced_file_gives_away_no_rights() {
+    let attacks: [(u32, bool, u32); 4] =
+        [(0o4777, false, 0o777), (0o2770, false, 0o770), (0o4777, true, 0o755), (0o640, false, 0o640)];
+    for (before, is_foreign, after) in attacks {
+        if is_foreign && !is_root() {
+            continue;
+        }
+        let user = User::new();
+        user.file("notes.md", "one\n");
+        user.file("subtend.yaml", "limits:\n  turns: 8\n");
+        let planted = ["notes.md", "subtend.yaml"].map(|name| user.workspace().join(name));
+        for path in &planted {
+            if is_foreign {
+                chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+            }
+            allow(path, before);
+        }
+        let edit = serde_json::json!({"tool": "edit", "args": {"path": "notes.md", "old": "one", "new": "two"}});
+        let steps = serde_json::json!([{"calls": [edit]}, {"text": "done"}]);
+        let model = user.script(&serde_json::json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+        let run = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "fs.*", "go"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let set = user.call(&["config", "set", "limits.turns", "9"]);
+        assert_eq!(set.code, Some(0), "{set:?}");
+        let [notes, settings] = &planted;
+        let read = |path: &Path| std::fs::read_to_string(path).expect("a file");
+        assert_eq!((read(notes), mode(notes)), ("two\n".to_owned(), after), "{before:o}");
+        assert!(read(settings).contains("turns: 9"), "{}", read(settings));
+        assert_eq!(mode(settings) & !after, 0, "{before:o}: {:o}", mode(settings));
+    }
+}

@@ -4,6 +4,7 @@
 //! without following links. So a tool acts on the checked object even if a link is swapped in between.
 
 pub(crate) mod beneath;
+pub(crate) mod mode;
 pub(crate) mod names;
 pub(crate) mod state;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::open;
 use crate::checkpoint::{CheckpointError, PlannedWrite};
 use crate::path::join;
 use crate::tool::ToolError;
-use crate::workspace::{beneath, failure};
+use crate::workspace::{beneath, failure, mode};
 
 #[derive(Debug)]
 pub(super) struct WriteTarget {
@@ -38,7 +38,7 @@ impl WriteTarget {
                 if !found.is_file() {
                     return Err(ToolError::refused(format!("`{path}` is not a regular file: it cannot be replaced")));
                 }
-                Ok(Self { real, present: Some(found.permissions()), missing_dir: None })
+                Ok(Self { real, present: Some(mode::kept(&found)), missing_dir: None })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::new_file(job, actions, path),
             Err(error) => Err(failure("write", path, &error)),

@@ -8,7 +8,7 @@ use cap_std::fs::Dir;
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Hash;
 
-use super::{Workspace, beneath};
+use super::{Workspace, beneath, mode};
 
 /// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,9 +137,9 @@ fn set_mode(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, exe
     use cap_std::fs::PermissionsExt as _;
 
     let mut permissions = file.metadata()?.permissions();
-    let mode = before.map_or_else(|| permissions.mode(), |found| found.permissions().mode()) & 0o777;
-    let read = (mode & 0o444) >> 2;
-    permissions.set_mode(if executable { mode | read } else { mode & !0o111 });
+    let bits = before.map_or_else(|| permissions.mode(), |found| mode::kept(&found).mode()) & 0o777;
+    let read = (bits & 0o444) >> 2;
+    permissions.set_mode(if executable { bits | read } else { bits & !0o111 });
     file.set_permissions(permissions)
 }
 
