@@ -9,13 +9,14 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
@@ -51,6 +52,7 @@ pub struct Guard {
 
 #[derive(Debug)]
 struct Inner {
+    address: SocketAddr,
     /// Allowed values of the Host header, in lower case.
     hosts: HashSet<String>,
     tokens: TokenFile,
@@ -95,12 +97,31 @@ impl Guard {
         if address.ip().is_loopback() {
             hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}")));
         }
-        Self { inner: Arc::new(Inner { hosts, tokens, logins: Logins::default(), bodies: BodyBudget::default(), key }) }
+        Self {
+            inner: Arc::new(Inner {
+                address,
+                hosts,
+                tokens,
+                logins: Logins::default(),
+                bodies: BodyBudget::default(),
+                key,
+            }),
+        }
     }
 
     /// Returns the login links and logins.
     pub fn logins(&self) -> &Logins {
         &self.inner.logins
+    }
+
+    /// Makes a link that opens a login in one browser, once, within five minutes. Returns `None` if the system has no randomness.
+    pub fn login_link(&self) -> Option<String> {
+        self.inner.logins.link().map(|code| format!("http://{}/login?code={code}", self.inner.address))
+    }
+
+    /// Adds the resource that makes login links to the router of the Unix socket, whose requests come from its owner.
+    pub fn with_login_links(&self, router: Router) -> Router {
+        router.merge(Router::new().route("/login/links", post(make_link)).with_state(self.clone()))
     }
 
     /// Adds the checks and the resource for login links to `router`.
@@ -305,12 +326,25 @@ async fn harden(request: Request, next: Next) -> Response {
     response
 }
 
+/// A login link.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct LoginLink {
+    /// Its address, with a code that opens one login.
+    pub login: String,
+}
+
+async fn make_link(State(guard): State<Guard>) -> Result<Json<LoginLink>, Problem> {
+    let no_randomness =
+        || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the system gives no random bytes: try again");
+    Ok(Json(LoginLink { login: guard.login_link().ok_or_else(no_randomness)? }))
+}
+
 /// Opens a login by the code of a link, which is valid once and for some minutes.
 async fn login(State(guard): State<Guard>, uri: Uri, headers: HeaderMap) -> Response {
     let code = uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("code=")));
     let Some(login) = code.and_then(|code| guard.inner.logins.redeem(code)) else {
         let detail =
-            "the login link was used or is too old: the host prints a new one when it starts (`subtend serve`)";
+            "the login link was used or is too old: `subtend token login` makes a new one, on the machine of the host";
         let problem = Problem::new(StatusCode::UNAUTHORIZED, "login_refused", detail);
         return page::refusal(&uri, &headers, || problem.clone()).unwrap_or_else(|| problem.into_response());
     };

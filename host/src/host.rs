@@ -197,6 +197,11 @@ impl Host {
         self.inner.keyed.lock().await
     }
 
+    /// Returns whether a client follows events, such as a chat that waits for its next line.
+    pub fn is_followed(&self) -> bool {
+        self.inner.metrics.is_streaming()
+    }
+
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.inner.metrics
     }

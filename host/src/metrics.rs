@@ -151,6 +151,11 @@ impl Metrics {
         Streaming(self.streams.clone())
     }
 
+    /// Returns whether an event stream is open.
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.streams.get() > 0
+    }
+
     /// Returns all metrics, with current values of gauges.
     ///
     /// # Errors

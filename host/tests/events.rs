@@ -175,6 +175,22 @@ async fn pieces_of_an_answer_come_before_its_record() {
     end(host).await;
 }
 
+/// A host that ends when it is idle stays for a client that follows.
+#[tokio::test]
+async fn host_is_followed_while_a_stream_is_open() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    assert!(!host.is_followed());
+    let request = Request::builder().uri(format!("/v1/sessions/{id}/events")).body(Body::empty()).expect("a request");
+    let response = app.clone().oneshot(request).await.expect("infallible");
+    assert!(host.is_followed());
+    drop(response);
+    assert!(!host.is_followed());
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test]
 async fn stream_ends_when_the_host_does() {
     let host = host(&Memory::new()).await;

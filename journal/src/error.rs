@@ -155,7 +155,7 @@ pub enum OpenError {
         /// The valid forms.
         possible: String,
     },
-    #[error("{} is in use by process {pid} (boot {boot}): stop it, or choose another store", .path.display())]
+    #[error("{} is in use by process {pid} (boot {boot}): wait for its end, stop it, or choose another store", .path.display())]
     InUse {
         /// The store.
         path: PathBuf,

@@ -329,6 +329,11 @@ impl Attached {
         self.async_runtime.block_on(self.ask(method, path, body))
     }
 
+    /// As [`Connection::find`].
+    pub(crate) fn find<T: for<'a> Deserialize<'a>>(&self, method: Method, path: &str) -> Result<Option<T>, Fail> {
+        self.async_runtime.block_on(async { self.connection.lock().await.find(method, path).await })
+    }
+
     /// As [`Attached::call`], for async callers.
     ///
     /// # Errors

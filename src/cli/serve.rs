@@ -167,7 +167,11 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
         let path = dir.join(SOCKET);
         match listen::bind_unix(&path) {
             Ok(listener) => {
-                servers.spawn(listen::unix(listener, host.router(), Bounds::default(), ends.clone()));
+                let router = match &guard {
+                    Some((_, guard)) => guard.with_login_links(host.router()),
+                    None => host.router(),
+                };
+                servers.spawn(listen::unix(listener, router, Bounds::default(), ends.clone()));
                 Some(path)
             }
             Err(error) => {
@@ -181,7 +185,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     let done = match announce(args, socket.as_deref(), guard.as_ref(), args.nodes.tokens.as_deref()) {
         Ok(()) => tokio::select! {
             () = hosting.stop.requested() => Ok(Code::Done),
-            () = idle(host.runtime()), if args.until_idle => Ok(Code::Done),
+            () = idle(&host), if args.until_idle => Ok(Code::Done),
             Some(ended) = servers.join_next() => Err(ended_early(ended)),
         },
         Err(error) => Err(error),
@@ -211,14 +215,16 @@ async fn bind(at: Listen) -> Result<Option<(TcpListener, SocketAddr)>, Fail> {
     })
 }
 
-/// Waits until two checks in a row find no run in flight, so that a client that has just connected can send its first input.
-async fn idle(runtime: &Runtime) {
+/// Waits until two checks in a row find no run in flight and no client that follows events, so that one that has just connected can send
+/// its first input.
+async fn idle(host: &Host) {
     let mut quiet = 0_u32;
     while quiet < 2 {
         tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
         // Clients report a journal that cannot be read.
-        let busy = runtime.journal().inflight().is_ok_and(|rows| rows.iter().any(|(_, row)| is_busy(row)));
-        quiet = if busy { 0 } else { quiet.saturating_add(1) };
+        let rows = host.runtime().journal().inflight();
+        let is_busy = rows.is_ok_and(|rows| rows.iter().any(|(_, row)| is_busy(row)));
+        quiet = if is_busy || host.is_followed() { 0 } else { quiet.saturating_add(1) };
     }
 }
 
@@ -291,8 +297,8 @@ fn announce(
     tokens: Option<&Path>,
 ) -> Result<(), Fail> {
     let login = |(address, guard): &(SocketAddr, Guard)| {
-        let code = guard.logins().link().ok_or_else(|| Fail::Other("the system gives no random bytes".to_owned()))?;
-        Ok::<_, Fail>((*address, format!("http://{address}/login?code={code}")))
+        let link = guard.login_link().ok_or_else(|| Fail::Other("the system gives no random bytes".to_owned()))?;
+        Ok::<_, Fail>((*address, link))
     };
     let tcp = guard.map(login).transpose()?;
     if args.work.json {
@@ -314,7 +320,7 @@ fn announce(
         if !address.ip().is_loopback() {
             writeln!(err, "other machines can reach it: each request needs a token or a login")?;
         }
-        writeln!(err, "  login, once and within 5 minutes: {login}")?;
+        writeln!(err, "  login, once and within 5 minutes: {login} (`subtend token login` makes another)")?;
         let of = match tokens {
             Some(file) => format!(" --tokens {}", quoted(&file.to_string_lossy())),
             None => args.work.store.options_for_shell(),

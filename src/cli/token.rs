@@ -4,15 +4,17 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use subtend_host::auth::{TokenError, TokenFile, TokenInfo, TokenScope};
+use hyper::Method;
+use subtend_host::auth::{LoginLink, TokenError, TokenFile, TokenInfo, TokenScope};
 
+use super::client::Attached;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::harmless;
 use super::serve;
 use crate::cli::json;
 
-/// Creates, lists and revokes tokens for `subtend serve`. A change takes effect at once, also in a running host.
+/// Creates, lists and revokes tokens for `subtend serve`, and logs browsers in. A change takes effect at once, also in a running host.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -52,6 +54,12 @@ enum TokenCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Print a new login link of the running host: it opens one browser, once, within five minutes
+    Login {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Revoke a token
     Revoke {
         /// Name of the token
@@ -71,7 +79,32 @@ enum ScopeArg {
     Work,
 }
 
+/// Asks the host of the store over its socket, to which only its owner can write.
+fn login(args: &Args, is_json: bool) -> Result<Code, Fail> {
+    let none =
+        || Fail::Usage("no process hosts the store: `subtend serve` prints a login link when it starts".to_owned());
+    let host = Attached::to(&args.store.place()?)?.ok_or_else(none)?;
+    let made: Option<LoginLink> = host.find(Method::POST, "/login/links")?;
+    let no_page = || {
+        Fail::Usage(
+            "the host of the store serves no page: it is not `subtend serve`, or listens at no address".to_owned(),
+        )
+    };
+    let made = made.ok_or_else(no_page)?;
+    let mut out = std::io::stdout().lock();
+    if is_json {
+        json::write(&mut out, &made)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{}", harmless(&made.login))?;
+    }
+    Ok(Code::Done)
+}
+
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if let TokenCommand::Login { json } = args.command {
+        return login(args, json);
+    }
     let (tokens, place) = match &args.tokens {
         Some(file) => (TokenFile::at(file), harmless(&file.display().to_string())),
         None => {
@@ -111,6 +144,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             writeln!(out, "{secret}")?;
             writeln!(anstream::stderr(), "token {name:?} allows {scope}{}; it is shown this once", tools_suffix(tool))?;
         }
+        TokenCommand::Login { .. } => {}
         TokenCommand::List { json } => {
             let tokens = tokens.list()?;
             if *json {

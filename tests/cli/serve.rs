@@ -156,8 +156,16 @@ fn login_link_is_opened_once() {
     let cookie = format!("cookie: {}\r\n", cookie.split(';').next().expect("a pair"));
     assert_eq!(serving.tcp("GET /v1/sessions", &cookie, "").status, 200);
     assert_eq!(serving.tcp(&format!("GET {path}"), "", "").status, 401);
+    // Another browser, or this one when its login has ended.
+    let made = user.call(&["token", "login"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let path = made.out.trim().split_once(&serving.address).expect("the address").1.to_owned();
+    assert_eq!(serving.tcp(&format!("GET {path}"), "", "").status, 303);
+    assert_eq!(serving.tcp("POST /login/links", "", "").status, 401, "over TCP it is not a resource");
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
+    let none = user.call(&["token", "login"]);
+    assert!(none.code == Some(2) && none.err.contains("no process hosts the store"), "{none:?}");
 }
 
 #[test]

@@ -284,7 +284,8 @@ fn unfinished(runs: u64, owed: u64, deletions: u64) -> Finding {
     if deletions > 0 {
         found.push_str(&format!(", {} not complete", count(deletions, "deletion")));
     }
-    let advice = "nothing: the next process completes it; `subtend recover` completes it now";
+    let advice =
+        "nothing: the next process completes it. `subtend recover` completes it now, if no process hosts the store";
     Finding::note(DoctorArea::Store, "left to do", found, advice)
 }
 

@@ -96,7 +96,12 @@ async fn served(
         let path = dir.join(SOCKET);
         match listen::bind_unix(&path) {
             Ok(listener) => {
-                servers.spawn(listen::unix(listener, gateway.router(), Bounds::default(), ends.clone()));
+                servers.spawn(listen::unix(
+                    listener,
+                    guard.with_login_links(gateway.router()),
+                    Bounds::default(),
+                    ends.clone(),
+                ));
                 Some(path)
             }
             Err(error) => {
