@@ -107,3 +107,27 @@ impl ParkedTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use subtend_models::throttle::Rates;
+
+    use super::*;
+
+    /// A session that had left memory is activated for its probe, and its activation parks the run once more.
+    #[tokio::test(start_paused = true)]
+    async fn x13_activation_of_the_probe_keeps_the_probe() {
+        let [probe, other] = ["01890a5d-ac96-774b-bcce-b302099a8057", "01890a5d-ac96-774b-bcce-b302099a8058"]
+            .map(|id| id.parse::<SessionId>().unwrap());
+        let (parked, throttles) = (ParkedRuns::default(), Throttles::new(Rates::default(), []));
+        let remaining = |session| parked.remaining(session, 1_000, &throttles);
+        parked.park(probe, "a".into(), 1_000, false);
+        parked.park(other, "a".into(), 1_000, false);
+        assert_eq!((remaining(probe), remaining(other)), (None, Some(PROBE_CHECK_INTERVAL)));
+        parked.park(probe, "a".into(), 1_000, true);
+        assert_eq!((remaining(other), remaining(probe)), (Some(PROBE_CHECK_INTERVAL), None));
+        // The control: a new wait hands over.
+        parked.park(probe, "a".into(), 2_000, false);
+        assert_eq!((remaining(other), remaining(probe)), (None, Some(Duration::from_secs(1))));
+    }
+}
