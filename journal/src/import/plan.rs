@@ -417,3 +417,51 @@ impl Fold {
         Some(Rows { frame, opened: self.opened })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use subtend_session::ids::InputId;
+
+    use super::*;
+
+    fn record(value: Value) -> Record {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn folded() -> Fold {
+        let hash = "07070707070707070707070707070707";
+        let created = record(json!({"session_created": {
+            "place": "root", "short": "abc123", "agent": "explore", "agent_hash": hash, "model": "m",
+            "system": Interned::<str>::new(Arc::from("s")).unwrap(),
+            "ceiling": Interned::new(Arc::new(subtend_session::authority::Authority::deny_all())).unwrap(),
+            "limits": Interned::new(Arc::new(Limits::default())).unwrap(), "workspace": ".",
+        }}));
+        let id = SessionId(uuid::Uuid::from_u128(7));
+        let mut fold = Fold { id, state: None, place: None, owner: None, opened: None };
+        fold.take(0, At { line: 1, offset: 0 }, &[created]).unwrap();
+        fold
+    }
+
+    fn input(n: usize) -> Record {
+        let id = uuid::Uuid::from_u128(n as u128);
+        record(
+            json!({"input_accepted": {"id": id, "from": "person", "lane": "send", "text": "x", "as_owner": "person"}}),
+        )
+    }
+
+    /// The fold remembers all inputs. Instead of folding so many, the test sets them. The control: as many as the bound.
+    #[test]
+    fn import_refuses_sessions_of_endless_inputs() {
+        let with = |inputs: usize| {
+            let mut fold = folded();
+            fold.state.as_mut().unwrap().accepted =
+                (1..inputs).map(|n| InputId(uuid::Uuid::from_u128(n as u128))).collect();
+            fold.take(1, At { line: 9, offset: 0 }, &[input(inputs)]).map(drop)
+        };
+        with(MAX_INPUTS).unwrap();
+        let refused = with(MAX_INPUTS + 1).unwrap_err();
+        let why = format!("session {} has more than 65536 inputs", folded().id);
+        assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
+    }
+}
