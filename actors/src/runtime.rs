@@ -405,7 +405,7 @@ impl Runtime {
     }
 
     /// Returns whether `model` names no model of the runtime's own environment, where models are created by name. Sessions of such a name call the
-    /// fallback.
+    /// fallback. Blocks while a model is created to answer; it is not kept.
     pub fn is_unknown_model(&self, model: &Text) -> bool {
         let agents = self.rooms.environments.home();
         *model != agents.default_model && agents.models.models.is_unknown(model)

@@ -19,12 +19,15 @@ pub type ModelSource = dyn Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync;
 /// Maximum number of members of a pool, since a turn may call each once.
 pub const MAX_MEMBERS: usize = 16;
 
+/// Maximum number of models created by name that are kept without use. A client may name any number of them.
+const MAX_CREATED: usize = 64;
+
 /// The models of a runtime. A name resolves, in this order, to a pool, a named model, a model that the source creates, or the fallback.
 pub struct Models {
     named: HashMap<Text, Arc<dyn Model>>,
     pools: HashMap<Text, Arc<[Member]>>,
     source: Option<Arc<ModelSource>>,
-    /// Models that the source has created.
+    /// Models that the source has created, at most [`MAX_CREATED`] that nothing else uses.
     created: Mutex<HashMap<Text, Arc<dyn Model>>>,
     fallback: Arc<dyn Model>,
     health: Health,
@@ -114,12 +117,15 @@ impl Models {
         &self.fallback
     }
 
-    /// Returns whether models are created by name, and none can be for `name`: the fallback would be called in its place.
+    /// Returns whether models are created by name, and none can be for `name`: the fallback would be called in its place. Blocks while the source
+    /// creates the model, which is not kept.
     pub fn is_unknown(&self, name: &Text) -> bool {
-        self.source.is_some()
-            && **name != *self.fallback.name()
-            && !self.pools.contains_key(name)
-            && self.known(name).is_none()
+        let Some(source) = &self.source else { return false };
+        let is_known = **name == *self.fallback.name()
+            || self.pools.contains_key(name)
+            || self.named.contains_key(name)
+            || self.lock().contains_key(name);
+        !is_known && source(name).is_none()
     }
 
     pub fn has_pool(&self, name: &str) -> bool {
@@ -195,7 +201,11 @@ impl Models {
         }
         // Created without the lock, since a source may be slow. If two callers create a model, the first one remains.
         let model = source(name)?;
-        Some(Arc::clone(self.lock().entry(Arc::clone(name)).or_insert(model)))
+        let mut created = self.lock();
+        if created.len() >= MAX_CREATED && !created.contains_key(name) {
+            created.retain(|_, model| Arc::strong_count(model) > 1);
+        }
+        Some(Arc::clone(created.entry(Arc::clone(name)).or_insert(model)))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Text, Arc<dyn Model>>> {

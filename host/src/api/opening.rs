@@ -58,7 +58,7 @@ pub(super) struct NewSession {
 ///
 /// # Errors
 /// As [`NewSession::options`].
-pub(crate) fn of_page(
+pub(crate) async fn of_page(
     host: &Host,
     sender: Option<Sender>,
     agent: String,
@@ -77,7 +77,7 @@ pub(crate) fn of_page(
         on_restart: None,
         input: None,
     };
-    Ok(open.options(host, sender)?.0)
+    Ok(open.options(host, sender).await?.0)
 }
 
 fn always<T>(_: &T) -> bool {
@@ -94,7 +94,7 @@ impl NewSession {
     ///
     /// # Errors
     /// When `sender` lacks a right, or an option has no effect.
-    pub(super) fn options(
+    pub(super) async fn options(
         self,
         host: &Host,
         sender: Option<Sender>,
@@ -123,7 +123,7 @@ impl NewSession {
             return Err(Problem::invalid("workspace_unusable", why));
         }
         if let Some(model) = self.model.as_deref().filter(|_| workspace.is_none()) {
-            known(host, model)?;
+            known(host, model).await?;
         }
         // Defaults of the host's own sessions apply only in its own directory.
         let (model, servers, policy) = match workspace {
@@ -197,12 +197,14 @@ impl NewSession {
 const MAX_MODEL_BYTES: usize = 512;
 
 /// Refuses a model that the host cannot call: otherwise the fallback would answer, or the first run fail.
-fn known(host: &Host, model: &str) -> Result<(), Problem> {
+async fn known(host: &Host, model: &str) -> Result<(), Problem> {
     if model.len() > MAX_MODEL_BYTES || model.contains(char::is_control) || harmless(model) != *model {
         let why = format!("model: a name has at most {MAX_MODEL_BYTES} bytes, and no control or invisible characters");
         return Err(Problem::invalid("unknown_model", why));
     }
-    if model.starts_with("pool:") || !host.runtime().is_unknown_model(&model.into()) {
+    // The runtime creates the model to answer, which takes time.
+    let is_unknown = async { host.runtime().is_unknown_model(&model.into()) };
+    if model.starts_with("pool:") || !host.reads().of_session(is_unknown).await? {
         return Ok(());
     }
     let why = format!(

@@ -61,7 +61,7 @@ pub(super) async fn open(
     FormBody(form): FormBody<SessionForm>,
 ) -> Result<Response, Refusal> {
     let given = [form.workspace, form.model].map(|text| Some(text.trim().to_owned()).filter(|text| !text.is_empty()));
-    let options = opening::of_page(&host, sender.map(|sender| sender.0), form.agent, given)?;
+    let options = opening::of_page(&host, sender.map(|sender| sender.0), form.agent, given).await?;
     let (handle, _) = host.open(options).await?;
     handle.send(form.text).await?;
     Ok(Redirect::to(&session_of(handle.id())).into_response())

@@ -41,6 +41,29 @@ fn model_from_the_source_is_created_once() {
     assert_eq!(made.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
 
+/// The control: names that the source does not know are unknown.
+#[test]
+fn question_about_a_name_keeps_no_model() {
+    let models = models();
+    let unknown: Vec<bool> = (0..1_000).map(|n| models.is_unknown(&format!("made/{n}").into())).collect();
+    assert_eq!((unknown, models.lock().len()), (vec![false; 1_000], 0));
+    assert!(
+        models.is_unknown(&"other".into()) && !models.is_unknown(&"a".into()) && !models.is_unknown(&"smart".into())
+    );
+}
+
+/// The control: a model in use stays, and is not created again.
+#[test]
+fn created_models_without_use_are_bounded() {
+    let models = models();
+    let used = models.pick(&"made/used".into()).member.model;
+    for n in 0..1_000 {
+        assert_eq!(picked(&models, &format!("made/{n}")).0, format!("made/{n}"));
+        assert!(models.lock().len() <= MAX_CREATED);
+    }
+    assert!(Arc::ptr_eq(&used, &models.pick(&"made/used".into()).member.model));
+}
+
 #[tokio::test(start_paused = true)]
 async fn failed_member_is_skipped_for_a_while() {
     let models = models();
