@@ -19,6 +19,7 @@ mod activity;
 mod agents;
 mod approvals;
 mod assets;
+mod bounds;
 mod branches;
 mod diff;
 mod entries;
@@ -166,10 +167,17 @@ fn html(view: &impl Template) -> Result<Html<String>, Refusal> {
 
 /// Renders a view without replacing characters, because its form fields are sent back unchanged.
 fn unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
-    view.render().map(Html).map_err(|error| {
+    let html = view.render().map_err(|error| {
         tracing::error!(%error, "a view cannot be rendered");
         Refusal(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a fault in the page: the log has more"))
-    })
+    })?;
+    if html.len() > bounds::MAX_HTML_BYTES {
+        let (bytes, most) = (html.len(), bounds::MAX_HTML_BYTES);
+        let why =
+            format!("the view has {bytes} bytes of HTML, the limit is {most}: read it over the API, page by page");
+        return Err(Refusal(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)));
+    }
+    Ok(Html(html))
 }
 
 /// Replaces invisible and direction-changing characters by their names, as in the terminal: `<U+202E>`.
@@ -184,9 +192,16 @@ fn visible(html: String) -> String {
     parts.fold(first, |html, part| html + "&lt;U+" + &part.replacen('>', "&gt;", 1))
 }
 
-/// Renders a fragment. If its template fails, logs the error and returns an empty text.
+/// Renders a fragment; one of too much HTML is replaced by a notice. If its template fails, logs the error and returns an empty
+/// text.
 fn fragment(view: &impl Template) -> String {
-    view.render().map(visible).unwrap_or_else(|error| {
+    let bounded = |html: String| match html.len() {
+        bytes if bytes > bounds::MAX_HTML_BYTES => {
+            format!("<p class=\"small dim\">This part has {bytes} bytes of HTML: read it over the API.</p>")
+        }
+        _ => visible(html),
+    };
+    view.render().map(bounded).unwrap_or_else(|error| {
         tracing::error!(%error, "a fragment cannot be rendered");
         String::new()
     })

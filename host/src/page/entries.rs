@@ -12,10 +12,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AskBy, AskVerdict, From, Hold};
 
 use super::words::{self, StateLabel};
-use super::{activity, diff, fragment, markdown};
-
-/// Maximum size of shown arguments and results in bytes.
-const MAX_SHOWN_BYTES: usize = 64 << 10;
+use super::{activity, bounds, diff, fragment, markdown};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
@@ -120,7 +117,7 @@ pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternat
         if let Some(found) = alternatives.iter().find(|found| Some(found.of) == view.at && view.answer) {
             view.switch = Some(AlternativeCount { shown: found.active.saturating_add(1), of: found.choices.len() });
         }
-        Item { id, html: fragment(&view) }
+        Item { id, html: rendered(view, of.header.id, shown.record) }
     };
     shown.map(item).collect()
 }
@@ -136,7 +133,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
             links: if *relative { way(from, of.header.id) } else { Vec::new() },
             head: sender(from),
             facts: format!("message {}:{seq} · run {run} · {}", of.header.short, words::moment(*at_ms)),
-            text: Some(text.to_string()),
+            text: Some(message(text)),
             at: Some(*seq),
             ..EntryView::default()
         },
@@ -154,7 +151,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
                 let (usage, at) = (words::usage(usage), words::moment(*at_ms));
                 format!("message {}:{seq} · turn {turn} · {model}{usage}{wait} · {at}", of.header.short)
             },
-            markdown: text.as_ref().map(|text| markdown::render(text)),
+            markdown: text.as_ref().map(|text| markdown::render(&message(text))),
             calls: calls.iter().map(|call| self::call(runtime, call)).collect(),
             at: Some(*seq),
             answer: true,
@@ -360,7 +357,7 @@ fn helper(turn: u32, ix: u32, of: &Minion) -> Helper {
     Helper {
         id: format!("json-{turn}-{ix}"),
         chat: of.minion_chat_id.to_string(),
-        response: of.minion_response.as_ref().map(|text| markdown::render(text)),
+        response: of.minion_response.as_ref().map(|text| markdown::render(&message(text))),
         returned: of.minion_used_return_tool,
         turns: words::count(of.activity.turns, "turn"),
         steps: of.activity.groups.iter().flat_map(steps).collect(),
@@ -394,15 +391,22 @@ pub(super) fn pretty(args: &str) -> String {
 }
 
 fn clipped(text: &str) -> String {
-    if text.len() <= MAX_SHOWN_BYTES {
-        return text.to_owned();
+    bounds::clipped(text, bounds::MAX_RESULT_BYTES)
+}
+
+fn message(text: &str) -> String {
+    bounds::clipped(text, bounds::MAX_MESSAGE_BYTES)
+}
+
+/// Renders an entry. One of too much HTML is replaced by a notice.
+fn rendered(mut view: EntryView, session: SessionId, record: Seq) -> String {
+    let html = fragment(&view);
+    if html.len() <= bounds::MAX_ENTRY_BYTES {
+        return html;
     }
-    let end = text.floor_char_boundary(MAX_SHOWN_BYTES);
-    format!(
-        "{}\n[{} bytes more: the API has them]",
-        text.get(..end).unwrap_or_default(),
-        text.len().saturating_sub(end)
-    )
+    (view.markdown, view.calls, view.ends) = (None, Vec::new(), Vec::new());
+    view.text = Some(bounds::entry_left_out(session, record, html.len()));
+    fragment(&view)
 }
 
 #[cfg(test)]

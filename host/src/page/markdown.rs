@@ -3,14 +3,18 @@
 
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
 
-/// Maximum nesting of quotes and lists in a line. The parser revisits all levels for each continued line.
+/// Maximum nesting of quotes and lists. The parser revisits all levels for each continued line.
 const MAX_DEPTH: usize = 64;
+/// Minimum indentation of the text of a list item.
+const ITEM_COLUMNS: usize = 2;
+/// Maximum columns of a tab.
+const TAB_COLUMNS: usize = 4;
 
 /// Renders Markdown, also an incomplete text of a stream. A text with excessive nesting, or whose tables have more cells than it has
 /// bytes, is shown as code.
 pub(super) fn render(text: &str) -> String {
     let parser = || Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
-    if text.lines().any(|line| depth(line) > MAX_DEPTH) || has_more_cells(parser(), text.len()) {
+    if lines(text).any(|line| depth(line) > MAX_DEPTH) || has_more_cells(parser(), text.len()) {
         return code(text);
     }
     let mut html = String::with_capacity(text.len().saturating_mul(2));
@@ -34,20 +38,41 @@ fn code(text: &str) -> String {
     html
 }
 
-/// Returns the number of quotes and list items that a line opens or may continue.
+/// Returns the lines of a text. In Markdown, a carriage return ends one too.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split(['\n', '\r'])
+}
+
+/// Returns the maximum number of levels in which a line that opens quotes or list items can be nested; 0 for other lines. Each
+/// level takes a marker on the line, or two columns of indentation below an item of an earlier line.
 fn depth(line: &str) -> usize {
-    let (mut rest, mut depth) = (line.trim_start(), 0_usize);
-    while let Some(next) = rest.strip_prefix('>').or_else(|| item(rest)) {
-        (rest, depth) = (next.trim_start(), depth.saturating_add(1));
+    let (mut rest, mut depth, mut columns, mut in_item) = (line, 0_usize, 0_usize, false);
+    loop {
+        let text = rest.trim_start_matches([' ', '\t']);
+        let indentation = rest.get(..rest.len().saturating_sub(text.len())).unwrap_or_default();
+        // Within an item of this line, indentation continues no earlier item.
+        if !in_item {
+            columns = indentation
+                .bytes()
+                .fold(columns, |columns, byte| columns.saturating_add(if byte == b'\t' { TAB_COLUMNS } else { 1 }));
+        }
+        if let Some(next) = text.strip_prefix('>') {
+            // The space after a quote's marker is a part of it.
+            rest = next.strip_prefix(' ').unwrap_or(next);
+        } else if let Some(next) = item(text) {
+            (rest, in_item) = (next, true);
+        } else {
+            return if depth == 0 { 0 } else { depth.saturating_add(columns / ITEM_COLUMNS) };
+        }
+        depth = depth.saturating_add(1);
     }
-    depth
 }
 
 /// Returns the text after the marker of a list item.
 fn item(line: &str) -> Option<&str> {
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     let marker = if number.len() < line.len() { ['.', ')'].as_slice() } else { ['-', '+', '*'].as_slice() };
-    number.strip_prefix(marker).filter(|rest| rest.starts_with([' ', '\t']))
+    number.strip_prefix(marker).filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
 }
 
 fn harmless(event: Event<'_>) -> Event<'_> {
@@ -135,6 +160,67 @@ mod tests {
             render(&format!("a {}", "> ".repeat(200))),
             format!("<p>a {}</p>\n", "&gt; ".repeat(200).trim_end())
         );
+    }
+
+    /// Returns the levels of quotes and items that are open at the start of each block, summed up: the parser visits them all.
+    fn visits(text: &str) -> (usize, usize) {
+        let (mut open, mut deepest, mut visits) = (0_usize, 0_usize, 0_usize);
+        for event in Parser::new(text) {
+            if let Event::Start(Tag::BlockQuote(_) | Tag::Item) = event {
+                open += 1;
+                (deepest, visits) = (deepest.max(open), visits + open);
+            } else if let Event::End(TagEnd::BlockQuote(_) | TagEnd::Item) = event {
+                open -= 1;
+            }
+        }
+        (deepest, visits)
+    }
+
+    /// Each line continues the items of the lines before it, and opens some more.
+    fn stairs(marker: &str, per_line: usize, lines: usize) -> String {
+        let step = marker.chars().count() * per_line;
+        let line = |at: usize| format!("{}{}a\n", " ".repeat(at * step), marker.repeat(per_line));
+        (0..lines).map(line).collect()
+    }
+
+    /// Counts, not times, show the cost: without the bound, the visits grow with the square of the levels.
+    #[test]
+    fn lists_nested_over_lines_are_bounded() {
+        for (marker, per_line) in [("- ", 1), ("- ", 60), ("1. ", 20), ("+ ", 32)] {
+            let deep = stairs(marker, per_line, 320 / per_line);
+            let (deepest, cost) = visits(&deep);
+            assert!(deepest >= 300 && cost > deepest * deepest / 4, "control {marker:?}: {deepest}, {cost}");
+            assert_eq!(render(&deep), code(&deep), "{marker:?}");
+            let flat = stairs(marker, 1, MAX_DEPTH / 2);
+            assert_eq!(render(&flat).matches("<li>").count(), MAX_DEPTH / 2, "{marker:?}");
+        }
+        // Tabs, and quotes with lists in them.
+        let tabs: String = (0..200).map(|at| format!("{}- a\n", "\t".repeat(at))).collect();
+        let quoted: String = (0..200).map(|at| format!("> {}- a\n", "  ".repeat(at))).collect();
+        let returns = stairs("- ", 1, 200).replace('\n', "\r");
+        for deep in [tabs, quoted, returns] {
+            assert!(visits(&deep).0 > 100, "{deep}");
+            assert_eq!(render(&deep), code(&deep));
+        }
+    }
+
+    /// No text that is rendered nests deeper than the bound says.
+    #[test]
+    fn depth_of_lines_is_an_upper_bound() {
+        let mut random = 7_u64;
+        for _ in 0..2_000 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                for _ in 0..8 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let piece = [" ", "  ", "\t", "- ", "1. ", "> ", ">", "a", "-", "\r"][(random >> 33) as usize % 10];
+                    text.push_str(piece);
+                }
+                text.push('\n');
+            }
+            let bound = lines(&text).map(depth).max().unwrap_or(0);
+            assert!(visits(&text).0 <= bound, "{} > {bound}: {text:?}", visits(&text).0);
+        }
     }
 
     #[test]

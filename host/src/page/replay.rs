@@ -15,12 +15,14 @@ use subtend_session::state::State as Folded;
 
 use super::extract::{PathPart, Query};
 use super::words::{self, StateLabel as Shown};
-use super::{PageFrame, Refusal, entries, fragment, html};
+use super::{PageFrame, Refusal, bounds, entries, fragment, html};
 use crate::host::Host;
 use crate::problem::Problem;
 
 /// Maximum number of frames searched for those of a tree.
 const MAX_FRAMES: u64 = 200_000;
+/// Maximum size in bytes of the shown messages. Escaped, they may take six times as much.
+const MAX_CONTEXT_BYTES: usize = 2 << 20;
 
 /// A record of the tree in the order of the store.
 struct ReplayStep {
@@ -63,6 +65,10 @@ struct Moment {
     rows: Vec<ReplayRow>,
     model: String,
     messages: Vec<ReplayMessage>,
+    /// The session whose messages are shown.
+    whose: SessionId,
+    /// Number of messages left out after the system prompt.
+    left_out: usize,
     before: Option<usize>,
     next: Option<usize>,
 }
@@ -121,7 +127,7 @@ impl Moment {
         }
         let whose = wanted.of.filter(|of| then.contains_key(of)).unwrap_or(step.session);
         let mut rows = Vec::with_capacity(then.len());
-        let (mut messages, mut model) = (Vec::new(), String::new());
+        let (mut messages, mut model, mut left_out) = (Vec::new(), String::new(), 0);
         for (session, records) in &then {
             let folded = host.runtime().journal().records_from(*session, Seq(1), records.len())?;
             let Ok(state) = Folded::fold(*session, folded.iter().take(records.len()).map(|stored| &stored.record))
@@ -138,8 +144,12 @@ impl Moment {
                 model = context.model.to_string();
                 let then = records.len() as u64;
                 let system = super::transcript::transcript(host, whose, Some(Seq(then)))?.header.system;
-                messages.push(ReplayMessage { who: "system prompt".to_owned(), text: system.unwrap_or_default() });
-                messages.extend(context.messages.iter().map(replay_message));
+                messages
+                    .push(ReplayMessage { who: "system prompt".to_owned(), text: shown(&system.unwrap_or_default()) });
+                let seen: Vec<_> = context.messages.iter().map(replay_message).collect();
+                let sizes = seen.iter().map(|message| message.text.len());
+                left_out = seen.len().saturating_sub(bounds::newest(sizes, usize::MAX, MAX_CONTEXT_BYTES));
+                messages.extend(seen.into_iter().skip(left_out));
             }
             rows.push(ReplayRow {
                 id: *session,
@@ -148,7 +158,7 @@ impl Moment {
                 shown: *session == whose,
             });
         }
-        let record = serde_json::to_string_pretty(&step.stored.record).unwrap_or_default();
+        let record = shown(&serde_json::to_string_pretty(&step.stored.record).unwrap_or_default());
         Ok(Self {
             id,
             at,
@@ -161,6 +171,8 @@ impl Moment {
             rows,
             model,
             messages,
+            whose,
+            left_out,
             before: at.checked_sub(1).filter(|at| *at > 0),
             next: Some(at.saturating_add(1)).filter(|at| *at <= all),
         })
@@ -181,7 +193,11 @@ fn replay_message(of: &Message) -> ReplayMessage {
         Message::Notice { text, .. } => ("notice".to_owned(), text.to_string()),
         Message::Prompt { text } => ("prompt of the runtime".to_owned(), text.to_string()),
     };
-    ReplayMessage { who, text }
+    ReplayMessage { who, text: shown(&text) }
+}
+
+fn shown(text: &str) -> String {
+    bounds::clipped(text, bounds::MAX_MESSAGE_BYTES)
 }
 
 /// Shows a tree as of a record, by default the last one.

@@ -21,7 +21,7 @@ use super::entries::{self, Item};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
 use super::words::{self, StateLabel};
-use super::{PageFrame, Refusal, activity, fragment, html, markdown, worktree};
+use super::{PageFrame, Refusal, activity, bounds, fragment, html, markdown, worktree};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -36,6 +36,8 @@ struct ConversationPage {
     head: String,
     /// Number of entries left out at the start.
     earlier: usize,
+    /// True if the page shows as many entries as a page can.
+    all: bool,
     items: Vec<Item>,
     now: String,
     asks: String,
@@ -280,7 +282,8 @@ impl Running {
 
 fn streaming(partial: Option<&Partial>) -> String {
     let Some(partial) = partial else { return String::new() };
-    fragment(&Streaming { markdown: markdown::render(&partial.text), calls: partial.calls.clone() })
+    let text = bounds::clipped(&partial.text, bounds::MAX_MESSAGE_BYTES);
+    fragment(&Streaming { markdown: markdown::render(&text), calls: partial.calls.clone() })
 }
 
 /// The query of a conversation. `all` asks for each entry.
@@ -298,12 +301,15 @@ pub(super) async fn page(
     let handle = host.session(&id).await?;
     host.settled().await?;
     let read = TranscriptRead::read(&host, &handle).await?;
-    let earlier = if query.all.is_some() { 0 } else { read.items.len().saturating_sub(MAX_ENTRIES) };
+    let (all, most) = (query.all.is_some(), if query.all.is_some() { usize::MAX } else { MAX_ENTRIES });
+    let sizes = read.items.iter().map(|item| item.html.len());
+    let earlier = read.items.len().saturating_sub(bounds::newest(sizes, most, bounds::MAX_ENTRIES_BYTES));
     html(&ConversationPage {
         frame: PageFrame::of_session(&host, read.title, "conversation").await,
         id: handle.id(),
         head: read.head,
         earlier,
+        all,
         items: read.items.into_iter().skip(earlier).collect(),
         now: String::new(),
         asks: read.asks,
@@ -321,21 +327,42 @@ struct LiveTranscript {
     seen: Seq,
 }
 
+impl LiveTranscript {
+    /// Returns the entries that the browser lacks or has in another form, within the bound of a view.
+    fn changed_items(&mut self, items: Vec<Item>) -> Vec<Fragment> {
+        let changed: Vec<Item> =
+            items.into_iter().filter(|item| self.known.get(&item.id) != Some(&item.html)).collect();
+        let sizes = changed.iter().map(|item| item.html.len());
+        let left_out = changed.len().saturating_sub(bounds::newest(sizes, usize::MAX, bounds::MAX_ENTRIES_BYTES));
+        let mut fragments = Vec::new();
+        if left_out > 0 {
+            let id = self.handle.id();
+            let notice = format!(
+                "<p class=\"small dim\">{} left out here: <a href=\"/s/{id}\">load the page again</a>.</p>",
+                words::count(left_out as u64, "change")
+            );
+            fragments.push(Fragment::new("entries", notice, Swap::Append));
+        }
+        for (at, item) in changed.into_iter().enumerate() {
+            if at >= left_out {
+                fragments.push(match self.known.contains_key(&item.id) {
+                    true => Fragment::new(&item.id, item.html.clone(), Swap::Outer),
+                    false => Fragment::new("entries", item.html.clone(), Swap::Append),
+                });
+            }
+            self.known.insert(item.id, item.html);
+        }
+        fragments
+    }
+}
+
 impl live::LiveView for LiveTranscript {
     async fn changed(&mut self, host: &Host, changes: &Changes) -> Result<Vec<Fragment>, Problem> {
         let id = self.handle.id();
         let mut fragments = Vec::new();
         if changes.all || !changes.sessions.is_empty() {
-            let read = TranscriptRead::read(host, &self.handle).await?;
-            for item in read.items {
-                let swap = match self.known.get(&item.id) {
-                    Some(html) if *html == item.html => continue,
-                    Some(_) => Fragment::new(&item.id, item.html.clone(), Swap::Outer),
-                    None => Fragment::new("entries", item.html.clone(), Swap::Append),
-                };
-                fragments.push(swap);
-                self.known.insert(item.id, item.html);
-            }
+            let mut read = TranscriptRead::read(host, &self.handle).await?;
+            fragments = self.changed_items(std::mem::take(&mut read.items));
             fragments.extend([
                 Fragment::new("head", read.head, Swap::Inner),
                 Fragment::new("approvals", read.asks, Swap::Inner),

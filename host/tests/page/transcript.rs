@@ -158,6 +158,52 @@ async fn stream_continues_where_the_page_was_read() {
     end(host).await;
 }
 
+/// A session of many large messages. Without the bounds, its page would have 100 MB. The control: notices say what is left out.
+#[tokio::test]
+async fn page_of_large_messages_is_bounded() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, &"< ".repeat(500_000)).await;
+    for run in 2..=20 {
+        let sent = post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "large ".repeat(170_000)})).await;
+        assert!(sent.status.is_success(), "{}", sent.body);
+        get(&app, &format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout=20000")).await;
+    }
+    let newest = get(&app, &format!("/s/{id}")).await.body;
+    assert!(newest.len() < 9 << 20 && newest.len() > 7 << 20, "{}", newest.len());
+    assert!(newest.contains(" bytes more: the API has them]"), "the large messages are clipped");
+    let earlier = part(&newest, &format!("<p><a href=\"/s/{id}?all=on\">"), "</a>");
+    assert!(earlier.contains("Show ") && earlier.contains(" earlier entries"), "{earlier}");
+    let all = get(&app, &format!("/s/{id}?all=on")).await.body;
+    assert!(all.len() < 9 << 20, "{}", all.len());
+    assert!(all.contains(&format!("left out: <a href=\"/v1/sessions/{id}/transcript\">the API</a>")));
+    let mut stream = Stream::open(&app, &format!("/s/{id}/live?seen=0")).await;
+    let live = stream.next().await;
+    assert!(live.len() < 9 << 20 && live.contains("changes left out here"), "{}", live.len());
+    for view in ["replay", "replay?at=2", "tree", "timeline", "usage", "branches"] {
+        let page = get(&app, &format!("/s/{id}/{view}")).await;
+        assert!(page.status.is_success() && page.body.len() < 9 << 20, "{view}: {}", page.body.len());
+    }
+    drop((stream, app));
+    end(host).await;
+}
+
+/// One entry of too much HTML. The control: a short one is shown.
+#[tokio::test]
+async fn entry_of_too_much_html_is_a_notice() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, &"<".repeat(1_000_000)).await;
+    let page = get(&app, &format!("/s/{id}")).await.body;
+    assert!(page.len() < 100_000, "{}", page.len());
+    let notices = page.matches("bytes of HTML, the limit is 1048576: GET /v1/sessions/").count();
+    assert_eq!(notices, 2, "{page}");
+    let short = talk(&app, "<").await;
+    assert!(!get(&app, &format!("/s/{short}")).await.body.contains("bytes of HTML"));
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test]
 async fn branch_says_what_it_came_from() {
     let host = host(&Memory::new()).await;
