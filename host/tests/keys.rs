@@ -1,10 +1,16 @@
 //! Idempotency keys: a command that is sent again takes effect once, also after a restart (H-2).
 
+use std::sync::Arc;
+
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
+use subtend_actors::CONTINUE_TEXT;
+use subtend_agents::slash::SlashCommands;
+use subtend_host::slash::CommandFiles;
+use subtend_host::{Host, HostOptions};
 use subtend_journal::memory::Memory;
 
-use crate::support::{HttpResponse, end, get, host, post, request, talk};
+use crate::support::{HttpResponse, end, get, host, post, request, runtime, talk};
 
 async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
@@ -266,6 +272,92 @@ async fn response_names_the_trace_of_its_request() {
     let one = request(&app, Method::GET, "/healthz", &one, "").await.headers["traceresponse"].clone();
     let two = request(&app, Method::GET, "/healthz", &two, "").await.headers["traceresponse"].clone();
     assert_ne!(one.to_str().expect("text")[..35], two.to_str().expect("text")[..35]);
+    drop(app);
+    end(host).await;
+}
+
+/// The same key of two commands, in both orders, also where both send the same text. The control: each command that is sent again
+/// gets its first receipt.
+#[tokio::test]
+async fn key_of_an_input_continues_no_session() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let input = (format!("/v1/sessions/{id}/inputs"), json!({"text": CONTINUE_TEXT}));
+    let continued = (format!("/v1/sessions/{id}/continue"), json!({}));
+    for (key, (path, body), (other_path, other_body)) in [
+        ("i", &input, &continued),
+        ("c", &continued, &input),
+        ("n", &continued, &(input.0.clone(), json!({"text": "new"}))),
+    ] {
+        let first = keyed(&app, path, key, body).await;
+        assert!(first.status.is_success(), "{}", first.body);
+        let other = keyed(&app, other_path, key, other_body).await;
+        assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()), "{key}");
+        let again = keyed(&app, path, key, body).await;
+        let receipt = json!({"session": id, "input": first.json()["input"], "run": first.json()["run"], "again": true});
+        assert_eq!(again.json(), receipt, "{key}");
+    }
+    drop(app);
+    end(host).await;
+}
+
+#[derive(Debug)]
+struct Greeting(tempfile::TempDir);
+
+impl Greeting {
+    fn write(&self, text: &str) {
+        std::fs::write(self.0.path().join(".subtend/commands/greet.md"), text).expect("written");
+    }
+}
+
+impl CommandFiles for Greeting {
+    fn of(&self, _: &str) -> Result<SlashCommands, String> {
+        Ok(SlashCommands::load(self.0.path()))
+    }
+}
+
+/// The file of a slash command changes, and is removed, before its input is sent again. The control: another request with the key
+/// is refused.
+#[tokio::test]
+async fn resent_slash_command_has_its_first_receipt() {
+    let files = Greeting(tempfile::tempdir().expect("a directory"));
+    std::fs::create_dir_all(files.0.path().join(".subtend/commands")).expect("a directory");
+    let files = Arc::new(files);
+    files.write("Greet $ARGUMENTS.");
+    let options = HostOptions {
+        commands: Some(Arc::clone(&files) as Arc<dyn CommandFiles>),
+        home: Some("/".to_owned()),
+        ..HostOptions::default()
+    };
+    let host = Host::new(runtime(&Memory::new()).await, options);
+    let app = host.router();
+    let command = json!({"text": "/greet you", "expand": true});
+    let open = json!({"input": command});
+    let opened = keyed(&app, "/v1/sessions", "o", &open).await;
+    assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
+    let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
+    let path = format!("/v1/sessions/{id}/inputs");
+    let first = keyed(&app, &path, "i", &command).await.json();
+    let answer =
+        get(&app, &format!("{path}/{}?wait=true&timeout=20000", first["input"].as_str().expect("an id"))).await;
+    assert_eq!(answer.json()["text"], "Hello. You said: Greet you.");
+    for text in [Some("Greet $ARGUMENTS, and more."), None] {
+        match text {
+            Some(text) => files.write(text),
+            None => std::fs::remove_file(files.0.path().join(".subtend/commands/greet.md")).expect("removed"),
+        }
+        let again = keyed(&app, &path, "i", &command).await.json();
+        assert_eq!((&again["input"], &again["again"]), (&first["input"], &json!(true)), "{again}");
+        let again = keyed(&app, "/v1/sessions", "o", &open).await;
+        assert_eq!((again.status, &again.json()["input"]["input"]), (StatusCode::OK, &opened.json()["input"]["input"]));
+        let other = keyed(&app, &path, "i", &json!({"text": "/greet them", "expand": true})).await;
+        assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
+        let plain = keyed(&app, &path, "i", &json!({"text": "/greet you"})).await;
+        assert_eq!(plain.problem(), (422, "idempotency_key_reused".to_owned()));
+    }
+    let unknown = keyed(&app, &path, "new", &command).await;
+    assert_eq!(unknown.problem(), (422, "unknown_command".to_owned()));
     drop(app);
     end(host).await;
 }

@@ -43,6 +43,20 @@ macro_rules! uuid_newtype {
 uuid_newtype!(SessionId);
 uuid_newtype!(InputId);
 
+impl InputId {
+    /// Returns the id with a hash of the request that a client sent, so that a repeated request is recognised.
+    pub fn of_request(self, hash: u64) -> Self {
+        let (time, _) = self.0.as_u64_pair();
+        // Version 8, and the variant of every version.
+        Self(Uuid::from_u64_pair((time & !0xf000) | 0x8000, (hash >> 2) | (1 << 63)))
+    }
+
+    /// Returns whether the id has the hash of the request; `None` if it has no hash.
+    pub fn is_of_request(self, hash: u64) -> Option<bool> {
+        (self.0.get_version_num() == 8).then(|| self == self.of_request(hash))
+    }
+}
+
 impl SessionId {
     /// Returns six hexadecimal characters of the id's random tail; the caller makes it unique among siblings.
     pub fn short(self) -> Short {

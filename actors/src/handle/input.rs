@@ -80,6 +80,13 @@ impl Input {
         self
     }
 
+    /// Puts a hash of the sender's request into the input's id. After a second input with the same key, the id in the first receipt tells whether
+    /// the request was the same ([`InputId::is_of_request`](subtend_session::ids::InputId::is_of_request)).
+    pub fn request_hash(mut self, hash: u64) -> Self {
+        self.input.id = self.input.id.of_request(hash);
+        self
+    }
+
     /// Sets the turn limit of the run that this input opens or resumes; the default is the session's.
     pub fn turns(mut self, turns: u32) -> Self {
         self.input.turns = Some(turns);

@@ -50,7 +50,7 @@ impl QueueEntry {
             From::AgentResult => QueueKind::AgentResult,
         };
         let (text, metadata) = (input.text.clone(), input.metadata.clone());
-        let time_ms = sent_ms(input.id);
+        let time_ms = sent_ms(input);
         Self { id: input.id, kind, text, metadata, lane: input.lane, at: Some(at), time_ms, taken_at: None }
     }
 
@@ -83,8 +83,9 @@ impl QueueEntry {
     }
 }
 
-/// Returns the creation time of an input's id, if the id has a time.
-fn sent_ms(id: InputId) -> Option<i64> {
-    let millis = id.0.get_version_num() == 7;
-    millis.then(|| i64::try_from(id.0.as_u64_pair().0 >> 16).ok()).flatten()
+/// Returns the creation time of an input's id, if the id has a time. Ids of requests with a key have one.
+fn sent_ms(input: &InputAccepted) -> Option<i64> {
+    let version = input.id.0.get_version_num();
+    let millis = version == 7 || (version == 8 && input.key.is_some());
+    millis.then(|| i64::try_from(input.id.0.as_u64_pair().0 >> 16).ok()).flatten()
 }

@@ -132,7 +132,9 @@ pub(super) async fn resume(
 ) -> Result<Json<Accepted>, Problem> {
     let handle = host.session(&id).await?;
     let text = how.text.as_deref().unwrap_or(CONTINUE_TEXT);
-    Ok(Json(NewInput::of_text(text).send(&host, &handle, key).await?))
+    let input = NewInput::of_text(text);
+    let request = input.keyed("continue", key)?;
+    Ok(Json(input.send(&host, &handle, request).await?))
 }
 
 /// Closes a session. A later input reopens it.

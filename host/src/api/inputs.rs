@@ -64,7 +64,58 @@ impl From<&Receipt> for Accepted {
     }
 }
 
+/// The idempotency key of an input, with the request that was sent with it.
+#[derive(Clone, Debug)]
+pub(super) struct KeyedRequest {
+    key: String,
+    /// Hash of the command and of the input before a slash command is expanded: its file may change.
+    hash: u64,
+}
+
+impl KeyedRequest {
+    /// Returns the receipt of the same request, if the session has it already.
+    ///
+    /// # Errors
+    /// [`Problem`] `idempotency_key_reused` if the key was used for another request.
+    pub(super) async fn first_receipt(&self, host: &Host, handle: &SessionHandle) -> Result<Option<Accepted>, Problem> {
+        let find = async {
+            let records = host.runtime().journal().records(handle.id())?;
+            Ok::<_, Problem>(records.iter().find_map(|stored| {
+                let Record::InputAccepted(accepted) = &stored.record else { return None };
+                (accepted.key.as_deref() == Some(&self.key)).then_some(accepted.id)
+            }))
+        };
+        let Some(input) = host.reads().of_session(find).await?? else { return Ok(None) };
+        match input.is_of_request(self.hash) {
+            Some(true) => Ok(Some(Accepted::from(&handle.receipt(input).await?))),
+            Some(false) => Err(Problem::reused(&self.key)),
+            // An input of an earlier version, which did not record the request.
+            None => Ok(None),
+        }
+    }
+}
+
 impl NewInput {
+    /// Returns the key with the request, whose `command` is a part of it: the same key of another command is refused.
+    ///
+    /// # Errors
+    /// [`Problem`] `internal` if the input cannot be written as JSON.
+    pub(super) fn keyed(&self, command: &str, key: Option<String>) -> Result<Option<KeyedRequest>, Problem> {
+        let Some(key) = key else { return Ok(None) };
+        let internal = |error: serde_json::Error| Problem::internal("internal", error.to_string());
+        let mut input = serde_json::to_value(self).map_err(internal)?;
+        // The order of metadata does not matter.
+        input.sort_all_objects();
+        let mut hasher = blake3::Hasher::new_derive_key("subtend host: request of an input");
+        for part in [command, &input.to_string()] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let mut hash = [0; 8];
+        hasher.finalize_xof().fill(&mut hash);
+        Ok(Some(KeyedRequest { key, hash: u64::from_le_bytes(hash) }))
+    }
+
     pub(super) fn of_text(text: &str) -> Self {
         let (lane, text) = (send_lane(), text.to_owned());
         Self { text, expand: false, lane, agent: None, turns: None, metadata: None, format: None }
@@ -105,12 +156,12 @@ impl NewInput {
         self,
         host: &Host,
         handle: &SessionHandle,
-        key: Option<String>,
+        request: Option<KeyedRequest>,
     ) -> Result<Accepted, Problem> {
-        let sent = key.is_some().then(|| self.clone());
+        let sent = request.is_some().then(|| self.clone());
         let mut input = handle.input(self.text);
-        if let Some(key) = &key {
-            input = input.key(key.clone());
+        if let Some(request) = &request {
+            input = input.key(request.key.clone()).request_hash(request.hash);
         }
         if let Some(agent) = self.agent {
             input = input.agent(agent);
@@ -128,13 +179,18 @@ impl NewInput {
             Lane::Send => input.send().await?,
             Lane::Steer => input.steer().await?,
         };
-        if let Some((key, sent)) = key.zip(sent).filter(|_| receipt.again) {
-            sent.is_recorded(host, &receipt, &key)?;
+        if let Some((request, sent)) = request.zip(sent).filter(|_| receipt.again) {
+            match receipt.input.is_of_request(request.hash) {
+                Some(true) => {}
+                Some(false) => return Err(Problem::reused(&request.key)),
+                None => sent.is_recorded(host, &receipt, &request.key)?,
+            }
         }
         Ok(Accepted::from(&receipt))
     }
 
-    /// Refuses a key that was used for another input. Recorded inputs are compared, after changes by hooks of the host.
+    /// Refuses a key that was used for another input of an earlier version, which recorded no hash of its request. Recorded
+    /// inputs are compared, after changes by hooks of the host.
     fn is_recorded(&self, host: &Host, receipt: &Receipt, key: &str) -> Result<(), Problem> {
         let records = host.runtime().journal().records(receipt.session().id())?;
         let accepted = records.iter().find_map(|stored| {
@@ -174,14 +230,32 @@ pub(super) async fn send(
 ) -> Result<Response, Problem> {
     draft.check()?;
     let handle = host.session(&id).await?;
-    let draft = draft.expanded(&host, || slash::workspace_of(&host, handle.id()).map(Some)).await?;
-    let accepted = draft.send(&host, &handle, key).await?;
+    let request = draft.keyed("input", key)?;
+    let accepted = match draft.expanded(&host, || slash::workspace_of(&host, handle.id()).map(Some)).await {
+        Ok(draft) => draft.send(&host, &handle, request).await?,
+        Err(problem) => repeated(&host, &handle, request.as_ref()).await?.ok_or(problem)?,
+    };
     let place = format!("/v1/sessions/{}/inputs/{}", accepted.session, accepted.input);
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
     if let Ok(place) = HeaderValue::try_from(place) {
         response.headers_mut().insert(header::LOCATION, place);
     }
     Ok(response)
+}
+
+/// Returns the first receipt of a request whose slash command cannot be expanded any more.
+///
+/// # Errors
+/// As [`KeyedRequest::first_receipt`].
+pub(super) async fn repeated(
+    host: &Host,
+    handle: &SessionHandle,
+    request: Option<&KeyedRequest>,
+) -> Result<Option<Accepted>, Problem> {
+    match request {
+        Some(request) => request.first_receipt(host, handle).await,
+        None => Ok(None),
+    }
 }
 
 /// The state of an input.

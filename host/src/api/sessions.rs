@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use subtend_actors::{OpenOptions, Runtime};
+use subtend_actors::{OpenOptions, Runtime, SessionHandle};
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::index::Head;
@@ -16,7 +16,7 @@ use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 use utoipa::{IntoParams, ToSchema};
 
-use super::inputs::Accepted;
+use super::inputs::{Accepted, repeated};
 use super::opening::NewSession;
 use super::{Body, IdempotencyKey, Path, Query};
 use crate::auth::Sender;
@@ -217,23 +217,41 @@ pub(super) async fn open(
         Some(key) => Some(host.named("session", key, &open).await?),
         None => None,
     };
-    let (options, input) = open.options(&host, sender.map(|sender| sender.0))?;
+    let (options, input) = open.options(&host, sender.map(|sender| sender.0)).await?;
+    let request = match &input {
+        Some(draft) => draft.keyed("session", key)?,
+        None => None,
+    };
     // Expand the command before the session is opened, so that an error does not leave a session behind.
     let directory = || Ok(options.workspace.as_deref().or(host.options().home.as_deref()).map(str::to_owned));
-    let input = match input {
-        Some(draft) => Some(draft.expanded(&host, directory).await?),
-        None => None,
+    let expanded = match input {
+        Some(draft) => draft.expanded(&host, directory).await.map(Some),
+        None => Ok(None),
     };
-    let (handle, new) = host.open(OpenOptions { id: named.as_ref().map(|named| named.id), ..options }).await?;
+    let id = named.as_ref().map(|named| named.id);
+    let input = match expanded {
+        Ok(input) => input,
+        Err(problem) => {
+            let known = id.map(|id| host.runtime().session(id)).transpose()?.flatten();
+            let handle = known.ok_or_else(|| problem.clone())?;
+            let accepted = repeated(&host, &handle, request.as_ref()).await?.ok_or(problem)?;
+            return opened(&host, &handle, false, Some(accepted));
+        }
+    };
+    let (handle, new) = host.open(OpenOptions { id, ..options }).await?;
     drop(named);
-    let runtime = host.runtime();
     let input = match input {
-        Some(draft) => Some(draft.send(&host, &handle, key).await?),
+        Some(draft) => Some(draft.send(&host, &handle, request).await?),
         None => None,
     };
+    opened(&host, &handle, new, input)
+}
+
+fn opened(host: &Host, handle: &SessionHandle, is_new: bool, input: Option<Accepted>) -> Result<Response, Problem> {
+    let runtime = host.runtime();
     let head = runtime.journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&handle.id().to_string()))?;
     let session = Session::read(runtime, handle.id(), &head)?;
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = (status, Json(Opened { session, input })).into_response();
     if let Ok(place) = HeaderValue::try_from(format!("/v1/sessions/{}", handle.id())) {
         response.headers_mut().insert(header::LOCATION, place);
