@@ -100,9 +100,9 @@ pub mod branches {
 
 /// More events: activity below a session, lines of JSON, changes of a queue.
 pub mod events {
-    pub use subtend_actors::EventsError;
     pub use subtend_actors::activity::{Activity, ActivityItem, NestedEvent};
     pub use subtend_actors::event::{DeltaKind, EventLine, QueueEvent, QueueEvents};
+    pub use subtend_actors::{EventsError, EventsNext};
 }
 
 /// The on-disk format: the records of a session, and the index rows that follow from them.

@@ -45,7 +45,7 @@ pub use hooks::{
 };
 pub use observe::activity::{Activity, NestedEvent};
 pub use observe::event::{Event, EventKind, Next, Subscription};
-pub use observe::following::{Events, EventsError};
+pub use observe::following::{Events, EventsError, EventsNext};
 pub use prompt::PromptError;
 pub use recovery::boot::{BootError, BootProgress, BootReport, Undone};
 pub use runtime::builder::Builder;

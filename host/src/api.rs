@@ -147,9 +147,7 @@ fn routed() -> OpenApiRouter<Host> {
         .routes(routes!(tasks::get))
         .routes(routes!(tasks::list))
         .routes(routes!(tasks::cancel))
-        .routes(routes!(workers::list))
-        .routes(routes!(workers::take))
-        .routes(routes!(workers::renew))
+        .merge(small_bodies())
         .routes(routes!(workers::complete))
         .routes(routes!(store::serving))
         .routes(routes!(store::read))
@@ -157,6 +155,15 @@ fn routed() -> OpenApiRouter<Host> {
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))
+}
+
+/// Returns the routes of workers whose requests wait and need no large bodies.
+fn small_bodies() -> OpenApiRouter<Host> {
+    OpenApiRouter::new()
+        .routes(routes!(workers::list))
+        .routes(routes!(workers::take))
+        .routes(routes!(workers::renew))
+        .layer(DefaultBodyLimit::max(workers::MAX_BODY_BYTES))
 }
 
 /// Returns the OpenAPI 3.1 document.

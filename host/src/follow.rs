@@ -5,14 +5,21 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use subtend_actors::{Event, EventKind, Next, Runtime, Subscription};
 use subtend_journal::{Journal, Poisoned, ReadError};
 use subtend_session::ids::{AttemptNo, Lsn, SessionId, TurnNo};
 use subtend_session::record::Record;
+use tokio::time::Instant;
+
+use crate::host::Host;
 
 /// Number of frames read at a time, so that other tasks can run in between.
 const FRAMES_PER_READ: u64 = 256;
+
+/// Time after which read records that a client has not taken are read again.
+const MAX_HELD: Duration = Duration::from_secs(1);
 
 /// The position of a record in the log: its frame, and its number within the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,10 +95,15 @@ pub struct TreeEvents {
     ready: VecDeque<Followed>,
     /// Last ended attempt of each session.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
-    /// Cache of sessions while catching up; `None` for those of other trees.
-    followed: HashMap<SessionId, Option<FollowedSession>>,
     behind: bool,
+    /// Position after the last returned record.
+    given: Cursor,
+    /// Time of the last read.
+    read_at: Instant,
 }
+
+/// Cache of the sessions of one read; `None` for those of other trees.
+type FollowedSessions = HashMap<SessionId, Option<FollowedSession>>;
 
 impl fmt::Debug for TreeEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,28 +128,37 @@ impl TreeEvents {
             live: runtime.subscribe(root),
             ready: VecDeque::new(),
             over: HashMap::new(),
-            followed: HashMap::new(),
             behind: true,
+            given: after,
+            read_at: Instant::now(),
         }
     }
 
-    /// Returns the next event of `runtime`, which must be the one of [`TreeEvents::new`]; `None` after the last event of a
-    /// runtime that is shut down.
+    /// Returns the next event of the runtime of `host`, which must be that of [`TreeEvents::new`]; `None` after the last event
+    /// of a runtime that is shut down.
     ///
     /// # Errors
     /// [`FollowError`].
     ///
     /// # Cancel safety
     /// No event is lost when the future is dropped.
-    pub async fn next(&mut self, runtime: &Runtime) -> Result<Option<Followed>, FollowError> {
+    pub async fn next(&mut self, host: &Host) -> Result<Option<Followed>, FollowError> {
         loop {
+            // A slow client must not receive records long after their session was deleted.
+            let is_record = matches!(self.ready.front(), Some(Followed::Event(Some(_), _)));
+            if is_record && self.read_at.elapsed() > MAX_HELD {
+                (self.at, self.behind, self.ready) = (self.given, true, VecDeque::new());
+            }
             if let Some(ready) = self.ready.pop_front() {
+                if let Followed::Event(Some(cursor), _) = &ready {
+                    self.given = *cursor;
+                }
                 return Ok(Some(ready));
             }
             // Free the memory: there may be many idle clients.
             self.ready = VecDeque::new();
             if self.behind {
-                self.read(runtime)?;
+                host.reads().of_stream(async { self.read(host.runtime()) }).await?;
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -145,12 +166,12 @@ impl TreeEvents {
                 Some(Next::Event(event)) => self.apply(event),
                 Some(Next::Missed(events)) => {
                     // Subscribe again to receive the full text of the answer in progress.
-                    self.live = runtime.subscribe(self.root);
+                    self.live = host.runtime().subscribe(self.root);
                     self.behind = true;
                     return Ok(Some(Followed::Missed(events)));
                 }
                 None => {
-                    return match runtime.journal().poisoned() {
+                    return match host.runtime().journal().poisoned() {
                         Some(poisoned) => Err(poisoned.into()),
                         None => Ok(None),
                     };
@@ -173,31 +194,33 @@ impl TreeEvents {
     fn read(&mut self, runtime: &Runtime) -> Result<(), FollowError> {
         let journal = runtime.journal();
         let last = journal.durable();
+        self.given = self.at;
         let mut frame =
             if self.at.records == u32::MAX { Lsn(self.at.frame.0.saturating_add(1)) } else { self.at.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
+        // A session may be deleted between two reads.
+        let mut followed = FollowedSessions::new();
         while frame <= until {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                self.frame(journal, frame, session, records)?;
+                self.frame(journal, &mut followed, (frame, session), records)?;
             }
             self.at = Cursor::end_of(frame);
             frame = Lsn(frame.0.saturating_add(1));
         }
         self.behind = until < last;
-        if !self.behind {
-            self.followed = HashMap::new();
-        }
+        self.read_at = Instant::now();
         Ok(())
     }
 
     fn frame(
         &mut self,
         journal: &Journal,
-        lsn: Lsn,
-        session: SessionId,
+        followed: &mut FollowedSessions,
+        (lsn, session): (Lsn, SessionId),
         records: Vec<subtend_journal::Stored>,
     ) -> Result<(), FollowError> {
-        let Some(FollowedSession { root, deleted }) = self.session(journal, session)? else { return Ok(()) };
+        let found = self.session(journal, followed, session)?;
+        let Some(FollowedSession { root, deleted }) = found else { return Ok(()) };
         let given = if self.at.frame == lsn { self.at.records } else { 0 };
         let all = records.len();
         for (ix, stored) in (1_u32..).zip(records) {
@@ -216,8 +239,13 @@ impl TreeEvents {
         Ok(())
     }
 
-    fn session(&mut self, journal: &Journal, id: SessionId) -> Result<Option<FollowedSession>, FollowError> {
-        if let Some(session) = self.followed.get(&id) {
+    fn session(
+        &self,
+        journal: &Journal,
+        followed: &mut FollowedSessions,
+        id: SessionId,
+    ) -> Result<Option<FollowedSession>, FollowError> {
+        if let Some(session) = followed.get(&id) {
             return Ok(*session);
         }
         let head = journal.head(id)?.filter(|head| self.root.is_none_or(|wanted| wanted == head.root));
@@ -229,7 +257,7 @@ impl TreeEvents {
             }
             None => None,
         };
-        self.followed.insert(id, session);
+        followed.insert(id, session);
         Ok(session)
     }
 }

@@ -1,6 +1,6 @@
 //! The host: a runtime with the shared state of all requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,9 +96,48 @@ struct Inner {
     released: Released,
 }
 
+/// Maximum number of keys in memory whose commands have created no session.
+const MAX_UNUSED_KEYS: usize = 1_000;
+
 /// Sessions created by commands with a key, by the half of their id that comes from the key. Loaded from the store at the
 /// first use.
-type SessionsByKey = HashMap<u64, SessionId>;
+#[derive(Default)]
+struct SessionsByKey {
+    ids: HashMap<u64, SessionId>,
+    /// Halves of commands that may have been refused, oldest first.
+    recent: VecDeque<u64>,
+}
+
+impl SessionsByKey {
+    /// Adds the session that a command creates, unless another command created one with the key, which is returned. Forgets old
+    /// keys without a session, as a client may send any number of commands that are refused.
+    fn add<E>(
+        &mut self,
+        id: SessionId,
+        is_created: impl Fn(SessionId) -> Result<bool, E>,
+    ) -> Result<Option<SessionId>, E> {
+        let half = half_of_key(id);
+        let before = self.ids.get(&half).copied();
+        // If the earlier command failed, it created nothing, and the key can be reused.
+        if let Some(before) = before.filter(|before| *before != id)
+            && is_created(before)?
+        {
+            return Ok(Some(before));
+        }
+        self.ids.insert(half, id);
+        if before.is_none() {
+            self.recent.push_back(half);
+        }
+        if self.recent.len() > MAX_UNUSED_KEYS
+            && let Some(oldest) = self.recent.pop_front()
+            && let Some(unused) = self.ids.get(&oldest)
+            && !is_created(*unused)?
+        {
+            self.ids.remove(&oldest);
+        }
+        Ok(None)
+    }
+}
 
 /// The session that a command with a key creates. Holds the lock against other commands with a key.
 pub(crate) struct Named<'a> {
@@ -169,7 +208,7 @@ impl Host {
     /// [`Problem`] `idempotency_key_reused` if another command created a session with the key.
     pub(crate) async fn named(&self, of: &str, key: &str, command: &impl Serialize) -> Result<Named<'_>, Problem> {
         let command = serde_json::to_vec(command).map_err(|error| Problem::internal("internal", error.to_string()))?;
-        let (id, place) = id_of(of, key, &command);
+        let id = id_of(of, key, &command);
         let mut alone = self.inner.keyed.lock().await;
         self.settled().await?;
         let journal = self.runtime().journal();
@@ -177,17 +216,12 @@ impl Host {
             Some(made) => made,
             none => {
                 let keyed = journal.heads()?.into_iter().filter(|(id, _)| id.0.get_version_num() == 8);
-                none.insert(keyed.map(|(id, _)| (place_of(id), id)).collect())
+                let ids = keyed.map(|(id, _)| (half_of_key(id), id)).collect();
+                none.insert(SessionsByKey { ids, ..SessionsByKey::default() })
             }
         };
-        let before = made.insert(place, id).filter(|before| *before != id);
-        // If the earlier command failed, it created nothing, and the key can be reused.
-        if let Some(before) = before {
-            let is_made = journal.head(before).map(|head| head.is_some());
-            if !matches!(is_made, Ok(false)) {
-                made.insert(place, before);
-                return Err(is_made.map_or_else(Problem::from, |_| Problem::reused(key)));
-            }
+        if made.add(id, |id| journal.head(id).map(|head| head.is_some()))?.is_some() {
+            return Err(Problem::reused(key));
         }
         Ok(Named { id, _alone: alone })
     }
@@ -257,8 +291,8 @@ impl Host {
     }
 }
 
-/// Returns the id of the session that `command` creates with `key`, and its first half, which depends on the key only.
-fn id_of(of: &str, key: &str, command: &[u8]) -> (SessionId, u64) {
+/// Returns the id of the session that `command` creates with `key`. Its first half depends on the key only.
+fn id_of(of: &str, key: &str, command: &[u8]) -> SessionId {
     let mut hasher = blake3::Hasher::new_derive_key("subtend host: session of an idempotency key");
     for part in [of, key] {
         hasher.update(&(part.len() as u64).to_le_bytes());
@@ -269,10 +303,47 @@ fn id_of(of: &str, key: &str, command: &[u8]) -> (SessionId, u64) {
     hasher.finalize_xof().fill(first);
     hasher.update(command);
     hasher.finalize_xof().fill(second);
-    let id = SessionId(uuid::Builder::from_custom_bytes(bytes).into_uuid());
-    (id, place_of(id))
+    SessionId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-fn place_of(id: SessionId) -> u64 {
+/// Returns the half of a session's id that comes from the key.
+fn half_of_key(id: SessionId) -> u64 {
     id.0.as_u64_pair().0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn add(sessions: &mut SessionsByKey, key: usize, command: &[u8], is_created: bool) -> Option<SessionId> {
+        let added = sessions.add(id_of("session", &key.to_string(), command), |_| Ok::<_, Infallible>(is_created));
+        added.unwrap_or_else(|never| match never {})
+    }
+
+    /// The control: keys of sessions are all kept, and each refuses another command.
+    #[test]
+    fn keys_of_refused_commands_are_forgotten() {
+        let many = MAX_UNUSED_KEYS * 3;
+        for (is_created, kept) in [(false, MAX_UNUSED_KEYS), (true, many)] {
+            let mut sessions = SessionsByKey::default();
+            for key in 0..many {
+                assert_eq!(add(&mut sessions, key, b"one", is_created), None);
+            }
+            assert_eq!((sessions.ids.len(), sessions.recent.len()), (kept, MAX_UNUSED_KEYS));
+            let first = is_created.then(|| id_of("session", "0", b"one"));
+            assert_eq!(add(&mut sessions, 0, b"two", is_created), first);
+        }
+    }
+
+    /// One key that is sent again and again takes one place.
+    #[test]
+    fn repeated_key_is_counted_once() {
+        let mut sessions = SessionsByKey::default();
+        for command in 0..MAX_UNUSED_KEYS * 3 {
+            assert_eq!(add(&mut sessions, 0, command.to_string().as_bytes(), false), None);
+        }
+        assert_eq!((sessions.ids.len(), sessions.recent.len()), (1, 1));
+    }
 }

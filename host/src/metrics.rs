@@ -243,7 +243,7 @@ pub(crate) async fn count(host: Host) {
     let mut events = TreeEvents::new(host.runtime(), None, from);
     loop {
         let next = tokio::select! {
-            next = events.next(host.runtime()) => next,
+            next = events.next(&host) => next,
             () = host.ends().cancelled() => return,
         };
         match next {

@@ -23,6 +23,8 @@ use crate::problem::Problem;
 const SESSION_READS: usize = 4;
 /// Number of reads of many sessions that run at a time.
 const STORE_READS: usize = 2;
+/// Number of live views and event streams that read at a time.
+const LIVE_READS: usize = 2;
 /// Time that a read waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,11 +33,16 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct ReadThreads {
     session: Semaphore,
     store: Semaphore,
+    live: Semaphore,
 }
 
 impl Default for ReadThreads {
     fn default() -> Self {
-        Self { session: Semaphore::new(SESSION_READS), store: Semaphore::new(STORE_READS) }
+        Self {
+            session: Semaphore::new(SESSION_READS),
+            store: Semaphore::new(STORE_READS),
+            live: Semaphore::new(LIVE_READS),
+        }
     }
 }
 
@@ -52,9 +59,7 @@ enum Reads {
 impl Reads {
     fn of(request: &Request) -> Self {
         let (method, path) = (request.method(), request.uri().path().trim_end_matches('/'));
-        let query = request.uri().query().unwrap_or_default();
-        let can_wait = ["/runs/", "/inputs/", "/tasks/get/"].iter().any(|part| path.contains(part));
-        let waits = can_wait && query.split('&').any(|pair| pair.starts_with("wait"));
+        let waits = waits(path, request.uri().query().unwrap_or_default());
         let streams = path.ends_with("/events") || path.starts_with("/v1/store") || path.ends_with("/export");
         if !method.is_safe() || waits || streams || path.starts_with("/assets/") || path == "/v1/openapi.json" {
             return Self::Little;
@@ -65,6 +70,17 @@ impl Reads {
             "healthz" | "readyz" | "metrics" => Self::Little,
             _ => Self::Session,
         }
+    }
+}
+
+/// Returns whether a request may wait for something. On other paths the parameter has no effect, so a read takes its turn.
+fn waits(path: &str, query: &str) -> bool {
+    let has_wait = || query.split('&').any(|pair| pair.starts_with("wait"));
+    match path.split('/').collect::<Vec<_>>().as_slice() {
+        // The handler takes turns for its reads.
+        ["", "v1", "tasks", "get", _] => true,
+        ["", "v1", "sessions", _, "runs" | "inputs", _] => has_wait(),
+        _ => false,
     }
 }
 
@@ -84,13 +100,29 @@ impl ReadThreads {
     pub(crate) async fn of_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         run(&self.store, read).await
     }
+
+    /// Runs a read of one session in the same way.
+    pub(crate) async fn of_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
+        run(&self.session, read).await
+    }
+
+    /// Runs a read of a live view or an event stream. It waits for its turn without a limit: a late stream misses nothing.
+    pub(crate) async fn of_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
+        // The semaphore is never closed.
+        let _turn = self.live.acquire().await;
+        to_end(read).await
+    }
 }
 
 async fn run<T: Send>(turns: &Semaphore, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
     // The semaphores are never closed.
     let Ok(Ok(_turn)) = timeout(TURN_TIMEOUT, turns.acquire()).await else { return Err(busy()) };
+    Ok(to_end(read).await)
+}
+
+async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
     let mut read = pin!(read);
-    Ok(poll_fn(|context| blocking(|| read.as_mut().poll(context))).await)
+    poll_fn(|context| blocking(|| read.as_mut().poll(context))).await
 }
 
 /// Runs a piece of a read, for which the runtime replaces the current thread. A runtime of one thread, such as that of a simulation in
@@ -128,7 +160,13 @@ mod tests {
             ("GET /s/0192", Reads::Session),
             ("GET /v1/sessions/0192/transcript", Reads::Session),
             ("GET /v1/sessions/0192/runs/1?wait=true", Reads::Little),
-            ("GET /s/0192/replay?wait=true", Reads::Store),
+            ("GET /v1/sessions/0192/runs/1", Reads::Session),
+            ("GET /v1/tasks/get/task_0192", Reads::Little),
+            // Attacks: a parameter without effect.
+            ("GET /?wait=true", Reads::Store),
+            ("GET /v1/sessions?wait", Reads::Store),
+            ("GET /s/0192/replay?at=1&wait=true", Reads::Store),
+            ("GET /v1/sessions/0192/transcript?wait=true", Reads::Session),
             ("GET /v1/trees/0192/events", Reads::Little),
             ("POST /v1/sessions", Reads::Little),
             ("GET /healthz", Reads::Little),
@@ -162,6 +200,19 @@ mod tests {
     async fn read_ends_in_virtual_time() {
         let waiting = tokio::time::sleep(Duration::from_secs(3_600));
         ReadThreads::default().of_store(waiting).await.expect("a turn");
+    }
+
+    /// Streams have turns of their own, and wait for them without a limit. The control: a request is refused.
+    #[tokio::test(start_paused = true)]
+    async fn stream_waits_for_a_turn_of_its_own() {
+        let threads = ReadThreads::default();
+        let store = threads.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
+        threads.of_stream(async {}).await;
+        let live = threads.live.acquire_many(u32::try_from(LIVE_READS).expect("few")).await.expect("all turns");
+        let waits = timeout(TURN_TIMEOUT * 10, threads.of_stream(async {})).await;
+        assert!(waits.is_err() && threads.of_store(async {}).await.is_err());
+        drop((store, live));
+        threads.of_stream(async {}).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! A whole conversation over the API: open, send, wait, approve, cancel, branch, delete.
 
 use axum::http::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 
 use crate::support::{end, get, host, post, request, talk};
@@ -268,6 +268,40 @@ async fn r6_tasks_are_spawned_listed_read_and_cancelled() {
     assert_eq!(cancelled["status"], "cancelled");
     let listed = post(&app, "/v1/tasks/list", &json!({"status": "cancelled"})).await.json();
     assert_eq!((listed.as_array().map(Vec::len), &listed[0]["id"]), (Some(1), &json!(hanging)));
+    drop(app);
+    end(host).await;
+}
+
+/// A list of tasks with long prompts and results has 8 MiB of them. The control: a task that is read alone is whole.
+#[tokio::test]
+async fn r6_task_list_is_bounded_and_continues() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let prompt = "x".repeat(900_000);
+    for _ in 0..5 {
+        let spawned = post(&app, "/v1/tasks/spawn", &json!({"type": "explore", "prompt": prompt})).await.json();
+        let id = spawned["id"].as_str().expect("an id");
+        get(&app, &format!("/v1/tasks/get/{id}?wait=true&timeout=20000")).await;
+    }
+    let listed = post(&app, "/v1/tasks/list", &json!({})).await;
+    assert!(listed.body.len() < 9 << 20, "{}", listed.body.len());
+    let rows = listed.json().as_array().expect("rows").clone();
+    let length = |row: &Value, key: &str| row[key].as_str().map(str::len);
+    let facts = |row: &Value| (length(row, "prompt"), length(row, "result"), row["shortened"] == true);
+    let (whole, short) = ((Some(900_000), Some(900_017), false), (Some(1_000), Some(1_000), true));
+    assert_eq!(rows.iter().map(facts).collect::<Vec<_>>(), [whole, whole, whole, whole, short]);
+    let last = &rows[4];
+    let alone = get(&app, &format!("/v1/tasks/get/{}", last["id"].as_str().expect("an id"))).await;
+    assert_eq!(facts(&alone.json()), whole);
+    let cursor = |row: &Value| format!("{}.{}", row["created"], row["session"].as_str().expect("a session"));
+    let next = post(&app, "/v1/tasks/list", &json!({"before": cursor(&rows[3])})).await.json();
+    assert_eq!(
+        next.as_array().map(|rows| rows.iter().map(|row| row["id"].clone()).collect()),
+        Some(vec![last["id"].clone()])
+    );
+    assert_eq!(post(&app, "/v1/tasks/list", &json!({"before": cursor(last)})).await.json(), json!([]));
+    let bad = post(&app, "/v1/tasks/list", &json!({"before": "yesterday"})).await;
+    assert_eq!(bad.problem(), (400, "malformed".to_owned()));
     drop(app);
     end(host).await;
 }

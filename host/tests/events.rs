@@ -107,6 +107,39 @@ async fn stream_of_a_deleted_session_has_only_its_deletion() {
     end(host).await;
 }
 
+/// A slow client has taken one event when the session is deleted. Records that the stream has read before then are not sent. The
+/// control: without the deletion, or at once, they are sent.
+#[tokio::test(start_paused = true)]
+async fn slow_stream_has_nothing_of_a_session_deleted_since() {
+    for (deletes, waits) in [(true, true), (true, false), (false, true)] {
+        let host = host(&Memory::new()).await;
+        let app = host.router();
+        let (id, other) = (talk(&app, "secret").await, talk(&app, "other").await);
+        let request_of = Request::builder().uri("/v1/events?after=0").body(Body::empty()).expect("a request");
+        let mut body = app.clone().oneshot(request_of).await.expect("infallible").into_body();
+        let mut events = async || {
+            let frame = body.frame().await.expect("the stream continues").expect("a frame");
+            String::from_utf8(frame.data_ref().expect("data").to_vec()).expect("text")
+        };
+        let mut sent = vec![events().await];
+        if deletes {
+            let deleted = request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
+            assert!(deleted.status.is_success(), "{}", deleted.body);
+        }
+        if waits {
+            tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        }
+        let is_last = |event: &str| event.contains(&other) && event.contains("run_ended");
+        while !sent.last().is_some_and(|event| is_last(event)) {
+            sent.push(events().await);
+        }
+        let of_deleted = sent.iter().filter(|event| event.contains(&id) && event.contains("record")).count();
+        assert_eq!(of_deleted == 1, deletes && waits, "{deletes} {waits}: {sent:?}");
+        drop((body, app));
+        end(host).await;
+    }
+}
+
 #[tokio::test]
 async fn tree_stream_gives_each_record_once_at_every_cut() {
     let memory = Memory::new();

@@ -337,6 +337,22 @@ async fn d6_results_are_bounded_and_models_read_errors() {
     end(host).await;
 }
 
+/// A request that waits holds its body, so only a completion may be large. The control: below the bound the lease is renewed.
+#[tokio::test(start_paused = true)]
+async fn body_of_a_renewal_is_small() {
+    let host = host(&Memory::new(), Flawed::default()).await;
+    let app = host.router();
+    open_calling(&app, "seek").await;
+    let call = take_and_begin(&app, "one").await;
+    for (progress, status) in [(15 << 10, 200), (16 << 10, 413)] {
+        let body = json!({"token": call["token"], "progress": "x".repeat(progress)});
+        let reply = post(&app, "/v1/workers/renew", &body).await;
+        assert_eq!(reply.status.as_u16(), status, "{progress}: {}", reply.body);
+    }
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn d6_denied_remote_tool_reaches_no_worker() {
     let host = host(&Memory::new(), Flawed::default()).await;

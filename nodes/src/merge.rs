@@ -20,6 +20,8 @@ const MAX_TRIES: u32 = 3;
 /// Default and maximum number of sessions on a page, the same as in the hosts of shards.
 const DEFAULT_PAGE_SIZE: usize = 50;
 const MAX_PAGE_SIZE: usize = 500;
+/// Default and maximum number of listed tasks, the same as in the hosts of shards.
+const MAX_TASKS: usize = 500;
 
 /// Queries every shard and merges the answers. If a shard refuses, returns the first refusal.
 pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedRequest) -> Result<Response, Problem> {
@@ -106,7 +108,7 @@ fn sessions(pages: Vec<Value>, limit: usize) -> Value {
 fn tasks(pages: Vec<Value>, limit: Option<usize>) -> Value {
     let mut tasks: Vec<Value> = pages.into_iter().flat_map(rows).collect();
     tasks.sort_by_cached_key(|task| std::cmp::Reverse((task["created"].as_i64().unwrap_or(0), task["id"].to_string())));
-    tasks.truncate(limit.unwrap_or(usize::MAX));
+    tasks.truncate(limit.unwrap_or(MAX_TASKS).min(MAX_TASKS));
     Value::Array(tasks)
 }
 

@@ -86,7 +86,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 fn listed(reader: &StoreReader, args: &Args) -> Result<Vec<TaskRow>, Fail> {
     let status = args.status.as_deref().and_then(|word| TaskStatus::ALL.into_iter().find(|of| of.word() == word));
     let parent = args.parent.as_deref().map(|name| reader.find(name)).transpose()?;
-    let tasks = Task::list(reader.journal(), TaskFilter { status, parent, limit: args.limit.map(NonZeroUsize::get) })?;
+    let filter = TaskFilter { status, parent, limit: args.limit.map(NonZeroUsize::get), ..TaskFilter::default() };
+    let tasks = Task::list(reader.journal(), filter)?;
     Ok(tasks.into_iter().map(row).collect())
 }
 
@@ -160,6 +161,7 @@ mod tests {
             updated_ms: 3,
             ended_ms: Some(2),
             unread: None,
+            shortened: false,
         }
     }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, shares};
+use crate::events::Follower;
 
 #[test]
 fn d4_any_node_answers_for_every_session() {
@@ -58,6 +59,28 @@ fn d4_command_with_a_key_takes_effect_once_on_any_node() {
     assert_eq!(answers.iter().filter(|(status, _)| *status == 201).count(), 1);
     let reused = open(0, "quick, but another");
     assert_eq!((reused.0, &reused.1["code"]), (422, &json!("idempotency_key_reused")));
+    cluster.end();
+}
+
+/// The control: the stream has all records of the other sessions.
+#[test]
+fn d4_merged_stream_has_only_the_deletion_of_a_session() {
+    let mut cluster = Cluster::steady(2, 4);
+    let sessions = [0, 1, 0, 1].map(|node| cluster.open(node, "quick"));
+    for session in &sessions {
+        cluster.outcome(0, session);
+    }
+    let [gone, kept @ ..] = &sessions;
+    let deleted = cluster.ask(0, &format!("DELETE /v1/sessions/{gone}"), "", &Value::Null);
+    assert_eq!(deleted.0, 200, "{deleted:?}");
+    let ports = cluster.nodes.iter().map(|node| node.port).collect();
+    let follower = Follower::start(&cluster.client, ports);
+    let is_whole = |records: &Vec<u64>| records.len() > 3;
+    cluster.wait_for(|_| {
+        let received = follower.so_far();
+        received.contains_key(gone) && kept.iter().all(|session| received.get(session).is_some_and(is_whole))
+    });
+    assert_eq!(follower.received()[gone].len(), 1);
     cluster.end();
 }
 

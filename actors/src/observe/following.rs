@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_util::{FutureExt as _, Stream};
 use subtend_journal::{ReadError, Stored};
@@ -44,7 +44,15 @@ pub enum EventsError {
 /// assemble the text, truncate it to the delta's offset and append the piece.
 pub struct Events {
     session: SessionId,
-    reader: Polled<FollowingReader, Result<Option<Event>, EventsError>>,
+    reader: Polled<FollowingReader, Result<Option<EventsNext>, EventsError>>,
+}
+
+/// The next item of a reader that does not read the journal itself: see [`Events::next_or_behind`].
+#[derive(Clone, Debug)]
+pub enum EventsNext {
+    Event(Event),
+    /// The journal has records to read: call [`Events::read_page`].
+    Behind,
 }
 
 struct FollowingReader {
@@ -102,7 +110,31 @@ impl Events {
         poll_fn(|cx| self.poll(cx)).await
     }
 
+    /// Returns the next event as [`Events::next`] does, but does not read the journal: a caller may do that on another thread.
+    /// # Errors, cancel safety
+    /// As [`Events::next`].
+    pub async fn next_or_behind(&mut self) -> Result<Option<EventsNext>, EventsError> {
+        poll_fn(|cx| self.poll_step(cx)).await
+    }
+
+    /// Reads a page of records after [`EventsNext::Behind`]. Blocks while it reads.
+    /// # Errors
+    /// [`EventsError`]; the call may be repeated.
+    pub fn read_page(&mut self) -> Result<(), EventsError> {
+        self.reader.idle().map_or(Ok(()), FollowingReader::read)
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Event>, EventsError>> {
+        loop {
+            match ready!(self.poll_step(cx))? {
+                Some(EventsNext::Event(event)) => return Poll::Ready(Ok(Some(event))),
+                Some(EventsNext::Behind) => self.read_page()?,
+                None => return Poll::Ready(Ok(None)),
+            }
+        }
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<EventsNext>, EventsError>> {
         self.reader.poll(cx, |mut reader| {
             async move {
                 let next = reader.next().await;
@@ -122,22 +154,24 @@ impl Stream for Events {
 }
 
 impl FollowingReader {
-    async fn next(&mut self) -> Result<Option<Event>, EventsError> {
+    async fn next(&mut self) -> Result<Option<EventsNext>, EventsError> {
         loop {
             if let Some(event) = self.derived.pop_front() {
-                return Ok(Some(event));
+                return Ok(Some(EventsNext::Event(event)));
             }
             if let Some(stored) = self.page.pop_front() {
-                return Ok(Some(self.given(stored.seq, Arc::new(stored.record))));
+                return Ok(Some(EventsNext::Event(self.given(stored.seq, Arc::new(stored.record)))));
             }
             if self.behind {
-                self.read().await?;
-                continue;
+                // A record that was appended before this reader attached, but is not durable yet, arrives in no other way.
+                let settled = self.log.journal.settled().await;
+                settled.map_err(|poison| EventsError::Stopped(Stopped::Poisoned(poison.to_string())))?;
+                return Ok(Some(EventsNext::Behind));
             }
             match self.live.next().await {
                 Some(Next::Event(event)) => {
                     if let Some(event) = self.map_event(event) {
-                        return Ok(Some(event));
+                        return Ok(Some(EventsNext::Event(event)));
                     }
                 }
                 Some(Next::Missed(_)) => {
@@ -156,10 +190,7 @@ impl FollowingReader {
     }
 
     /// Reads a page. After the last one the reader is no longer behind.
-    async fn read(&mut self) -> Result<(), EventsError> {
-        // A record that was appended before this reader attached, but is not durable yet, arrives in no other way.
-        let settled = self.log.journal.settled().await;
-        settled.map_err(|poison| EventsError::Stopped(Stopped::Poisoned(poison.to_string())))?;
+    fn read(&mut self) -> Result<(), EventsError> {
         if !self.primed {
             self.prime()?;
         }

@@ -68,9 +68,18 @@ pub struct TaskFilter {
     pub status: Option<TaskStatus>,
     /// Lists only tasks started by this session.
     pub parent: Option<SessionId>,
+    /// Lists only the task of this session.
+    pub session: Option<SessionId>,
+    /// Lists only tasks older than this position: the creation time and the session of the last task of the previous page.
+    pub before: Option<(i64, SessionId)>,
     /// Maximum number of tasks; the newest are listed.
     pub limit: Option<usize>,
+    /// Maximum bytes of the texts of all tasks. Later texts are truncated to 1,000 bytes each ([`Task::shortened`]).
+    pub text_bytes: Option<usize>,
 }
+
+/// Bytes to which a text of a list is truncated after [`TaskFilter::text_bytes`].
+const SHORTENED_BYTES: usize = 1_000;
 
 /// A subagent's session as a task. Its runs are those that a model or the host opened; later messages of persons do not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +111,8 @@ pub struct Task {
     pub ended_ms: Option<i64>,
     /// The reason why the records, or the whole result, cannot be read; their fields are empty then.
     pub unread: Option<String>,
+    /// True if the prompt or the result is truncated, or long metadata is omitted, by [`TaskFilter::text_bytes`].
+    pub shortened: bool,
 }
 
 impl Task {
@@ -110,13 +121,18 @@ impl Task {
     /// # Errors
     /// The error of reading the journal as a whole.
     pub fn list(journal: &Journal, filter: TaskFilter) -> Result<Vec<Self>, ReadError> {
-        let tasks = journal.heads()?.into_iter().filter_map(|(session, head)| Self::of(session, head));
-        let mut found: Vec<Self> =
-            tasks.filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent))).collect();
+        let heads = match filter.session {
+            Some(session) => journal.head(session)?.map(|head| (session, head)).into_iter().collect(),
+            None => journal.heads()?,
+        };
+        let tasks = heads.into_iter().filter_map(|(session, head)| Self::of(session, head));
+        let tasks = tasks.filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent)));
+        let is_older = |task: &Self| filter.before.is_none_or(|before| (task.created_ms, task.session) < before);
+        let mut found: Vec<Self> = tasks.filter(is_older).collect();
         // Tasks of the same time are ordered by id, so that listings are stable.
         found.sort_unstable_by_key(|task| std::cmp::Reverse((task.created_ms, task.session)));
         // Read one by one, until the limit is reached.
-        let mut listed = Vec::new();
+        let (mut listed, mut bytes_left) = (Vec::new(), filter.text_bytes);
         let mut found = found.into_iter();
         while listed.len() < filter.limit.unwrap_or(usize::MAX) {
             let Some(mut task) = found.next() else { break };
@@ -131,10 +147,34 @@ impl Task {
                 }
             }
             if filter.status.is_none_or(|status| task.status == status) {
+                if let Some(left) = &mut bytes_left {
+                    task.shorten_beyond(left);
+                }
                 listed.push(task);
             }
         }
         Ok(listed)
+    }
+
+    /// Takes the size of the texts from `bytes_left`, or truncates the texts if they are larger.
+    fn shorten_beyond(&mut self, bytes_left: &mut usize) {
+        let texts = [&self.prompt, &self.result, &self.metadata];
+        let bytes = texts.into_iter().flatten().fold(0_usize, |bytes, text| bytes.saturating_add(text.len()));
+        if let Some(left) = bytes_left.checked_sub(bytes) {
+            *bytes_left = left;
+            return;
+        }
+        for text in [&mut self.prompt, &mut self.result].into_iter().flatten() {
+            if text.len() > SHORTENED_BYTES {
+                let start = text.get(..text.floor_char_boundary(SHORTENED_BYTES)).unwrap_or_default();
+                *text = start.into();
+                self.shortened = true;
+            }
+        }
+        // JSON cannot be truncated.
+        if self.metadata.take_if(|metadata| metadata.len() > SHORTENED_BYTES).is_some() {
+            self.shortened = true;
+        }
     }
 
     /// Adds the facts from the records. For a task that the filter excludes, only its status is set.
@@ -180,6 +220,7 @@ impl Task {
             updated_ms: head.updated_ms,
             ended_ms: None,
             unread: None,
+            shortened: false,
         };
         (subagent && !head.deleted).then(task)
     }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Deserialize;
 use subtend_actors::event::EventLine;
-use subtend_actors::{Event, EventKind, Events};
+use subtend_actors::{Event, EventKind, Events, EventsNext};
 use subtend_session::ids::{Seq, SessionId};
 use utoipa::IntoParams;
 
@@ -168,24 +168,29 @@ trait EventSource: Send + 'static {
 }
 
 impl EventSource for Events {
-    async fn next(&mut self, _: &Host) -> Option<NextSent> {
-        Some(match self.next().await {
-            Ok(event) => {
-                let event = event?;
-                let id = match &event.what {
-                    EventKind::Record { seq, .. } => Some(seq.to_string()),
-                    EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => None,
-                };
-                NextSent::Event(written(&event, id)?)
-            }
-            Err(error) => NextSent::Last(failed(&error)),
-        })
+    async fn next(&mut self, host: &Host) -> Option<NextSent> {
+        loop {
+            let event = match self.next_or_behind().await {
+                Ok(Some(EventsNext::Event(event))) => event,
+                Ok(Some(EventsNext::Behind)) => match host.reads().of_stream(async { self.read_page() }).await {
+                    Ok(()) => continue,
+                    Err(error) => return Some(NextSent::Last(failed(&error))),
+                },
+                Ok(None) => return None,
+                Err(error) => return Some(NextSent::Last(failed(&error))),
+            };
+            let id = match &event.what {
+                EventKind::Record { seq, .. } => Some(seq.to_string()),
+                EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => None,
+            };
+            return Some(NextSent::Event(written(&event, id)?));
+        }
     }
 }
 
 impl EventSource for TreeEvents {
     async fn next(&mut self, host: &Host) -> Option<NextSent> {
-        Some(match self.next(host.runtime()).await {
+        Some(match self.next(host).await {
             Ok(None) => return None,
             Ok(Some(Followed::Event(cursor, event))) => {
                 NextSent::Event(written(&event, cursor.map(|at| at.to_string()))?)

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
-use subtend_actors::{Control, OpenOptions};
+use subtend_actors::{Control, OpenOptions, SessionHandle};
 use subtend_session::dialect::task_id;
 use subtend_session::ids::SessionId;
 use subtend_session::outcome::{Outcome, OutcomeKind};
@@ -51,6 +51,14 @@ pub(super) struct TaskRow {
     created: i64,
     updated: i64,
     completed: Option<i64>,
+    /// True if prompt and result are truncated and long metadata is omitted: GET /v1/tasks/get/ID has them.
+    #[serde(skip_serializing_if = "is_false")]
+    shortened: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl From<Task> for TaskRow {
@@ -72,6 +80,7 @@ impl From<Task> for TaskRow {
             created: of.created_ms,
             updated: of.updated_ms,
             completed: of.ended_ms,
+            shortened: of.shortened,
         }
     }
 }
@@ -115,12 +124,17 @@ pub(super) async fn spawn(
 
 /// Reads the task of a session.
 async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
-    let tasks = host.runtime().tasks(TaskFilter::default()).await?;
-    let task = tasks.into_iter().find(|task| task.session == session);
-    task.map(TaskRow::from).ok_or_else(|| {
+    let filter = TaskFilter { session: Some(session), ..TaskFilter::default() };
+    let tasks = host.reads().of_session(host.runtime().tasks(filter)).await??;
+    tasks.into_iter().next().map(TaskRow::from).ok_or_else(|| {
         let detail = format!("session {session} is not a task: POST /v1/tasks/list lists them");
         Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail)
     })
+}
+
+/// Finds the session of a task. A short name is searched in all sessions.
+async fn session_of(host: &Host, id: &str) -> Result<SessionHandle, Problem> {
+    host.reads().of_session(host.session(id)).await?
 }
 
 /// Returns a task. With `wait`, waits until it ends or `timeout` has passed.
@@ -132,13 +146,18 @@ pub(super) async fn get(
     Path(id): Path<String>,
     Query(waiting): Query<WaitQuery>,
 ) -> Result<Json<TaskRow>, Problem> {
-    let handle = host.session(&id).await?;
+    let handle = session_of(&host, &id).await?;
     if let Some(run) = handle.current_run().await? {
         // The result is ignored: the row has the outcome.
         drop(waiting.within(&host, run.ended()).await);
     }
     Ok(Json(row(&host, handle.id()).await?))
 }
+
+/// Default and maximum number of listed tasks.
+const MAX_TASKS: usize = 500;
+/// Maximum bytes of the texts of listed tasks.
+const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Filters of a task list.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -149,23 +168,49 @@ pub(super) struct TaskQuery {
     /// Only tasks that this session started.
     #[serde(alias = "parentSessionId")]
     parent: Option<String>,
+    /// Maximum number of tasks. Default and maximum: 500.
     limit: Option<usize>,
+    /// `created.session` of the last task of the previous page: only older tasks are listed.
+    before: Option<String>,
 }
 
-/// Lists tasks, newest first.
+impl TaskQuery {
+    fn most(&self) -> usize {
+        self.limit.unwrap_or(MAX_TASKS).min(MAX_TASKS)
+    }
+
+    /// Returns the position after which the page begins.
+    fn before(&self) -> Result<Option<(i64, SessionId)>, Problem> {
+        let Some(before) = &self.before else { return Ok(None) };
+        let read = || {
+            let (created, session) = before.split_once('.')?;
+            Some((created.parse().ok()?, session.parse().ok()?))
+        };
+        let bad = || {
+            let shown: String = before.chars().take(80).collect();
+            Problem::malformed(format!("before {shown:?}: give `created` and `session` of a task, as CREATED.SESSION"))
+        };
+        read().map(Some).ok_or_else(bad)
+    }
+}
+
+/// Lists tasks, newest first. After 8 MiB of prompts, results and metadata, longer texts are truncated, and the rows say so
+/// (`shortened`).
 #[utoipa::path(post, path = "/v1/tasks/list", tag = "tasks", operation_id = "list_tasks", request_body = TaskQuery,
     responses((status = 200, body = Vec<TaskRow>), (status = 422, body = Problem)))]
 pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) -> Result<Json<Vec<TaskRow>>, Problem> {
-    let status = match list.status {
+    let status = match &list.status {
         None => None,
-        Some(word) => Some(status_of(&word)?),
+        Some(word) => Some(status_of(word)?),
     };
+    let (before, most) = (list.before()?, list.most());
     let parent = match &list.parent {
         None => None,
-        Some(name) => Some(host.session(name).await?.id()),
+        Some(name) => Some(session_of(&host, name).await?.id()),
     };
-    let (filter, of) = (TaskFilter { status, parent, limit: list.limit }, host.clone());
-    let tasks = host.reads().of_store(async move { of.runtime().tasks(filter).await }).await??;
+    let filter =
+        TaskFilter { status, parent, before, limit: Some(most), text_bytes: Some(MAX_TEXT_BYTES), session: None };
+    let tasks = host.reads().of_store(host.runtime().tasks(filter)).await??;
     Ok(Json(tasks.into_iter().map(TaskRow::from).collect()))
 }
 
@@ -181,7 +226,7 @@ fn status_of(word: &str) -> Result<TaskStatus, Problem> {
     params(("id" = String, Path, description = "The task, `task_…`")),
     responses((status = 200, body = TaskRow), (status = 404, body = Problem)))]
 pub(super) async fn cancel(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<TaskRow>, Problem> {
-    let handle = host.session(&id).await?;
+    let handle = session_of(&host, &id).await?;
     // Fails for a session that is not a task.
     row(&host, handle.id()).await?;
     match handle.cancel().await? {
@@ -189,4 +234,16 @@ pub(super) async fn cancel(State(host): State<Host>, Path(id): Path<String>) -> 
         Control::AlreadyEnded(..) | Control::NotFound => {}
     }
     Ok(Json(row(&host, handle.id()).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_listed_tasks_is_bounded() {
+        let most =
+            [None, Some(0), Some(7), Some(usize::MAX)].map(|limit| TaskQuery { limit, ..TaskQuery::default() }.most());
+        assert_eq!(most, [500, 0, 7, 500]);
+    }
 }

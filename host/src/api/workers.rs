@@ -24,6 +24,8 @@ const MAX_NAME_BYTES: usize = 64;
 
 /// Maximum size of a progress line in bytes.
 const MAX_PROGRESS_BYTES: usize = 200;
+/// Maximum size of a request body, except of completions.
+pub(super) const MAX_BODY_BYTES: usize = 16 << 10;
 
 /// The request of a worker for a call.
 #[derive(Debug, Deserialize, ToSchema)]

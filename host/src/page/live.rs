@@ -119,7 +119,7 @@ async fn pump(
     let mut changes = Changes { all: true, ..Changes::default() };
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     loop {
-        let fragments = match view.changed(&host, &changes).await {
+        let fragments = match host.reads().of_stream(view.changed(&host, &changes)).await {
             Ok(fragments) => fragments,
             Err(problem) => {
                 tracing::warn!(detail = problem.detail, "a view cannot be followed");

@@ -144,6 +144,32 @@ async fn replay_shows_what_the_model_saw_at_a_record() {
     end(host).await;
 }
 
+/// A deleted child is left out of the replay of its tree. The control: before the deletion it is shown.
+#[tokio::test]
+async fn replay_leaves_out_a_deleted_child() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let fresh = post(&app, &format!("/v1/sessions/{id}/branches"), &json!({"fresh": true})).await.json();
+    let child = fresh["session"].as_str().expect("a child").to_owned();
+    let sent = post(&app, &format!("/v1/sessions/{child}/inputs"), &json!({"text": "secret"})).await;
+    assert!(sent.status.is_success(), "{}", sent.body);
+    get(&app, &format!("/v1/sessions/{child}/runs/1?wait=true&timeout=20000")).await;
+    let replay = || async { get(&app, &format!("/s/{id}/replay")).await };
+    let of_child = || async { get(&app, &format!("/s/{id}/replay/at?of={child}")).await };
+    // A record of the parent still names the child by its id.
+    let row = format!("of={child}");
+    assert!(replay().await.body.contains(&row) && of_child().await.body.contains("secret"));
+    let deleted = request(&app, Method::DELETE, &format!("/v1/sessions/{child}"), &[], "").await;
+    assert!(deleted.status.is_success(), "{}", deleted.body);
+    for shown in [replay().await, of_child().await] {
+        assert_eq!(shown.status, StatusCode::OK, "{}", shown.body);
+        assert!(!shown.body.contains(&row) && !shown.body.contains("secret"), "{}", shown.body);
+    }
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test]
 async fn usage_sums_up_by_agent_model_and_session() {
     let host = host(&Memory::new()).await;

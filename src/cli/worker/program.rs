@@ -17,6 +17,9 @@ use super::host::{LeasedCall, WorkerResult};
 /// Maximum size in bytes of the kept error output, and of an error message.
 const MAX_ERROR_BYTES: usize = 4_000;
 
+/// Maximum size in bytes of a progress line. The host shows no more, and refuses large requests.
+const MAX_PROGRESS_BYTES: usize = 200;
+
 /// Bytes reserved for the line that reports truncation.
 const FOOTER_BYTES: usize = 80;
 
@@ -95,10 +98,10 @@ impl Program {
         drop(timeout(KILL_TIMEOUT, self.child.wait()).await);
     }
 
-    /// Returns the last line of the error output if it has changed.
+    /// Returns the start of the last line of the error output if it has changed.
     pub(super) fn progress(&mut self) -> Option<String> {
         let errors = self.errors();
-        let line = errors.lines().next_back().unwrap_or_default();
+        let line = progress_line(&errors);
         if line == self.shown {
             return None;
         }
@@ -111,6 +114,11 @@ impl Program {
         let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(tail.make_contiguous()).trim().to_owned()
     }
+}
+
+fn progress_line(errors: &str) -> &str {
+    let line = errors.lines().next_back().unwrap_or_default();
+    line.get(..line.floor_char_boundary(MAX_PROGRESS_BYTES)).unwrap_or_default()
 }
 
 /// Reads to the end, keeps the first `most` bytes, and returns them with the total size.
@@ -197,6 +205,15 @@ mod tests {
         };
         assert_eq!(leased(u64::MAX, u64::MAX), (600_000, 4 << 20));
         assert_eq!(leased(30_000, 200_000), (30_000, 200_000));
+    }
+
+    /// Each control character takes six bytes of JSON. The control: a short line is sent whole.
+    #[test]
+    fn d6_progress_line_is_truncated_before_it_is_sent() {
+        assert_eq!(progress_line("one\ntwo"), "two");
+        let long = format!("one\n{}", "\u{1}".repeat(4_000));
+        assert_eq!(progress_line(&long), "\u{1}".repeat(200));
+        assert_eq!(progress_line(&"ü".repeat(4_000)).len(), 200);
     }
 
     #[test]
