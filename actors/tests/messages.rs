@@ -168,6 +168,31 @@ async fn x16_receivers_are_under_authority() {
     assert!(!offered && got.iter().all(|got| !got.starts_with("Delivered")), "{got:?}");
 }
 
+/// The control: rules that allow the parent by its name allow it by its id.
+#[tokio::test(start_paused = true)]
+async fn x16_rules_for_the_parent_hold_for_its_id() {
+    for (verdict, delivered) in [(Verdict::Deny, false), (Verdict::Allow, true)] {
+        let journal = journal();
+        let read = journal.clone();
+        let answer = move |request: Request| {
+            let parent = read.head(request.session).ok().flatten().and_then(|head| head.parent);
+            async move {
+                Ok(match (prompt(&request).as_str(), answers(&request)) {
+                    ("parent", 0) => calls([task("child", false)]),
+                    ("child", 0) => calls([to(&parent.expect("a parent").to_string(), "found it")]),
+                    _ => text(&results(&request).join("\n")),
+                })
+            }
+        };
+        let runtime = writing(&journal, vec![rule("*", Verdict::Allow), rule("parent", verdict)], answer).await;
+        let (_, ended) = ask(&runtime, "parent").await;
+        shut(runtime).await;
+        let got = ended.text.expect("an answer");
+        assert_eq!(got.contains("Delivered to "), delivered, "{got}");
+        assert_eq!(got.contains("Write to `parent`"), !delivered, "{got}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn x16_message_is_bounded() {
     let long = "x".repeat(message::MAX_BYTES + 1);

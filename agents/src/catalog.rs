@@ -351,10 +351,14 @@ pub(crate) fn first_symlink(workspace: &Path, below: &Path) -> Option<PathBuf> {
     })
 }
 
+/// The action of the tool that writes to running relatives.
+const MESSAGE: &str = "tool:message";
+
 /// Describes the first rule without effect, for a host that adds no tools and only the agents in `known`.
 pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<String> {
     let rules = manifest.rules.iter().flat_map(|set| &set.rules);
-    let of_hosts = |rule: &&Rule| rule.action.starts_with("tool:");
+    // Rules of `message` name receivers: they do more than leave the tool out.
+    let of_hosts = |rule: &&Rule| rule.action.starts_with("tool:") && *rule.action != *MESSAGE;
     if let Some(rule) = rules.clone().filter(of_hosts).find(|rule| rule.verdict != Verdict::Allow) {
         let (action, verdict) = (&rule.action, rule.verdict.word());
         return Some(format!(

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use subtend_journal::ReadError;
-use subtend_session::authority::Authority;
+use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::ids::{RunKey, SessionId, Text};
 use subtend_session::index::{Head, message_input};
 use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::{From, InputAccepted, Lane};
 use subtend_session::state::Phase;
 use subtend_tools::background;
-use subtend_tools::message::{PARENT, Relation, framed};
+use subtend_tools::message::{self, PARENT, Relation, framed};
 use subtend_tools::tool::{Messenger, ToolError, ToolKey};
 
 use crate::cell::cells::Cells;
@@ -38,6 +38,7 @@ impl Messenger for Cells {
     ) -> BoxFuture<'static, Result<Text, ToolError>> {
         Box::pin(async move {
             let (receiver, sender) = self.receiver(&from, &to)?;
+            by_name(&to, &receiver, &authority)?;
             self.directs((from.session, &sender), &receiver, (&authority, child_tools.as_ref()))?;
             let (session, run, call) = (from.session, from.run, from.call);
             let (short, agent) = (&sender.short.0, &sender.agent);
@@ -71,6 +72,19 @@ impl Messenger for Cells {
             }
         })
     }
+}
+
+/// Refuses a message whose receiver has another name than `to` if rules exclude that name: one of a parent is `parent`, whatever its id.
+fn by_name(to: &str, receiver: &Relative, authority: &Authority) -> Result<(), ToolError> {
+    let name = if receiver.sender == Relation::Child { PARENT } else { &*receiver.head.short.0 };
+    let access = Access { action: format!("tool:{}", message::NAME).into(), resource: name.into() };
+    if name == to || authority.verdict(&access) == Verdict::Allow {
+        return Ok(());
+    }
+    Err(ToolError::refused(format!(
+        "{} did not get the message: by that name your rules do not allow it. Write to `{name}`",
+        named(&receiver.head)
+    )))
 }
 
 impl Cells {

@@ -211,7 +211,7 @@ fn a1_deny_of_tools_that_only_hosts_add_is_refused() {
     });
     let allowed = (
         "zed.md",
-        &b"---\nmode: all\npermissions: {\"*\": deny, \"tool:weather\": allow, \"mcp:files:*\": ask}\n---\nJudge."[..],
+        &b"---\nmode: all\npermissions: {\"*\": deny, \"tool:weather\": allow, \"tool:message\": {\"*\": deny, parent: allow}, \"mcp:files:*\": ask}\n---\nJudge."[..],
     );
     let denied = files.iter().map(|(_, name, text)| (name.as_str(), text.as_bytes()));
     let workspace = workspace(&denied.chain([allowed]).collect::<Vec<_>>());

@@ -46,7 +46,8 @@ pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
     let StoreSpec::Postgres(target) = place.spec() else { return Err(no_database()) };
     let target = (**target).clone();
     let dir = args.work.store.node_dir(name)?.ok_or_else(no_database)?;
-    std::fs::create_dir_all(&dir).map_err(|error| Fail::Store(format!("{}: {error}", dir.display())))?;
+    subtend_journal::owner_only::create_dir_all(&dir)
+        .map_err(|error| Fail::Store(format!("{}: {error}", dir.display())))?;
     let host_dir = dir.join("host");
     create_private(&host_dir)
         .map_err(|error| Fail::Store(format!("the host's directory {}: {error}", host_dir.display())))?;
