@@ -128,10 +128,7 @@ async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
 /// Runs a piece of a read, for which the runtime replaces the current thread. A runtime of one thread, such as that of a simulation in
 /// virtual time, has nothing to replace it with.
 fn blocking<T>(piece: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => block_in_place(piece),
-        _ => piece(),
-    }
+    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread { block_in_place(piece) } else { piece() }
 }
 
 fn busy() -> Problem {
