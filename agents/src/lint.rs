@@ -93,6 +93,8 @@ enum OtherKind {
     Skill,
     Command(Option<Product>, PathBuf),
     Instructions(PathBuf, &'static str),
+    /// A rule, by its path below the directory.
+    Rule(PathBuf, String),
     /// An instruction file that nothing reads here.
     Unread(String),
 }
@@ -165,6 +167,7 @@ impl Files<'_> {
                 (command.map(FileContent::Command), problems)
             }
             (Ok(_), OtherKind::Instructions(folder, name)) => instruction_files::checked(&folder, name, self.read),
+            (Ok(_), OtherKind::Rule(folder, name)) => instruction_files::checked_rule(&folder, &name, self.read),
             (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::unread(path, &name)]),
         };
         // The path as the caller gave it.

@@ -60,6 +60,14 @@ impl Product {
         }
     }
 
+    /// Returns the folders of rules below [`Product::folder`], or below the person's folder of the product.
+    pub fn rule_folders(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude => &["rules"],
+            Self::OpenCode | Self::Codex => &[],
+        }
+    }
+
     /// Returns the file name extension of its agent files.
     pub fn ending(self) -> &'static str {
         match self {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_agents::catalog::{AgentProblem, ProblemKind};
+use subtend_agents::instructions::rules::{self, RuleFiles};
 use subtend_agents::instructions::{
     BOOTSTRAP, FoundFile, InstructionArea, Instructions, MAX_FILE_BYTES, NAMES, Unread,
 };
@@ -19,7 +20,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::Fail;
 use super::owners;
-use super::paint::{In, ODD, count};
+use super::paint::{In, ODD, clip, count};
 use super::settings;
 use super::trust::level::Trust;
 
@@ -95,7 +96,10 @@ impl WorkspaceFiles {
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let instructions = self.instructions.files().iter();
-        let instructions = instructions.map(|file| format!("instructions {}: {}", file.name, text(&file.text)));
+        let instructions = instructions.map(|file| {
+            let paths = file.paths.as_ref().map_or_else(String::new, |paths| format!(" for {}", clip(paths, 100)));
+            format!("instructions {}{paths}: {}", file.name, text(&file.text))
+        });
         let skills = self.skills.all();
         let skills = skills.map(|skill| format!("skill {}: {} ({})", skill.name, skill.description, skill.resource));
         let commands = self.commands.all();
@@ -177,7 +181,8 @@ pub(crate) fn own_paths() -> Vec<PathBuf> {
     let own = settings::PROMPTS.into_iter().filter_map(settings::named);
     let shared = settings::shared_skills();
     let of_products = settings::products().into_iter().flat_map(|(product, home)| {
-        let folders = [product.agent_folders(), product.skill_folders(), product.command_folders()];
+        let folders =
+            [product.agent_folders(), product.skill_folders(), product.command_folders(), product.rule_folders()];
         let names = folders.into_iter().chain([product.instruction_files()]).flatten();
         names.map(move |name| home.join(name)).collect::<Vec<_>>()
     });
@@ -187,9 +192,26 @@ pub(crate) fn own_paths() -> Vec<PathBuf> {
     own.chain(shared).chain(of_products).chain(imported).collect()
 }
 
-/// Adds the user's first existing instruction file: the one for subtend, else one of another product. Files in
-/// `workspace` are skipped.
+/// Adds the user's instruction file and rules. Files in `workspace` are skipped, since they are added with the workspace.
 fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
+    add_own_file(all, workspace);
+    for (product, home) in settings::products() {
+        for folder in product.rule_folders() {
+            let Ok(folder) = home.join(folder).canonicalize() else { continue };
+            if workspace.is_some_and(|workspace| folder.starts_with(workspace.path())) {
+                continue;
+            }
+            let Ok(opened) = Workspace::open(&folder) else { continue };
+            let (found, read) = (RuleFiles::find(&folder, ""), reader(&opened, HardLinks::Read));
+            let (home, rules) = (settings::home(), Some(&found));
+            let home = home.as_deref();
+            all.add(InstructionArea { path: &folder, home, names: &[], workspace: None, rules, read: &read });
+        }
+    }
+}
+
+/// Adds the user's first existing instruction file: the one for subtend, else one of another product.
+fn add_own_file(all: &mut Instructions, workspace: Option<&Workspace>) {
     let home = settings::home();
     let own = settings::own(settings::INSTRUCTIONS).map(|file| (file, settings::INSTRUCTIONS)).into_iter();
     let names = settings::products()
@@ -201,37 +223,36 @@ fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
         let (Some(folder), Some(file)) = (path.parent(), path.file_name().and_then(|file| file.to_str())) else {
             continue;
         };
-        // Files in the workspace are added with the workspace.
         if workspace.is_some_and(|workspace| folder.starts_with(workspace.path())) {
             continue;
         }
         let Ok(opened) = Workspace::open(folder) else { continue };
         let read = reader(&opened, HardLinks::Read);
         let names = [if path.ends_with(name) { name } else { file }];
-        if all.add(InstructionArea { path: folder, home: home.as_deref(), names: &names, workspace: None, read: &read })
-        {
+        let home = home.as_deref();
+        if all.add(InstructionArea { path: folder, home, names: &names, workspace: None, rules: None, read: &read }) {
             return;
         }
     }
 }
 
-/// Adds the instruction files of the directories from the top of the repository down to the workspace.
+/// Adds the instruction files and rules of the directories from the top of the repository down to the workspace.
 fn add_workspace_files(all: &mut Instructions, workspace: &Workspace) {
-    let (path, home) = (workspace.path(), settings::home());
+    let path = workspace.path();
     for folder in parents(path) {
         let below = path.strip_prefix(&folder).ok().and_then(Path::to_str);
         let (Some(below), Ok(opened)) = (below, Workspace::open(&folder)) else { continue };
-        let read = reader(&opened, HardLinks::Refused);
-        all.add(InstructionArea {
-            path: &folder,
-            home: home.as_deref(),
-            names: &NAMES,
-            workspace: Some(below),
-            read: &read,
-        });
+        add_directory(all, &opened, &folder, below);
     }
-    let read = reader(workspace, HardLinks::Refused);
-    all.add(InstructionArea { path, home: home.as_deref(), names: &NAMES, workspace: Some(""), read: &read });
+    add_directory(all, workspace, path, "");
+}
+
+/// Adds the files of one directory; `below` is the path of the workspace below it.
+fn add_directory(all: &mut Instructions, opened: &Workspace, path: &Path, below: &str) {
+    let home = settings::home();
+    let (found, read) = (RuleFiles::find(path, rules::FOLDER), reader(opened, HardLinks::Refused));
+    let (home, rules) = (home.as_deref(), Some(&found));
+    all.add(InstructionArea { path, home, names: &NAMES, workspace: Some(below), rules, read: &read });
 }
 
 /// Returns the parent directories of a workspace up to the top of its repository, the top first. A directory that other

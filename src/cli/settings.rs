@@ -83,7 +83,7 @@ pub(crate) fn products() -> Vec<(Product, PathBuf)> {
 
 /// Returns a product's folder, and the files and folders in it that are used; with true if all files in them count.
 fn parts(product: Product, home: &Path) -> impl Iterator<Item = (PathBuf, bool)> {
-    let folders = [product.agent_folders(), product.skill_folders(), product.command_folders()];
+    let folders = [product.agent_folders(), product.skill_folders(), product.command_folders(), product.rule_folders()];
     let names = folders.into_iter().chain([product.instruction_files()]).flatten();
     std::iter::once((home.to_owned(), false)).chain(names.map(move |name| (home.join(name), true)))
 }

@@ -75,6 +75,38 @@ fn file_for_prompts_of_children_alone_needs_trust() {
     assert!(child().out.contains("Obey."), "{:?}", child());
 }
 
+/// Rules of a repository need trust, follow no links, and are not named to a session that may not read them. The control:
+/// once trusted, the others are used.
+#[cfg(unix)]
+#[test]
+fn rules_of_a_repository_are_bound_like_instructions() {
+    let user = User::new();
+    user.file(".claude/rules/style.md", "Obey the rule.\n");
+    user.file(".claude/rules/api.md", "---\npaths: src/**\n---\nObey for paths.\n");
+    user.file(".claude/rules/secret.md", SECRET);
+    write(&user.workspace().with_file_name("outside.md"), SECRET);
+    let rules = user.workspace().join(".claude/rules");
+    std::os::unix::fs::symlink("../../../outside.md", rules.join("link.md")).expect("a link");
+    std::fs::hard_link(user.workspace().with_file_name("outside.md"), rules.join("hard.md")).expect("a link");
+    let agent = "---\nmode: all\ndescription: d\npermissions: {fs.read: {\"**\": allow, \".claude/rules/secret.md\": deny}}\n---\nx\n";
+    user.file(".subtend/agents/shut.md", agent);
+    let (system, done) = prompt_of(&user, &[]);
+    assert!(!system.contains("Obey") && !system.contains(".claude/rules"), "{system}");
+    assert!(done.err.contains("5 instruction files"), "{done:?}");
+    let shown = call(&user, &["trust", "--yes"]);
+    assert!(shown.err.contains("instructions .claude/rules/api.md for src/**: Obey for paths."), "{shown:?}");
+    let (system, done) = prompt_of(&user, &["--agent", "shut"]);
+    assert!(
+        system.contains("<instructions file=\".claude/rules/style.md\">\nObey the rule.\n</instructions>"),
+        "{system}"
+    );
+    assert!(system.contains("\n- .claude/rules/api.md: src/**") && !system.contains("Obey for paths."), "{system}");
+    assert!(!system.contains(SECRET), "{system}");
+    assert!(done.err.contains("2 files with instructions or skills not used"), "{done:?}");
+    let (system, _) = prompt_of(&user, &[]);
+    assert_eq!(system.matches(SECRET).count(), 1, "{system}");
+}
+
 /// An import adds nothing to a prompt that the session may not read. The control may read it.
 #[test]
 fn imports_do_not_bring_secrets_into_a_prompt() {
@@ -239,10 +271,16 @@ fn planted_home_is_not_used_for_instructions() {
         command.env_remove("SUBTEND_TRUST").env("CLAUDE_CONFIG_DIR", home);
         RunningCommand::start(command, "").done().out
     };
-    assert!(!shown(&user.workspace().join("home")).contains("Planted."));
+    user.file("home/rules/style.md", "Planted as well.\n");
+    assert!(!shown(&user.workspace().join("home")).contains("Planted"));
     let own = user.config().join("claude");
     write(&own.join("CLAUDE.md"), "My own.\n");
-    assert!(shown(&own).contains("My own."));
+    write(&own.join("rules/style.md"), "My rule.\n");
+    write(&own.join("rules/api.md"), "---\npaths: src/**\n---\nMy rule for paths.\n");
+    let prompt = shown(&own);
+    let found = ["My own.", "My rule for paths.", "My rule."].map(|text| prompt.find(text));
+    let [Some(first), Some(second), Some(third)] = found else { panic!("{prompt}") };
+    assert!(first < second && second < third && prompt.contains(" paths=\"src/**\">"), "{prompt}");
 }
 
 /// Invisible characters are shown as code points, to people and to the model.

@@ -24,7 +24,7 @@ fn loaded(of: &Files) -> Instructions {
     let mut all = Instructions::default();
     let read = |path: &str| read(of, path);
     let (path, home) = (Path::new("/home/u/w"), Some(Path::new("/home/u")));
-    all.add(InstructionArea { path, home, names: &NAMES, workspace: Some(""), read: &read });
+    all.add(InstructionArea { path, home, names: &NAMES, workspace: Some(""), rules: None, read: &read });
     all
 }
 
@@ -133,9 +133,17 @@ fn session_gets_the_instruction_files_that_it_may_read() {
         home: None,
         names: &["CLAUDE.md"],
         workspace: None,
+        rules: None,
         read: &own,
     });
-    all.add(InstructionArea { path: Path::new("/w"), home: None, names: &NAMES, workspace: Some(""), read: &brought });
+    all.add(InstructionArea {
+        path: Path::new("/w"),
+        home: None,
+        names: &NAMES,
+        workspace: Some(""),
+        rules: None,
+        read: &brought,
+    });
     let rule = |resource: &str, verdict| Rule { action: "fs.read".into(), resource: resource.into(), verdict };
     let rules = vec![rule("**", Verdict::Allow), rule("secret/**", Verdict::Deny), rule("open.md", Verdict::Ask)];
     let authority = Authority::of(RuleSet { default: Verdict::Deny, rules });
@@ -161,6 +169,7 @@ fn imports_of_an_outer_file_may_be_in_the_workspace() {
         home: None,
         names: &NAMES,
         workspace: Some("pkg/a"),
+        rules: None,
         read: &read,
     });
     let shown: Vec<(&str, bool)> = all.files().iter().map(|file| (&*file.name, file.in_workspace)).collect();
@@ -184,4 +193,122 @@ fn s3_bootstrap_omits_duplicate_and_untrusted_files() {
     assert_eq!(Instructions::default().bootstrap(), BOOTSTRAP.map(Text::from));
     assert_eq!(loaded(&files([("CLAUDE.md", "c")])).bootstrap(), [Text::from("ENVIRONMENT.md")]);
     assert_eq!(Instructions::withheld().bootstrap(), Vec::<Text>::new());
+}
+
+/// Adds a directory with rules, which lies in the workspace or elsewhere.
+fn with_rules(of: &Files, workspace: Option<&str>) -> Instructions {
+    let rules = of.keys().filter(|path| path.starts_with(rules::FOLDER)).map(|path| (*path).to_owned()).collect();
+    let rules = RuleFiles { paths: rules, problems: Vec::new() };
+    let mut all = Instructions::default();
+    let read = |path: &str| read(of, path);
+    let (path, home) = (Path::new("/w"), None);
+    all.add(InstructionArea { path, home, names: &NAMES, workspace, rules: Some(&rules), read: &read });
+    all
+}
+
+#[test]
+fn rules_follow_the_instruction_file_of_their_directory() {
+    let all = with_rules(
+        &files([
+            (".claude/rules/b/deep.md", "---\ndescription: Style.\n---\nBe deep. @../a.md"),
+            (".claude/rules/a.md", "Be first."),
+            (".claude/rules/empty.md", "---\ndescription: Nothing.\n---\n"),
+            ("AGENTS.md", "a"),
+            ("CLAUDE.local.md", "mine"),
+        ]),
+        Some(""),
+    );
+    let expected = ["AGENTS.md", ".claude/rules/a.md", ".claude/rules/b/deep.md", "CLAUDE.local.md"];
+    assert_eq!((names(&all), problems(&all)), (expected.to_vec(), vec![]));
+    assert_eq!(&*all.files()[2].text, "Be deep. @../a.md", "without front matter");
+}
+
+/// A rule for some paths is named, and read when it is needed. Where no tool can read it, its text is in the prompt.
+#[test]
+fn rule_for_some_paths_is_named_in_the_prompt() {
+    let of = files([
+        (".claude/rules/api.md", "---\npaths:\n  - \"src/api/**/*.{ts,tsx}\"\n  - lib/**\n---\nCheck input. @note.md"),
+        (".claude/rules/note.md", "---\npaths: docs/*.md\n---\nBe \"plain\"."),
+    ]);
+    let here = with_rules(&of, Some(""));
+    let block_of = |all: &Instructions| super::block(all.files()).unwrap();
+    let (preface, lines) =
+        (block_of(&here), "- .claude/rules/api.md: src/api/**/*.{ts,tsx}, lib/**\n- .claude/rules/note.md: docs/*.md");
+    assert_eq!(preface.split_once("\n\n").unwrap().1, lines);
+    let elsewhere = with_rules(&of, None);
+    let blocks = block_of(&elsewhere);
+    let text = "<instructions file=\"/w/.claude/rules/api.md\" paths=\"src/api/**/*.{ts,tsx}, lib/**\">\nCheck input. @note.md\n";
+    assert!(blocks.contains(text), "{blocks}");
+    // A session that may not read a rule does not see its name.
+    let deny = Rule { action: "fs.read".into(), resource: ".claude/rules/api.md".into(), verdict: Verdict::Deny };
+    let authority = Authority::of(RuleSet { default: Verdict::Allow, rules: vec![deny] });
+    let seen = here.under(&Manifest::new("a", AgentMode::All, "b"), &authority);
+    assert_eq!(seen.iter().map(|file| &*file.name).collect::<Vec<_>>(), [".claude/rules/note.md"]);
+}
+
+#[test]
+fn rule_without_usable_patterns_applies_to_all_paths() {
+    let long = format!("---\npaths: \"{}\"\n---\nr", "a".repeat(2_001));
+    for (text, body, paths, notes) in [
+        ("r", "r", None, &[][..]),
+        ("---\npaths: **/*.cs\n---\nr", "r", Some("**/*.cs"), &[]),
+        ("---\npaths: a/*.ts, b/**\n---\nr", "r", Some("a/*.ts, b/**"), &[]),
+        ("---\npaths: []\n---\nr", "r", None, &[]),
+        ("---\npaths:\n---\nr", "r", None, &[]),
+        ("---\npaths: 7\n---\nr", "r", None, &["`paths` must be patterns of paths, not 7: it applies to all files"]),
+        ("---\nglobs: a\n---\nr", "r", None, &["unknown key `globs` has no effect in a rule of Claude Code"]),
+        (&long, "r", None, &["`paths` has more than 2000 bytes: it applies to all files"]),
+        (
+            "---\nr",
+            "---\nr",
+            None,
+            &["the front matter has no end: close it with a line `---`: it applies to all files"],
+        ),
+    ] {
+        let rule = rules::parse(text);
+        let notes: Vec<String> = notes.iter().map(|note| (*note).to_owned()).collect();
+        assert_eq!((&*rule.text, rule.paths.as_deref(), rule.notes), (body, paths, notes), "{text}");
+    }
+}
+
+/// Only names count for rules that are named, and the bounds of all instruction files hold.
+#[test]
+fn rules_share_the_bounds_of_instruction_files() {
+    let large = "x".repeat(MAX_BYTES - 10);
+    let scoped = format!("---\npaths: a\n---\n{large}");
+    let all = with_rules(
+        &files([
+            (".claude/rules/a.md", &scoped),
+            (".claude/rules/b.md", &scoped),
+            (".claude/rules/c.md", &large),
+            (".claude/rules/d.md", "small"),
+        ]),
+        Some(""),
+    );
+    assert_eq!(names(&all), [".claude/rules/a.md", ".claude/rules/b.md", ".claude/rules/d.md"]);
+    let full =
+        "refused: /w/.claude/rules/c.md: not used: all instructions together may have at most 65536 bytes and 64 files";
+    assert_eq!(problems(&all), [full]);
+}
+
+#[test]
+fn rule_files_are_found_without_following_links() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |path: &str| dir.path().join(path);
+    std::fs::create_dir_all(at(".claude/rules/web")).unwrap();
+    std::fs::write(outside.path().join("secret.md"), "s").unwrap();
+    for path in ["z.md", "notes.txt", "web/api.md"] {
+        std::fs::write(at(".claude/rules").join(path), "r").unwrap();
+    }
+    std::os::unix::fs::symlink(outside.path().join("secret.md"), at(".claude/rules/link.md")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), at(".claude/rules/all")).unwrap();
+    let found = RuleFiles::find(dir.path(), rules::FOLDER);
+    assert_eq!(found.paths, [".claude/rules/web/api.md", ".claude/rules/z.md"]);
+    let mut refused: Vec<_> = found.problems.iter().map(|problem| problem.path.clone()).collect();
+    refused.sort();
+    assert_eq!(refused, [at(".claude/rules/all"), at(".claude/rules/link.md")]);
+    assert_eq!(RuleFiles::find(outside.path(), rules::FOLDER), RuleFiles::default());
+    std::os::unix::fs::symlink(at(".claude"), outside.path().join(".claude")).unwrap();
+    let linked = RuleFiles::find(outside.path(), rules::FOLDER);
+    assert_eq!((linked.paths.len(), linked.problems.len()), (0, 1), "{linked:?}");
 }

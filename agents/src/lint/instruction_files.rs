@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use super::{FileContent, OtherKind, ReadBelow, problem};
-use crate::catalog::{AgentProblem, ProblemKind};
+use crate::catalog::{AgentProblem, ProblemKind, has_ending};
+use crate::instructions::rules::{FOLDER as RULES, RuleFiles};
 use crate::instructions::{InstructionArea, Instructions, LOCAL, NAMES};
 
 /// Instruction files of products that nothing reads here.
 const UNREAD: [&str; 4] = [".cursorrules", ".windsurfrules", "GEMINI.md", ".github/copilot-instructions.md"];
-
-/// The folder of such files of Claude Code.
-const RULES: &str = ".claude/rules";
 
 /// Returns what the file is, if its name says that it is an instruction file.
 pub(super) fn kind(path: &Path) -> Option<OtherKind> {
@@ -20,10 +18,19 @@ pub(super) fn kind(path: &Path) -> Option<OtherKind> {
         let folder = path.ancestors().nth(Path::new(name).components().count())?;
         return Some(OtherKind::Instructions(folder.to_owned(), name));
     }
-    let rules = path.ancestors().find(|above| above.ends_with(RULES));
-    let below = rules.and_then(|rules| path.strip_prefix(rules).ok());
     let unread = UNREAD.into_iter().find(|name| path.ends_with(name)).map(str::to_owned);
-    unread.or_else(|| below.map(|below| format!("{RULES}/{}", below.display()))).map(OtherKind::Unread)
+    unread.map(OtherKind::Unread).or_else(|| rule(path))
+}
+
+/// Returns the kind of a file below a folder of rules.
+fn rule(path: &Path) -> Option<OtherKind> {
+    let rules = path.ancestors().skip(1).find(|above| above.ends_with(RULES))?;
+    let directory = rules.ancestors().nth(Path::new(RULES).components().count())?;
+    let name = path.strip_prefix(directory).ok()?.to_string_lossy().into_owned();
+    Some(match has_ending(path, "md") {
+        true => OtherKind::Rule(directory.to_owned(), name),
+        false => OtherKind::Unread(name),
+    })
 }
 
 pub(super) fn unread(path: &Path, name: &str) -> AgentProblem {
@@ -35,7 +42,7 @@ pub(super) fn unread(path: &Path, name: &str) -> AgentProblem {
 pub(super) fn checked(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
     let read = |path: &str| read(folder, path);
-    let area = InstructionArea { path: folder, home: None, names: &[name], workspace: None, read: &read };
+    let area = InstructionArea { path: folder, home: None, names: &[name], workspace: None, rules: None, read: &read };
     let mut alone = Instructions::default();
     let is_used = alone.add(area);
     let mut problems = alone.problems().to_vec();
@@ -49,4 +56,21 @@ pub(super) fn checked(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option
     }
     let gives = (is_used && unused.is_none()).then(|| FileContent::Instructions(alone.files().to_vec()));
     (gives, problems)
+}
+
+/// Checks one rule of `folder`.
+pub(super) fn checked_rule(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
+    let path = folder.join(name);
+    let read = |path: &str| read(folder, path);
+    let rules = RuleFiles { paths: vec![name.to_owned()], problems: Vec::new() };
+    let area =
+        InstructionArea { path: folder, home: None, names: &[], workspace: None, rules: Some(&rules), read: &read };
+    let mut alone = Instructions::default();
+    alone.add(area);
+    let mut problems = alone.problems().to_vec();
+    let is_used = !alone.files().is_empty();
+    if !is_used && problems.is_empty() {
+        problems.push(problem(&path, ProblemKind::Warning, "is empty, and adds nothing".to_owned()));
+    }
+    (is_used.then(|| FileContent::Instructions(alone.files().to_vec())), problems)
 }

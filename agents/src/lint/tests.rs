@@ -10,7 +10,8 @@ fn prompt_files_are_linted_by_their_kind() {
         (".claude/agents/lead.md", "---\nname: lead\ndescription: Leads.\n---\nLead."),
         (".claude/commands/git/commit.md", "---\nmodel: opus\n---\nCommit $1 after !`git status`."),
         (".claude/commands/none.md", "---\ndescription: Nothing.\n---\n"),
-        (".claude/rules/style.md", "Short lines."),
+        (".claude/rules/web/api.md", "---\npaths: src/*.ts\nglobs: x\n---\nShort lines."),
+        (".claude/rules/notes.txt", "Short lines."),
         (".claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads PDF files.\ncontext: fork\n---\nRead it."),
         (".claude/skills/pdf/forms.md", "Read when it is needed."),
         (".claude/skills/Bad_Name/SKILL.md", "---\ndescription: Bad.\n---\nBad."),
@@ -53,7 +54,7 @@ fn prompt_files_are_linted_by_their_kind() {
         (below(&checked.path), gives, checked.problems.iter().map(describe_problem).collect::<Vec<_>>())
     };
     let found: Vec<_> = lint(&paths, None, &Catalog::builtin(), &read).into_iter().map(describe).collect();
-    let expected: [(&str, &str, &[&str]); 13] = [
+    let expected: [(&str, &str, &[&str]); 14] = [
         (".claude/agents/lead.md", "agent lead", &[]),
         (
             ".claude/commands/git/commit.md",
@@ -65,9 +66,14 @@ fn prompt_files_are_linted_by_their_kind() {
         ),
         (".claude/commands/none.md", "nothing", &["refused: has no prompt: write it below the front matter"]),
         (
-            ".claude/rules/style.md",
+            ".claude/rules/notes.txt",
             "nothing",
-            &["refused: is not read: import it in an `AGENTS.md`, by a line `@.claude/rules/style.md`"],
+            &["refused: is not read: import it in an `AGENTS.md`, by a line `@.claude/rules/notes.txt`"],
+        ),
+        (
+            ".claude/rules/web/api.md",
+            "instructions .claude/rules/web/api.md",
+            &["warning: unknown key `globs` has no effect in a rule of Claude Code"],
         ),
         (
             ".claude/skills/Bad_Name/SKILL.md",

@@ -1,0 +1,107 @@
+//! Rules of Claude Code: Markdown files below `.claude/rules`. Each is an instruction file, some for certain paths only.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use subtend_session::escape::harmless;
+use subtend_session::ids::Text;
+
+use crate::catalog::{AgentProblem, Catalog, ProblemKind, first_symlink, has_ending};
+use crate::foreign::{fields::Fields, lenient};
+use crate::form::shown;
+
+/// Folder of rules in a directory.
+pub const FOLDER: &str = ".claude/rules";
+
+/// The maximum number of rule files of a directory.
+pub const MAX_RULES: usize = 256;
+
+/// The maximum size of all patterns of a rule.
+const MAX_PATTERNS: usize = 2_000;
+
+/// RuleText files of a directory, which are not read yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleFiles {
+    /// Their paths below the directory, in the order of prompts.
+    pub paths: Vec<String>,
+    /// Files and folders that are not used.
+    pub problems: Vec<AgentProblem>,
+}
+
+impl RuleFiles {
+    /// Finds the rules below `folder` of a directory. Links are not followed.
+    pub fn find(directory: &Path, folder: &str) -> Self {
+        let root = directory.join(folder);
+        let mut found = Self::default();
+        if !root.is_dir() {
+            return found;
+        }
+        if let Some(link) = first_symlink(directory, Path::new(folder)) {
+            found.refuse(link, "is a symbolic link, which is not followed: use a folder".to_owned());
+            return found;
+        }
+        let (mut entries, mut files) = (Catalog::default(), Vec::new());
+        entries.find(&root, 0, &|path| has_ending(path, "md"), &mut files);
+        found.problems.extend(entries.problems().iter().cloned());
+        files.sort_unstable();
+        if let Some(first) = files.get(MAX_RULES) {
+            let why = format!("this file and all after it are not read: there are more than {MAX_RULES} rules");
+            found.refuse(first.clone(), why);
+        }
+        for path in files.into_iter().take(MAX_RULES) {
+            match path.strip_prefix(directory).ok().and_then(Path::to_str) {
+                Some(below) => found.paths.push(below.to_owned()),
+                None => found.refuse(path, "is not used: its name is not UTF-8".to_owned()),
+            }
+        }
+        found
+    }
+
+    fn refuse(&mut self, path: PathBuf, message: String) {
+        self.problems.push(AgentProblem { path, kind: ProblemKind::Refused, product: None, message });
+    }
+}
+
+/// The content of a rule file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RuleText {
+    pub(super) text: String,
+    /// Patterns of the paths that it is about; `None`: all.
+    pub(super) paths: Option<Text>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads a rule file. One whose patterns cannot be read applies to all paths, so that none is silently narrower.
+pub(super) fn parse(text: &str) -> RuleText {
+    let read = match lenient::read(text) {
+        Ok(read) => read,
+        Err(error) => {
+            return RuleText {
+                text: text.to_owned(),
+                paths: None,
+                notes: vec![format!("{error}: it applies to all files")],
+            };
+        }
+    };
+    let body = read.body.to_owned();
+    let mut fields = Fields::of(read.map);
+    let paths = match fields.take("paths") {
+        None => None,
+        Some(Value::String(patterns)) => Some(patterns),
+        Some(Value::Array(patterns)) if patterns.iter().all(Value::is_string) => {
+            Some(patterns.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
+        }
+        Some(other) => {
+            fields.note(format!("`paths` must be patterns of paths, not {}: it applies to all files", shown(&other)));
+            None
+        }
+    };
+    let paths = paths.map(|patterns| harmless(&patterns.split_whitespace().collect::<Vec<_>>().join(" ")));
+    let mut paths = paths.filter(|patterns| !patterns.is_empty());
+    if paths.take_if(|patterns| patterns.len() > MAX_PATTERNS).is_some() {
+        fields.note(format!("`paths` has more than {MAX_PATTERNS} bytes: it applies to all files"));
+    }
+    fields.keep(&["description"]);
+    fields.rest("a rule of Claude Code");
+    RuleText { text: body, paths: paths.map(Text::from), notes: fields.notes }
+}
