@@ -12,6 +12,7 @@ use subtend_session::ids::Text;
 use subtend_session::near::unknown_agent;
 
 use crate::builtin;
+use crate::foreign::mcp_servers;
 use crate::front::{self, Parsed};
 use crate::manifest::{Manifest, Source};
 use crate::product::Product;
@@ -217,6 +218,13 @@ impl Catalog {
     /// Returns whether an agent replaces a built-in one.
     pub fn replaces_builtin(manifest: &Manifest) -> bool {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
+    }
+
+    /// Returns the MCP servers that the file of an agent names in `mcpServers`, as names of tools spell them.
+    pub fn named_servers(manifest: &Manifest) -> Vec<String> {
+        let is_claude = matches!(manifest.source, Source::Foreign(Product::Claude, _));
+        let named = manifest.extra.get(mcp_servers::KEY).filter(|_| is_claude);
+        named.map(mcp_servers::names).unwrap_or_default()
     }
 
     pub(crate) fn find(

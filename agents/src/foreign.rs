@@ -15,6 +15,7 @@ mod codex;
 pub(crate) mod fields;
 pub(crate) mod file;
 pub(crate) mod lenient;
+pub(crate) mod mcp_servers;
 mod opencode;
 mod opencode_rules;
 mod paths;

@@ -1,6 +1,6 @@
 //! MCP servers of `.mcp.json` in a trusted workspace, and of the user's own configuration.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -100,13 +100,26 @@ pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Returns a warning for each server that was needed and cannot be used.
-pub(crate) fn unusable(servers: &Servers) -> Vec<String> {
-    let down = |report: ServerReport| {
-        let why = report.down?;
-        Some(harmless(&format!("the MCP server `{}` cannot be used: {why}", report.name)))
-    };
-    servers.reports().into_iter().filter_map(down).collect()
+/// Warnings of the servers of this process that were needed and cannot be used, each given once.
+pub(crate) struct ServerWarnings {
+    servers: Servers,
+    given: BTreeSet<String>,
+}
+
+impl ServerWarnings {
+    pub(crate) fn new(servers: Servers) -> Self {
+        Self { servers, given: BTreeSet::new() }
+    }
+
+    /// Returns the warnings that were not returned before.
+    pub(crate) fn take_new(&mut self) -> Vec<String> {
+        let down = |report: ServerReport| {
+            let why = report.down?;
+            Some(harmless(&format!("the MCP server `{}` cannot be used: {why}", report.name)))
+        };
+        let all: Vec<String> = self.servers.reports().into_iter().filter_map(down).collect();
+        all.into_iter().filter(|warning| self.given.insert(warning.clone())).collect()
+    }
 }
 
 /// Returns the servers of a workspace. The user's own come first, so that a file of the workspace cannot take their names.
@@ -184,8 +197,16 @@ pub(crate) fn missing(
             Source::Builtin | Source::File(_) | Source::Host => None,
         };
         let rules = manifest.rules.iter().flat_map(|set| &set.rules).filter(|_| product.is_none());
-        let listed = manifest.tools.iter().flatten().filter_map(unknown);
-        let messages: Vec<String> = listed.chain(rules.filter_map(unmatched)).collect();
+        let named = Catalog::named_servers(manifest);
+        let is_listed = |tool: &&Name| !named.iter().any(|server| tool.strip_prefix("mcp__") == Some(server));
+        let listed = manifest.tools.iter().flatten().filter(is_listed).filter_map(unknown);
+        let of_names = named.iter().filter(|server| !known.iter().any(|known| **known == ***server));
+        let of_names = of_names.map(|server| {
+            format!(
+                "`mcpServers`: no MCP server is called `{server}`: define it in `{FILE}` or in your configuration (`mcp.servers`)"
+            )
+        });
+        let messages: Vec<String> = listed.chain(of_names).chain(rules.filter_map(unmatched)).collect();
         Some(messages.into_iter().map(move |message| AgentProblem {
             path: path.clone(),
             kind: ProblemKind::Warning,

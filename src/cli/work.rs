@@ -16,7 +16,8 @@ use super::client::{Attached, Connection, Store};
 use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{count, harmless};
-use super::{checkpoints, client, names, servers};
+use super::servers::ServerWarnings;
+use super::{checkpoints, client, names};
 use attempts::Attempts;
 use choice::ModelArgs;
 use client_work::HostLocation;
@@ -245,7 +246,7 @@ where
         ..OpenOptions::agent(ready.agent)
     };
     screen.show_calls_by(parts.tools.clone());
-    let (workers, mcp) = (parts.workers.clone(), ready.mcp);
+    let (workers, mut warnings) = (parts.workers.clone(), ServerWarnings::new(ready.mcp));
     let commands = slash::HostedCommands { home: parts.workspace.path().to_owned() };
     let session = ready.found.map(|found| found.session);
     let async_runtime = async_runtime()?;
@@ -285,6 +286,7 @@ where
                 attended,
                 can_leave: false,
                 attempts,
+                servers: (!args.quiet).then_some(&mut warnings),
             })
             .await;
             other_clients::wait_for_runs(host.runtime(), &mut screen, &mut stop).await;
@@ -292,7 +294,7 @@ where
             done
         };
         let done = work.await;
-        servers::unusable(&mcp).iter().filter(|_| !args.quiet).for_each(|why| screen.alert(why));
+        warnings.take_new().iter().filter(|_| !args.quiet).for_each(|why| screen.alert(why));
         setup::report_full_disk(host.runtime());
         host.ends().cancel();
         listening.end(&mut screen).await;
@@ -381,6 +383,8 @@ where
             attended,
             can_leave: false,
             attempts,
+            // The process that hosts the store prints the warnings of its servers.
+            servers: None,
         })
         .await
     });

@@ -76,6 +76,46 @@ fn servers_of_an_untrusted_workspace_are_not_started() {
     assert!(listed.out.contains("mcp__notes__note"), "{listed:?}");
 }
 
+/// A server that an agent's file defines starts in no workspace, trusted or not, and `agents check` says so. The control:
+/// the same definition in `.mcp.json`.
+#[test]
+fn server_defined_in_an_agent_file_is_never_started() {
+    let user = User::new();
+    let defined = json!([{"notes": server("Notes.")}]);
+    user.file(
+        ".claude/agents/lead.md",
+        &format!("---\nname: lead\ndescription: Leads.\nmcpServers: {defined}\n---\nLead.\n"),
+    );
+    let lead = ["--agent", "lead", "--allow", "mcp:*"];
+    let model = calling_model(&user);
+    let untrusted = call(&user, &["run", "--store", "memory", "--model", &model, "--allow", "mcp:*", "hi"]);
+    assert!(untrusted.code == Some(0) && untrusted.err.contains("1 agent of this workspace ignored"), "{untrusted:?}");
+    let shown = call(&user, &["trust", "--yes"]);
+    assert!(shown.code == Some(0) && shown.err.contains("the server `notes` is not started"), "{shown:?}");
+    let done = run(&user, &lead);
+    assert_eq!((done.code, count_lines(&user, "started"), count_lines(&user, "called")), (Some(0), 0, 0), "{done:?}");
+    assert!(!user.call(&["tools", "list"]).out.contains("mcp__notes__note"));
+    let checked = user.call(&["agents", "check", ".claude"]);
+    assert!(checked.out.contains("the server `notes` is not started"), "{checked:?}");
+    assert_eq!(count_lines(&user, "started"), 0);
+    user.file(".mcp.json", &json!({"mcpServers": defined[0]}).to_string());
+    let done = run(&user, &lead);
+    assert_eq!((done.code, count_lines(&user, "started"), count_lines(&user, "called")), (Some(0), 1, 1), "{done:?}");
+}
+
+/// An agent with a list of tools reaches the servers that its file names, and no others. The control: the same agent with
+/// the other name.
+#[test]
+fn agent_reaches_only_the_servers_that_its_file_names() {
+    for (named, calls) in [("mcpServers: [notes]", 1), ("mcpServers: [other]", 0), ("mcpServers: [notes__note]", 0)] {
+        let user = cloned(json!({"notes": server("Notes."), "other": server("Others.")}));
+        let file = format!("---\nname: lead\ndescription: Leads.\ntools: Read\n{named}\n---\nLead.\n");
+        user.file(".claude/agents/lead.md", &file);
+        let done = run(&user, &["--agent", "lead", "--allow", "mcp:*"]);
+        assert_eq!((done.code, count_lines(&user, "called")), (Some(0), calls), "{named}: {done:?}");
+    }
+}
+
 /// The trust question shows the commands that would run, next to the answer, whatever surrounds them. The control: a
 /// short text.
 #[test]

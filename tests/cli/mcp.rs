@@ -218,3 +218,20 @@ fn x17_login_is_refused_where_it_has_no_effect() {
         assert!(done.code == Some(code) && done.err.contains(says), "{name}: {done:?}");
     }
 }
+
+/// A server that cannot start is reported while the chat continues, and once.
+#[test]
+fn chat_reports_a_failed_mcp_server_before_it_ends() {
+    let user = User::new();
+    user.file(".mcp.json", &json!({"mcpServers": {"broken": {"command": "false"}}}).to_string());
+    let model = user.script(MODEL);
+    let mut chat = TerminalSession::at_terminal(&user, &["chat", "--store", "memory", "--model", &model]);
+    chat.until("/help lists the commands");
+    chat.types("first\r");
+    chat.until("the MCP server `broken` cannot be used");
+    chat.types("second\r");
+    chat.until("heard: second");
+    chat.types("/quit\r");
+    let (code, rest) = chat.wait_for_exit();
+    assert!(code == Some(0) && !rest.contains("cannot be used"), "{code:?}: {rest}");
+}

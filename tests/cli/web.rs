@@ -51,6 +51,22 @@ fn r13_web_search_asks_the_configured_engine() {
     assert!(shown.contains("https://a.example/") && shown.contains("A page"), "{shown}");
 }
 
+/// `research` has `web_search` where an engine is configured, and nothing that poses as it elsewhere.
+#[test]
+fn r13_research_without_an_engine_has_no_web_search() {
+    let user = User::new();
+    let hit = json!({"results": [{"url": "https://a.example/", "title": "A page", "content": "of it"}]});
+    let server = WebServer::page("content-type: application/json\r\n", hit.to_string());
+    let call = json!({"tool": "web_search", "args": {"query": "words"}});
+    let search = || run_call(&user, call.clone(), &["--agent", "research", "--allow", "net.search"]);
+    let shown = search();
+    assert!(shown.contains("web_search") && !shown.contains("A page"), "{shown}");
+    assert!(server.heads().is_empty(), "{shown}");
+    write_config(&user, &format!("web: {{search: {{engine: searxng, url: \"{}\"}}}}", server.url()));
+    let shown = search();
+    assert!(shown.contains("A page") && server.heads().len() == 1, "{shown}");
+}
+
 #[test]
 fn r13_listing_and_doctor_report_the_web_tools() {
     let user = User::new();

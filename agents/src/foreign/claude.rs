@@ -11,7 +11,7 @@ use subtend_session::settings::Effort;
 use super::fields::{Fields, field, not};
 use super::file::ForeignFile;
 use super::rights::{Rights, rule};
-use super::{lenient, tools};
+use super::{lenient, mcp_servers, tools};
 use crate::form::shown;
 use crate::front::{BadManifest, Parsed};
 use crate::manifest::{AgentMode, Manifest};
@@ -41,10 +41,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     let mut rights = rights(&mut fields, &mut manifest)?;
     apply_restrictions(&mut fields, &mut rights)?;
     fields.keep(&["color", "skills", "initialPrompt", "experimental", "background"]);
-    fields.report(&[
-        ("mcpServers", "servers that a file names are not started"),
-        ("memory", "agents have no memory of their own here"),
-    ]);
+    fields.report(&[("memory", "agents have no memory of their own here")]);
     super::finished(file, fields, rights, manifest)
 }
 
@@ -114,10 +111,14 @@ fn specs(fields: &mut Fields, key: &str) -> Result<Option<Vec<Spec>>, BadManifes
 fn rights(fields: &mut Fields, manifest: &mut Manifest) -> Result<Rights, BadManifest> {
     let listed = specs(fields, "tools")?.filter(|specs| !specs.iter().any(|spec| spec.name == "*"));
     let denied = specs(fields, "disallowedTools")?.unwrap_or_default();
+    let servers = mcp_servers::take(fields);
     let mut rights = match &listed {
         Some(listed) => allowed(listed, &denied, manifest, fields),
         None => Rights::of(Verdict::Allow),
     };
+    if let Some(offered) = &mut manifest.tools {
+        allow_servers(&servers, &denied, offered, &mut rights);
+    }
     deny(&denied, listed.is_none(), manifest, &mut rights);
     Ok(rights)
 }
@@ -181,6 +182,21 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
     let usable = |name: &&String| crate::front::is_tool_name(name.strip_suffix('*').unwrap_or(name));
     manifest.tools = Some(offered.iter().filter(usable).map(|name| Text::from(&**name)).collect());
     rights
+}
+
+/// Allows all tools of the named servers, in addition to a list of tools. Without a list, an agent has the servers of its caller.
+fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, rights: &mut Rights) {
+    for tools in servers.iter().map(|server| mcp_servers::tools(server)) {
+        if denied.iter().any(|denied| denied.names(&tools)) {
+            continue;
+        }
+        if let Some(action) = tools::of_server(&tools) {
+            rights.action(action, Verdict::Allow);
+            offered.push(tools.into());
+        }
+    }
+    offered.sort_unstable();
+    offered.dedup();
 }
 
 /// Returns a path pattern of a `.gitignore` as one of the workspace. A pattern without an equivalent matches nothing.

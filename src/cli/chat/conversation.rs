@@ -154,9 +154,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 },
                 _ = frames.tick() => Flow::Continue,
             };
-            self.work.screen.prompt(Some(self.lines.value_and_cursor()));
-            self.work.screen.hold(self.question.is_some());
-            self.work.screen.draw();
+            self.work.draw(self.lines.value_and_cursor(), self.question.is_some());
             match (on, leaving) {
                 (Flow::Leave(code), None) => {
                     self.cancel_all().await;

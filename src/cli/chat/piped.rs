@@ -37,6 +37,7 @@ pub(super) async fn talk(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail>
                 work.follow(since, opened.session.id, opened.input.map_or(RunNo(1), |input| input.run)).await?
             }
         };
+        work.warn_of_servers();
     }
 }
 

@@ -13,6 +13,7 @@ use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 use super::super::client::{self, Connection};
 use super::super::fail::Fail;
 use super::super::paint::harmless;
+use super::super::servers::ServerWarnings;
 use super::attempts::Attempts;
 use super::face::Face;
 use super::source::{EventSource, Since};
@@ -41,6 +42,8 @@ pub(crate) struct Work<'a> {
     pub(crate) can_leave: bool,
     /// Attempts of its requests.
     pub(super) attempts: &'a Attempts,
+    /// Warnings of MCP servers of this process.
+    pub(super) servers: Option<&'a mut ServerWarnings>,
 }
 
 /// Location of the host of a store.
@@ -75,6 +78,20 @@ pub(crate) struct OpenedSession {
 }
 
 impl Work<'_> {
+    /// Prints new warnings of MCP servers, which start with the first call of a model.
+    pub(crate) fn warn_of_servers(&mut self) {
+        let new = self.servers.as_mut().map(|servers| servers.take_new()).unwrap_or_default();
+        new.iter().for_each(|why| self.screen.alert(why));
+    }
+
+    /// Draws the tree above a prompt with a cursor. An open question holds what follows it.
+    pub(crate) fn draw(&mut self, prompt: (&str, usize), is_asking: bool) {
+        self.warn_of_servers();
+        self.screen.prompt(Some(prompt));
+        self.screen.hold(is_asking);
+        self.screen.draw();
+    }
+
     /// Returns the session of the command.
     ///
     /// # Errors

@@ -163,6 +163,72 @@ fn claude_model_is_a_pool_a_name_or_the_callers_model() {
     assert_eq!(model("model: openai/gpt-5"), (Some("openai/gpt-5".into()), None));
 }
 
+/// Named servers add their tools to a list of tools, and take nothing from an agent without a list.
+#[test]
+fn claude_named_servers_add_their_tools_to_a_list() {
+    let both = |fields: &str| {
+        let manifest = agent(fields);
+        let verdicts = verdicts(
+            &manifest,
+            &[("mcp:github:get_issue", "*"), ("mcp:github:delete", "*"), ("mcp:jira:x", "*"), ("fs.read", "a")],
+        );
+        let offered = tools(&manifest).map(|tools| tools.iter().map(|tool| (*tool).to_owned()).collect::<Vec<_>>());
+        (offered, verdicts, crate::catalog::Catalog::named_servers(&manifest))
+    };
+    for (fields, offered, verdicts, named) in [
+        (
+            "tools: Read\nmcpServers: [github]",
+            Some(&["mcp__github", "read"][..]),
+            [Allow, Allow, Deny, Allow],
+            &["github"][..],
+        ),
+        ("tools: Read\nmcpServers: github", Some(&["mcp__github", "read"]), [Allow, Allow, Deny, Allow], &["github"]),
+        ("tools: Read", Some(&["read"]), [Deny, Deny, Deny, Allow], &[]),
+        ("mcpServers: [github]", None, [Allow; 4], &["github"]),
+        (
+            "tools: Read\nmcpServers: [github]\ndisallowedTools: mcp__github",
+            Some(&["read"]),
+            [Deny, Deny, Deny, Allow],
+            &["github"],
+        ),
+        (
+            "tools: Read\nmcpServers: [github]\ndisallowedTools: mcp__github__delete",
+            Some(&["mcp__github", "read"]),
+            [Allow, Deny, Deny, Allow],
+            &["github"],
+        ),
+        // Neither poses as a tool of another server, nor as every server.
+        ("tools: Read\nmcpServers: [github__delete, \"*\", \"git*\"]", Some(&["read"]), [Deny, Deny, Deny, Allow], &[]),
+        ("tools: Read\nmcpServers: [{github: {command: run}}]", Some(&["read"]), [Deny, Deny, Deny, Allow], &[]),
+    ] {
+        let offered = offered.map(|tools| tools.iter().map(|tool| (*tool).to_owned()).collect());
+        let named = named.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(both(fields), (offered, verdicts.to_vec(), named), "{fields}");
+    }
+}
+
+#[test]
+fn claude_servers_that_a_file_defines_are_reported() {
+    let defined = |name: &str| {
+        format!(
+            "`mcpServers`: the server `{name}` is not started, because the file of an agent defines it: define it in `.mcp.json` or in \
+             your configuration (`mcp.servers`), and name it here"
+        )
+    };
+    let parsed = claude("mcpServers: [{browser: {command: npx}}, github, {a: {url: \"https://x\"}, b: null}]").unwrap();
+    assert_eq!(parsed.warnings, [defined("browser"), defined("a"), defined("b")]);
+    assert_eq!(parsed.manifest.extra.keys().collect::<Vec<_>>(), ["mcpServers"]);
+    assert_eq!(notes("mcpServers: {browser: {command: npx}}"), [defined("browser")]);
+    assert_eq!(
+        notes("mcpServers: [7, a__b]"),
+        [
+            "`mcpServers`: 7 has no effect: name servers",
+            "`mcpServers`: `a__b` names no server: use letters, digits, `-` and single `_`",
+        ]
+    );
+    assert_eq!(notes("mcpServers: [github]"), Vec::<String>::new());
+}
+
 #[test]
 fn claude_limits_and_settings_are_taken() {
     let manifest = agent("maxTurns: 7\neffort: max\nskills: [a, b]\nmemory: project\nmcpServers: [x]");

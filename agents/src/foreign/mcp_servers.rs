@@ -1,0 +1,92 @@
+//! `mcpServers` of Claude Code: servers that an agent may use, by their names.
+//!
+//! A file may also define a server. Such a server is reported and never started: a server runs outside of the sandbox, and trust in
+//! agents covers no programs (`docs/decisions/0030-files-of-other-products.md`).
+
+use serde_json::Value;
+
+use super::fields::Fields;
+use crate::form::shown;
+use crate::front::MAX_UNKNOWN;
+
+/// The key.
+pub(crate) const KEY: &str = "mcpServers";
+
+/// Takes the names of the servers, as tools and rules spell them. Everything else in the list is reported.
+pub(super) fn take(fields: &mut Fields) -> Vec<String> {
+    let Some(value) = fields.take(KEY) else { return Vec::new() };
+    let mut notes = Vec::new();
+    for entry in entries(&value) {
+        match entry {
+            ServerMention::Name(name) if spelled(name).is_some() => {}
+            ServerMention::Name(name) => notes.push(format!(
+                "`{KEY}`: `{}` names no server: use letters, digits, `-` and single `_`",
+                shortened(name)
+            )),
+            ServerMention::Definition(name) => notes.push(format!(
+                "`{KEY}`: the server `{}` is not started, because the file of an agent defines it: define it in `.mcp.json` or in \
+                 your configuration (`mcp.servers`), and name it here",
+                shortened(name)
+            )),
+            ServerMention::Other(other) => notes.push(format!("`{KEY}`: {} has no effect: name servers", shown(other))),
+        }
+    }
+    let more = notes.len().saturating_sub(MAX_UNKNOWN);
+    notes.into_iter().take(MAX_UNKNOWN).for_each(|note| fields.note(note));
+    if more > 0 {
+        fields.note(format!("`{KEY}`: {more} more entries have no effect"));
+    }
+    let named = names(&value);
+    fields.kept.insert(KEY.to_owned(), value);
+    named
+}
+
+/// Returns the names in a value of the key, as tools and rules spell them.
+pub(crate) fn names(value: &Value) -> Vec<String> {
+    let named = entries(value).into_iter().filter_map(|entry| match entry {
+        ServerMention::Name(name) => spelled(name),
+        ServerMention::Definition(_) | ServerMention::Other(_) => None,
+    });
+    named.collect()
+}
+
+/// Returns the name of all tools of a server, as in a list of tools.
+pub(crate) fn tools(server: &str) -> String {
+    format!("mcp__{server}")
+}
+
+enum ServerMention<'a> {
+    Name(&'a str),
+    /// A server that the file itself defines.
+    Definition(&'a str),
+    Other(&'a Value),
+}
+
+fn entries(value: &Value) -> Vec<ServerMention<'_>> {
+    match value {
+        Value::Array(items) => items.iter().flat_map(of_item).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => of_item(value),
+    }
+}
+
+fn of_item(item: &Value) -> Vec<ServerMention<'_>> {
+    match item {
+        Value::String(text) => {
+            text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(ServerMention::Name).collect()
+        }
+        Value::Object(defined) => defined.keys().map(|name| ServerMention::Definition(name)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => vec![ServerMention::Other(item)],
+    }
+}
+
+/// Returns the name of a server as tools spell it. A name with `__` could pose as a tool of another server.
+fn spelled(name: &str) -> Option<String> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let spelled: String = name.chars().map(plain).collect();
+    let ambiguous = spelled.contains("__") || spelled.starts_with('_') || spelled.ends_with('_');
+    (!ambiguous && !spelled.is_empty() && !name.contains('*')).then_some(spelled)
+}
+
+fn shortened(name: &str) -> String {
+    name.chars().take(60).collect()
+}
