@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use subtend::config::Loaded;
 use subtend_tools::mcp::{
-    LoginKey, LoginReport, LoginStore as _, PendingLogin, ServerConfig, UnprovenPage, login_address,
+    LoginKey, LoginOptions, LoginReport, LoginStore as _, PendingLogin, RegisteredClient, ServerConfig, UnprovenPage,
+    login_address,
 };
 use subtend_tools::workspace::Workspace;
 
@@ -17,6 +18,7 @@ use super::trust::Trust;
 use super::{clock, json, servers, settings, web, workspace};
 
 mod callback;
+mod client_secret;
 
 /// Logs in at MCP servers that ask for it, and out.
 #[derive(clap::Args, Debug)]
@@ -48,6 +50,18 @@ struct LoginArgs {
     /// Client that you registered at the authorization server, if it registers none by itself
     #[arg(long, value_name = "ID")]
     client_id: Option<String>,
+
+    /// Variable with the secret of that client. Arguments are visible to other programs, so none is the secret itself
+    #[arg(long, value_name = "NAME", requires = "client_id")]
+    client_secret_env: Option<String>,
+
+    /// Ask for the secret of that client, without showing it
+    #[arg(long, requires = "client_id", conflicts_with = "client_secret_env")]
+    client_secret_prompt: bool,
+
+    /// Scope to ask for, next to those that the server names; repeatable
+    #[arg(long = "scope", value_name = "SCOPE")]
+    scopes: Vec<String>,
 
     /// Log in although nothing proves that the page and the server that gets its answer belong together
     #[arg(long)]
@@ -161,10 +175,13 @@ fn login(args: &LoginArgs) -> Result<Code, Fail> {
     let (server, url) = place.find(&args.server)?;
     let file = LoginFile::to_write()?;
     let hosts = web::internal_hosts(&place.loaded.config.web)?;
+    let secret = client_secret::read(args.client_secret_env.as_deref(), args.client_secret_prompt)?;
+    let client = args.client_id.as_deref().map(|id| RegisteredClient { id, secret: secret.as_deref() });
+    let options = LoginOptions { client, scopes: &args.scopes, internal_hosts: &hosts };
     let runtime = super::work::async_runtime()?;
     let done = runtime.block_on(async {
         let listener = callback::Listener::bind(args.port).await?;
-        let pending = PendingLogin::begin(server, listener.address(), args.client_id.as_deref(), &hosts).await;
+        let pending = PendingLogin::begin(server, listener.address(), options).await;
         let pending = pending.map_err(|why| cannot(server, &why.0))?;
         if !args.unproven_page {
             check_page(&pending)?;

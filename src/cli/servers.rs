@@ -100,7 +100,7 @@ pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Warnings of the servers of this process that were needed and cannot be used, each given once.
+/// Warnings of the servers of this process that were needed and cannot be used, or not fully. Each is given once.
 pub(crate) struct ServerWarnings {
     servers: Servers,
     given: BTreeSet<String>,
@@ -113,11 +113,12 @@ impl ServerWarnings {
 
     /// Returns the warnings that were not returned before.
     pub(crate) fn take_new(&mut self) -> Vec<String> {
-        let down = |report: ServerReport| {
-            let why = report.down?;
-            Some(harmless(&format!("the MCP server `{}` cannot be used: {why}", report.name)))
+        let of_server = |ServerReport { name, down, lacking, .. }: ServerReport| {
+            let down = down.map(|why| format!("the MCP server `{name}` cannot be used: {why}"));
+            let lacking = lacking.map(|why| format!("the MCP server `{name}` refused a call: {why}"));
+            [down, lacking].into_iter().flatten().map(|warning| harmless(&warning)).collect::<Vec<_>>()
         };
-        let all: Vec<String> = self.servers.reports().into_iter().filter_map(down).collect();
+        let all: Vec<String> = self.servers.reports().into_iter().flat_map(of_server).collect();
         all.into_iter().filter(|warning| self.given.insert(warning.clone())).collect()
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use subtend_tools::commands::Commands;
 use subtend_tools::mcp::{
-    Ground, KnownTools, Login, LoginKey, LoginStore, Origin, PendingLogin, Reached, ServerConfig, ServerList, Servers,
-    UnprovenPage,
+    Ground, KnownTools, Login, LoginKey, LoginOptions, LoginStore, Origin, PendingLogin, Reached, RegisteredClient,
+    ServerConfig, ServerList, Servers, UnprovenPage,
 };
 use subtend_tools::registry::LiveTools as _;
 use subtend_tools::secrets::Secrets;
@@ -33,7 +33,11 @@ fn server(url: &str) -> ServerConfig {
 }
 
 async fn begin(server_at: &LoginServer) -> Result<PendingLogin, String> {
-    PendingLogin::begin(&server(&server_at.url()), REDIRECT, None, &[]).await.map_err(|why| why.to_string())
+    begin_with(server_at, LoginOptions::default()).await
+}
+
+async fn begin_with(server_at: &LoginServer, options: LoginOptions<'_>) -> Result<PendingLogin, String> {
+    PendingLogin::begin(&server(&server_at.url()), REDIRECT, options).await.map_err(|why| why.to_string())
 }
 
 /// Opens the page of a login; gives the query of its redirect.
@@ -385,4 +389,33 @@ fn the_file_of_logins_is_out_of_reach() {
     let done = crate::cli::call::RunningCommand::start(command, "").done();
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.out.contains("plain-0123456789") && !done.out.contains("at-0123456789"), "{done:?}");
+}
+
+/// An authorization server that repeats a client secret shows it nowhere, and one that takes no secret gets none. The
+/// control: the secret reaches the server that takes it, in a header.
+#[tokio::test]
+async fn client_secret_reaches_only_servers_that_take_one() {
+    const SECRET: &str = "cs-0123456789abcdef";
+    let options = LoginOptions {
+        client: Some(RegisteredClient { id: "client-1", secret: Some(SECRET) }),
+        ..LoginOptions::default()
+    };
+    let repeating = LoginServer::with(|request, _, _| {
+        let repeated = json!({"error": "invalid_client", "error_description": format!("not {SECRET}")});
+        let json = "content-type: application/json\r\n".to_owned();
+        (request.target == "/token").then(|| ("401 Unauthorized", json, repeated.to_string()))
+    });
+    let pending = begin_with(&repeating, options).await.expect("a page");
+    assert!(!pending.address().contains(SECRET));
+    let query = agreed(&pending);
+    let why = pending.finish(&query).await.expect_err("refused").to_string();
+    assert!(!why.contains(SECRET) && why.contains("[client secret redacted]"), "{why}");
+    let received = repeating.received("POST", "/token");
+    let authorization = &received[0].headers["authorization"];
+    assert!(received.len() == 1 && authorization.starts_with("Basic ") && !received[0].body.contains(SECRET));
+    let elsewhere = [repeating.received("GET", "/"), repeating.received("POST", "/mcp")].concat();
+    assert!(elsewhere.iter().all(|request| !format!("{request:?}").contains(SECRET)));
+    let without = lying(SERVER, |said, _| said["token_endpoint_auth_methods_supported"] = json!(["private_key_jwt"]));
+    let Err(why) = begin_with(&without, options).await else { panic!("a page") };
+    assert!(why.contains("takes no client secret"), "{why}");
 }

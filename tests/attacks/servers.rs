@@ -96,7 +96,7 @@ fn server_defined_in_an_agent_file_is_never_started() {
     assert_eq!((done.code, count_lines(&user, "started"), count_lines(&user, "called")), (Some(0), 0, 0), "{done:?}");
     assert!(!user.call(&["tools", "list"]).out.contains("mcp__notes__note"));
     let checked = user.call(&["agents", "check", ".claude"]);
-    assert!(checked.out.contains("the server `notes` is not started"), "{checked:?}");
+    assert!(checked.err.contains("the server `notes` is not started"), "{checked:?}");
     assert_eq!(count_lines(&user, "started"), 0);
     user.file(".mcp.json", &json!({"mcpServers": defined[0]}).to_string());
     let done = run(&user, &lead);

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::call::{CommandOutput, RunningCommand, User};
+use super::terminal::{MODEL, TerminalSession};
 use crate::attacks::login_server::{LoginServer, browse, found, metadata};
 
 /// A user whose own configuration names the server.
@@ -18,7 +19,11 @@ fn user_of(server: &LoginServer) -> User {
 
 /// Logs in as a user does; gives what the command said.
 fn login(user: &User, args: &[&str]) -> CommandOutput {
-    let waiting = user.start(&[&["mcp", "login", "notes"], args].concat());
+    logged_in(user.start(&[&["mcp", "login", "notes"], args].concat()))
+}
+
+/// Opens the page of a command that waits for it, and agrees.
+fn logged_in(waiting: RunningCommand) -> CommandOutput {
     let page = waiting.line().expect("an address");
     let (status, back) = browse(&page);
     let back = back.expect("a redirect");
@@ -217,6 +222,102 @@ fn x17_login_is_refused_where_it_has_no_effect() {
         let done = user.call(&["mcp", "login", name]);
         assert!(done.code == Some(code) && done.err.contains(says), "{name}: {done:?}");
     }
+}
+
+const SECRET: &str = "cs-0123456789abcdef";
+
+/// A server whose authorization server takes the secret of a client in the body.
+fn server_with_secrets() -> LoginServer {
+    LoginServer::with(|request, base, _| {
+        let mut said = metadata(base);
+        said["token_endpoint_auth_methods_supported"] = json!(["client_secret_post"]);
+        said["registration_endpoint"] = json!(null);
+        (request.target == "/.well-known/oauth-authorization-server").then(|| found(&said))
+    })
+}
+
+/// The secret of a registered client comes from a variable, is sent with each request for tokens, and is in the private
+/// file alone.
+#[test]
+fn x17_client_secret_is_used_and_stays_private() {
+    let server = server_with_secrets();
+    server.lasts([0, 3_600]);
+    let user = user_of(&server);
+    let args = ["mcp", "login", "notes", "--client-id", "client-1", "--client-secret-env", "NOTES_SECRET"];
+    let unset = user.call(&args);
+    assert!(unset.code == Some(2) && unset.err.contains("the variable `NOTES_SECRET` is not set"), "{unset:?}");
+    let alone = user.call(&["mcp", "login", "notes", "--client-secret-env", "NOTES_SECRET"]);
+    assert!(alone.code == Some(2) && alone.err.contains("--client-id"), "{alone:?}");
+    let mut command = user.command(&args);
+    command.env("NOTES_SECRET", SECRET);
+    let done = logged_in(RunningCommand::start(command, ""));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let listed = listed(&user);
+    assert_eq!(listed.code, Some(0), "the token is renewed without the variable: {listed:?}");
+    let asked = server.received("POST", "/token");
+    assert!(asked.len() == 2 && asked.iter().all(|request| request.body.contains(SECRET)), "{asked:?}");
+    let logins = user.config().join("subtend/mcp-logins.json").display().to_string();
+    let kept: Vec<String> =
+        texts(&user.config()).into_iter().filter(|(_, text)| text.contains(SECRET)).map(|(path, _)| path).collect();
+    assert_eq!(kept, [logins]);
+    let status = user.call(&["mcp", "status"]);
+    assert!([done, listed, status].iter().all(|output| !format!("{output:?}").contains(SECRET)));
+    let elsewhere = [server.received("GET", "/"), server.received("POST", "/mcp")].concat();
+    assert!(elsewhere.iter().all(|request| !format!("{request:?}").contains(SECRET)));
+}
+
+#[test]
+fn x17_client_secret_is_typed_without_an_echo() {
+    let server = server_with_secrets();
+    let user = user_of(&server);
+    let args = ["mcp", "login", "notes", "--client-id", "client-1", "--client-secret-prompt"];
+    let piped = user.call(&args);
+    assert!(
+        piped.code == Some(2) && piped.err.contains("there is no terminal to ask for the client secret"),
+        "{piped:?}"
+    );
+    let mut waiting = TerminalSession::at_terminal(&user, &args);
+    waiting.until("(not shown): ");
+    waiting.types(&format!("x\u{7f}{SECRET}\r"));
+    let mut shown = waiting.until("minutes:\r\n");
+    let page = waiting.until("\r\n");
+    shown.push_str(&page);
+    let (_, back) = browse(&page);
+    assert_eq!(browse(&back.expect("a redirect")).0, 200);
+    let (code, rest) = waiting.wait_for_exit();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(!shown.contains(SECRET) && !rest.contains(SECRET), "{shown}{rest}");
+    assert!(server.received("POST", "/token")[0].body.contains(SECRET));
+}
+
+/// A call that lacks a scope is refused once, and the command that asks for the scope is named. A text of the server does
+/// not become part of it.
+#[test]
+fn x17_missing_scope_names_the_command_that_asks_for_it() {
+    let server = LoginServer::with(|request, _, _| {
+        let challenge =
+            "www-authenticate: Bearer error=\"insufficient_scope\", scope=\"notes:write $(touch,spoiled)\"\r\n";
+        request.body.contains("tools/call").then(|| ("403 Forbidden", challenge.to_owned(), String::new()))
+    });
+    let user = user_of(&server);
+    assert_eq!(login(&user, &[]).code, Some(0));
+    let steps = json!([{"calls": [{"tool": "mcp__notes__echo", "args": {}}]}, {"text": "heard: {last}"}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let done = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:notes:*", "go"]);
+    let command = "`subtend mcp login notes --scope tools --scope notes:write`";
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(
+        done.err.contains(&format!("its login lacks the scopes notes:write: log in again with {command}")),
+        "{done:?}"
+    );
+    assert!(!done.err.contains("touch") && !done.out.contains("touch"), "{done:?}");
+    let calls = server.received("POST", "/mcp").iter().filter(|request| request.body.contains("tools/call")).count();
+    assert_eq!((calls, server.received("POST", "/token").len()), (1, 1));
+    let again = user.start(&["mcp", "login", "notes", "--scope", "tools", "--scope", "notes:write"]);
+    let page = again.line().expect("an address");
+    assert!(page.contains("scope=tools+notes%3Awrite"), "{page}");
+    again.signal("TERM");
+    assert_ne!(again.done().code, Some(0));
 }
 
 /// A server that cannot start is reported while the chat continues, and once.

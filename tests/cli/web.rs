@@ -14,8 +14,12 @@ fn write_config(user: &User, text: &str) {
 
 /// Runs one call and returns the transcript, which has its result.
 fn run_call(user: &User, call: serde_json::Value, more: &[&str]) -> String {
-    let steps = json!([{"calls": [call]}, {"text": "over"}]);
-    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    run_rules(user, json!([{"agent": "*", "steps": [{"calls": [call]}, {"text": "over"}]}]), more)
+}
+
+/// Runs a model with these rules and returns the transcript.
+fn run_rules(user: &User, rules: serde_json::Value, more: &[&str]) -> String {
+    let model = user.script(&json!({ "rules": rules }).to_string());
     let store = format!("redb:{}", user.data().display());
     let done = user.call(&[&["run", "--store", &store, "--model", &model, "--quiet", "go"], more].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -57,10 +61,15 @@ fn r13_research_without_an_engine_has_no_web_search() {
     let user = User::new();
     let hit = json!({"results": [{"url": "https://a.example/", "title": "A page", "content": "of it"}]});
     let server = WebServer::page("content-type: application/json\r\n", hit.to_string());
+    let start = json!({"tool": "task", "args": {"subagent_type": "research", "prompt": "go"}});
     let call = json!({"tool": "web_search", "args": {"query": "words"}});
-    let search = || run_call(&user, call.clone(), &["--agent", "research", "--allow", "net.search"]);
+    let rules = json!([
+        {"agent": "general", "steps": [{"calls": [start]}, {"text": "over"}]},
+        {"agent": "research", "steps": [{"calls": [call]}, {"text": "heard: {last}"}]},
+    ]);
+    let search = || run_rules(&user, rules.clone(), &["--allow", "task:*", "--allow", "net.search"]);
     let shown = search();
-    assert!(shown.contains("web_search") && !shown.contains("A page"), "{shown}");
+    assert!(shown.contains("heard: ") && shown.contains("web_search") && !shown.contains("A page"), "{shown}");
     assert!(server.heads().is_empty(), "{shown}");
     write_config(&user, &format!("web: {{search: {{engine: searxng, url: \"{}\"}}}}", server.url()));
     let shown = search();

@@ -27,6 +27,9 @@ mod tool;
 pub use config::{FILE, MAX_FILE_BYTES, Origin, Reached, ServerConfig, ServerList};
 pub use connection::Ground;
 pub use known::KnownTools;
-pub use login::{Login, LoginError, LoginKey, LoginReport, LoginStore, PendingLogin, UnprovenPage, login_address};
+pub use login::{
+    Login, LoginError, LoginKey, LoginOptions, LoginReport, LoginStore, PendingLogin, RegisteredClient, UnprovenPage,
+    login_address,
+};
 pub use server::{ServerReport, ToolReport};
 pub use servers::Servers;

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn prompt_files_are_linted_by_their_kind() {
     let dir = tempfile::tempdir().unwrap();
-    let files: [(&str, &str); 15] = [
+    let files: [(&str, &str); 16] = [
         (".claude/agents/lead.md", "---\nname: lead\ndescription: Leads.\n---\nLead."),
         (".claude/commands/git/commit.md", "---\nmodel: opus\n---\nCommit $1 after !`git status`."),
         (".claude/commands/none.md", "---\ndescription: Nothing.\n---\n"),

@@ -18,7 +18,7 @@ use rmcp::{ErrorData, RoleClient};
 use super::answering::{OpenRequests, bounded_transport};
 use super::client::Client;
 use super::config::{Reached, ServerConfig};
-use super::login::{LoginStore, ServerLogin};
+use super::login::{LoginStore, ServerLogin, missing_scopes};
 use super::open_calls::ServerCall;
 use super::process::{self, ServerLife};
 use super::result::Failed;
@@ -279,6 +279,9 @@ impl ServerConnection {
         if error.is_authorization_required() {
             return Failed::Disconnected(self.login.advice());
         }
+        if let Some(scopes) = missing_scopes(&error) {
+            return Failed::Refused(self.login.scope_advice(&scopes));
+        }
         let sending = matches!(error, ServiceError::TransportSend(_)) && self.life.is_some();
         if sending || matches!(error, ServiceError::TransportClosed) {
             return Failed::Disconnected(self.close_reason().await);
@@ -319,6 +322,9 @@ impl Drop for RequestWatch<'_> {
 async fn start_error(error: &ClientInitializeError, life: Option<&ServerLife>, login: &ServerLogin) -> String {
     if error.is_authorization_required() {
         return login.advice();
+    }
+    if let Some(scopes) = missing_scopes(error) {
+        return login.scope_advice(&scopes);
     }
     let disconnected =
         matches!(error, ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. });

@@ -6,6 +6,7 @@
 mod bounded;
 mod credentials;
 mod pending;
+mod step_up;
 mod tokens;
 
 use std::fmt;
@@ -18,7 +19,8 @@ use subtend_session::ids::Text;
 use super::config::{Origin, Reached, ServerConfig};
 
 pub(super) use credentials::ServerLogin;
-pub use pending::{LoginError, PendingLogin, UnprovenPage};
+pub use pending::{LoginError, LoginOptions, PendingLogin, RegisteredClient, UnprovenPage};
+pub(super) use step_up::missing_scopes;
 
 /// The server to which a login belongs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -48,6 +48,8 @@ pub struct ServerReport {
     pub about: Option<String>,
     /// The reason that the server is not connected.
     pub down: Option<String>,
+    /// What the user can do about a call that its login does not permit.
+    pub lacking: Option<String>,
     pub tools: Vec<ToolReport>,
     pub problems: Vec<String>,
 }
@@ -188,6 +190,7 @@ impl LiveServer {
             protocol: Some(listed.about.0.clone()).filter(|version| listed.down.is_none() && !version.is_empty()),
             about: listed.about.1.clone(),
             down: listed.down.clone(),
+            lacking: self.login.lacking(),
             tools: listed.tools.iter().map(tool).collect(),
             problems: listed.problems.clone(),
         }

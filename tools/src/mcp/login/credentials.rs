@@ -11,6 +11,7 @@ use rmcp::transport::auth::{
 };
 
 use super::bounded::{BoundedClient, LoginReach, shown};
+use super::step_up::is_plain;
 use super::{Login, LoginKey, LoginStore, login_address, tokens};
 use crate::http::InternalHost;
 use crate::mcp::config::ServerConfig;
@@ -33,6 +34,8 @@ struct LoginParts {
     hosts: Vec<InternalHost>,
     /// Tokens that the server knows.
     seen: Mutex<VecDeque<String>>,
+    /// What the user can do about scopes that the last refused request lacked.
+    lacking: Mutex<Option<String>>,
 }
 
 impl ServerLogin {
@@ -47,6 +50,7 @@ impl ServerLogin {
             store: store.cloned(),
             hosts: hosts.to_vec(),
             seen: Mutex::default(),
+            lacking: Mutex::default(),
         }))
     }
 
@@ -92,11 +96,51 @@ impl ServerLogin {
         }
     }
 
+    /// Returns what the user can do about the last request for which the login lacked scopes.
+    pub(in crate::mcp) fn lacking(&self) -> Option<String> {
+        self.0.lacking.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns what the user can do about a request for which the login lacks scopes, and keeps it for reports.
+    pub(in crate::mcp) fn scope_advice(&self, scopes: &[String]) -> String {
+        let advice = self.advice_about(scopes);
+        *self.0.lacking.lock().unwrap_or_else(PoisonError::into_inner) = Some(advice.clone());
+        advice
+    }
+
+    fn advice_about(&self, scopes: &[String]) -> String {
+        let (Ok(_), Some(_)) = (&self.0.url, &self.0.store) else {
+            return "it refused the request: the token of its configuration lacks a scope. Configure another one"
+                .to_owned();
+        };
+        let granted = self.load().ok().flatten().map(|login| login.credentials.granted_scopes).unwrap_or_default();
+        if scopes.is_empty() {
+            return format!("its login lacks a scope, and the server names none: log in again with {}", self.command());
+        }
+        let named = scopes.join(", ");
+        if scopes.iter().all(|scope| granted.contains(scope)) {
+            return format!(
+                "it refused the request for want of scopes that its login has ({named}): ask who runs the server"
+            );
+        }
+        // A new login replaces the old one, so it asks for the old scopes too.
+        let all = granted
+            .iter()
+            .filter(|scope| is_plain(scope))
+            .chain(scopes.iter().filter(|scope| !granted.contains(scope)));
+        let options: String = all.map(|scope| format!(" --scope {scope}")).collect();
+        format!("its login lacks the scopes {named}: log in again with {}", self.command_with(&options))
+    }
+
     fn command(&self) -> String {
+        self.command_with("")
+    }
+
+    fn command_with(&self, options: &str) -> String {
         let LoginKey { server, workspace } = &self.0.key;
         let workspace =
             workspace.as_ref().map(|path: &PathBuf| format!(" --workspace {}", shown(&path.display().to_string())));
-        format!("`subtend mcp login {server}{}`", workspace.unwrap_or_default())
+        format!("`subtend mcp login {server}{}{options}`", workspace.unwrap_or_default())
     }
 
     /// Returns the tokens of this login, so that they can be redacted.
@@ -111,6 +155,7 @@ impl ServerLogin {
         let login = store.load(&self.0.key)?;
         if let Some(login) = &login {
             self.see(&login.credentials);
+            login.client_secret.iter().for_each(|secret| self.see_text(secret));
         }
         Ok(login)
     }
@@ -123,12 +168,14 @@ impl ServerLogin {
 
     fn see(&self, credentials: &StoredCredentials) {
         let Some(tokens) = &credentials.token_response else { return };
-        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let renewing = tokens.refresh_token().map(|token| token.secret());
-        for token in [Some(tokens.access_token().secret()), renewing].into_iter().flatten() {
-            if !seen.contains(token) {
-                seen.push_back(token.clone());
-            }
+        [Some(tokens.access_token().secret()), renewing].into_iter().flatten().for_each(|token| self.see_text(token));
+    }
+
+    fn see_text(&self, secret: &String) {
+        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.contains(secret) {
+            seen.push_back(secret.clone());
         }
         let excess = seen.len().saturating_sub(MAX_SEEN);
         drop(seen.drain(..excess));

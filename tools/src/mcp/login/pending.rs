@@ -17,6 +17,7 @@ use super::bounded::{BoundedClient, LoginReach, shown};
 use super::{Login, login_address, tokens};
 use crate::http::InternalHost;
 use crate::mcp::config::{Reached, ServerConfig};
+use crate::secrets::Secrets;
 
 /// Time limit for all requests before the user logs in, and after it.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -58,6 +59,23 @@ impl From<String> for LoginError {
     }
 }
 
+/// A client that the user registered at an authorization server, and its secret if it has one.
+#[derive(Clone, Copy)]
+pub struct RegisteredClient<'a> {
+    pub id: &'a str,
+    pub secret: Option<&'a str>,
+}
+
+/// How a login is made.
+#[derive(Clone, Copy, Default)]
+pub struct LoginOptions<'a> {
+    /// `None`: a client is registered for this login.
+    pub client: Option<RegisteredClient<'a>>,
+    /// Scopes to ask for, next to those that the server names.
+    pub scopes: &'a [String],
+    pub internal_hosts: &'a [InternalHost],
+}
+
 /// A login that waits for the user. Its page redirects the user's browser back to this process.
 pub struct PendingLogin {
     manager: AuthorizationManager,
@@ -87,18 +105,13 @@ pub struct UnprovenPage {
 }
 
 impl PendingLogin {
-    /// Asks a server which authorization server it uses, and registers there, unless a registered `client_id` is given. `redirect` is
-    /// the address to which the browser returns.
+    /// Asks a server which authorization server it uses, and registers there, unless a registered client is given. `redirect` is the
+    /// address to which the browser returns.
     ///
     /// # Errors
     /// If the server asks for no login, or its metadata cannot be used.
-    pub async fn begin(
-        server: &ServerConfig,
-        redirect: &str,
-        client_id: Option<&str>,
-        internal_hosts: &[InternalHost],
-    ) -> Result<Self, LoginError> {
-        let beginning = Self::begin_unlimited(server, redirect, client_id, internal_hosts);
+    pub async fn begin(server: &ServerConfig, redirect: &str, options: LoginOptions<'_>) -> Result<Self, LoginError> {
+        let beginning = Self::begin_unlimited(server, redirect, options);
         match tokio::time::timeout(TIMEOUT, beginning).await {
             Ok(begun) => begun,
             Err(_) => Err(LoginError(format!("its metadata was not read within {} s", TIMEOUT.as_secs()))),
@@ -108,8 +121,7 @@ impl PendingLogin {
     async fn begin_unlimited(
         server: &ServerConfig,
         redirect: &str,
-        client_id: Option<&str>,
-        internal_hosts: &[InternalHost],
+        LoginOptions { client: registered, scopes: further, internal_hosts }: LoginOptions<'_>,
     ) -> Result<Self, LoginError> {
         let url = login_address(server).map_err(str::to_owned)?.to_owned();
         let reach = LoginReach::of(&url, internal_hosts)?;
@@ -126,10 +138,15 @@ impl PendingLogin {
         manager.set_metadata(metadata.clone());
         let kept = InMemoryCredentialStore::new();
         manager.set_credential_store(kept.clone());
-        let scopes = manager.select_initial_scopes(&[]).await;
+        let mut scopes = manager.select_initial_scopes(&[]).await;
+        scopes.extend(further.iter().filter(|scope| !scopes.contains(scope)).cloned().collect::<Vec<_>>());
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-        let config = match client_id {
-            Some(id) => OAuthClientConfig::new(id, redirect),
+        let config = match registered {
+            Some(RegisteredClient { id, secret: None }) => OAuthClientConfig::new(id, redirect),
+            Some(RegisteredClient { id, secret: Some(secret) }) => {
+                check_secret_method(&metadata)?;
+                OAuthClientConfig::new(id, redirect).with_client_secret(secret)
+            }
             None if metadata.registration_endpoint.is_none() => {
                 let why = "its authorization server registers no clients: register one there, with the redirect address that `--port` \
                            makes, and name it with `--client-id`";
@@ -209,7 +226,11 @@ impl PendingLogin {
                 parameter(query, "error_description").map_or_else(String::new, |text| format!(": {}", shown(&text)));
             return Err(LoginError(format!("its authorization server refused: {}{about}", shown(&error))));
         }
-        let failed = |error: AuthError| LoginError(self.client.explain(&error.to_string()));
+        let secret = Secrets::of(self.client_secret.iter().map(|secret| ("client secret", secret)));
+        let failed = |error: AuthError| {
+            let why = self.client.explain(&error.to_string());
+            LoginError(secret.redact(&why).into_owned())
+        };
         let callback = format!("{}?{query}", self.redirect);
         let callback = AuthorizationCallback::from_redirect_url(&callback).map_err(failed)?;
         let (code, state, issuer) = (&callback.code, &callback.csrf_token, callback.issuer.as_deref());
@@ -270,6 +291,15 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
         return Err(wrong(&format!("its login page has an address that sets `{name}`, which only the client sets")));
     }
     Ok(metadata)
+}
+
+/// Checks that the authorization server takes a secret in a way that the library can send it. Without a list, it takes one in a header.
+fn check_secret_method(metadata: &AuthorizationMetadata) -> Result<(), LoginError> {
+    let Some(serde_json::Value::Array(methods)) = metadata.additional_fields.get(SECRET_METHODS) else { return Ok(()) };
+    if methods.iter().any(|method| method == "client_secret_basic" || method == "client_secret_post") {
+        return Ok(());
+    }
+    Err(LoginError("its authorization server takes no client secret: leave it out".to_owned()))
 }
 
 /// Returns the metadata that a renewal needs.

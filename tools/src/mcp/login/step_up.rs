@@ -1,0 +1,75 @@
+//! Scopes that a request lacks: a server refuses it with 403 and `insufficient_scope`.
+//!
+//! Nothing asks for them by itself: a model or a server must not make the user grant more.
+
+use std::error::Error;
+
+use rmcp::transport::streamable_http_client::InsufficientScopeError;
+
+/// Maximum number of scopes in a message.
+const MAX_SCOPES: usize = 16;
+/// Maximum length of one scope.
+const MAX_SCOPE: usize = 128;
+
+/// Returns the scopes that a refused request lacks, as far as they can be part of a command; `None` if it failed otherwise.
+pub(in crate::mcp) fn missing_scopes(error: &(dyn Error + 'static)) -> Option<Vec<String>> {
+    let mut at = Some(error);
+    while let Some(current) = at {
+        let refused = current.downcast_ref::<InsufficientScopeError>();
+        // The library takes each 403 with a challenge for one.
+        let is_meant = |refused: &InsufficientScopeError| {
+            refused.www_authenticate_header.to_ascii_lowercase().contains("insufficient_scope")
+        };
+        if let Some(refused) = refused.filter(|refused| is_meant(refused)) {
+            return Some(usable(refused.get_required_scope().unwrap_or_default()));
+        }
+        at = current.source();
+    }
+    None
+}
+
+/// Returns the scopes of a list that need no quotes in a command line. The server chooses the text, and the user copies it.
+fn usable(scopes: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for scope in scopes.split_ascii_whitespace() {
+        if is_plain(scope) && !all.iter().any(|known| known == scope) && all.len() < MAX_SCOPES {
+            all.push(scope.to_owned());
+        }
+    }
+    all
+}
+
+/// Returns whether a scope needs no quotes in a command line.
+pub(super) fn is_plain(scope: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '/' | '-' | '+' | '@');
+    scope.len() <= MAX_SCOPE && scope.chars().all(plain) && !scope.starts_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(header: &str, scopes: Option<&str>) -> Option<Vec<String>> {
+        missing_scopes(&InsufficientScopeError::new(header.to_owned(), scopes.map(str::to_owned)))
+    }
+
+    /// A scope with other characters is left out. The control: plain scopes are named.
+    #[test]
+    fn scopes_of_a_server_cannot_continue_a_command() {
+        // The control.
+        let header = "Bearer error=\"insufficient_scope\"";
+        assert_eq!(missing(header, Some("a:write b a:write")).unwrap(), ["a:write", "b"]);
+        let attack = "a;touch $(x) `y` -rf \"q\" 'z' https://x.example/a.b é";
+        assert_eq!(missing(header, Some(attack)).unwrap(), ["https://x.example/a.b"]);
+        assert_eq!(missing(header, Some(&"x".repeat(129))).unwrap(), Vec::<String>::new());
+        let many: Vec<String> = (0..99).map(|number| number.to_string()).collect();
+        assert_eq!(missing(header, Some(&many.join(" "))).unwrap().len(), MAX_SCOPES);
+        assert_eq!(missing(header, None).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn other_refusals_are_not_about_scopes() {
+        assert_eq!(missing("Basic realm=\"x\"", None), None);
+        assert_eq!(missing_scopes(&std::io::Error::other("x")), None);
+    }
+}
