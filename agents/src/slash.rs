@@ -26,6 +26,9 @@ const FOLDER: &str = ".subtend/commands";
 /// The maximum length of a name in bytes.
 const MAX_NAME: usize = 128;
 
+/// The maximum length of an expanded prompt in bytes: the default limit of one input. A file can repeat its arguments any number of times.
+pub(crate) const MAX_EXPANDED: usize = 1 << 20;
+
 /// The maximum number of names that are suggested for an unknown one.
 const MAX_NEAR: usize = 5;
 
@@ -54,10 +57,25 @@ pub struct Expanded {
     pub notes: Vec<String>,
 }
 
+/// Error: the prompt of a slash command is longer than one input.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the prompt of /{command} is larger than {MAX_EXPANDED} bytes, the limit of one input: shorten its arguments or its file"
+)]
+pub struct ExpandedTooLong {
+    /// The name of the command.
+    pub command: Text,
+}
+
 impl SlashCommand {
     /// Returns the prompt for `arguments`. They are inserted unchanged: nothing in them is replaced.
-    pub fn expand(&self, arguments: &str) -> Expanded {
-        Expanded { text: self.template.fill(arguments.trim()), notes: self.notes.clone() }
+    ///
+    /// # Errors
+    /// [`ExpandedTooLong`].
+    pub fn expand(&self, arguments: &str) -> Result<Expanded, ExpandedTooLong> {
+        let text = self.template.fill(arguments.trim());
+        let text = text.ok_or_else(|| ExpandedTooLong { command: Arc::clone(&self.name) })?;
+        Ok(Expanded { text, notes: self.notes.clone() })
     }
 }
 

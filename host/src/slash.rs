@@ -22,7 +22,7 @@ pub trait CommandFiles: fmt::Debug + Send + Sync {
 /// Returns the prompt of the slash command of `workspace` that `text` names. A text that does not begin with `/` is returned unchanged.
 ///
 /// # Errors
-/// [`Problem`] `unknown_command` with similar names, or `workspace_unusable`.
+/// [`Problem`] `unknown_command` with similar names, `workspace_unusable`, or `invalid_input` if the prompt is longer than one input.
 pub(crate) async fn expanded(host: &Host, workspace: String, text: String) -> Result<String, Problem> {
     let Some(files) = host.options().commands.as_ref().filter(|_| text.starts_with('/')).map(Arc::clone) else {
         return Ok(text);
@@ -32,7 +32,10 @@ pub(crate) async fn expanded(host: &Host, workspace: String, text: String) -> Re
         .map_err(|error| Problem::internal("internal", error.to_string()))?
         .map_err(|why| Problem::invalid("workspace_unusable", why))?;
     match commands.read(&text) {
-        Typed::Command(command, arguments) => Ok(command.expand(arguments).text),
+        Typed::Command(command, arguments) => match command.expand(arguments) {
+            Ok(expanded) => Ok(expanded.text),
+            Err(error) => Err(Problem::invalid("invalid_input", error.to_string())),
+        },
         Typed::Unknown(name) => {
             let suggestion = commands.suggestion(name);
             let name: String = name.chars().take(40).collect();

@@ -11,7 +11,7 @@ use subtend_agents::instructions::{
     BOOTSTRAP, FoundFile, InstructionArea, Instructions, MAX_FILE_BYTES, NAMES, Unread,
 };
 use subtend_agents::skill::{FILE, Skill, Skills};
-use subtend_agents::slash::SlashCommands;
+use subtend_agents::slash::{SlashCommand, SlashCommands};
 use subtend_session::authority::Authority;
 use subtend_session::call::ToolErrorKind;
 use subtend_tools::skills::{SkillFolder, SkillPlace, tool};
@@ -103,7 +103,11 @@ impl WorkspaceFiles {
         let skills = self.skills.all();
         let skills = skills.map(|skill| format!("skill {}: {} ({})", skill.name, skill.description, skill.resource));
         let commands = self.commands.all();
-        let commands = commands.map(|command| format!("command /{}: {}", command.name, text(&command.expand("").text)));
+        let prompt = |command: &SlashCommand| match command.expand("") {
+            Ok(expanded) => text(&expanded.text),
+            Err(error) => error.to_string(),
+        };
+        let commands = commands.map(|command| format!("command /{}: {}", command.name, prompt(command)));
         let of_children = self.bootstrap.iter().map(|name| {
             let read =
                 read_below(&self.path, name).map_or_else(|_| "cannot be read".to_owned(), |file| text(&file.text));

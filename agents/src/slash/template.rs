@@ -3,6 +3,7 @@
 //! Expansion runs nothing and reads nothing: where a file asks for the output of a command or for a file, the prompt asks the
 //! model to get it by its tools, under the permissions of its session.
 
+use super::MAX_EXPANDED;
 use crate::product::Product;
 
 /// The parts of a text.
@@ -63,41 +64,46 @@ impl Template {
         shell.into_iter().chain(file).collect()
     }
 
-    /// Returns the text with its arguments.
-    pub(super) fn fill(&self, arguments: &str) -> String {
+    /// Returns the text with its arguments, or `None` if it would be longer than [`MAX_EXPANDED`].
+    pub(super) fn fill(&self, arguments: &str) -> Option<String> {
         let words = words(arguments);
         let last = self.greedy.then(|| highest(&self.parts)).flatten();
         let mut out = String::new();
-        self.fill_in(&self.parts, (arguments, &words, last), &mut out);
+        fill_in(&self.parts, (arguments, &words, last), &mut out)?;
         if !arguments.is_empty() && !self.parts.iter().any(takes_arguments) {
-            out.push_str(&format!("\n\nArguments: {arguments}"));
+            push(&mut out, "\n\nArguments: ")?;
+            push(&mut out, arguments)?;
         }
-        out
+        Some(out)
     }
+}
 
-    fn fill_in(&self, parts: &[TemplatePart], given: (&str, &[String], Option<usize>), out: &mut String) {
-        let (arguments, words, last) = given;
-        for part in parts {
-            match part {
-                TemplatePart::Text(text) => out.push_str(text),
-                TemplatePart::All => out.push_str(arguments),
-                TemplatePart::One(at) if last == Some(*at) => {
-                    out.push_str(&words.get(*at..).unwrap_or_default().join(" "));
-                }
-                TemplatePart::One(at) => out.push_str(words.get(*at).map_or("", String::as_str)),
-                TemplatePart::Shell(of) => {
-                    out.push_str("(first run this command with the tool `shell`, and use its output here: `");
-                    self.fill_in(of, given, out);
-                    out.push_str("`)");
-                }
-                TemplatePart::File(of) => {
-                    out.push_str("(first read this file with the tool `read`, and use its text here: `");
-                    self.fill_in(of, given, out);
-                    out.push_str("`)");
-                }
+fn fill_in(parts: &[TemplatePart], given: (&str, &[String], Option<usize>), out: &mut String) -> Option<()> {
+    let (arguments, words, last) = given;
+    for part in parts {
+        match part {
+            TemplatePart::Text(text) => push(out, text)?,
+            TemplatePart::All => push(out, arguments)?,
+            TemplatePart::One(at) if last == Some(*at) => push(out, &words.get(*at..).unwrap_or_default().join(" "))?,
+            TemplatePart::One(at) => push(out, words.get(*at).map_or("", String::as_str))?,
+            TemplatePart::Shell(of) => {
+                push(out, "(first run this command with the tool `shell`, and use its output here: `")?;
+                fill_in(of, given, out)?;
+                push(out, "`)")?;
+            }
+            TemplatePart::File(of) => {
+                push(out, "(first read this file with the tool `read`, and use its text here: `")?;
+                fill_in(of, given, out)?;
+                push(out, "`)")?;
             }
         }
     }
+    Some(())
+}
+
+/// Appends `text`, or returns `None` if the result would be too long.
+fn push(out: &mut String, text: &str) -> Option<()> {
+    (out.len().saturating_add(text.len()) <= MAX_EXPANDED).then(|| out.push_str(text))
 }
 
 fn takes_arguments(part: &TemplatePart) -> bool {

@@ -7,7 +7,7 @@ fn command(product: Product, text: &str) -> SlashCommand {
 }
 
 fn filled(product: Product, text: &str, arguments: &str) -> String {
-    command(product, text).expand(arguments).text
+    command(product, text).expand(arguments).unwrap().text
 }
 
 fn problems(commands: &SlashCommands) -> Vec<String> {
@@ -36,13 +36,37 @@ fn arguments_are_substituted_once() {
     }
 }
 
+/// A file repeats its arguments, or what replaces a placeholder, until the prompt would be larger than one input: nothing larger is built.
+/// The control: a prompt of exactly the limit.
+#[test]
+fn expansion_stops_at_the_limit_of_an_input() {
+    use Product::{Claude, OpenCode};
+    let attacks: [(Product, &str, usize); 8] = [
+        (Claude, "$1", 10_000),
+        (Claude, "$ARGUMENTS", 10_000),
+        (Claude, "$ARGUMENTS[0]", 10_000),
+        (OpenCode, "$1", 10_000),
+        (Claude, " !`$1 x`", 10_000),
+        (Claude, " @$1", 10_000),
+        (Claude, " @a.b", 0),
+        (Claude, "x", MAX_EXPANDED),
+    ];
+    for (product, part, length) in attacks {
+        let refused = command(product, &part.repeat(20_000)).expand(&"x".repeat(length)).unwrap_err();
+        let expected =
+            "the prompt of /x is larger than 1048576 bytes, the limit of one input: shorten its arguments or its file";
+        assert_eq!(refused.to_string(), expected, "{part}");
+    }
+    assert_eq!(filled(Claude, "$1$1", &"x".repeat(MAX_EXPANDED / 2)), "x".repeat(MAX_EXPANDED));
+}
+
 #[test]
 fn embedded_commands_and_files_are_left_to_the_model() {
     let shell =
         |command: &str| format!("(first run this command with the tool `shell`, and use its output here: `{command}`)");
     let file = |path: &str| format!("(first read this file with the tool `read`, and use its text here: `{path}`)");
     let text = "State: !`git log $1`\n@src/$1.rs, @alice, a@b.c and x!`no`\n```!\ngit status\n```\n";
-    let expanded = command(Product::Claude, text).expand("main");
+    let expanded = command(Product::Claude, text).expand("main").unwrap();
     let expected = format!(
         "State: {}\n{}, @alice, a@b.c and x!`no`\n{}",
         shell("git log main"),
@@ -102,7 +126,7 @@ fn folders_are_part_of_names_and_bad_files_hide_none() {
     let commands = SlashCommands::load(dir.path());
     let names: Vec<&str> = commands.all().map(|command| &*command.name).collect();
     assert_eq!(names, ["git:commit", "own", "plan", "pr:commit", "review"]);
-    let text_of = |name: &str| commands.get(name).map(|command| command.expand("").text);
+    let text_of = |name: &str| commands.get(name).map(|command| command.expand("").unwrap().text);
     assert_eq!(text_of("git:commit"), Some("Claude's.".into()));
     assert_eq!((text_of("git/commit"), text_of("commit")), (text_of("git:commit"), None), "two are called so");
     assert_eq!((text_of("review"), text_of("prompts:plan")), (Some("First.".into()), Some("Codex's .".into())));
@@ -155,7 +179,7 @@ fn skill_is_a_command_unless_only_models_may_use_it() {
     commands.add_skills(&Skills::load(dir.path()));
     let names: Vec<&str> = commands.all().map(|command| &*command.name).collect();
     assert_eq!(names, ["deploy"]);
-    let text = commands.get("deploy").unwrap().expand("now").text;
+    let text = commands.get("deploy").unwrap().expand("now").unwrap().text;
     let folder = ".claude/skills/deploy";
     assert_eq!(text, format!("Deploy now by {folder}/run.sh\n\nThe folder of this skill is `{folder}`."));
 }

@@ -70,7 +70,7 @@ pub(super) fn commands(args: &CommandsArgs) -> Result<Code, Fail> {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             Fail::Usage(format!("unknown command `{}`; known commands: {known}", harmless(name)))
         })?;
-        let expanded = command.expand(&args.arguments.join(" "));
+        let expanded = command.expand(&args.arguments.join(" ")).map_err(|error| Fail::Usage(error.to_string()))?;
         writeln!(anstream::stdout(), "{}", harmless(&expanded.text))?;
         for note in &expanded.notes {
             writeln!(anstream::stderr(), "{}: {}", In(super::ODD, "warning"), harmless(note))?;

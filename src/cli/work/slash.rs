@@ -72,7 +72,10 @@ impl CommandFiles for HostedCommands {
 /// Expands a text that names a slash command to its prompt, and prints notes about parts without effect.
 pub(crate) fn expand(commands: &SlashCommands, text: &str, screen: &mut Screen) -> Option<Result<String, Fail>> {
     let Typed::Command(command, arguments) = commands.read(text) else { return None };
-    let expanded = command.expand(arguments);
+    let expanded = match command.expand(arguments) {
+        Ok(expanded) => expanded,
+        Err(error) => return Some(Err(Fail::Usage(error.to_string()))),
+    };
     for note in &expanded.notes {
         screen.note(&format!("/{}: {}", command.name, harmless(note)));
     }

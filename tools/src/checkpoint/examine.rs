@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::patch::patch;
+use super::patch::Patches;
 use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
 use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, read_entry};
@@ -31,10 +31,11 @@ pub struct ExaminedFile {
 impl Checkpoints {
     /// Compares the files of a checkpoint with their current contents. Blocks.
     pub fn examine(&self, checkpoint: &Checkpoint) -> Vec<ExaminedFile> {
-        checkpoint.changes.iter().map(|change| self.examine_file(checkpoint, change)).collect()
+        let mut patches = Patches::new();
+        checkpoint.changes.iter().map(|change| self.examine_file(checkpoint, change, &mut patches)).collect()
     }
 
-    fn examine_file(&self, checkpoint: &Checkpoint, change: &FileChange) -> ExaminedFile {
+    fn examine_file(&self, checkpoint: &Checkpoint, change: &FileChange, patches: &mut Patches) -> ExaminedFile {
         let result = |fate, patch| ExaminedFile { path: change.path.clone(), fate, patch };
         let present =
             Workspace::open(&change.root).ok().and_then(|root| read_entry(&root, &change.path, MAX_FILE).ok());
@@ -50,7 +51,7 @@ impl Checkpoints {
             FileState::Absent => Some(Vec::new()),
             FileState::Link { .. } | FileState::Other => None,
         };
-        let patch = before.map(|before| patch(&change.path, change, (&before, &present.bytes)));
+        let patch = before.map(|before| patches.patch(&change.path, change, (&before, &present.bytes)));
         result(FileFate::Written, patch.unwrap_or_default())
     }
 }

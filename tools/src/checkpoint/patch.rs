@@ -1,15 +1,44 @@
 //! Formats the change of a file as a patch.
 
+use std::time::Duration;
+
 use similar::TextDiff;
+use tokio::time::Instant;
 
 use super::FileChange;
+use crate::escape::on_one_line;
 use crate::workspace::state::FileState;
 
 /// Maximum size of a file that is compared by lines.
 const MAX_COMPARED: usize = 1 << 20;
+/// Maximum time of the comparison of one file. The rest of the file is then shown as replaced.
+const MAX_TIME: Duration = Duration::from_millis(500);
+/// Maximum time of the comparisons of all files together.
+const MAX_TOTAL_TIME: Duration = Duration::from_secs(3);
 
-/// Returns `change` in the format of `diff -u`.
-pub(super) fn patch(path: &str, change: &FileChange, (old, new): (&[u8], &[u8])) -> String {
+/// Formats changes as patches. Bounds the time of all comparisons, because exact ones can take minutes.
+#[derive(Debug)]
+pub(super) struct Patches {
+    left: Duration,
+}
+
+impl Patches {
+    pub(super) fn new() -> Self {
+        Self { left: MAX_TOTAL_TIME }
+    }
+
+    /// Returns `change` in the format of `diff -u`.
+    pub(super) fn patch(&mut self, path: &str, change: &FileChange, sides: (&[u8], &[u8])) -> String {
+        let begun = Instant::now();
+        let text = patch(path, change, sides, self.left.min(MAX_TIME));
+        self.left = self.left.saturating_sub(begun.elapsed());
+        text
+    }
+}
+
+fn patch(path: &str, change: &FileChange, (old, new): (&[u8], &[u8]), time: Duration) -> String {
+    // A name with line breaks would forge lines of the patch.
+    let path = on_one_line(path);
     let name = |state: &FileState, side: &str| match state {
         FileState::Absent => "/dev/null".to_owned(),
         FileState::File { .. } | FileState::Link { .. } | FileState::Other => format!("{side}/{path}"),
@@ -22,7 +51,7 @@ pub(super) fn patch(path: &str, change: &FileChange, (old, new): (&[u8], &[u8]))
     let (Ok(old_text), Ok(new_text)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else {
         return format!("{head}({} bytes, then {} bytes: not text)\n", old.len(), new.len());
     };
-    let diff = TextDiff::from_lines(old_text, new_text);
+    let diff = TextDiff::configure().timeout(time).diff_lines(old_text, new_text);
     let mut text = diff.unified_diff().header(&from, &to).to_string();
     if text.is_empty() {
         text = head;

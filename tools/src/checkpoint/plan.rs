@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use subtend_session::ids::{Hash, SessionId};
 
+use super::patch::Patches;
 use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
 use crate::escape::harmless;
 use crate::policy::PROTECTED;
@@ -83,6 +84,7 @@ impl Checkpoints {
             }
         }
         let mut plan = RestorePlan::default();
+        let mut patches = Patches::new();
         let mut opened: BTreeMap<&Path, Option<Workspace>> = BTreeMap::new();
         for ((root, path), history) in histories {
             let workspace = opened.entry(root).or_insert_with(|| Workspace::open(root).ok());
@@ -98,7 +100,7 @@ impl Checkpoints {
                         before: present.state,
                         after: history.before.0.clone(),
                     };
-                    plan.patch.push_str(&super::patch::patch(path, &change, (&present.bytes, &bytes)));
+                    plan.patch.push_str(&patches.patch(path, &change, (&present.bytes, &bytes)));
                     plan.changes.push(change);
                 }
                 Ok(None) => {}
