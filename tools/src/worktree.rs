@@ -17,6 +17,7 @@ mod make;
 mod merge;
 mod repository;
 mod snapshot;
+mod staged;
 #[cfg(test)]
 mod tests;
 

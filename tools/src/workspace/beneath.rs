@@ -39,7 +39,7 @@ pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// If `name` exists.
-pub(crate) fn create(dir: &Dir, name: &str, is_private: bool) -> io::Result<File> {
+pub(crate) fn create(dir: &Dir, name: impl AsRef<Path>, is_private: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -53,16 +53,17 @@ pub(crate) fn create(dir: &Dir, name: &str, is_private: bool) -> io::Result<File
 ///
 /// # Errors
 /// As [`dir`].
-pub(crate) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
+pub(crate) fn make_dir(root: &Dir, path: impl AsRef<Path>) -> io::Result<Dir> {
     let mut at = dir(root, Path::new("."))?;
-    for part in path.split('/') {
-        let opened = match dir(&at, Path::new(part)) {
+    for part in path.as_ref() {
+        let part = Path::new(part);
+        let opened = match dir(&at, part) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 match at.create_dir(part) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                     Ok(()) | Err(_) => {}
                 }
-                dir(&at, Path::new(part))
+                dir(&at, part)
             }
             other => other,
         };

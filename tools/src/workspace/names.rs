@@ -74,7 +74,7 @@ impl OtherNames {
 }
 
 /// Checks that `file`, which was opened as `name` in `dir`, has only one name.
-pub(super) fn check_single_name((dir, name): (&Dir, &Path), file: &File) -> io::Result<()> {
+pub(crate) fn check_single_name((dir, name): (&Dir, &Path), file: &File) -> io::Result<()> {
     match identity(dir, name, file)? {
         Some((_, names)) if names > 1 => {
             let why = "it has other names (hard links), which may be outside of the workspace: copy the file";

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
+use std::path::PathBuf;
 
 use serde::Serialize;
 use subtend_session::ids::{SessionId, Text};
@@ -12,6 +13,8 @@ use super::make::reference;
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot};
 use crate::escape::on_one_line;
 
+/// Maximum bytes of changed files. A file without end would fill the disk.
+const MAX_BYTES: u64 = 8 << 30;
 /// Maximum number of files that a summary names.
 const MAX_NAMED: usize = 8;
 
@@ -105,6 +108,11 @@ impl Worktrees {
         Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect() })
     }
 
+    /// Returns the directory to which changed files are copied.
+    pub(super) fn staging_dir(&self, entry: &WorktreeEntry) -> PathBuf {
+        self.file(entry.session, "staged")
+    }
+
     /// Returns a commit of the current files: the last commit of the branch, if it already has them.
     fn commit(&self, entry: &WorktreeEntry) -> Result<String, WorktreeError> {
         self.unlock(entry)?;
@@ -124,9 +132,8 @@ impl Worktrees {
         // A path with `/` at its end is a nested repository, whose files are not part of this one.
         let paths = out.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !path.ends_with(b"/"));
         let paths: BTreeSet<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
-        let paths: Vec<Vec<u8>> = paths.into_iter().collect();
         self.step("add")?;
-        self.git.run_for(&plain, &["update-index", "--add", "--remove", "--replace", "--"], &paths)?;
+        self.add_files(&plain, &self.staging_dir(entry), &paths, MAX_BYTES)?;
         let tree = self.git.line(&plain, &["write-tree"])?;
         let tip = self.tip(&entry.repository, &entry.branch)?.unwrap_or_else(|| entry.base.clone());
         if self.git.line(&plain, &["rev-parse", &format!("{tip}^{{tree}}")])? == tree {

@@ -116,6 +116,7 @@ impl Worktrees {
         self.step("unmerge")?;
         remove_if_exists(&self.file(entry.session, "merge"))?;
         remove_if_exists(&self.copy_dir(entry))?;
+        remove_if_exists(&self.staging_dir(entry))?;
         self.step("remove directory")?;
         remove_if_exists(&self.path(entry.session))?;
         self.step("remove administration")?;

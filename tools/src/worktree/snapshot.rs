@@ -21,6 +21,8 @@ const MAX_FILES: usize = 50_000;
 const MAX_BYTES: u64 = 1 << 30;
 /// The commit of the latest snapshot.
 const LATEST: &str = "refs/subtend/latest";
+/// Ending of the directory to which changed files are copied, next to the repository.
+const STAGED: &str = "staged";
 const BRANCHES: &str = "refs/heads/";
 
 /// The latest snapshot of a workspace. While it exists, the repository is not removed.
@@ -63,15 +65,16 @@ impl Worktrees {
         let at = snapshot_place(&repository, workspace)?;
         let list = |kinds: &[&str]| {
             let out = self.git.run(&at, &[&["ls-files", "-z", "--exclude-standard"], kinds].concat())?;
-            let paths = out.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec);
-            // A file with several states is listed for each.
-            Ok::<_, WorktreeError>(paths.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())
+            let lines = out.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(<[u8]>::to_vec);
+            Ok::<_, WorktreeError>(lines.collect::<BTreeSet<_>>())
         };
         // Files of an earlier snapshot that are ignored now.
-        self.git.run_for(&at, &["update-index", "--force-remove", "--"], &list(&["--cached", "--ignored"])?)?;
-        check_size(workspace, &list(&["--cached", "--others"])?)?;
-        let changed = list(&["--modified", "--deleted", "--others"])?;
-        self.git.run_for(&at, &["update-index", "--add", "--remove", "--replace", "--"], &changed)?;
+        let ignored: Vec<Vec<u8>> = list(&["--cached", "--ignored"])?.into_iter().collect();
+        self.git.run_for(&at, &["update-index", "--force-remove", "--"], &ignored)?;
+        let (all, changed) = told_apart(&list(&["-t", "--cached", "--modified", "--deleted", "--others"])?);
+        check_size(workspace, &all)?;
+        self.step("copy files")?;
+        self.add_files(&at, &repository.with_extension(STAGED), &changed, MAX_BYTES)?;
         let commit = self.commit_snapshot(&at, &repository)?;
         Ok(Snapshot { repository, commit, _lock: lock })
     }
@@ -133,6 +136,7 @@ impl Worktrees {
             }
             self.step("remove snapshots")?;
             remove_if_exists(&entry.repository)?;
+            remove_if_exists(&entry.repository.with_extension(STAGED))?;
         }
         if cfg!(unix) { remove_if_exists(&lock) } else { Ok(()) }
     }
@@ -146,7 +150,16 @@ fn snapshot_place(repository: &Path, workspace: &Path) -> Result<GitPlace, Workt
     Ok(GitPlace { variables, reach, ..GitPlace::default() })
 }
 
-fn check_size(workspace: &Path, paths: &[Vec<u8>]) -> Result<(), WorktreeError> {
+/// Returns all paths of lines with tags, and those of changed files. A file with several states is listed for each.
+fn told_apart(lines: &BTreeSet<Vec<u8>>) -> (BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>) {
+    const UNCHANGED: &[u8] = b"H ";
+    let paths = |lines: &mut dyn Iterator<Item = &Vec<u8>>| {
+        lines.filter_map(|line| line.get(UNCHANGED.len()..)).map(<[u8]>::to_vec).collect()
+    };
+    (paths(&mut lines.iter()), paths(&mut lines.iter().filter(|line| !line.starts_with(UNCHANGED))))
+}
+
+fn check_size(workspace: &Path, paths: &BTreeSet<Vec<u8>>) -> Result<(), WorktreeError> {
     if let Some(nested) = paths.iter().find(|path| path.ends_with(b"/")) {
         let path = on_one_line(&String::from_utf8_lossy(nested));
         return Err(WorktreeError::Nested { workspace: workspace.into(), path });

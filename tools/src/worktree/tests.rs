@@ -6,6 +6,8 @@
 mod blocked;
 mod planted;
 mod snapshots;
+#[cfg(target_os = "linux")]
+mod swapped;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -2,13 +2,13 @@
 
 use super::*;
 
-struct Plain {
-    dir: TempDir,
-    worktrees: Worktrees,
+pub(super) struct Plain {
+    pub(super) dir: TempDir,
+    pub(super) worktrees: Worktrees,
 }
 
 impl Plain {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let worktrees = Worktrees::new(dir.path().join("worktrees"), None);
         let scene = Self { dir, worktrees };
@@ -22,7 +22,7 @@ impl Plain {
         scene
     }
 
-    fn workspace(&self) -> PathBuf {
+    pub(super) fn workspace(&self) -> PathBuf {
         self.dir.path().join("files")
     }
 
@@ -34,7 +34,7 @@ impl Plain {
         Worktrees { crash_before: Some((step, Arc::new(0.into()))), ..self.worktrees.clone() }
     }
 
-    fn open(&self, session: &str) -> Result<PathBuf, WorktreeError> {
+    pub(super) fn open(&self, session: &str) -> Result<PathBuf, WorktreeError> {
         let origin = WorktreeOrigin::Workspace(&self.workspace());
         Ok(self.worktrees.open(id(session), origin)?.path().to_owned())
     }
@@ -131,7 +131,18 @@ fn x14_each_copy_has_the_files_of_its_time() {
 /// A kill at any step of the copy or of its removal: the next call makes it whole, or nothing is left.
 #[test]
 fn x14_killed_copy_is_completed_or_removed() {
-    for step in ["snapshot", "commit snapshot", "record", "base", "branch", "directory", "files", "checkout", "ready"] {
+    for step in [
+        "snapshot",
+        "copy files",
+        "commit snapshot",
+        "record",
+        "base",
+        "branch",
+        "directory",
+        "files",
+        "checkout",
+        "ready",
+    ] {
         let scene = Plain::new();
         let origin = WorktreeOrigin::Workspace(&scene.workspace());
         let died = scene.crash_before(step).open(id(SESSION), origin);

@@ -1,0 +1,171 @@
+//! Copies files of a working tree for git, without following links.
+//!
+//! A session may exchange a directory for a link while git reads files. Git remembers which directories are no links, and would read
+//! through the new one. It therefore only lists files of a working tree, and compares them with its index. The host opens each listed file
+//! itself and copies it to a directory that sessions cannot reach, from which git adds it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+
+use super::git::{GitPlace, GitReach, os};
+use super::{WorktreeError, Worktrees, cannot, remove_if_exists};
+use crate::escape::on_one_line;
+use crate::workspace::{beneath, names};
+
+/// Number of files that are copied before git adds them.
+const BATCH_FILES: usize = 1024;
+/// Number of bytes after which git adds the copied files.
+const BATCH_BYTES: u64 = 64 << 20;
+/// Attempts to open a file that another process replaces meanwhile.
+const MAX_ATTEMPTS: usize = 8;
+
+impl Worktrees {
+    /// Adds the present files at `paths` of the working tree of `at` to the index, and removes missing ones from it. Uses the directory
+    /// `staging`, which it removes. `max_bytes` bounds what is copied.
+    ///
+    /// # Errors
+    /// If a file cannot be read, has other names (hard links), or is neither a file nor a link.
+    pub(super) fn add_files(
+        &self,
+        at: &GitPlace,
+        staging: &Path,
+        paths: &BTreeSet<Vec<u8>>,
+        max_bytes: u64,
+    ) -> Result<(), WorktreeError> {
+        let added = self.add_batches(at, staging, paths, max_bytes);
+        remove_if_exists(staging)?;
+        added?;
+        // The index has the times of the copies: git records those of the files that have the content in the index.
+        self.git.run(at, &["update-index", "-q", "--refresh"])?;
+        Ok(())
+    }
+
+    fn add_batches(
+        &self,
+        at: &GitPlace,
+        staging: &Path,
+        paths: &BTreeSet<Vec<u8>>,
+        max_bytes: u64,
+    ) -> Result<(), WorktreeError> {
+        let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
+        // Git takes the attributes of a file from the index if they are not copied with it.
+        let is_attributes =
+            |path: &&Vec<u8>| path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name == b".gitattributes");
+        let (attributes, others): (Vec<_>, Vec<_>) = paths.iter().partition(is_attributes);
+        let mut rest = attributes.into_iter().chain(others).peekable();
+        let mut left = max_bytes;
+        while rest.peek().is_some() {
+            remove_if_exists(staging)?;
+            fs::create_dir_all(staging).map_err(cannot("read"))?;
+            let staging = staging.canonicalize().map_err(cannot("read"))?;
+            let into = Dir::open_ambient_dir(&staging, ambient_authority()).map_err(cannot("read"))?;
+            let (mut batch, end) = (Vec::new(), left.saturating_sub(BATCH_BYTES));
+            while let Some(path) = rest.next_if(|_| batch.len() < BATCH_FILES && (batch.is_empty() || left > end)) {
+                let name = os(path)?;
+                stage((&tree, &into), Path::new(&name), &mut left).map_err(|error| {
+                    let why = format!("{}: {error}", on_one_line(&String::from_utf8_lossy(path)));
+                    cannot("read")(io::Error::new(error.kind(), why))
+                })?;
+                batch.push(path.clone());
+            }
+            let add = ["update-index", "--add", "--remove", "--replace", "--"];
+            self.git.run_for(&at.in_tree(&staging), &add, &batch)?;
+        }
+        Ok(())
+    }
+}
+
+impl GitPlace {
+    fn tree(&self) -> &Path {
+        let tree = self.variables.iter().find(|(name, _)| *name == "GIT_WORK_TREE");
+        tree.map_or(Path::new(""), |(_, tree)| Path::new(tree))
+    }
+
+    /// Returns the same place with another working tree, without the present one.
+    fn in_tree(&self, tree: &Path) -> Self {
+        let others = |paths: &[std::path::PathBuf]| paths.iter().filter(|path| *path != self.tree()).cloned().collect();
+        let mut written: Vec<_> = others(&self.reach.written);
+        written.push(tree.to_owned());
+        let mut place = Self { reach: GitReach { written, read: others(&self.reach.read) }, ..self.clone() };
+        place.variables.retain(|(name, _)| *name != "GIT_WORK_TREE");
+        place.variables.push(("GIT_WORK_TREE", tree.into()));
+        place
+    }
+}
+
+/// Copies what is at `path` now. Nothing, if it is missing or behind a link.
+pub(super) fn stage((tree, into): (&Dir, &Dir), path: &Path, left: &mut u64) -> io::Result<()> {
+    let Some((dir, name)) = present(beneath::parent(tree, path))? else { return Ok(()) };
+    let Some(found) = present(dir.symlink_metadata(name))? else { return Ok(()) };
+    let parent = path.parent().unwrap_or(Path::new(""));
+    // A link in place of a directory was copied: the two were exchanged meanwhile.
+    let Some(into) = present(beneath::make_dir(into, parent))? else { return Ok(()) };
+    if found.is_symlink() {
+        let Some(to) = present(dir.read_link_contents(name))? else { return Ok(()) };
+        return link(&into, &to, name);
+    }
+    if found.is_dir() {
+        // Git decides by the index whether it is a submodule, or in place of a file.
+        return match into.create_dir(name) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        };
+    }
+    if !found.is_file() {
+        return Err(io::Error::other("it is neither a file nor a link: remove it"));
+    }
+    copy((&dir, name), &into, left)
+}
+
+/// Copies a file that has no other names: one of them may be denied, and the copy would not be.
+fn copy((dir, name): (&Dir, &Path), into: &Dir, left: &mut u64) -> io::Result<()> {
+    let mut attempts = MAX_ATTEMPTS;
+    let file = loop {
+        let Some(file) = present(beneath::file(dir, name))? else { return Ok(()) };
+        match names::check_single_name((dir, name), &file) {
+            Ok(()) => break file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied || attempts == 0 => return Err(error),
+            Err(_) => attempts = attempts.saturating_sub(1),
+        }
+    };
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a file any more: try again"));
+    }
+    let mut copy = beneath::create(into, name, true)?.into_std();
+    let copied = io::copy(&mut file.into_std().take(left.saturating_add(1)), &mut copy)?;
+    *left = left.checked_sub(copied).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::FileTooLarge, "with it, too many bytes would be copied: remove large files")
+    })?;
+    #[cfg(unix)]
+    if cap_std::fs::PermissionsExt::mode(&found.permissions()) & 0o100 != 0 {
+        copy.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Returns `None` if an entry is missing, or a link is on the way or in its place.
+fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if beneath::is_link(&error) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(unix)]
+fn link(into: &Dir, to: &Path, name: &Path) -> io::Result<()> {
+    into.symlink_contents(to, name)
+}
+
+#[cfg(not(unix))]
+fn link(_: &Dir, _: &Path, _: &Path) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "links are not copied on this system"))
+}
