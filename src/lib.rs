@@ -82,7 +82,7 @@ pub mod agents {
     pub use subtend_agents::prompt::{Assembled, FileText, Named, Parts, assemble};
     pub use subtend_agents::schema::front_matter;
     pub use subtend_agents::skill::{self, Skill, Skills};
-    pub use subtend_agents::slash::{Expanded, SlashCommand, SlashCommands, Typed};
+    pub use subtend_agents::slash::{Expanded, ExpandedTooLong, SlashCommand, SlashCommands, Typed};
     pub use subtend_agents::template::{BadTemplate, MinionTemplate};
     pub use subtend_session::dialect::Dialect;
 }
