@@ -1,6 +1,6 @@
 //! Copies files of a working tree for git, without following links.
 //!
-//! A session may exchange a directory for a link while git reads files. Git remembers which directories are no links, and would read
+//! A session may exchange a directory for a link while git reads files. Git remembers which directories are real ones, and would read
 //! through the new one. It therefore only lists files of a working tree, and compares them with its index. The host opens each listed file
 //! itself and copies it to a directory that sessions cannot reach, from which git adds it.
 

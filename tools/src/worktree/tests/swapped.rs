@@ -20,7 +20,7 @@ fn make_pipe(path: &Path) {
 }
 
 /// Exchanges `pub/d` for the link `pub/l` while git, which `act` runs, waits for the pipe `pub/d/.gitattributes`. Git has then found that
-/// `pub/d` is no link.
+/// `pub/d` is a directory.
 fn exchanged_meanwhile<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
     let (at, pipe) = (tree.join("pub"), tree.join("pub/d/.gitattributes"));
     make_pipe(&pipe);
