@@ -31,7 +31,7 @@ fn letters(seed: u32, lines: u32) -> String {
     states.skip(1).take(lines as usize).flat_map(|state| [letter(state), '\n']).collect()
 }
 
-/// An exact comparison of these files takes minutes each: a plan and a look at a checkpoint do not wait for them. The control: a file of few
+/// An exact comparison of these files takes minutes each: a plan and a check of a checkpoint do not wait for them. The control: a file of few
 /// lines is compared exactly.
 #[tokio::test]
 async fn x15_comparing_unlike_files_takes_bounded_time() {
