@@ -4,7 +4,7 @@ use clap::Command;
 use clap::builder::StyledStr;
 
 /// Commands in the order of help, each with its example.
-const EXAMPLES: [(&str, &str); 59] = [
+const EXAMPLES: [(&str, &str); 60] = [
     ("run", "subtend run --allow 'fs.write=docs/**' \"Describe each module of src in docs/modules.md\""),
     ("chat", "subtend chat --agent plan"),
     ("attach", "subtend attach a3f9c1"),
@@ -55,6 +55,7 @@ const EXAMPLES: [(&str, &str); 59] = [
     ("worktree keep", "subtend worktree keep a3f9c1"),
     ("token create", "subtend token create phone --scope read"),
     ("token list", "subtend token list"),
+    ("token login", "subtend token login"),
     ("token revoke", "subtend token revoke phone"),
     ("worker", "subtend worker --host http://127.0.0.1:7475 --token-file token --tool build=/usr/local/bin/build"),
     ("verify", "subtend verify --store redb:/backup/subtend"),
