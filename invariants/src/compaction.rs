@@ -14,8 +14,10 @@ use subtend_session::state::State;
 struct Owed {
     /// Inputs of the run in flight without a final answer, by the records that took them.
     inputs: BTreeMap<InputId, Seq>,
-    /// Completions without a later answer.
-    completions: BTreeSet<Seq>,
+    /// Messages of relatives that no run has taken. They request no answer.
+    relatives: BTreeSet<InputId>,
+    /// Completions and messages of relatives without a later answer, by the records that took them.
+    unread: BTreeSet<Seq>,
     /// The last answer, if its calls are open or their results have no answer yet.
     answer: Option<(Seq, TurnNo)>,
     /// Owned runs without a notice.
@@ -34,23 +36,32 @@ impl Owed {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other records owe nothing")]
     fn read(&mut self, seq: Seq, record: &Record) {
         match record {
-            Record::InputsTaken { ids, .. } => self.inputs.extend(ids.iter().map(|id| (*id, seq))),
+            Record::InputAccepted(input) if input.is_from_relative() => _ = self.relatives.insert(input.id),
+            Record::InputsTaken { ids, .. } => {
+                for id in ids {
+                    if self.relatives.remove(id) {
+                        self.unread.insert(seq);
+                    } else {
+                        self.inputs.insert(*id, seq);
+                    }
+                }
+            }
             Record::TurnAnswered(answered) => {
-                self.completions.clear();
+                self.unread.clear();
                 self.inputs.retain(|id, _| !answered.answers.contains(id));
                 self.answer = (!answered.calls.is_empty()).then_some((seq, answered.turn));
             }
             Record::NoticeTaken(taken) => {
                 self.live.retain(|key, _| !taken.items.iter().any(|item| item.key == Some(*key)));
                 if taken.carrier == Carrier::Message {
-                    self.completions.insert(seq);
+                    self.unread.insert(seq);
                 }
             }
             Record::ChildSpawned(spawned) if !spawned.detached => _ = self.live.insert(spawned.call, spawned.child),
             Record::ContinueAsked(request) => _ = self.live.insert(request.call, request.child),
             Record::RunEnded(_) => {
                 self.inputs.clear();
-                self.completions.clear();
+                self.unread.clear();
                 self.answer = None;
             }
             _ => {}
@@ -83,13 +94,13 @@ fn kept(session: SessionId, state: &State, compacted: &Compacted, owed: &Owed) -
     let hidden = hidden.take_while(|(at, _)| *at < compacted.upto);
     let hidden = hidden.filter(|(at, _)| !compacted.verbatim.contains(at)).map(|(_, message)| message);
     let lost = hidden.into_iter().find(|message| match message {
-        Message::User { seq, .. } => owed.inputs.values().any(|taken| taken == seq),
+        Message::User { seq, .. } => owed.unread.contains(seq) || owed.inputs.values().any(|taken| taken == seq),
         Message::Assistant { seq, .. } => owed.answer.is_some_and(|(answer, _)| answer == *seq),
         Message::Result { call, .. } => owed.answer.is_some_and(|(_, turn)| turn == call.turn),
-        Message::Notice { seq, .. } => owed.completions.contains(seq),
+        Message::Notice { seq, .. } => owed.unread.contains(seq),
         Message::Prompt { .. } => false,
     });
-    let premise = !owed.inputs.is_empty() || !owed.completions.is_empty() || owed.answer.is_some();
+    let premise = !owed.inputs.is_empty() || !owed.unread.is_empty() || owed.answer.is_some();
     ensure_if(premise, lost.is_none(), InvariantId::N8, session, || {
         format!("a compaction hides {lost:?}, which is still owed to the model")
     })

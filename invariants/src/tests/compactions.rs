@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::Case;
-use super::scene::{CHILD, Scene, answered, notice, taken};
+use super::messages::message_of;
+use super::scene::{CHILD, Scene, answered, inputs, notice, taken};
 use crate::InvariantId;
 use subtend_session::ids::{AttemptNo, Seq, TurnNo};
 use subtend_session::message::Message;
@@ -73,6 +74,25 @@ fn n8_completion_without_an_answer_is_owed() {
         transcript.truncate(3);
         transcript.push(Message::Notice { seq, text: "ended".into() });
         scene.root.extend(answered_after.then(|| answered(2, 1, 0)));
+        scene.root.push(compacted);
+        scene
+    };
+    assert_eq!(judged(&scene(true)), Ok(()));
+    assert_eq!(judged(&scene(false)), Err(InvariantId::N8));
+}
+
+/// A relative's message requests no answer: it may be hidden once the model has read it.
+#[test]
+fn n8_message_of_a_relative_is_owed_until_it_is_read() {
+    let scene = |is_read: bool| {
+        let mut scene = compacts(4, &[0, 1, 2], "summary");
+        let compacted = scene.root.pop().expect("the compaction");
+        scene.root.extend([message_of(CHILD, 9), inputs(9, 1, 2)]);
+        let seq = Seq(scene.root.len() as u64);
+        let transcript = Arc::make_mut(&mut scene.root_state.transcript);
+        transcript.truncate(3);
+        transcript.push(Message::User { seq, text: "read it there".into() });
+        scene.root.extend(is_read.then(|| answered(2, 1, 0)));
         scene.root.push(compacted);
         scene
     };

@@ -35,7 +35,7 @@ pub(super) const STORIES: &[Case] = &[
     ),
 ];
 
-fn message_of(session: SessionId, n: u128) -> Record {
+pub(super) fn message_of(session: SessionId, n: u128) -> Record {
     let (run, call) = (RunNo(1), AGAIN);
     Record::InputAccepted(Box::new(InputAccepted {
         from: From::Model { session, run, call },
