@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use subtend_actors::{Census, Control, OpenOptions, Options, Runtime, SessionHandle};
+use subtend_actors::{Control, OpenOptions, Options, Runtime, RuntimeStats, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::{Journal, StoreSpec, memory::Memory, open_store};
@@ -28,7 +28,7 @@ use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::record::ToolCall;
 
 #[global_allocator]
@@ -102,10 +102,10 @@ fn below(levels: &[u32]) -> usize {
 }
 
 /// Waits until `wanted` accepts the census.
-async fn until(runtime: &Runtime, what: &str, wanted: impl Fn(&Census) -> bool) {
+async fn until(runtime: &Runtime, what: &str, wanted: impl Fn(&RuntimeStats) -> bool) {
     let begun = Instant::now();
-    while !wanted(&runtime.census()) {
-        assert!(begun.elapsed() < GROWTH_TIMEOUT, "{what}: {:?}", runtime.census());
+    while !wanted(&runtime.stats()) {
+        assert!(begun.elapsed() < GROWTH_TIMEOUT, "{what}: {:?}", runtime.stats());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -117,7 +117,7 @@ async fn grow_tree(runtime: &Runtime, levels: &[u32]) -> SessionHandle {
     let prompt: Vec<String> = levels.iter().map(u32::to_string).collect();
     session.send(prompt.join(" ")).await.expect("accepted");
     let all = below(levels) + 1;
-    until(runtime, "the tree did not grow", |census| census.tasks == all && census.tokens == all).await;
+    until(runtime, "the tree did not grow", |stats| stats.tasks == all && stats.tokens == all).await;
     session
 }
 
@@ -138,12 +138,12 @@ async fn pass(store: StoreKind, levels: &[u32]) -> Duration {
     // The root's run ends after all owned runs, and its end is reported once it is durable.
     let ended = session.run_ended(RunNo(1)).await.expect("ended");
     let wall = begun.elapsed();
-    assert_eq!(ended.outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(ended.outcome, Outcome::Cancelled { by: Initiator::Person });
     assert_eq!(journal.inflight().expect("the runs in flight"), []);
     assert_eq!(journal.heads().expect("the sessions").len(), below(levels) + 1);
     // The root stays in memory for a while, with its idle timer.
-    let baseline = Census { present: 1, actors: 1, timers: 1, ..Census::default() };
-    until(&runtime, "a task, slot, token or actor remains", |census| *census == baseline).await;
+    let baseline = RuntimeStats { loaded: 1, actors: 1, timers: 1, ..RuntimeStats::default() };
+    until(&runtime, "a task, slot, token or actor remains", |stats| *stats == baseline).await;
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
     wall

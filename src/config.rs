@@ -35,14 +35,14 @@ use subtend_session::limits::Limits;
 use subtend_tools::commands::{CommandLimits, Commands};
 use subtend_tools::option::ToolOptions;
 
-pub use edit::{CannotEdit, set};
+pub use edit::{EditError, set};
 pub use error::{BadValue, ConfigError};
 pub use key::{BadKey, Key};
 pub use layer::Layer;
 pub use loaded::check::script as script_refused;
 pub use loaded::{DefaultModel, Loaded, Setting};
 pub use origin::{Origin, Warning};
-pub use reach::{REACH, Reach};
+pub use project_access::{PROJECT_ACCESS, ProjectAccess};
 pub use remote_tool::RemoteToolConfig;
 pub use schema::{schema, shipped};
 
@@ -53,7 +53,7 @@ mod layer;
 mod loaded;
 mod near;
 mod origin;
-mod reach;
+mod project_access;
 mod remote_tool;
 mod schema;
 mod shape;

@@ -90,7 +90,7 @@ pub mod agents {
 /// Approvals: open requests and their answers.
 pub mod approvals {
     pub use subtend_actors::{Approval, DecidedBy, Decision};
-    pub use subtend_session::record::{AskBy, AskVerdict};
+    pub use subtend_session::record::{AnsweredBy, AskVerdict};
 }
 
 /// Branches of a session, the alternatives of an answer, and compactions of its history.
@@ -163,14 +163,14 @@ pub mod models {
 pub mod tools {
     pub use subtend_tools::closure::{FnTool, fn_tool};
     pub use subtend_tools::commands::{self, BadVariable, CommandLimits, Commands};
-    pub use subtend_tools::display::{Display, ShownCall};
+    pub use subtend_tools::display::{Display, RenderedCall};
     pub use subtend_tools::escape;
     pub use subtend_tools::guard::{self, Guard};
     #[cfg(feature = "mcp")]
     pub use subtend_tools::mcp;
     pub use subtend_tools::message;
     pub use subtend_tools::option::{self, BadOption, OptionKind, ToolOption, ToolOptions};
-    pub use subtend_tools::policy::{BadRule, CannotKeep, HostPolicy, PROTECTED};
+    pub use subtend_tools::policy::{BadRule, HostPolicy, PROTECTED, ProtectError};
     pub use subtend_tools::processes::Processes;
     pub use subtend_tools::registry::{Classified, LiveTools, Registry, RegistryBuilder, RegistryError, Ruling};
     pub use subtend_tools::sandbox;
@@ -195,7 +195,7 @@ pub mod session {
     };
     pub use subtend_session::limits::Limits;
     pub use subtend_session::message::{Message, ToolSpec, Transcript};
-    pub use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
+    pub use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
     pub use subtend_session::place::{BranchKind, Isolation, Mode, OnRestart, Owner, Place, Service, Source, Worktree};
     pub use subtend_session::settings::{Effort, Settings};
     pub use subtend_session::state::Phase;
@@ -207,7 +207,7 @@ pub mod views {
     pub use subtend_actors::history::History;
     pub use subtend_actors::tree::TreeError;
     pub use subtend_actors::{
-        Census, ChildUsage, ContextShare, FindError, QueueEntry, QueueKind, Task, TaskFilter, TaskStatus, Tree,
+        ChildUsage, ContextShare, FindError, QueueEntry, QueueKind, RuntimeStats, Task, TaskFilter, TaskStatus, Tree,
         UsageView, WorkClock, Worked,
     };
     pub use subtend_session::record::Lane;

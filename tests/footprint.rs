@@ -154,7 +154,7 @@ async fn measure_ended_children() -> (usize, usize) {
     assert_eq!(ended.text.as_deref(), Some(&*format!("{CHILDREN} results")));
     let allocated = heap().0 - count - model.allocated.load(Ordering::Relaxed);
     drop((ended, session));
-    until(|| runtime.present() <= 1).await;
+    until(|| runtime.loaded_sessions() <= 1).await;
     (allocated / CHILDREN as usize, measure_sessions("ended children", before, runtime, journal).await)
 }
 
@@ -177,7 +177,7 @@ async fn measure_passivated_roots() -> usize {
         let receipt = session.send("go").await.expect("accepted");
         session.run_ended(receipt.run).await.expect("ended");
     }
-    until(|| runtime.present() == 0).await;
+    until(|| runtime.loaded_sessions() == 0).await;
     measure_sessions("passivated roots", before, runtime, journal).await
 }
 

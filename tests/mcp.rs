@@ -21,7 +21,7 @@ use subtend_session::authority::Verdict;
 use subtend_session::outcome::Outcome;
 use subtend_tools::commands::Commands;
 use subtend_tools::guard::Guard;
-use subtend_tools::mcp::{Ground, KnownTools, Origin, ServerList, Servers};
+use subtend_tools::mcp::{ConnectionSettings, KnownTools, Origin, ServerList, Servers};
 use subtend_tools::secrets::Secrets;
 use tokio::time::Instant;
 
@@ -47,7 +47,7 @@ fn started(file: &Value, workspace: &Path) -> Servers {
     let list = ServerList::parse(&file.to_string(), Origin::Person, &|_| None);
     assert_eq!(list.problems, [""; 0]);
     let guard = Guard { program: env!("CARGO_BIN_EXE_subtend").into(), args: vec!["guard".into(), "--".into()] };
-    let ground = Ground {
+    let ground = ConnectionSettings {
         workspace: workspace.to_owned(),
         elsewhere: None,
         guard: Some(guard),

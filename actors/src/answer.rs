@@ -5,7 +5,7 @@ use std::sync::Arc;
 use scan::Scan;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text, TurnNo};
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::record::Record;
 
 use crate::handle::SessionHandle;
@@ -27,7 +27,7 @@ pub struct Receipt {
     /// is removed before its run is opened.
     pub run: RunNo,
     /// True if an input with the same key had been accepted before.
-    pub again: bool,
+    pub duplicate: bool,
     pub(crate) session: SessionHandle,
 }
 
@@ -50,7 +50,7 @@ pub enum AnswerError {
     #[error("run {} ended before it answered the input: {}", .0.run, .0.outcome.kind().word())]
     Ended(Box<Ended>),
     #[error("the input was removed from the queue before it was taken")]
-    Removed { by: By },
+    Removed { by: Initiator },
     #[error("session {session} has accepted no input {input}")]
     NoSuchInput { session: SessionId, input: InputId },
     /// The runtime is shutting down or its store failed; the input is in the journal.
@@ -62,7 +62,8 @@ pub enum AnswerError {
 
 impl PartialEq for Receipt {
     fn eq(&self, other: &Self) -> bool {
-        (self.session.id, self.input, self.run, self.again) == (other.session.id, other.input, other.run, other.again)
+        (self.session.id, self.input, self.run, self.duplicate)
+            == (other.session.id, other.input, other.run, other.duplicate)
     }
 }
 
@@ -121,7 +122,7 @@ impl SessionHandle {
         let (mut next, mut scan) = self.find(input).await?;
         // Reads until the input leaves the queue: its run is known then.
         self.walk_records(&mut next, |stored| (scan.read(stored).is_some() || scan.is_taken()).then_some(()))?;
-        Ok(Receipt { input, run: scan.run(), again: true, session: self.clone() })
+        Ok(Receipt { input, run: scan.run(), duplicate: true, session: self.clone() })
     }
 
     /// Returns the last answer of `answer`'s run before that run took another input; `None` if it took no other.

@@ -10,7 +10,7 @@ use subtend_session::dialect::discovery;
 use subtend_session::effect::Rejection;
 use subtend_session::ids::{CallId, Lsn, SessionId, Text};
 use subtend_session::index::{RowKey, RowKind};
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 
 use crate::approvals::questions::{Approvals, args_of};
 use crate::handle::SessionHandle;
@@ -91,8 +91,12 @@ impl Runtime {
     /// # }
     /// ```
     pub fn approver(&self) -> Approver {
-        self.rooms.approvals.attach();
-        Approver { approvals: Arc::clone(&self.rooms.approvals), sessions: Arc::clone(&self.rooms.sessions), seen: 0 }
+        self.components.approvals.attach();
+        Approver {
+            approvals: Arc::clone(&self.components.approvals),
+            sessions: Arc::clone(&self.components.sessions),
+            seen: 0,
+        }
     }
 
     /// Returns all calls that wait for an approval, oldest first.
@@ -100,8 +104,8 @@ impl Runtime {
     /// The error of reading the journal.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
         // A poisoned journal can still be read.
-        drop(self.rooms.log.journal.settled().await);
-        waiting_asks(&self.rooms.log)
+        drop(self.components.log.journal.settled().await);
+        waiting_asks(&self.components.log)
     }
 
     /// Answers a call that waits for an approval: allow it once, allow the same access in that session from now on, or deny it.
@@ -114,7 +118,7 @@ impl Runtime {
     /// # Durability
     /// The answer is durable when this returns, and before a call with side effects starts.
     pub async fn answer(&self, session: SessionId, call: CallId, verdict: AskVerdict) -> Result<Control, ControlError> {
-        answer_ask(&self.rooms.sessions, session, call, verdict).await
+        answer_ask(&self.components.sessions, session, call, verdict).await
     }
 }
 
@@ -170,7 +174,7 @@ async fn answer_ask(
     let known = sessions.log.journal.head(session).map_err(|error| ControlError::Refused(error.to_string()))?;
     let known = known.ok_or_else(|| ControlError::NotFound(ReadError::NoSuchSession(session).to_string()))?;
     let handle = SessionHandle { sessions: Arc::clone(sessions), id: session, root: known.root };
-    let command = Command::AskAnswered { call, verdict, by: AskBy::Person };
+    let command = Command::AskAnswered { call, verdict, by: AnsweredBy::Person };
     match handle.reply_to(command).await.map_err(ControlError::Stopped)? {
         Ok((reply, _)) => Ok(Control::of(reply)),
         // The question is closed.

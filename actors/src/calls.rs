@@ -10,4 +10,4 @@ pub(crate) mod model_set;
 pub mod prices;
 pub(crate) mod reservation;
 pub(crate) mod tool_call;
-pub(crate) mod workplace;
+pub(crate) mod tool_directory;

@@ -6,7 +6,7 @@ use subtend_session::command::{Clock, Command};
 use subtend_session::effect::{Decision, Rejection};
 use subtend_session::ids::{CallId, InputId, RunKey, RunNo, SessionId};
 use subtend_session::index::{Before, Changes, Stamp};
-use subtend_session::record::{AskBy, Notice, Record};
+use subtend_session::record::{AnsweredBy, Notice, Record};
 use subtend_session::state::State;
 
 /// The location of a fault.
@@ -24,7 +24,7 @@ pub enum Point {
 
 /// An internal event that is not in the journal, reported as it happens.
 #[derive(Clone, Copy, Debug)]
-pub enum Sight<'a> {
+pub enum InternalEvent<'a> {
     /// The token of a run fired, together with those of all runs below it.
     Fired(RunKey),
     /// An input arrived at the inbox of a session.
@@ -63,7 +63,7 @@ pub enum Sight<'a> {
     Answered {
         session: SessionId,
         call: CallId,
-        by: AskBy,
+        by: AnsweredBy,
     },
     /// A batch was appended, with this state of its session.
     Committed(&'a State),
@@ -76,40 +76,40 @@ pub enum Sight<'a> {
 
 /// A bug of the runtime that the simulator must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Flaw {
+pub enum RuntimeBug {
     /// A shutdown stops owners before the runs they own.
     OwnersStopFirst,
     /// A tree cancel ends at the children of its root.
     TreesEndAtChildren,
 }
 
-impl Flaw {
+impl RuntimeBug {
     pub const ALL: [Self; 2] = [Self::OwnersStopFirst, Self::TreesEndAtChildren];
 }
 
 #[cfg(feature = "fault-points")]
-type Observe = dyn Fn(Sight<'_>) + Send + Sync;
+type Observe = dyn Fn(InternalEvent<'_>) + Send + Sync;
 
 #[cfg(feature = "fault-points")]
-type Strike = dyn Fn(Point, &str) + Send + Sync;
+type InjectFault = dyn Fn(Point, &str) + Send + Sync;
 
 /// Injected faults of a runtime.
 #[derive(Clone, Default)]
 pub struct Faults {
     #[cfg(feature = "fault-points")]
-    strike: Option<std::sync::Arc<Strike>>,
+    inject: Option<std::sync::Arc<InjectFault>>,
     #[cfg(feature = "fault-points")]
     observe: Option<std::sync::Arc<Observe>>,
     #[cfg(feature = "sabotage")]
     rules: Rules,
     /// True if tools do not wait for their intent records.
     #[cfg(feature = "fault-points")]
-    hasty: bool,
+    skips_intents: bool,
     /// True if a deletion starts at the deepest sessions.
     #[cfg(feature = "fault-points")]
     lowest_first: bool,
     #[cfg(feature = "fault-points")]
-    flaw: Option<Flaw>,
+    runtime_bug: Option<RuntimeBug>,
 }
 
 impl Faults {
@@ -124,7 +124,7 @@ impl Faults {
         let has = |name: &str| text.split(',').any(|word| word.trim() == name);
         let bugs = [("no-dedup", Bug::RowTakenTwice), ("no-reset", Bug::ResetForgotten)];
         let rules = bugs.into_iter().find(|(name, _)| has(name)).map_or(Rules::ALL, |(_, bug)| Rules::without(bug));
-        Self { rules, hasty: has("no-intent"), lowest_first: has("no-order"), ..Self::default() }
+        Self { rules, skips_intents: has("no-intent"), lowest_first: has("no-order"), ..Self::default() }
     }
 
     /// Returns no bugs: this build lacks the feature.
@@ -133,22 +133,22 @@ impl Faults {
         Self::default()
     }
 
-    /// Calls `strike` at each point with its detail (for a handler, the command's name). It may panic to inject a fault.
+    /// Calls `inject` at each point with its detail (for a handler, the command's name). It may panic to inject a fault.
     #[cfg(feature = "fault-points")]
-    pub fn new(strike: impl Fn(Point, &str) + Send + Sync + 'static) -> Self {
-        Self { strike: Some(std::sync::Arc::new(strike)), ..Self::default() }
+    pub fn new(inject: impl Fn(Point, &str) + Send + Sync + 'static) -> Self {
+        Self { inject: Some(std::sync::Arc::new(inject)), ..Self::default() }
     }
 
-    /// Calls `observe` with each [`Sight`], in the task in which it happens.
+    /// Calls `observe` with each [`InternalEvent`], in the task in which it happens.
     #[cfg(feature = "fault-points")]
     #[must_use]
-    pub fn observed(mut self, observe: impl Fn(Sight<'_>) + Send + Sync + 'static) -> Self {
+    pub fn observed(mut self, observe: impl Fn(InternalEvent<'_>) + Send + Sync + 'static) -> Self {
         self.observe = Some(std::sync::Arc::new(observe));
         self
     }
 
     #[cfg(feature = "fault-points")]
-    pub(crate) fn see(&self, sight: Sight<'_>) {
+    pub(crate) fn see(&self, sight: InternalEvent<'_>) {
         if let Some(observe) = &self.observe {
             observe(sight);
         }
@@ -156,24 +156,24 @@ impl Faults {
 
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    pub(crate) fn see(&self, _: Sight<'_>) {}
+    pub(crate) fn see(&self, _: InternalEvent<'_>) {}
 
     /// Adds a bug to the runtime.
     #[cfg(feature = "fault-points")]
     #[must_use]
-    pub fn flawed(mut self, flaw: Flaw) -> Self {
-        self.flaw = Some(flaw);
+    pub fn with_bug(mut self, runtime_bug: RuntimeBug) -> Self {
+        self.runtime_bug = Some(runtime_bug);
         self
     }
 
     #[cfg(feature = "fault-points")]
-    pub(crate) fn has(&self, flaw: Flaw) -> bool {
-        self.flaw == Some(flaw)
+    pub(crate) fn has(&self, runtime_bug: RuntimeBug) -> bool {
+        self.runtime_bug == Some(runtime_bug)
     }
 
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    pub(crate) fn has(&self, _: Flaw) -> bool {
+    pub(crate) fn has(&self, _: RuntimeBug) -> bool {
         false
     }
 
@@ -186,21 +186,21 @@ impl Faults {
     }
 
     #[cfg(feature = "fault-points")]
-    pub(crate) fn strike(&self, point: Point, detail: &str) {
-        if let Some(strike) = &self.strike {
-            strike(point, detail);
+    pub(crate) fn inject(&self, point: Point, detail: &str) {
+        if let Some(inject) = &self.inject {
+            inject(point, detail);
         }
     }
 
     /// Returns whether tools do not wait for their intent records.
     #[cfg(feature = "fault-points")]
-    pub(crate) fn hasty(&self) -> bool {
-        self.hasty
+    pub(crate) fn skips_intents(&self) -> bool {
+        self.skips_intents
     }
 
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    pub(crate) fn hasty(&self) -> bool {
+    pub(crate) fn skips_intents(&self) -> bool {
         false
     }
 
@@ -218,7 +218,7 @@ impl Faults {
 
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    pub(crate) fn strike(&self, _: Point, _: &str) {}
+    pub(crate) fn inject(&self, _: Point, _: &str) {}
 }
 
 #[cfg(feature = "sabotage")]

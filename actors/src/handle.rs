@@ -7,7 +7,7 @@ use std::sync::Arc;
 use subtend_session::command::Command;
 use subtend_session::effect::Reply;
 use subtend_session::ids::{Lsn, RunNo, Seq, SessionId};
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use tokio::sync::oneshot;
 
 use crate::delivery::commands::handling;
@@ -88,8 +88,8 @@ impl SessionHandle {
     /// The cancel is durable when this returns; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
         // The queued inputs of a dormant run remain: this process does not resume them.
-        let queue_stands = self.sessions.takeover.is_dormant(self.id);
-        self.control(Command::Cancel { run: None, by: By::Person, queue_stands }).await
+        let keeps_queue = self.sessions.takeover.is_dormant(self.id);
+        self.control(Command::Cancel { run: None, by: Initiator::Person, keeps_queue }).await
     }
 
     pub(crate) async fn control(&self, command: Command) -> Result<Control, WaitError> {

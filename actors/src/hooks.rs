@@ -34,7 +34,7 @@ pub(crate) mod tool;
 ///     fn before_tool(&self, call: ToolAsked) -> BoxFuture<'_, BeforeTool> {
 ///         let forced = call.args.to_string().contains("--force");
 ///         Box::pin(async move {
-///             if forced { BeforeTool::Deny("`--force` is not used here".into()) } else { BeforeTool::Go }
+///             if forced { BeforeTool::Deny("`--force` is not used here".into()) } else { BeforeTool::Proceed }
 ///         })
 ///     }
 /// }
@@ -60,7 +60,7 @@ pub trait Hooks: Send + Sync + 'static {
     /// Runs in the task of the tool, within its deadline, after the intent is recorded.
     fn before_tool(&self, call: ToolAsked) -> BoxFuture<'_, BeforeTool> {
         drop(call);
-        Box::pin(std::future::ready(BeforeTool::Go))
+        Box::pin(std::future::ready(BeforeTool::Proceed))
     }
 
     /// Replaces the result of a local call before any reader sees it; `None` keeps it. The call remains failed or successful, and the text is
@@ -145,10 +145,10 @@ pub struct ToolAsked {
 /// The decision of [`Hooks::before_tool`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum BeforeTool {
-    Go,
+    Proceed,
     /// Runs the call with these arguments, if they match the tool's schema and the session's authority allows them. An approval for the call covers
     /// only the access that was shown.
-    With(Value),
+    ProceedWith(Value),
     /// Denies the call: the model receives the denial and the reason.
     Deny(String),
 }

@@ -26,39 +26,39 @@ impl Log {
         Self { events: Publisher::start(journal.clone(), events), journal, defs: Mutex::default() }
     }
 
-    pub(crate) fn append_root(&self, birth: NewSession, now_ms: i64) -> Result<(), AppendError> {
-        let session = birth.session;
+    pub(crate) fn append_root(&self, creation: NewSession, now_ms: i64) -> Result<(), AppendError> {
+        let session = creation.session;
         let mut fresh = HashSet::new();
-        let frame = self.birth_frame(birth, now_ms, &mut fresh);
+        let frame = self.creation_frame(creation, now_ms, &mut fresh);
         let own = |records: &[Record]| vec![ShownRecords { session, first: Seq(1), records: records.to_vec() }];
         let shown = self.events.any().then(|| own(&frame.records));
         let appended = self.journal.append(Batch { frames: vec![frame] })?;
         self.has_defs(fresh);
         let ends = Ends::default();
-        let born = vec![session];
-        self.events.appended(publisher::PublishedBatch { root: session, session, at: appended, ends, born, shown });
+        let created = vec![session];
+        self.events.appended(publisher::PublishedBatch { root: session, session, at: appended, ends, created, shown });
         self.journal.deactivate(session, Epoch(1));
         Ok(())
     }
 
     /// Returns the frame of a new session; its first activation has epoch 1.
-    pub(crate) fn birth_frame(&self, birth: NewSession, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
+    pub(crate) fn creation_frame(&self, creation: NewSession, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
         let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(0), created_ms: now_ms, updated_ms: now_ms };
-        let mut changes = index::creation(&birth, stamp);
-        changes.defs = self.new_defs(&birth, fresh);
+        let mut changes = index::creation(&creation, stamp);
+        changes.defs = self.new_defs(&creation, fresh);
         Frame {
-            session: birth.session,
+            session: creation.session,
             first_seq: Seq(1),
             epoch: stamp.epoch,
             at_ms: now_ms,
-            records: birth.records,
+            records: creation.records,
             changes,
         }
     }
 
     /// Returns the bodies of a new session that are in neither the journal nor the same batch (`fresh`).
-    fn new_defs(&self, birth: &NewSession, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
-        let created = birth.records.iter().find_map(|record| {
+    fn new_defs(&self, creation: &NewSession, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
+        let created = creation.records.iter().find_map(|record| {
             let Record::SessionCreated(created) = record else { return None };
             Some(created)
         });

@@ -14,23 +14,23 @@ use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
 use subtend_session::place::{OnRestart, Place, Source};
 use subtend_session::title::{self, BadTitle};
-use subtend_tools::display::ShownCall;
+use subtend_tools::display::RenderedCall;
 
 use crate::handle::SessionHandle;
 use crate::observe::event::Subscription;
 use crate::observe::event::subscription::SubscriptionScope;
 use crate::recovery::boot::BootReport;
-use crate::runtime::rooms::Rooms;
+use crate::runtime::components::Components;
 use crate::spawn::agents::Agents;
 use crate::spawn::proposing::allowed;
 use crate::values::environment_key::EnvironmentKey;
 
 pub mod builder;
+pub(crate) mod components;
 pub mod environment;
 mod figures;
 mod importing;
 mod limit_changes;
-pub(crate) mod rooms;
 mod start_error;
 
 pub use limit_changes::AboveSlots;
@@ -40,7 +40,7 @@ pub use start_error::StartError;
 ///
 /// Dropping it without [`Runtime::shutdown`] stops all work and leaves open runs in the journal, which the next start sweeps; a warning is logged.
 pub struct Runtime {
-    pub(crate) rooms: Arc<Rooms>,
+    pub(crate) components: Arc<Components>,
     report: BootReport,
     /// The async runtime that started this instance, which may be dropped outside of it.
     tokio: tokio::runtime::Handle,
@@ -183,8 +183,8 @@ pub struct ShutdownReport {
 }
 
 impl Runtime {
-    pub(crate) fn new(rooms: Arc<Rooms>) -> Self {
-        Self { rooms, report: BootReport::default(), tokio: tokio::runtime::Handle::current(), down: false }
+    pub(crate) fn new(components: Arc<Components>) -> Self {
+        Self { components, report: BootReport::default(), tokio: tokio::runtime::Handle::current(), down: false }
     }
 
     pub(crate) fn swept(&mut self, report: BootReport) {
@@ -193,9 +193,9 @@ impl Runtime {
 
     /// Completes deletions that a crash interrupted: all sessions below a deleted one are deleted too.
     pub(crate) async fn complete_deletions(&self) -> Result<(), ReadError> {
-        for id in self.rooms.log.journal.half_deleted()? {
-            let root = self.rooms.log.journal.head(id)?.map_or(id, |head| head.root);
-            let session = SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root };
+        for id in self.components.log.journal.half_deleted()? {
+            let root = self.components.log.journal.head(id)?.map_or(id, |head| head.root);
+            let session = SessionHandle { sessions: Arc::clone(&self.components.sessions), id, root };
             if let Err(error) = session.delete(true).await {
                 tracing::warn!(session = %id, %error, "cannot complete a deletion; the next start continues it");
             }
@@ -208,7 +208,7 @@ impl Runtime {
     }
 
     pub fn journal(&self) -> &Journal {
-        &self.rooms.log.journal
+        &self.components.log.journal
     }
 
     /// Opens a root session by an agent's name, or with [`OpenOptions`]. Its first input opens its first run.
@@ -235,7 +235,7 @@ impl Runtime {
         options: impl Into<OpenOptions>,
     ) -> Result<(SessionHandle, Subscription), OpenSessionError> {
         let mut options = options.into();
-        let id = *options.id.get_or_insert_with(|| self.rooms.host.ids.session());
+        let id = *options.id.get_or_insert_with(|| self.components.host.ids.session());
         let events = self.subscribe(Some(id));
         let session = self.open_root(options, false)?;
         // An existing session may not be a root.
@@ -245,7 +245,7 @@ impl Runtime {
 
     /// Opens a root session; with `task`, also for an agent that only other agents start.
     pub(crate) fn open_root(&self, options: OpenOptions, task: bool) -> Result<SessionHandle, OpenSessionError> {
-        if self.rooms.life.gate.is_closed() {
+        if self.components.life.gate.is_closed() {
             return Err(OpenSessionError::Stopped);
         }
         if let Some(existing) = options.id.map_or(Ok(None), |id| self.opened(id))? {
@@ -276,7 +276,7 @@ impl Runtime {
         let bounded = limits.as_ref().or(agents.limits.body.as_deref());
         if let Some(lacking) = bounded
             .and_then(|limits| limits.cost_micro)
-            .and_then(|_| self.rooms.calls.lacks_price(&agents.models.models, model))
+            .and_then(|_| self.components.calls.lacks_price(&agents.models.models, model))
         {
             return Err(OpenSessionError::NoPrice(lacking));
         }
@@ -284,7 +284,7 @@ impl Runtime {
             return Err(OpenSessionError::NoWindow(model.clone()));
         }
         let given = options.id;
-        let session = given.unwrap_or_else(|| self.rooms.host.ids.session());
+        let session = given.unwrap_or_else(|| self.components.host.ids.session());
         let mut created = template.created.clone();
         created.place = Place::Root;
         created.worktree = agents.own(session, template.isolation, None).map_err(OpenSessionError::Workspace)?;
@@ -317,9 +317,14 @@ impl Runtime {
                 agents.system_under(&template, &ceiling.meet(&template.manifest), manifest.tools.as_ref())?;
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
-        self.rooms.environments.opened(session, &agents, options.workspace.is_none());
-        match (self.rooms.log.append_root(creation::root(session, created), self.rooms.host.clock.wall_ms()), given) {
-            (Ok(()), _) => Ok(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id: session, root: session }),
+        self.components.environments.opened(session, &agents, options.workspace.is_none());
+        match (
+            self.components.log.append_root(creation::root(session, created), self.components.host.clock.wall_ms()),
+            given,
+        ) {
+            (Ok(()), _) => {
+                Ok(SessionHandle { sessions: Arc::clone(&self.components.sessions), id: session, root: session })
+            }
             // Another caller opened the session meanwhile.
             (Err(error), Some(id)) => self.opened(id)?.ok_or(OpenSessionError::Journal(error)),
             (Err(error), None) => Err(error.into()),
@@ -327,7 +332,7 @@ impl Runtime {
     }
 
     fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
-        let environments = &self.rooms.environments;
+        let environments = &self.components.environments;
         let Some(workspace) = &options.workspace else {
             return environments.open_home().map_err(OpenSessionError::Workspace);
         };
@@ -337,17 +342,19 @@ impl Runtime {
     }
 
     fn opened(&self, id: SessionId) -> Result<Option<SessionHandle>, OpenSessionError> {
-        match self.rooms.log.journal.head(id)? {
+        match self.components.log.journal.head(id)? {
             None => Ok(None),
             Some(head) if head.deleted => Err(OpenSessionError::Deleted(id)),
-            Some(head) => Ok(Some(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root: head.root })),
+            Some(head) => {
+                Ok(Some(SessionHandle { sessions: Arc::clone(&self.components.sessions), id, root: head.root }))
+            }
         }
     }
 
     /// Returns the agents and their manifests, as the next session without a workspace gets them. If they cannot be loaded, returns those of the last
     /// session.
     pub fn catalog(&self) -> Catalog {
-        let environments = &self.rooms.environments;
+        let environments = &self.components.environments;
         let agents = environments.open_home().unwrap_or_else(|why| {
             tracing::warn!(%why, "cannot reload the runtime's own environment");
             environments.home()
@@ -367,7 +374,7 @@ impl Runtime {
     /// # Durability
     /// None: a registration lasts as long as the runtime. After a restart, register again before the first session is opened.
     pub fn register_agent(&self, manifest: Manifest) -> Option<Arc<Manifest>> {
-        self.rooms.environments.register(Arc::clone(&manifest.name), Some(manifest))
+        self.components.environments.register(Arc::clone(&manifest.name), Some(manifest))
     }
 
     /// Removes an agent while sessions are running, and returns it.
@@ -376,38 +383,38 @@ impl Runtime {
     /// # Durability
     /// As [`Runtime::register_agent`].
     pub fn remove_agent(&self, name: &str) -> Option<Arc<Manifest>> {
-        self.rooms.environments.register(name.into(), None)
+        self.components.environments.register(name.into(), None)
     }
 
     /// Returns a session of the journal.
     /// # Errors
     /// The error of reading the journal.
     pub fn session(&self, id: SessionId) -> Result<Option<SessionHandle>, ReadError> {
-        let head = self.rooms.log.journal.head(id)?.filter(|head| !head.is_erased());
-        Ok(head.map(|head| SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root: head.root }))
+        let head = self.components.log.journal.head(id)?.filter(|head| !head.is_erased());
+        Ok(head.map(|head| SessionHandle { sessions: Arc::clone(&self.components.sessions), id, root: head.root }))
     }
 
     /// Subscribes to the events of one tree or of all trees: first the text so far of running streams, then later records once they are durable.
     ///
     /// To read earlier records from the journal, call `journal().settled()` first: an appended record that is not durable yet is in neither.
     pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
-        self.rooms.log.events.subscribe(root.map_or(SubscriptionScope::All, SubscriptionScope::Tree))
+        self.components.log.events.subscribe(root.map_or(SubscriptionScope::All, SubscriptionScope::Tree))
     }
 
     /// Returns the display of a call: its tool's name and icon, and its arguments and result in the tool's wording.
-    pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> ShownCall {
-        self.rooms.environments.home().tools.shown(tool, args, result)
+    pub fn render_call(&self, tool: &str, args: &str, result: Option<&str>) -> RenderedCall {
+        self.components.environments.home().tools.render_call(tool, args, result)
     }
 
     /// Waits until no service of the host is running: its titles and summaries are set or have failed. A shutdown ends running ones.
     pub async fn services_done(&self) {
-        self.rooms.services.done(None).await;
+        self.components.services.done(None).await;
     }
 
     /// Returns whether `model` names no model of the runtime's own environment, where models are created by name. Sessions of such a name call the
     /// fallback. Blocks while a model is created to answer; it is not kept.
     pub fn is_unknown_model(&self, model: &Text) -> bool {
-        let agents = self.rooms.environments.home();
+        let agents = self.components.environments.home();
         *model != agents.default_model && agents.models.models.is_unknown(model)
     }
 
@@ -417,27 +424,27 @@ impl Runtime {
     /// # Cancel safety
     /// Dropping the future drops the runtime, which stops all work at once.
     pub async fn shutdown(mut self, grace: Duration) -> ShutdownReport {
-        let rooms = Arc::clone(&self.rooms);
-        rooms.life.stop(true);
+        let components = Arc::clone(&self.components);
+        components.life.stop(true);
         // No caller waits for services.
-        rooms.services.stop(None);
-        rooms.life.tasks.close();
-        let drained = tokio::time::timeout(grace, rooms.life.tasks.wait()).await.is_ok();
-        rooms.halt();
-        rooms.life.stop_watching();
-        rooms.cells.stop_deepest_first().await;
-        rooms.directory.clear();
-        rooms.waiters.close();
+        components.services.stop(None);
+        components.life.tasks.close();
+        let drained = tokio::time::timeout(grace, components.life.tasks.wait()).await.is_ok();
+        components.halt();
+        components.life.stop_watching();
+        components.cells.stop_deepest_first().await;
+        components.directory.clear();
+        components.waiters.close();
         // The actors have ended, with their running work: its tasks end at their next poll.
-        rooms.life.ended().await;
-        rooms.log.events.close();
+        components.life.ended().await;
+        components.log.events.close();
         let report = ShutdownReport {
             drained,
-            actors: rooms.cells.live(),
-            tasks: rooms.life.tasks.len(),
-            stale: rooms.life.stale.load(Ordering::Relaxed),
+            actors: components.cells.live(),
+            tasks: components.life.tasks.len(),
+            stale: components.life.stale.load(Ordering::Relaxed),
         };
-        if let Err(error) = rooms.log.journal.clone().close().await {
+        if let Err(error) = components.log.journal.clone().close().await {
             tracing::error!(%error, "the journal did not close cleanly");
         }
         self.down = true;
@@ -450,15 +457,15 @@ impl Drop for Runtime {
         if self.down {
             return;
         }
-        let rooms = &self.rooms;
-        rooms.life.stop(false);
-        rooms.halt();
-        rooms.life.stop_watching();
-        rooms.waiters.close();
-        rooms.log.events.close();
-        rooms.directory.clear();
+        let components = &self.components;
+        components.life.stop(false);
+        components.halt();
+        components.life.stop_watching();
+        components.waiters.close();
+        components.log.events.close();
+        components.directory.clear();
         // Spawned on the starting runtime: actors hold the cells, and would run forever after a drop outside of tokio.
-        self.tokio.spawn(rooms.cells.kill());
+        self.tokio.spawn(components.cells.kill());
         tracing::warn!("the runtime was dropped without a shutdown; open runs are swept at the next start");
     }
 }

@@ -12,7 +12,7 @@ use subtend_session::compaction;
 use subtend_session::effect::Reply;
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::{CompactionFailure, From, Record, SummarySet, TitleSet};
 use subtend_session::state::{Compaction, State};
@@ -21,14 +21,14 @@ use tokio::sync::oneshot;
 
 use crate::handle::SessionHandle;
 use crate::handle::sessions::SessionServices;
-use crate::services::birth::NewService;
+use crate::services::creation::NewService;
 use crate::services::running::{DueCompaction, ServiceGuard, ServiceKind, Starter, SummaryResult};
 use crate::values::error::{ControlError, SendError, WaitError};
 use crate::values::panic::bounded;
 
-pub(crate) mod birth;
-pub(crate) mod material;
+pub(crate) mod creation;
 pub(crate) mod running;
+pub(crate) mod service_prompts;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
@@ -98,9 +98,9 @@ impl SessionHandle {
         let plan = compaction::plan(&state).ok_or(ServiceError::Nothing)?;
         let agents = self.sessions.environments.of(&state);
         let service = NewService::of(&agents, &state, ServiceKind::Compaction)?;
-        let text = material::of_compaction(&state, plan, agents.models.window(&service.created.model));
+        let text = service_prompts::of_compaction(&state, plan, agents.models.window(&service.created.model));
         let (of, text) = self.serve(service, text, guard).await?;
-        let (by, result) = (By::Person, Ok(Summary { text, of }));
+        let (by, result) = (Initiator::Person, Ok(Summary { text, of }));
         self.order(Command::Compact(Box::new(SummarisedHistory { turn: None, by, plan, result }))).await?;
         self.state().await?.compactions.pop().ok_or(ServiceError::Nothing)
     }
@@ -115,9 +115,9 @@ impl SessionHandle {
             }
         });
         let first = first_message.unwrap_or_else(|| Arc::clone(first));
-        let (of, answer) = self.served(&state, ServiceKind::Title, material::of_title(&first), guard).await?;
-        let title = material::title(&answer).ok_or(ServiceError::Unusable(answer))?;
-        let set = TitleSet { title, by: By::Host, of: Some(of) };
+        let (of, answer) = self.served(&state, ServiceKind::Title, service_prompts::of_title(&first), guard).await?;
+        let title = service_prompts::title(&answer).ok_or(ServiceError::Unusable(answer))?;
+        let set = TitleSet { title, by: Initiator::Host, of: Some(of) };
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
     }
 
@@ -129,10 +129,10 @@ impl SessionHandle {
     ) -> Result<Option<Text>, ServiceError> {
         let state = self.state().await?;
         let upto = Seq(state.next_seq.0.saturating_sub(1));
-        let wanted = !only_new || !material::is_summarised(&state);
-        let Some(text) = material::of_summary(&state).filter(|_| wanted) else { return Ok(None) };
+        let wanted = !only_new || !service_prompts::is_summarised(&state);
+        let Some(text) = service_prompts::of_summary(&state).filter(|_| wanted) else { return Ok(None) };
         let (of, answer) = self.served(&state, ServiceKind::Summary, text, guard).await?;
-        let text = material::summary(&answer).ok_or(ServiceError::Unusable(answer))?;
+        let text = service_prompts::summary(&answer).ok_or(ServiceError::Unusable(answer))?;
         let set = SummarySet { text: Arc::clone(&text), upto, of };
         self.order(Command::Describe(Box::new(Description::Summary(set)))).await?;
         Ok(Some(text))
@@ -160,7 +160,7 @@ impl SessionHandle {
         // A custom agent for the service gets no permissions.
         let manifest = Arc::new(Authority::deny_all());
         let child = self.sessions.host.ids.session();
-        let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: By::Host };
+        let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: Initiator::Host };
         if guard.stop.is_cancelled() {
             return Err(ServiceError::Stopped);
         }
@@ -174,7 +174,7 @@ impl SessionHandle {
         let ended = tokio::select! {
             ended = service.run_ended(run) => ended?,
             () = guard.stop.cancelled() => {
-                let cancel = Command::Cancel { run: Some(run), by: By::Host, queue_stands: true };
+                let cancel = Command::Cancel { run: Some(run), by: Initiator::Host, keeps_queue: true };
                 service.control(cancel).await?;
                 service.run_ended(run).await?
             }

@@ -2,11 +2,11 @@
 
 pub mod audit;
 pub(crate) mod branches;
-pub mod census;
 pub mod checkpoints;
 pub mod find;
 pub mod history;
 pub(crate) mod queue;
+pub mod stats;
 pub mod tasks;
 pub mod transcript;
 pub mod tree;

@@ -20,7 +20,7 @@ async fn refused_spawn_uses_no_grant() {
     let limits = Limits { max_depth: 1, spawns: 2, ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (session, _) = ask(&runtime, "parent").await;
-    assert_eq!(journal.kids(session.id()).expect("children").len(), 2);
+    assert_eq!(journal.children(session.id()).expect("children").len(), 2);
     shut(runtime).await;
 }
 
@@ -48,7 +48,7 @@ async fn each_root_run_has_its_own_account() {
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!(ended.text.as_deref(), Some("done"));
-    let child = journal.kids(session.id()).expect("children")[0];
+    let child = journal.children(session.id()).expect("children")[0];
     let child = runtime.session(child).expect("readable").expect("the session exists");
     for _ in 0..3 {
         let receipt = child.send("again").await.expect("accepted");
@@ -92,13 +92,13 @@ async fn continued_task_counts_again_but_persons_branch_does_not() {
     let (session, ended) = ask(&runtime, "parent").await;
     let received = ended.text.unwrap_or_default();
     assert!(received.contains("limit of 2 spawns") && received.contains("0 remain"), "{received}");
-    assert_eq!(journal.kids(session.id()).expect("children").len(), 1, "one child, which ran twice");
+    assert_eq!(journal.children(session.id()).expect("children").len(), 1, "one child, which ran twice");
     for _ in 0..3 {
         let branch = session.branch(BranchOptions::default()).await.expect("a branch");
         let receipt = branch.send("and you?").await.expect("accepted");
         branch.run_ended(receipt.run).await.expect("ended");
     }
-    assert_eq!(journal.kids(session.id()).expect("children").len(), 4);
-    assert_eq!(runtime.census().accounts, 0);
+    assert_eq!(journal.children(session.id()).expect("children").len(), 4);
+    assert_eq!(runtime.stats().accounts, 0);
     shut(runtime).await;
 }

@@ -150,8 +150,8 @@ async fn m13_host_receives_the_display_of_a_call() {
     let tool = slow().display(display.clone()).render_output(|text| Some(text.to_uppercase().into()));
     let answering = crate::support::model(|_| async { Ok(text("done")) });
     let runtime = builder(&journal).tools(tools([tool])).model(answering).start().await.expect("the runtime starts");
-    let shown = runtime.shown("slow", "{}", Some("done"));
+    let shown = runtime.render_call("slow", "{}", Some("done"));
     assert_eq!((shown.display, shown.input, shown.output.as_deref()), (display, None, Some("DONE")));
-    assert_eq!(runtime.shown("nonesuch", "{}", None).display, Display::default());
+    assert_eq!(runtime.render_call("nonesuch", "{}", None).display, Display::default());
     shut(runtime).await;
 }

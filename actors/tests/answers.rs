@@ -8,7 +8,7 @@ use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::{InputId, RunNo};
-use subtend_session::outcome::{By, ModelFail, Outcome};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome};
 use subtend_session::record::{Record, Stop};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -53,11 +53,11 @@ async fn each_input_has_its_own_answer_at_any_time() {
     session.send("later").await.expect("accepted");
     assert_eq!(&*two.answer().await.expect("answered").text, "re: two");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(runtime.present(), 0);
+    assert_eq!(runtime.loaded_sessions(), 0);
     let again = session.receipt(one.input).await.expect("known");
-    assert_eq!((again.run, again.again), (one.run, true));
+    assert_eq!((again.run, again.duplicate), (one.run, true));
     assert_eq!(again.answer().await.expect("answered").text, one.answer().await.expect("answered").text);
-    assert_eq!(runtime.present(), 0, "reading an answer activates a session");
+    assert_eq!(runtime.loaded_sessions(), 0, "reading an answer activates a session");
     shut(runtime).await;
 }
 
@@ -122,7 +122,7 @@ async fn failed_run_returns_its_outcome_and_its_partial_text() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     session.cancel().await.expect("cancelled");
     let Err(AnswerError::Ended(ended)) = waits.await.expect("joined") else { panic!("expected no answer") };
-    assert_eq!((ended.run, ended.outcome), (RunNo(1), Outcome::Cancelled { by: By::Person }));
+    assert_eq!((ended.run, ended.outcome), (RunNo(1), Outcome::Cancelled { by: Initiator::Person }));
     assert_eq!(ended.text.as_deref(), Some("So far."));
     shut(runtime).await;
 }
@@ -199,7 +199,7 @@ async fn inputs_with_the_same_key_are_the_same_input() {
     let metadata = serde_json::json!({"ticket": 17});
     let first = session.input("pay").key("invoice-17").metadata(&metadata).send().await.expect("accepted");
     let again = session.input("pay").key("invoice-17").steer().await.expect("accepted");
-    assert_eq!((first.again, again.again, again.input), (false, true, first.input));
+    assert_eq!((first.duplicate, again.duplicate, again.input), (false, true, first.input));
     first.answer().await.expect("answered");
     let late = session.input("pay it now").key("invoice-17").send().await.expect("accepted");
     assert_eq!(&*late.answer().await.expect("answered").text, "re: pay", "expected the answer to the first input");

@@ -16,7 +16,7 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::OnRestart;
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
@@ -58,7 +58,7 @@ fn call(turn: u32, ix: u32) -> CallId {
     CallId { turn: TurnNo(turn), ix }
 }
 
-async fn asks(journal: &Journal, session: &SessionHandle) -> Vec<(CallId, AskVerdict, AskBy)> {
+async fn asks(journal: &Journal, session: &SessionHandle) -> Vec<(CallId, AskVerdict, AnsweredBy)> {
     let answered = |record| match record {
         Record::AskAnswered { call, verdict, by } => Some((call, verdict, by)),
         _ => None,
@@ -88,7 +88,7 @@ async fn call_that_needs_approval_is_denied_without_an_approver() {
     session.send("go").await.expect("accepted");
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(begun.elapsed(), Duration::ZERO, "the denial waited");
-    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::NoApprover)]);
+    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AnsweredBy::NoApprover)]);
     assert_eq!(ends(&journal, &session).await, [CallEnd::Denied]);
     assert_eq!((ran.load(Ordering::Relaxed), runtime.approvals().await.expect("a list")), (0, Vec::new()));
     shut(runtime).await;
@@ -150,7 +150,7 @@ async fn always_covers_the_same_access_in_its_session_only() {
     let approval = approver.next().await;
     assert_eq!((approval.session, approval.call, &*approval.resource), (second.id(), call(1, 0), "a"));
     assert_eq!(second.cancel().await, Ok(Control::Done(RunNo(1))));
-    assert_eq!(asks(&journal, &second).await, [(call(1, 0), AskVerdict::Deny, AskBy::Closed)]);
+    assert_eq!(asks(&journal, &second).await, [(call(1, 0), AskVerdict::Deny, AnsweredBy::Closed)]);
     drop(approver);
     shut(runtime).await;
 }
@@ -203,7 +203,7 @@ async fn unanswered_question_is_denied_at_its_deadline() {
     assert_eq!(runtime.approvals().await.expect("a list").len(), 1);
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(begun.elapsed(), Duration::from_millis(Limits::default().ask_ms));
-    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::Deadline)]);
+    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AnsweredBy::Deadline)]);
     // A late answer gets an error and changes nothing.
     assert_eq!(runtime.answer(approval.session, approval.call, AskVerdict::Always).await, Ok(Control::NotFound));
     assert_eq!(ran.load(Ordering::Relaxed), 0);
@@ -228,7 +228,7 @@ async fn ask_keeps_its_deadline_when_its_session_panics() {
     assert_eq!(ended(&session).await, Outcome::Completed);
     let late = begun.elapsed().saturating_sub(Duration::from_millis(Limits::default().ask_ms));
     assert!(late < Duration::from_secs(1), "it waited {late:?} beyond its deadline");
-    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::Deadline)]);
+    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AnsweredBy::Deadline)]);
     shut(runtime).await;
 }
 
@@ -273,7 +273,7 @@ async fn child_asks_at_the_root_and_releases_its_slot_meanwhile() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
-    let child = journal.kids(session.id()).expect("children")[0];
+    let child = journal.children(session.id()).expect("children")[0];
     assert_eq!((approval.root, approval.session), (session.id(), child));
     assert_eq!(approval.path, format!("{}/{}", session.id().short().0, child.short().0));
     assert_eq!(runtime.slots_in_use(), 0, "a session that waits for an approval holds a slot");
@@ -303,10 +303,10 @@ async fn starting_an_agent_may_need_approval() {
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
     assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("task", "task:worker", "."));
-    assert_eq!(journal.kids(session.id()).expect("children"), []);
+    assert_eq!(journal.children(session.id()).expect("children"), []);
     approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
-    assert_eq!(journal.kids(session.id()).expect("children").len(), 1);
+    assert_eq!(journal.children(session.id()).expect("children").len(), 1);
     drop(approver);
     shut(runtime).await;
 }
@@ -346,7 +346,7 @@ async fn continuing_a_task_needs_approval_as_starting_does() {
     assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("task", "task:worker", "."));
     approver.answer(&approval, AskVerdict::Deny).await.expect("answered");
     session.run_ended(RunNo(2)).await.expect("the run ends");
-    let child = journal.kids(session.id()).expect("children")[0];
+    let child = journal.children(session.id()).expect("children")[0];
     let runs = records(&journal, child).await.into_iter().filter(|record| matches!(record, Record::RunOpened(_)));
     assert_eq!(runs.count(), 1, "a second run started without an approval");
     drop(approver);
@@ -372,7 +372,7 @@ async fn open_question_is_closed_at_the_next_start() {
     assert_eq!(runtime.approvals().await.expect("a list"), []);
     let session = runtime.session(session.id()).expect("a store").expect("a session");
     assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
-    assert_eq!(asks(&journal, &session).await, [(approval.call, AskVerdict::Deny, AskBy::Closed)]);
+    assert_eq!(asks(&journal, &session).await, [(approval.call, AskVerdict::Deny, AnsweredBy::Closed)]);
     assert_eq!(ran.load(Ordering::Relaxed), 0);
     shut(runtime).await;
 }
@@ -408,7 +408,8 @@ async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
         }
         let session = runtime.session(session.id()).expect("a store").expect("a session");
         assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Completed);
-        let word = if attended { (AskVerdict::Allow, AskBy::Person) } else { (AskVerdict::Deny, AskBy::NoApprover) };
+        let word =
+            if attended { (AskVerdict::Allow, AnsweredBy::Person) } else { (AskVerdict::Deny, AnsweredBy::NoApprover) };
         assert_eq!(asks(&journal, &session).await, [(approval.call, word.0, word.1)]);
         assert_eq!(ran.load(Ordering::Relaxed), usize::from(attended));
         drop(approver);
@@ -461,7 +462,7 @@ async fn allowed_call_starts_after_its_actor_was_killed() {
     approver.answer(&second, AskVerdict::Allow).await.expect("answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(panics.load(Ordering::Relaxed), 2);
-    let allowed = |ix| (call(1, ix), AskVerdict::Allow, AskBy::Person);
+    let allowed = |ix| (call(1, ix), AskVerdict::Allow, AnsweredBy::Person);
     assert_eq!(asks(&journal, &session).await, [allowed(0), allowed(1)]);
     // The first call may have started before its actor died, so it is not repeated.
     assert_eq!(ends(&journal, &session).await, [CallEnd::UnknownEffects, CallEnd::Ok]);

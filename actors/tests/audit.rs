@@ -5,7 +5,7 @@ use subtend_actors::{BeforeTool, Decided, DecidedBy, Decision, Hooks, ToolAsked}
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::{CallId, RunNo, TurnNo};
-use subtend_session::record::{AskBy, AskVerdict};
+use subtend_session::record::{AnsweredBy, AskVerdict};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::{ToolError, ToolOutput};
 
@@ -64,12 +64,12 @@ async fn every_decision_is_listed_once_with_its_author() {
     let expected: [AuditRow; 8] = [
         (1, Some(access("open")), allowed, DecidedBy::Rules, false),
         (2, None, denied, DecidedBy::Rules, true),
-        (3, Some(access("ask a")), allowed, DecidedBy::Asked(AskBy::Person), false),
+        (3, Some(access("ask a")), allowed, DecidedBy::Asked(AnsweredBy::Person), false),
         (4, Some(access("ask a")), allowed, DecidedBy::Always, false),
-        (5, Some(access("ask b")), denied, DecidedBy::Asked(AskBy::Person), false),
+        (5, Some(access("ask b")), denied, DecidedBy::Asked(AnsweredBy::Person), false),
         (6, Some(access("inner")), allowed, DecidedBy::Rules, false),
         (6, None, denied, DecidedBy::Rules, true),
-        (7, Some(access("ask c")), denied, DecidedBy::Asked(AskBy::Closed), false),
+        (7, Some(access("ask c")), denied, DecidedBy::Asked(AnsweredBy::Closed), false),
     ];
     assert_eq!(seen(&session.audit().await.expect("an audit")), expected);
     drop(approver);
@@ -97,7 +97,7 @@ async fn audit_lists_denials_by_hooks_and_missing_approvers() {
     session.send("go").await.expect("accepted");
     session.run_ended(RunNo(1)).await.expect("the run ends");
     let expected: [AuditRow; 3] = [
-        (1, Some(access("ask a")), Decided::Denied, DecidedBy::Asked(AskBy::NoApprover), false),
+        (1, Some(access("ask a")), Decided::Denied, DecidedBy::Asked(AnsweredBy::NoApprover), false),
         (2, Some(access("open")), Decided::Allowed, DecidedBy::Rules, false),
         (2, None, Decided::Denied, DecidedBy::Rules, true),
     ];

@@ -122,10 +122,10 @@ async fn swept_sessions_leave_memory_during_the_sweep() {
 
     let journal = reopen(&memory);
     let runtime = builder(&journal).options(roomy()).model(model(tree)).start().await.expect("a runtime");
-    let (begun, present) = (tokio::time::Instant::now(), runtime.census().present);
+    let (begun, present) = (tokio::time::Instant::now(), runtime.stats().loaded);
     assert_eq!(runtime.boot().swept, ROOTS);
     assert!(present < ROOTS / 2, "{present} sessions are in memory after the start");
-    while runtime.census().present > 0 {
+    while runtime.stats().loaded > 0 {
         tokio::task::yield_now().await;
         assert_eq!(begun.elapsed(), Duration::ZERO, "swept sessions waited for their idle timer");
     }

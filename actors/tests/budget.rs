@@ -12,7 +12,7 @@ use subtend_models::model::{Answer, Model, ModelError, Request};
 use subtend_models::throttle::Rates;
 use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{Budget, By, ModelFail, Outcome};
+use subtend_session::outcome::{Budget, Initiator, ModelFail, Outcome};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 use tokio::time::Instant;
@@ -176,10 +176,10 @@ async fn crowded(journal: &Journal) -> Runtime {
 }
 
 async fn child_named(runtime: &Runtime, root: SessionId, agent: &str) -> SessionId {
-    for kid in runtime.journal().kids(root).expect("children") {
-        let all = records(runtime.journal(), kid).await;
+    for child in runtime.journal().children(root).expect("children") {
+        let all = records(runtime.journal(), child).await;
         if all.iter().any(|record| matches!(record, Record::InputAccepted(input) if &*input.text == agent)) {
-            return kid;
+            return child;
         }
     }
     panic!("no child has the title {agent}");
@@ -213,18 +213,18 @@ async fn cancel_ends_the_wait_for_the_budget() {
     let session = open(&runtime);
     let receipt = session.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(runtime.census().accounts, 2, "expected one account of spawns and one of tokens");
+    assert_eq!(runtime.stats().accounts, 2, "expected one account of spawns and one of tokens");
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
     let ended = session.run_ended(receipt.run).await.expect("ended");
-    assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Cancelled { by: By::Person }, Duration::ZERO));
+    assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Cancelled { by: Initiator::Person }, Duration::ZERO));
     let second = child_named(&runtime, session.id(), "second").await;
     let discarded = records(&journal, second).await.into_iter().find_map(|record| match record {
         Record::AttemptDiscarded(discarded) => Some((discarded.error, discarded.usage)),
         _ => None,
     });
     assert_eq!(discarded, Some((ModelFail::Dropped, None)), "a call that never started was charged");
-    assert_eq!(runtime.census().accounts, 0);
+    assert_eq!(runtime.stats().accounts, 0);
     shut(runtime).await;
 }
 
@@ -273,7 +273,7 @@ async fn calls_within(n: u64, cost: impl Fn(u64) -> Result<Answer, ModelError> +
     let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, SPENT);
-    assert_eq!(runtime.census().accounts, 0);
+    assert_eq!(runtime.stats().accounts, 0);
     shut(runtime).await;
     made.load(Ordering::Relaxed)
 }

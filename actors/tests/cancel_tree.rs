@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use subtend_actors::{
-    Census, ControlError, Ended, EventKind, Next, Options, Runtime, SendError, SessionHandle, Subscription,
+    ControlError, Ended, EventKind, Next, Options, Runtime, RuntimeStats, SendError, SessionHandle, Subscription,
 };
 use subtend_journal::faulty::Faulty;
 use subtend_journal::memory::Memory;
@@ -15,7 +15,7 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::record::{Hold, Record};
 
 async fn seconds(n: u64) {
@@ -88,10 +88,10 @@ async fn tree_cancel_ends_persons_runs_and_keeps_queued_inputs() {
         Ok(2),
         "expected the root's run and the person's, since the long one is owned"
     );
-    let by_person = Outcome::Cancelled { by: By::Person };
+    let by_person = Outcome::Cancelled { by: Initiator::Person };
     assert_eq!(end_of(&session, 1).await.outcome, by_person);
     assert_eq!(end_of(&quick, 2).await.outcome, by_person);
-    let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
+    let by_owner = Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::Cancelled } };
     assert_eq!(last_outcome(&runtime, long.id()).await, Some(by_owner));
     seconds(100).await;
     assert_eq!(journal.inflight().expect("inflight"), [], "queued inputs opened a run");
@@ -160,8 +160,8 @@ async fn queued_inputs_of_a_cancelled_tree_survive_any_crash() {
         let left = on(Box::new(memory.copy()));
         let [root, _, grandchild] = line;
         let stands = |record: &Record| match record {
-            Record::RunHeld { why, .. } => matches!(**why, Hold::Closing { queue_stands: true, .. }),
-            Record::RunEnded(ended) => ended.queue_stands,
+            Record::RunHeld { why, .. } => matches!(**why, Hold::Closing { keeps_queue: true, .. }),
+            Record::RunEnded(ended) => ended.keeps_queue,
             _ => false,
         };
         assert!(records(&left, root).await.iter().any(stands), "the cancel was not the first write");
@@ -256,8 +256,8 @@ async fn idle_child_is_deleted_alone() {
 #[tokio::test(start_paused = true)]
 async fn cancel_of_a_thousand_sessions_leaves_nothing_behind() {
     let journal = journal();
-    let born = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&born);
+    let created = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&created);
     let answer = move |request: Request| {
         let depth: u32 = prompt(&request).parse().unwrap_or(0);
         let first = answers(&request) == 0 && answer_count(&request) == 1;
@@ -283,12 +283,12 @@ async fn cancel_of_a_thousand_sessions_leaves_nothing_behind() {
     let options = Options { slots: 2_000, idle: Duration::from_secs(10), seed: Some(7), ..Options::default() };
     let runtime =
         builder(&journal).limits(limits).options(options).model(model(answer)).start().await.expect("a runtime");
-    assert_eq!(runtime.census(), Census::default());
+    assert_eq!(runtime.stats(), RuntimeStats::default());
     let session = open(&runtime);
     let receipt = session.send("2").await.expect("accepted");
     seconds(5).await;
-    assert_eq!(born.load(Ordering::Relaxed), 1_001);
-    let at_work = runtime.census();
+    assert_eq!(created.load(Ordering::Relaxed), 1_001);
+    let at_work = runtime.stats();
     assert_eq!((at_work.actors, at_work.slots, at_work.tokens, at_work.accounts), (1_001, 1_000, 1_001, 1));
     assert_eq!(session.cancel_tree().await, Ok(1));
     let before = tokio::time::Instant::now();
@@ -296,6 +296,6 @@ async fn cancel_of_a_thousand_sessions_leaves_nothing_behind() {
     assert!(before.elapsed() < Duration::from_secs(5), "the cancel took longer than one grace: {:?}", before.elapsed());
     assert_eq!((journal.inflight().expect("inflight"), journal.outbox().expect("outbox")), (Vec::new(), Vec::new()));
     seconds(60).await;
-    assert_eq!(runtime.census(), Census::default());
+    assert_eq!(runtime.stats(), RuntimeStats::default());
     shut(runtime).await;
 }

@@ -9,7 +9,7 @@ use subtend_journal::Journal;
 use subtend_models::model::Request;
 use subtend_session::ids::SessionId;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::record::Record;
 use tokio::sync::Notify;
 
@@ -53,7 +53,7 @@ async fn child_of_an_interrupted_run_records_the_ancestors_cancel() {
     let lower = runtime.session(named(&journal, "lower").await).expect("read").expect("the session exists");
     lower.interrupt().await.expect("interrupted");
     settle().await;
-    let by_owner = |outcome| Some(Outcome::Cancelled { by: By::Owner { outcome } });
+    let by_owner = |outcome| Some(Outcome::Cancelled { by: Initiator::Owner { outcome } });
     let (waited_for, spared) = (named(&journal, "waited for").await, named(&journal, "spared").await);
     assert_eq!(outcome_of(&journal, waited_for).await, by_owner(OutcomeKind::Interrupted));
     assert_eq!(outcome_of(&journal, spared).await, None);

@@ -15,7 +15,7 @@ use subtend_session::call::{CallEnd, ToolEffect, ToolErrorKind};
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, FailKind, ModelFail, Outcome};
+use subtend_session::outcome::{FailKind, Initiator, ModelFail, Outcome};
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
@@ -70,8 +70,8 @@ async fn once_more(request: Request, background: bool) -> Result<Answer, ModelEr
 }
 
 fn the_child(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
-    let kids = runtime.journal().kids(session.id()).expect("children");
-    runtime.session(kids[0]).expect("readable").expect("the session exists")
+    let children = runtime.journal().children(session.id()).expect("children");
+    runtime.session(children[0]).expect("readable").expect("the session exists")
 }
 
 async fn runs(runtime: &Runtime, session: SessionId) -> Vec<(Owner, Option<Outcome>)> {
@@ -174,7 +174,7 @@ async fn task_continues_after_any_outcome() {
         let outcomes: Vec<Option<Outcome>> =
             runs(&runtime, child.id()).await.into_iter().map(|(_, outcome)| outcome).collect();
         let first = match how {
-            "cancelled" => Outcome::Cancelled { by: By::Person },
+            "cancelled" => Outcome::Cancelled { by: Initiator::Person },
             "failed" => {
                 let kind = FailKind::Model { error: ModelFail::InvalidRequest, message: "no".into() };
                 Outcome::Failed { kind }
@@ -238,7 +238,7 @@ async fn refused_continue_is_a_tool_error_and_the_run_continues() {
         session.send("parent").await.expect("accepted");
         seconds(5).await;
         let child = the_child(&runtime, &session);
-        let kids = journal.head(child.id()).expect("readable").expect("the session exists").short;
+        let children = journal.head(child.id()).expect("readable").expect("the session exists").short;
         if deleted {
             assert_eq!(child.delete(false).await, Ok(1));
         } else {
@@ -249,12 +249,12 @@ async fn refused_continue_is_a_tool_error_and_the_run_continues() {
         assert_eq!(
             failures(&runtime, session.id()).await,
             [
-                (ToolErrorKind::NotFound, format!("Unknown task `zzzzzz`. Yours: {kids} (worker).")),
+                (ToolErrorKind::NotFound, format!("Unknown task `zzzzzz`. Yours: {children} (worker).")),
                 (
                     ToolErrorKind::BadArgs,
-                    format!("The task {kids} is worked on by worker, not by general: leave subagent_type out.")
+                    format!("The task {children} is worked on by worker, not by general: leave subagent_type out.")
                 ),
-                (ToolErrorKind::Refused, format!("The task {kids} is {gone}: start a new one.")),
+                (ToolErrorKind::Refused, format!("The task {children} is {gone}: start a new one.")),
             ]
         );
         assert_eq!(runs(&runtime, child.id()).await.len(), 1);
@@ -418,7 +418,7 @@ async fn owner_cancel_ends_a_continued_run_and_its_subtree() {
     session.send("parent").await.expect("accepted");
     seconds(5).await;
     session.cancel().await.expect("cancelled");
-    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: Initiator::Person });
     assert_eq!(journal.inflight().expect("inflight"), []);
     assert_eq!(journal.heads().expect("heads").len(), 3);
     shut(runtime).await;

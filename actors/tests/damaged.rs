@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{answers as answers_of, builder, model, open, prompt, task, text};
 use subtend_actors::{ControlError, OpenOptions, Options, Runtime, SendError, SessionHandle, Stopped, WaitError};
-use subtend_invariants::observed::Aside;
+use subtend_invariants::observed::DamageReplies;
 use subtend_invariants::{self as invariant, InvariantId, Observed};
 use subtend_journal::{Journal, ReadError, StoreSpec, open_store};
 use subtend_models::model::{Answer, ModelError, Request};
@@ -70,8 +70,8 @@ fn is_reported(stopped: &Stopped, session: &SessionHandle) -> bool {
     why.starts_with(&format!("session {} is damaged at record 1 (lsn ", session.id()))
 }
 
-async fn answers(runtime: &Runtime, ids: &[SessionId], damaged: [SessionId; 1]) -> Aside {
-    let mut aside = Aside { damaged: damaged.into(), ..Aside::default() };
+async fn answers(runtime: &Runtime, ids: &[SessionId], damaged: [SessionId; 1]) -> DamageReplies {
+    let mut aside = DamageReplies { damaged: damaged.into(), ..DamageReplies::default() };
     for id in ids {
         let session = runtime.session(*id).expect("a sound row").expect("it exists");
         match session.send("once more").await {

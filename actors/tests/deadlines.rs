@@ -27,8 +27,8 @@ use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind, TimeLimit};
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind, TimeLimit};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::{ToolError, ToolOutput};
 use tokio::time::Instant;
@@ -47,7 +47,7 @@ fn again() -> subtend_models::model::Answer {
 }
 
 async fn children(runtime: &Runtime, session: SessionId) -> Vec<SessionHandle> {
-    let kids = runtime.journal().kids(session).expect("children");
+    let kids = runtime.journal().children(session).expect("children");
     kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect()
 }
 
@@ -276,7 +276,7 @@ async fn ask_is_denied_without_an_answer_in_time() {
         Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),
         _ => None,
     });
-    assert_eq!(answered, Some((AskVerdict::Deny, AskBy::Deadline)));
+    assert_eq!(answered, Some((AskVerdict::Deny, AnsweredBy::Deadline)));
     assert_eq!(worked(&journal, session.id()).await, [0], "the wait for an approval counted as work");
     drop(approver);
     shut(runtime).await;
@@ -378,7 +378,7 @@ async fn session_with_calls_behind_an_approval_is_unloaded() {
     let receipt = session.send("go").await.expect("accepted");
     let approval = approver.next().await;
     seconds(100).await;
-    assert_eq!(runtime.present(), 0, "the waiting session kept its actor");
+    assert_eq!(runtime.loaded_sessions(), 0, "the waiting session kept its actor");
     approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     assert_eq!(session.run_ended(receipt.run).await.expect("ended").outcome, Outcome::Completed);
     assert_eq!(ends(&runtime, session.id()).await, [CallEnd::Ok, CallEnd::Ok]);
@@ -401,7 +401,7 @@ async fn grace_ends_the_work_and_keeps_the_cause() {
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
     let ended = session.run_ended(receipt.run).await.expect("ended");
-    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Cancelled { by: By::Person }, 5));
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Cancelled { by: Initiator::Person }, 5));
     assert_eq!(ends(&runtime, session.id()).await, [CallEnd::UnknownEffects]);
     shut(runtime).await;
 }
@@ -462,7 +462,7 @@ async fn wall_cap_binds_owned_queued_and_continued_runs() {
     assert_eq!(caps(&runtime, second.id()).await, [cap]);
     let capped = |outcome: &Outcome| {
         *outcome == timed_out(TimeLimit::WallCap)
-            || *outcome == Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::TimedOut } }
+            || *outcome == Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::TimedOut } }
     };
     let ends = outcomes(&runtime, first.id()).await;
     assert!(ends[0] == Outcome::Completed && capped(&ends[1]), "{ends:?}");

@@ -46,7 +46,8 @@ async fn tree(runtime: &Runtime) -> Option<(SessionHandle, SessionHandle)> {
     let session = runtime.open("worker").ok()?;
     let receipt = session.send("parent").await.ok()?;
     session.run_ended(receipt.run).await.ok()?;
-    let child = session.child(&runtime.journal().head(runtime.journal().kids(session.id()).ok()?[0]).ok()??.short.0);
+    let child =
+        session.child(&runtime.journal().head(runtime.journal().children(session.id()).ok()?[0]).ok()??.short.0);
     let branch = session.branch(BranchOptions::default()).await.ok()?;
     let receipt = branch.send(SECRET).await.ok()?;
     branch.run_ended(receipt.run).await.ok()?;

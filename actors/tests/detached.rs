@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
-use subtend_actors::{Builder, Census, Control, ControlError, Ended, Runtime, SessionHandle};
+use subtend_actors::{Builder, Control, ControlError, Ended, Runtime, RuntimeStats, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::memory::Memory;
@@ -11,7 +11,7 @@ use subtend_journal::{Journal, Options};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, Outcome, TimeLimit};
+use subtend_session::outcome::{Initiator, Outcome, TimeLimit};
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
 
@@ -56,7 +56,7 @@ async fn family(request: Request) -> Result<Answer, ModelError> {
 }
 
 fn child_of(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
-    let kids = runtime.journal().kids(session.id()).expect("children");
+    let kids = runtime.journal().children(session.id()).expect("children");
     runtime.session(kids[0]).expect("readable").expect("the session exists")
 }
 
@@ -93,7 +93,7 @@ async fn detached_call_returns_at_once_and_its_end_wakes_no_owner() {
     let turns = all.iter().filter(|record| matches!(record, Record::TurnStarted { .. })).count();
     assert_eq!((stored, turns), (1, 2), "{all:#?}");
     seconds(60).await;
-    assert_eq!(runtime.census(), Census::default(), "the timer of its cap remains");
+    assert_eq!(runtime.stats(), RuntimeStats::default(), "the timer of its cap remains");
     shut(runtime).await;
 }
 
@@ -119,7 +119,7 @@ async fn detached_run_ends_by_the_trees_cancel_only() {
     seconds(20).await;
     assert_eq!(child.current_run().await.expect("probed").map(|run| run.no()), Some(RunNo(1)));
     assert_eq!(session.cancel_tree().await, Ok(1));
-    assert_eq!(end_of(&child, 1).await.outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(end_of(&child, 1).await.outcome, Outcome::Cancelled { by: Initiator::Person });
     assert_eq!(session.cancel_tree().await, Ok(0));
     shut(runtime).await;
 }
@@ -141,7 +141,7 @@ async fn detached_run_ends_by_its_cap_while_working_or_queued() {
         let session = open(&runtime);
         session.send("parent").await.expect("accepted");
         seconds(5).await;
-        let kids = journal.kids(session.id()).expect("children");
+        let kids = journal.children(session.id()).expect("children");
         let mut capped = 0;
         for kid in kids {
             let kid = runtime.session(kid).expect("readable").expect("the session exists");
@@ -156,7 +156,7 @@ async fn detached_run_ends_by_its_cap_while_working_or_queued() {
         assert_eq!(capped, 1);
         end_of(&session, 1).await;
         seconds(HOUR).await;
-        assert_eq!(runtime.census().timers, 0, "its timer remains");
+        assert_eq!(runtime.stats().timers, 0, "its timer remains");
         shut(runtime).await;
     }
 }
@@ -175,7 +175,7 @@ async fn host_detaches_a_session_below_another() {
     let missing = session.detach("nobody", "watch").await;
     assert!(matches!(missing, Err(ControlError::Refused(_))), "{missing:?}");
     seconds(HOUR).await;
-    assert_eq!(runtime.census().timers, 0);
+    assert_eq!(runtime.stats().timers, 0);
     let capped = session.detach("worker", "watch").await.expect("detached");
     let opened = records(&journal, capped.id()).await.into_iter().find_map(|record| match record {
         Record::RunOpened(opened) => opened.wall_cap_at,
@@ -217,7 +217,7 @@ async fn queued_runs_without_an_owner_survive_a_restart() {
         let quick = runtime.session(quick.id).expect("readable").expect("the session exists");
         quick.send("and now?").await.expect("accepted");
     }
-    assert_eq!((runtime.census().slots, runtime.census().queued), (2, 2));
+    assert_eq!((runtime.stats().slots, runtime.stats().queued), (2, 2));
     journal.settled().await.expect("the journal is open");
     drop((runtime, journal));
 

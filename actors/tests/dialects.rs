@@ -425,9 +425,9 @@ async fn b9_subagent_is_reported_and_continued_by_its_branch() {
     let (_, runtime, session, last) = converse(&[Dialect::Subagent], root, child).await;
     let received: Vec<Value> = results(&last).iter().map(|received| parsed(received)).collect();
     let id = received[0]["branchId"].clone();
-    for (received, goes_on) in [(&received[0], false), (&received[1], true)] {
+    for (received, continues) in [(&received[0], false), (&received[1], true)] {
         let message = received["message"].as_str().expect("a message");
-        assert_eq!(message.contains("resumes"), goes_on, "{message}");
+        assert_eq!(message.contains("resumes"), continues, "{message}");
         let rest = json!({"success": true, "subagentId": id, "branchId": id, "status": "started", "message": message});
         assert_eq!(*received, rest);
     }

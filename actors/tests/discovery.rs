@@ -173,7 +173,7 @@ impl Hooks for NoSpite {
     fn before_tool(&self, call: ToolAsked) -> BoxFuture<'_, BeforeTool> {
         let spite = &*call.tool == "make" && call.args["what"] == "spite";
         self.0.lock().unwrap().push((call.tool.to_string(), call.args));
-        Box::pin(async move { if spite { BeforeTool::Deny("no".into()) } else { BeforeTool::Go } })
+        Box::pin(async move { if spite { BeforeTool::Deny("no".into()) } else { BeforeTool::Proceed } })
     }
 }
 

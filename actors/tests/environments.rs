@@ -90,12 +90,12 @@ async fn h5_sessions_and_children_work_in_their_own_workspace() {
     let (one, other) = (directory(), directory());
     let homes = [one.path(), other.path()].map(|dir| dir.canonicalize().expect("a path").display().to_string());
     let (first, second) = (opened(&runtime, one.path()), opened(&runtime, other.path()));
-    let at_home = open(&runtime);
+    let home_root = open(&runtime);
     let answers = [
         answer(&first, "directly").await,
         answer(&second, "by a child").await,
         answer(&first, "by a child").await,
-        answer(&at_home, "by a child").await,
+        answer(&home_root, "by a child").await,
     ];
     let home = std::env::current_dir().expect("a directory").canonicalize().expect("a path").display().to_string();
     assert_eq!(answers, [homes[0].clone(), homes[1].clone(), homes[0].clone(), home]);
@@ -165,8 +165,10 @@ async fn policy_of_a_session_stays_within_the_bounds() {
         .map(|action| {
             let policy = Some(Authority::of(RuleSet::only(Verdict::Allow)));
             let session = runtime.open(OpenOptions { policy, ..OpenOptions::agent("worker") }).expect("a session");
-            let births = journal.records_from(session.id(), subtend_session::ids::Seq(1), 1).expect("readable");
-            let subtend_session::record::Record::SessionCreated(created) = &births[0].record else { panic!("a birth") };
+            let creations = journal.records_from(session.id(), subtend_session::ids::Seq(1), 1).expect("readable");
+            let subtend_session::record::Record::SessionCreated(created) = &creations[0].record else {
+                panic!("a birth")
+            };
             (action, created.ceiling.body.as_ref().expect("a ceiling").best(action))
         })
         .collect();

@@ -14,7 +14,7 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 
 /// Panics `times` times at `point` with `detail`, then never again.
-fn strike(point: Point, detail: &'static str, times: usize) -> (Faults, Arc<AtomicUsize>) {
+fn inject(point: Point, detail: &'static str, times: usize) -> (Faults, Arc<AtomicUsize>) {
     let struck = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&struck);
     let faults = Faults::new(move |at, what| {
@@ -70,7 +70,7 @@ async fn panic_in_the_model_is_retried_and_then_fails_the_run() {
 #[tokio::test(start_paused = true)]
 async fn panic_in_the_turn_task_is_retried() {
     let journal = journal();
-    let (faults, struck) = strike(Point::TurnTask, "model", 1);
+    let (faults, struck) = inject(Point::TurnTask, "model", 1);
     let answer = |_| async {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         Ok(text("after all"))
@@ -88,7 +88,7 @@ async fn panic_in_the_turn_task_is_retried() {
 async fn panic_in_the_handler_restarts_the_session() {
     for command in ["model_answered", "tool_finished", "spawn", "owned_ended", "admitted"] {
         let journal = journal();
-        let (faults, struck) = strike(Point::Handler, command, 1);
+        let (faults, struck) = inject(Point::Handler, command, 1);
         let answer = |request: Request| async move {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             match (prompt(&request).as_str(), answers(&request)) {
@@ -119,7 +119,7 @@ async fn panic_in_the_handler_restarts_the_session() {
 #[tokio::test(start_paused = true)]
 async fn command_that_panics_twice_ends_the_run() {
     let journal = journal();
-    let (faults, _) = strike(Point::Handler, "model_answered", usize::MAX);
+    let (faults, _) = inject(Point::Handler, "model_answered", usize::MAX);
     let answer = |_| async {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         Ok(text("never decided"))
@@ -134,7 +134,7 @@ async fn command_that_panics_twice_ends_the_run() {
 async fn panic_between_append_and_effects_loses_no_effect() {
     for last in ["run_ended", "run_parked", "call_finished"] {
         let journal = journal();
-        let (faults, struck) = strike(Point::AfterAppend, last, 1);
+        let (faults, struck) = inject(Point::AfterAppend, last, 1);
         let answer = |request: Request| async move {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             match (prompt(&request).as_str(), answers(&request)) {
@@ -160,7 +160,7 @@ async fn panic_between_append_and_effects_loses_no_effect() {
 #[tokio::test(start_paused = true)]
 async fn run_that_survives_a_panic_keeps_its_slot() {
     let journal = journal();
-    let (faults, _) = strike(Point::Handler, "model_answered", 1);
+    let (faults, _) = inject(Point::Handler, "model_answered", 1);
     let live = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let (now, top) = (Arc::clone(&live), Arc::clone(&most));

@@ -84,7 +84,7 @@ async fn cancel_is_decided_before_a_full_inbox() {
         .expect("a runtime");
     let session = open(&runtime);
     session.send("parent").await.expect("accepted");
-    let all_born = || journal.kids(session.id()).expect("children").len() == CHILDREN;
+    let all_born = || journal.children(session.id()).expect("children").len() == CHILDREN;
     until(all_born).await;
     let nothing = CallId { turn: TurnNo(99), ix: 0 };
     let holds = tokio::spawn({

@@ -91,7 +91,7 @@ async fn panic_after_the_end_leaves_no_open_account() {
     let (session, _) = ask(&runtime, "parent").await;
     let again = session.send("parent").await.expect("accepted");
     session.run_ended(again.run).await.expect("ended");
-    assert_eq!(journal.kids(session.id()).expect("children").len(), 2);
+    assert_eq!(journal.children(session.id()).expect("children").len(), 2);
     assert!(struck.lock().unwrap()[0] > 2, "the fault did not strike often enough");
     shut(runtime).await;
 }

@@ -53,7 +53,7 @@ impl Hooks for ClosureHooks {
     }
 
     fn before_tool(&self, call: ToolAsked) -> BoxFuture<'_, BeforeTool> {
-        self.before.as_ref().map_or_else(|| Box::pin(async { BeforeTool::Go }) as _, |hook| hook(call))
+        self.before.as_ref().map_or_else(|| Box::pin(async { BeforeTool::Proceed }) as _, |hook| hook(call))
     }
 
     fn after_tool(&self, done: ToolDone) -> BoxFuture<'_, Option<Text>> {
@@ -266,7 +266,7 @@ async fn call_denied_by_a_hook_never_runs() {
 #[tokio::test(start_paused = true)]
 async fn tool_receives_the_replaced_arguments() {
     let (journal, ran) = (journal(), Arc::default());
-    let hooks = before(|_| BeforeTool::With(json!({"path": "other"})));
+    let hooks = before(|_| BeforeTool::ProceedWith(json!({"path": "other"})));
     let runtime = putting(&journal, hooks, &ran, "open").await;
     let (session, _) = go(&runtime).await;
     assert_eq!(results(&journal, &session).await, [(CallEnd::Ok, "put \"other\"".to_owned())]);
@@ -282,7 +282,7 @@ async fn replacement_never_widens_the_authority() {
     ] {
         let (journal, ran) = (journal(), Arc::default());
         let given = args.clone();
-        let hooks = before(move |_| BeforeTool::With(given.clone()));
+        let hooks = before(move |_| BeforeTool::ProceedWith(given.clone()));
         let runtime = putting(&journal, hooks, &ran, path).await;
         let (session, outcome) = go(&runtime).await;
         assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "{args}");
@@ -297,7 +297,7 @@ async fn approval_does_not_cover_arguments_changed_by_a_hook() {
     // The person approves `asked`: the hook may keep that resource, but not change it to one that needs its own approval.
     for (given, ends) in [("asked", CallEnd::Ok), ("asked too", CallEnd::Denied)] {
         let (journal, ran) = (journal(), Arc::default());
-        let hooks = before(move |_| BeforeTool::With(json!({"path": given})));
+        let hooks = before(move |_| BeforeTool::ProceedWith(json!({"path": given})));
         let rule = |resource: &str| Rule { action: "put".into(), resource: resource.into(), verdict: Verdict::Ask };
         let answering = model(|request| async move {
             Ok(if answers(&request) == 0 { calls([("put", json!({"path": "asked"}))]) } else { text("done") })
@@ -400,7 +400,7 @@ async fn refused_subagent_is_a_tool_error_and_is_not_created() {
             builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("the runtime starts");
         let (session, outcome) = go(&runtime).await;
         assert_eq!(outcome, Outcome::Completed);
-        assert_eq!(journal.kids(session.id()).expect("children"), []);
+        assert_eq!(journal.children(session.id()).expect("children"), []);
         let (end, received) = results(&journal, &session).await.remove(0);
         assert!(matches!(end, CallEnd::ToolError { .. }), "{end:?}");
         let expected = if panics { "a hook of the host failed" } else { "refuses to start worker: no more workers" };
@@ -425,7 +425,7 @@ async fn end_of_a_subagent_is_reported_once_when_durable() {
         builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("the runtime starts");
     let (session, outcome) = go(&runtime).await;
     assert_eq!(outcome, Outcome::Completed);
-    let child = journal.kids(session.id()).expect("children")[0];
+    let child = journal.children(session.id()).expect("children")[0];
     tokio::time::sleep(Duration::from_secs(1)).await;
     let received = std::mem::take(&mut *received.lock().unwrap());
     let seen: Vec<_> = received
@@ -451,6 +451,6 @@ async fn default_hooks_change_nothing() {
     let runtime = builder.model(answering).start().await.expect("the runtime starts");
     let (session, outcome) = go(&runtime).await;
     assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "the call ran with null as arguments");
-    assert_eq!(journal.kids(session.id()).expect("children").len(), 1);
+    assert_eq!(journal.children(session.id()).expect("children").len(), 1);
     shut(runtime).await;
 }

@@ -13,7 +13,7 @@ use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::{RunNo, Seq, SessionId};
-use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind, TimeLimit};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind, TimeLimit};
 use subtend_session::place::{BranchKind, Owner, Place, Service};
 use subtend_session::record::{Record, SummarySet, TitleSet};
 use subtend_session::usage::Usage;
@@ -68,9 +68,9 @@ fn title(runtime: &Runtime, session: &SessionHandle) -> String {
     runtime.journal().head(session.id()).expect("readable").expect("the session exists").title.to_string()
 }
 
-fn kids(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
-    let kids = runtime.journal().kids(session.id()).expect("children");
-    kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect()
+fn children(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
+    let children = runtime.journal().children(session.id()).expect("children");
+    children.into_iter().map(|child| runtime.session(child).expect("readable").expect("the session exists")).collect()
 }
 
 fn session_of(runtime: &Runtime, session: SessionId) -> SessionHandle {
@@ -79,7 +79,7 @@ fn session_of(runtime: &Runtime, session: SessionId) -> SessionHandle {
 
 /// Returns the services of a session, except those in `known`.
 fn others(runtime: &Runtime, session: &SessionHandle, known: &[SessionId]) -> Vec<SessionId> {
-    kids(runtime, session).iter().map(SessionHandle::id).filter(|kid| !known.contains(kid)).collect()
+    children(runtime, session).iter().map(SessionHandle::id).filter(|child| !known.contains(child)).collect()
 }
 
 async fn outcome(journal: &Journal, session: SessionId) -> Option<Outcome> {
@@ -119,8 +119,8 @@ async fn session_is_titled_once_by_the_first_message() {
     seconds(100).await;
     let given = "The first message of the conversation, indented:\n\n  the login test fails\n  please check\n";
     assert_eq!(asked_of(&requests, "title"), [given]);
-    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
-    let set = TitleSet { title: "Fix the login test".into(), by: By::Host, of: Some(service.id()) };
+    let [service] = &children(&runtime, &session)[..] else { panic!("one service") };
+    let set = TitleSet { title: "Fix the login test".into(), by: Initiator::Host, of: Some(service.id()) };
     assert_eq!(described(&journal, session.id()).await, (vec![set], Vec::new(), 0));
     shut(runtime).await;
 }
@@ -140,7 +140,7 @@ async fn service_takes_no_slot_depth_or_listing_row() {
     say(&session, "hello").await;
     seconds(1).await;
     assert_eq!(runtime.slots_in_use(), 0, "the running service holds a slot");
-    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let [service] = &children(&runtime, &session)[..] else { panic!("one service") };
     let of = records(&journal, service.id()).await;
     let [Record::SessionCreated(created), Record::InputAccepted(_), Record::RunOpened(opened), ..] = &of[..] else {
         panic!("{of:#?}")
@@ -176,7 +176,7 @@ async fn hanging_title_does_not_delay_runs_and_is_not_retried() {
     assert_eq!(before.elapsed(), Duration::ZERO);
     session.services_done().await;
     assert_eq!(before.elapsed().as_secs(), 15, "expected the service to end by its own limit");
-    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let [service] = &children(&runtime, &session)[..] else { panic!("one service") };
     let ended = outcome(&journal, service.id()).await;
     assert_eq!(ended, Some(Outcome::TimedOut { what: TimeLimit::WallCap }));
     say(&session, "once more").await;
@@ -230,7 +230,7 @@ async fn title_of_a_person_or_the_opening_is_kept() {
     named.services_done().await;
     assert_eq!(asked_of(&requests, "title").len(), 1, "expected the service that was already running");
     assert_eq!((title(&runtime, &opened), title(&runtime, &named)), ("Mine".into(), "Also mine".into()));
-    let set = TitleSet { title: "Also mine".into(), by: By::Person, of: None };
+    let set = TitleSet { title: "Also mine".into(), by: Initiator::Person, of: None };
     assert_eq!(described(&journal, named.id()).await, (vec![set], Vec::new(), 0));
     // A title set by a person replaces any other.
     opened.set_title("Better").await.expect("set");
@@ -261,13 +261,13 @@ async fn end_of_a_session_ends_its_services() {
     assert_eq!(deleted.delete(false).await, Ok(2), "a session with only a service could not be deleted");
     for session in [&cancelled, &deleted] {
         session.services_done().await;
-        for service in kids(&runtime, session) {
+        for service in children(&runtime, session) {
             let ended = outcome(&journal, service.id()).await;
             assert!(matches!(ended, None | Some(Outcome::Cancelled { .. })), "{ended:?}");
         }
     }
-    let [service, _] = &kids(&runtime, &closed)[..] else { panic!("a title and a summary") };
-    assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Cancelled { by: By::Host }));
+    let [service, _] = &children(&runtime, &closed)[..] else { panic!("a title and a summary") };
+    assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Cancelled { by: Initiator::Host }));
     assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
     assert_eq!(closed.delete(true).await, Ok(3));
     closed.services_done().await;
@@ -295,7 +295,7 @@ async fn closed_session_is_deleted_while_its_service_starts() {
         assert!(matches!(deleted, Ok(2 | 3)), "after {steps} steps: {deleted:?}");
         session.services_done().await;
         journal.settled().await.expect("the journal is open");
-        let mut all = kids(&runtime, &session);
+        let mut all = children(&runtime, &session);
         all.push(session);
         for one in all {
             assert!(
@@ -326,7 +326,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
     let session = open(&runtime);
     say(&session, "hello").await;
     session.services_done().await;
-    let [title] = &kids(&runtime, &session)[..] else { panic!("a title") };
+    let [title] = &children(&runtime, &session)[..] else { panic!("a title") };
     let refused = |service: SessionId| {
         Err(ControlError::Refused(format!(
             "cannot summarise the session: its session {service} got another input before its answer"
@@ -394,7 +394,7 @@ async fn restart_ends_a_service_as_lost_without_a_notice() {
     let boot = runtime.boot();
     assert_eq!((boot.swept, boot.notices, &*boot.undone), (1, 0, &[][..]));
     let session = runtime.session(id).expect("readable").expect("the session exists");
-    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let [service] = &children(&runtime, &session)[..] else { panic!("one service") };
     assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Lost));
     say(&session, "again").await;
     seconds(10).await;

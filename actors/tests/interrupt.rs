@@ -14,12 +14,12 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
-const INTERRUPTED: Outcome = Outcome::Interrupted { by: By::Person };
+const INTERRUPTED: Outcome = Outcome::Interrupted { by: Initiator::Person };
 
 struct Alive(Arc<AtomicUsize>);
 
@@ -247,7 +247,7 @@ async fn interrupt_cancels_a_blocking_child_with_its_subtree() {
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
     let child = child_of(&journal, &session);
-    let below = |outcome| Some(Outcome::Cancelled { by: By::Owner { outcome } });
+    let below = |outcome| Some(Outcome::Cancelled { by: Initiator::Owner { outcome } });
     assert_eq!(outcome_of(&journal, child).await, below(OutcomeKind::Interrupted));
     for (id, head) in journal.heads().expect("heads") {
         if head.parent == Some(child) {
@@ -357,8 +357,8 @@ async fn cancel_ends_runs_that_an_interrupt_spared() {
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(session.cancel().await, Ok(Control::Done(RunNo(1))));
-    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: By::Person });
-    let by = By::Owner { outcome: OutcomeKind::Cancelled };
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: Initiator::Person });
+    let by = Initiator::Owner { outcome: OutcomeKind::Cancelled };
     assert_eq!(outcome_of(&journal, child_of(&journal, &session)).await, Some(Outcome::Cancelled { by }));
     shut(runtime).await;
 }
@@ -428,7 +428,7 @@ async fn panic_keeps_the_interrupt_and_its_cause() {
                 ends.extend(outcome_of(&journal, id).await);
             }
         }
-        let by = By::Owner { outcome: OutcomeKind::Interrupted };
+        let by = Initiator::Owner { outcome: OutcomeKind::Interrupted };
         ends.sort_by_key(Outcome::kind);
         assert_eq!(ends, [Outcome::Completed, Outcome::Cancelled { by }], "{detail}");
         shut(runtime).await;

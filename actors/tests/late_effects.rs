@@ -27,7 +27,7 @@ async fn ends(journal: &Journal, session: SessionId) -> Vec<CallEnd> {
 
 async fn child_of(journal: &Journal, parent: &SessionHandle) -> SessionId {
     loop {
-        if let [child] = journal.kids(parent.id()).expect("a store")[..] {
+        if let [child] = journal.children(parent.id()).expect("a store")[..] {
             return child;
         }
         tokio::task::yield_now().await;
@@ -121,13 +121,13 @@ async fn second_due_call_does_not_start_after_the_owners_cancel() {
     let journal = journal();
     let begun = Arc::new(AtomicUsize::new(0));
     let (at_work, is_at_work) = oneshot::channel();
-    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
-    let first = Mutex::new(Some((at_work, goes_on)));
+    let (go_on, continues) = std::sync::mpsc::channel::<()>();
+    let first = Mutex::new(Some((at_work, continues)));
     // The tool blocks the actor's thread, as a synchronous tool may.
     let first = tool("first", ToolEffect::ReadOnly, move |call| {
-        let (at_work, goes_on) = first.lock().unwrap().take().expect("called once");
+        let (at_work, continues) = first.lock().unwrap().take().expect("called once");
         at_work.send(call.key.session).expect("a receiver waits");
-        goes_on.recv().expect("it is released");
+        continues.recv().expect("it is released");
         async { Ok(ToolOutput::text("first")) }
     });
     let count = Arc::clone(&begun);

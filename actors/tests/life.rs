@@ -11,7 +11,7 @@ use subtend_actors::{BranchOptions, Control, ControlError, OpenOptions, Options}
 use subtend_session::call::ToolEffect;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, FailKind, ModelFail, Outcome};
+use subtend_session::outcome::{FailKind, Initiator, ModelFail, Outcome};
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 
@@ -110,8 +110,8 @@ async fn blocking_child_answers_its_call() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("got it")));
-    let kids = journal.kids(session.id()).expect("children");
-    assert_eq!(kids.len(), 1);
+    let children = journal.children(session.id()).expect("children");
+    assert_eq!(children.len(), 1);
     let all = records(&journal, session.id()).await;
     let noticed = all.iter().filter(|record| matches!(record, Record::NoticeTaken(_))).count();
     assert_eq!(noticed, 1, "{all:#?}");
@@ -192,7 +192,7 @@ async fn depth_limit_is_a_tool_error_and_the_run_continues() {
     let (session, ended) = ask(&runtime, "parent").await;
     assert_eq!(ended.outcome, Outcome::Completed);
     assert_eq!(journal.heads().expect("heads").len(), 2);
-    let child = journal.kids(session.id()).expect("children");
+    let child = journal.children(session.id()).expect("children");
     let output = records(&journal, child[0]).await.into_iter().find_map(|record| match record {
         Record::CallFinished(finished) => Some(finished.content.to_string()),
         _ => None,
@@ -221,7 +221,7 @@ async fn cancel_ends_the_whole_owned_subtree_once() {
     let ended = tokio::time::timeout(Duration::from_secs(5), session.run_ended(receipt.run)).await;
     assert_eq!(
         ended.expect("the cancel took longer than one grace").expect("ended").outcome,
-        Outcome::Cancelled { by: By::Person }
+        Outcome::Cancelled { by: Initiator::Person }
     );
     let heads = journal.heads().expect("heads");
     assert_eq!(heads.len(), 15);
@@ -233,7 +233,10 @@ async fn cancel_ends_the_whole_owned_subtree_once() {
     assert_eq!(journal.inflight().expect("inflight"), []);
     assert_eq!(journal.outbox().expect("outbox"), []);
     assert_eq!(runtime.slots_in_use(), 0);
-    assert!(matches!(session.cancel().await, Ok(Control::AlreadyEnded(_, Outcome::Cancelled { by: By::Person }))));
+    assert!(matches!(
+        session.cancel().await,
+        Ok(Control::AlreadyEnded(_, Outcome::Cancelled { by: Initiator::Person }))
+    ));
     shut(runtime).await;
 }
 
@@ -277,11 +280,11 @@ async fn idle_and_waiting_sessions_are_passivated_and_return() {
     let session = open(&runtime);
     let receipt = session.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(runtime.present(), 1, "expected only the working child in memory");
+    assert_eq!(runtime.loaded_sessions(), 1, "expected only the working child in memory");
     let ended = session.run_ended(receipt.run).await.expect("ended");
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("back")));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(runtime.present(), 0);
+    assert_eq!(runtime.loaded_sessions(), 0);
     let again = session.send("parent").await.expect("accepted");
     let ended = session.run_ended(again.run).await.expect("ended");
     assert_eq!((ended.run.0, ended.outcome), (2, Outcome::Completed));

@@ -231,7 +231,7 @@ async fn parked_tree_survives_a_restart_and_resumes_once() {
     let parent = runtime.session(parent).expect("readable").expect("the session exists");
     assert_eq!(outcome(&parent).await, Outcome::Completed);
     assert!((3_595..=3_605).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
-    for child in journal.kids(parent.id()).expect("children") {
+    for child in journal.children(parent.id()).expect("children") {
         let records = records(&journal, child).await;
         let turns = records.iter().filter(|record| matches!(record, Record::TurnStarted { .. })).count();
         assert_eq!(turns, 2, "expected one call before the reset and one after it");

@@ -10,7 +10,7 @@ use serde_json::json;
 use subtend_actors::{Control, Runtime};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::call::ToolEffect;
-use subtend_session::outcome::{By, Outcome, TimeLimit};
+use subtend_session::outcome::{Initiator, Outcome, TimeLimit};
 use subtend_tools::registry::{LiveTools, Registry};
 use subtend_tools::tool::{Tool, ToolOutput};
 use tokio::time::Instant;
@@ -123,7 +123,7 @@ async fn cancel_ends_the_wait_for_tools_at_once() {
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
     let ended = session.run_ended(receipt.run).await.expect("the runtime is running");
-    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Cancelled { by: By::Person }, 0));
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Cancelled { by: Initiator::Person }, 0));
     assert!(offers.lock().expect("no panic").is_empty(), "no model was called");
     shut(runtime).await;
 }

@@ -15,7 +15,7 @@ use subtend_models::model::{ModelError, Request};
 use subtend_session::call::ToolEffect;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::RunNo;
-use subtend_session::outcome::{By, ModelFail};
+use subtend_session::outcome::{Initiator, ModelFail};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_tools::tool::ToolOutput;
@@ -157,7 +157,7 @@ async fn goes_on_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<R
 
 #[tokio::test(start_paused = true)]
 async fn m10_rollback_on_error_hides_a_minions_failed_run() {
-    let hidden = Record::RolledBack { run: RunNo(1), by: By::Host };
+    let hidden = Record::RolledBack { run: RunNo(1), by: Initiator::Host };
     let messages = |all: [&str; 2]| all.map(str::to_owned).to_vec();
     assert_eq!(goes_on_after_a_failure(true).await, (messages(["1 messages", "1 messages"]), vec![hidden]));
     // The control: without the option the minion sees the failed run.

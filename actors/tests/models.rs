@@ -137,8 +137,8 @@ async fn b18_caps_of_model_agent_and_call_only_fall() {
     let of = |requested: &str, cap| (requested.to_owned(), "all".to_owned(), Some(cap));
     assert_eq!(received, [of("cap 40", 40), of("cap 9000", 200), of("go", 200)]);
     // The child's first record has its cap, so that a later host applies it too.
-    let born: Vec<_> = records(&journal, session.id()).await;
-    let children = born.iter().filter_map(|record| match record {
+    let created: Vec<_> = records(&journal, session.id()).await;
+    let children = created.iter().filter_map(|record| match record {
         Record::ChildSpawned(spawned) => Some(spawned.child),
         _ => None,
     });

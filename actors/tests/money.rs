@@ -87,7 +87,7 @@ async fn run_ends_when_its_money_cannot_cover_the_next_call() {
     let runtime = builder.start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!((ended.outcome, ended.turns, ended.usage.cost_micro), (SPENT, 3, Some(9_000)));
-    assert_eq!(runtime.census().accounts, 0);
+    assert_eq!(runtime.stats().accounts, 0);
     shut(runtime).await;
 }
 
@@ -151,7 +151,7 @@ async fn child_without_a_price_counts_at_the_highest_price() {
         let session = runtime.open("parent").expect("a session");
         let receipt = session.send("go").await.expect("accepted");
         let parent = session.run_ended(receipt.run).await.expect("ended");
-        let child = journal.kids(session.id()).expect("children")[0];
+        let child = journal.children(session.id()).expect("children")[0];
         let child = runtime.session(child).expect("readable").expect("the session exists");
         let ended = child.run_ended(RunNo(1)).await.expect("ended");
         assert_eq!((ended.outcome, parent.outcome), (expected, Outcome::Completed));

@@ -176,7 +176,7 @@ async fn children_of_an_override_have_at_most_its_permissions() {
     let runtime = start(&journal, answering, 7).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "plan it", Some("planner")).await;
-    let child = journal.kids(session.id()).expect("children")[0];
+    let child = journal.children(session.id()).expect("children")[0];
     let ends: Vec<_> = records(&journal, child)
         .await
         .into_iter()

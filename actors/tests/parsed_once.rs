@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use subtend_actors::SessionHandle;
-use subtend_actors::faults::{Faults, Point, Sight};
+use subtend_actors::faults::{Faults, InternalEvent, Point};
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 use subtend_session::call::ToolEffect;
 use subtend_session::dialect::Dialect;
@@ -24,7 +24,7 @@ fn counted(strikes: impl Fn(Point, &str) + Send + Sync + 'static) -> (Faults, Co
     let counts = Counts::default();
     let counting = Arc::clone(&counts);
     let faults = Faults::new(strikes).observed(move |sight| {
-        if let Sight::Parsed(args) = sight {
+        if let InternalEvent::Parsed(args) = sight {
             *counting.lock().unwrap().entry(args.to_owned()).or_default() += 1;
         }
     });

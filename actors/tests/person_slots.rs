@@ -12,7 +12,7 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::state::Phase;
 use tokio::time::Instant;
 
@@ -69,7 +69,7 @@ async fn persons_message_to_an_idle_child_skips_owned_runs() {
     assert_eq!(runtime.slots_in_use(), 3);
     session.cancel().await.expect("cancelled");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!((runtime.slots_in_use(), runtime.census().queued), (0, 0));
+    assert_eq!((runtime.slots_in_use(), runtime.stats().queued), (0, 0));
     shut(runtime).await;
 }
 
@@ -81,11 +81,11 @@ async fn owned_run_still_queues_behind_owned_runs() {
     let session = open(&runtime);
     session.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let census = runtime.census();
-    assert_eq!((census.slots, census.queued), (2, 1), "expected one queued run");
+    let stats = runtime.stats();
+    assert_eq!((stats.slots, stats.queued), (2, 1), "expected one queued run");
     session.cancel().await.expect("cancelled");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!((runtime.slots_in_use(), runtime.census().queued), (0, 0));
+    assert_eq!((runtime.slots_in_use(), runtime.stats().queued), (0, 0));
     shut(runtime).await;
 }
 
@@ -102,15 +102,15 @@ async fn persons_runs_have_their_own_slot_limit() {
     };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (session, _) = crate::support::ask(&runtime, "parent").await;
-    let kids = journal.kids(session.id()).expect("children");
+    let kids = journal.children(session.id()).expect("children");
     let kids: Vec<_> =
         kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect();
     let begun = Instant::now();
     let first = kids[0].send("a moment").await.expect("accepted");
     let second = kids[1].send("a moment").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let census = runtime.census();
-    assert_eq!((census.slots, census.queued), (1, 1));
+    let stats = runtime.stats();
+    assert_eq!((stats.slots, stats.queued), (1, 1));
     kids[0].run_ended(first.run).await.expect("ended");
     let ended = kids[1].run_ended(second.run).await.expect("ended");
     assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Completed, Duration::from_secs(2)));
@@ -140,14 +140,14 @@ async fn persons_slot_is_released_on_cancel_interrupt_or_withdrawal() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let waits = children[1].send("forever").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(runtime.census().queued, 1);
+    assert_eq!(runtime.stats().queued, 1);
     assert_eq!(children[1].cancel().await, Ok(Control::Done(waits.run)));
     let ended = children[1].run_ended(waits.run).await.expect("ended");
-    assert_eq!((ended.outcome, ended.turns), (Outcome::Cancelled { by: By::Person }, 0));
+    assert_eq!((ended.outcome, ended.turns), (Outcome::Cancelled { by: Initiator::Person }, 0));
     assert_eq!(quiet.cancel().await, Ok(Control::Done(held.run)));
     quiet.run_ended(held.run).await.expect("ended");
-    let census = runtime.census();
-    assert_eq!((census.slots, census.queued), (2, 0), "expected the parked runs without the cancelled one");
+    let stats = runtime.stats();
+    assert_eq!((stats.slots, stats.queued), (2, 0), "expected the parked runs without the cancelled one");
     let report = runtime.shutdown(Duration::ZERO).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }
@@ -212,7 +212,7 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     let runtime =
         builder(&journal).model(model(answer)).limits(limits).faults(faults).start().await.expect("a runtime");
     let (session, _) = crate::support::ask(&runtime, "parent").await;
-    let kids = journal.kids(session.id()).expect("children").into_iter();
+    let kids = journal.children(session.id()).expect("children").into_iter();
     let kids: Vec<_> = kids.map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect();
     let [waits, first, next] = &kids[..] else { panic!("three") };
     let run = waits.send("start").await.expect("accepted").run;
@@ -223,12 +223,12 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     waits.send("continue").await.expect("accepted");
     next.send("forever").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(runtime.census().queued, 2, "expected two runs waiting for the slot");
+    assert_eq!(runtime.stats().queued, 2, "expected two runs waiting for the slot");
     *held.lock().unwrap() = Some(waits.clone());
     tokio::time::sleep(Duration::from_secs(5)).await;
     let phase = async |session: &SessionHandle| session.tree().await.expect("a tree").phase;
-    let (there, census) = (held.lock().unwrap().is_none(), runtime.census());
-    let seen = (there, phase(waits).await, phase(next).await, census.slots, census.queued);
+    let (there, stats) = (held.lock().unwrap().is_none(), runtime.stats());
+    let seen = (there, phase(waits).await, phase(next).await, stats.slots, stats.queued);
     assert_eq!(
         seen,
         (true, Phase::Working, Phase::Queued, 2, 1),
@@ -236,6 +236,6 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     );
     session.cancel_tree().await.expect("cancelled");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!((runtime.slots_in_use(), runtime.census().queued), (0, 0));
+    assert_eq!((runtime.slots_in_use(), runtime.stats().queued), (0, 0));
     shut(runtime).await;
 }

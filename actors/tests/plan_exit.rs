@@ -15,7 +15,7 @@ use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::BranchKind;
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 
@@ -162,7 +162,7 @@ async fn plan_exit_is_hidden_and_denied_without_an_approver() {
         Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),
         _ => None,
     });
-    assert_eq!(by, Some((AskVerdict::Deny, AskBy::NoApprover)));
+    assert_eq!(by, Some((AskVerdict::Deny, AnsweredBy::NoApprover)));
     shut(runtime).await;
 }
 
@@ -230,8 +230,8 @@ async fn children_of_plan_may_not_write_and_children_of_build_may() {
         }
     };
     let mut wrotes = Vec::new();
-    for kid in journal.kids(session.id()).expect("a store") {
-        wrotes.push(wrote(kid).await);
+    for child in journal.children(session.id()).expect("a store") {
+        wrotes.push(wrote(child).await);
     }
     wrotes.sort();
     assert_eq!(wrotes, [("explore".to_owned(), false), ("worker".to_owned(), true)]);

@@ -12,7 +12,7 @@ use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, TimeLimit};
+use subtend_session::outcome::{Initiator, Outcome, TimeLimit};
 use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::registry::Registry;
 
@@ -59,8 +59,11 @@ async fn ended(session: &SessionHandle) -> Ended {
     ended.expect("the run ends").expect("the runtime is running")
 }
 
-fn born(records: &[Record]) -> Vec<subtend_session::ids::SessionId> {
-    records.iter().filter_map(|it| if let Record::ChildSpawned(born) = it { Some(born.child) } else { None }).collect()
+fn created(records: &[Record]) -> Vec<subtend_session::ids::SessionId> {
+    records
+        .iter()
+        .filter_map(|it| if let Record::ChildSpawned(created) = it { Some(created.child) } else { None })
+        .collect()
 }
 
 /// Returns whether a process that has `mark` as an argument is alive.
@@ -103,7 +106,7 @@ async fn r9_background_shell_returns_at_once_and_ends_once() {
     );
     let all = records(&journal, session.id()).await;
     let taken = all.iter().filter(|record| matches!(record, Record::NoticeTaken(_))).count();
-    assert_eq!((born(&all).len(), taken), (1, 1));
+    assert_eq!((created(&all).len(), taken), (1, 1));
     let [task] = &runtime.tasks(TaskFilter::default()).await.expect("a list")[..] else { panic!("one task") };
     assert_eq!(
         (&*task.agent, &*task.title, task.status),
@@ -134,13 +137,13 @@ async fn r9_process_is_read_typed_into_and_stopped_by_its_handle() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     assert_eq!(ended(&session).await.outcome, Outcome::Completed);
-    let child = born(&records(&journal, session.id()).await)[0];
+    let child = created(&records(&journal, session.id()).await)[0];
     let end = records(&journal, child).await.into_iter().find_map(|record| match record {
         Record::RunEnded(ended) => Some(ended),
         _ => None,
     });
     let end = end.expect("the run ended");
-    assert!(matches!(end.outcome, Outcome::Cancelled { by: By::Model { .. } }), "{:?}", end.outcome);
+    assert!(matches!(end.outcome, Outcome::Cancelled { by: Initiator::Model { .. } }), "{:?}", end.outcome);
     assert!(end.text.is_some_and(|text| text.contains("ready")), "the owner did not receive its output so far");
     #[cfg(target_os = "linux")]
     until_alive("3010.5", false).await;
@@ -182,7 +185,7 @@ async fn r9_starting_and_typing_need_the_approval_of_shell() {
     assert!(accesses.contains(&entry("process", "typed in")), "{accesses:?}");
     assert!(!accesses.iter().any(|(_, _, resource)| resource.starts_with("denied")), "{accesses:?}");
     let all = records(&journal, session.id()).await;
-    assert_eq!(born(&all).len(), 1, "the denied command has a session");
+    assert_eq!(created(&all).len(), 1, "the denied command has a session");
     let answer = ended(&session).await.text.expect("an answer");
     assert!(answer.contains("got typed in"), "{answer}");
     shut(runtime).await;
@@ -209,7 +212,7 @@ async fn r9_processes_of_relatives_are_out_of_reach() {
     session.send("root").await.expect("accepted");
     let answer = ended(&session).await.text.expect("an answer");
     assert_eq!(answer.matches("Unknown task").count(), 4, "{answer}");
-    let child = born(&records(&journal, session.id()).await)[0];
+    let child = created(&records(&journal, session.id()).await)[0];
     let all = format!("{:?}", records(&journal, child).await);
     assert!(!all.contains("from below"), "{all}");
     shut(runtime).await;
@@ -257,7 +260,7 @@ async fn r9_lost_process_is_reported_with_output_after_restart() {
     session.send("go").await.expect("accepted");
     let child = loop {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let Some(child) = born(&records(&journal, session.id()).await).first().copied() else { continue };
+        let Some(child) = created(&records(&journal, session.id()).await).first().copied() else { continue };
         let answered = records(&journal, child).await;
         if answered.iter().filter(|record| matches!(record, Record::TurnAnswered(_))).count() == 2 {
             break child;
@@ -291,7 +294,7 @@ async fn r9_processes_are_bounded_in_number_and_time() {
     session.send("go").await.expect("accepted");
     let answer = ended(&session).await.text.expect("an answer");
     assert!(answer.contains("not started: 2 background processes of this tree run already"), "{answer}");
-    let children = born(&records(&journal, session.id()).await);
+    let children = created(&records(&journal, session.id()).await);
     assert_eq!(children.len(), 2);
     for child in children {
         let ended = runtime.session(child).expect("a journal").expect("a session").run_ended(RunNo(1)).await;
@@ -313,7 +316,7 @@ async fn r9_message_to_a_process_does_not_run() {
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
     ended(&session).await;
-    let child = born(&records(&journal, session.id()).await)[0];
+    let child = created(&records(&journal, session.id()).await)[0];
     let child = runtime.session(child).expect("a journal").expect("a session");
     let receipt = child.send("echo twice > twice").await.expect("accepted");
     let answer = child.run_ended(receipt.run).await.expect("the runtime is running").text.expect("an answer");
@@ -347,6 +350,6 @@ async fn r9_process_does_not_start_without_its_tool() {
             && answer.contains("timeout_ms is for foreground commands"),
         "{answer}"
     );
-    assert_eq!(born(&records(&journal, session.id()).await).len(), 0);
+    assert_eq!(created(&records(&journal, session.id()).await).len(), 0);
     shut(runtime).await;
 }

@@ -11,7 +11,7 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::{InputId, RunNo, Seq};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::record::Lane;
 use subtend_session::state::Boundary;
 
@@ -122,7 +122,7 @@ async fn queue_is_bounded_and_drained_after_every_kind_of_end() {
     assert!(matches!(end_of(&session, 1).await.outcome, Outcome::Failed { .. }));
     seconds(1).await;
     session.cancel().await.expect("cancelled");
-    assert_eq!(end_of(&session, 2).await.outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(end_of(&session, 2).await.outcome, Outcome::Cancelled { by: Initiator::Person });
     let third = end_of(&session, 3).await;
     assert_eq!((third.outcome, third.text.as_deref()), (Outcome::Completed, Some("three")));
     shut(runtime).await;

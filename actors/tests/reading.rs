@@ -171,11 +171,11 @@ async fn b7_children_are_created_in_call_order_with_or_without_files() {
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
     session.run_ended(receipt.run).await.expect("the run ends");
-    let born = |record| match record {
+    let created = |record| match record {
         Record::ChildSpawned(spawned) => Some(spawned.call.ix),
         _ => None,
     };
-    let order: Vec<u32> = records(&journal, session.id()).await.into_iter().filter_map(born).collect();
+    let order: Vec<u32> = records(&journal, session.id()).await.into_iter().filter_map(created).collect();
     assert_eq!(order, (0..60).collect::<Vec<_>>());
     assert_eq!(disk.begun.load(Ordering::Relaxed), 4, "expected this number of concurrent reads");
     shut(runtime).await;

@@ -17,7 +17,7 @@ use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
@@ -89,7 +89,7 @@ async fn resuming_tree_continues_without_a_failure_notice() {
     assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
     let done = |name: &str| (name.to_owned(), vec![Outcome::Completed]);
     assert_eq!(outcomes(&journal).await, [done("one"), done("parent"), done("two")]);
-    let child = journal.kids(parent).expect("children")[0];
+    let child = journal.children(parent).expect("children")[0];
     let attempts: Vec<_> = records(&journal, child)
         .await
         .iter()
@@ -290,8 +290,8 @@ async fn resumed_run_keeps_its_slot_and_can_be_cancelled() {
     assert_eq!((finished, runtime.slots_in_use()), (1, 1), "expected one run after the other");
     let handle = runtime.session(parent).expect("readable").expect("the session exists");
     handle.cancel().await.expect("received");
-    assert_eq!(ended(&runtime, parent).await, Outcome::Cancelled { by: By::Person });
-    let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
+    assert_eq!(ended(&runtime, parent).await, Outcome::Cancelled { by: Initiator::Person });
+    let by_owner = Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::Cancelled } };
     let ends: Vec<Outcome> = outcomes(&journal).await.into_iter().flat_map(|(_, ends)| ends).collect();
     assert!(ends.contains(&Outcome::Completed) && ends.contains(&by_owner), "{ends:?}");
     assert_eq!(runtime.slots_in_use(), 0);
@@ -333,7 +333,7 @@ async fn queued_inputs_remain_if_nothing_resumes() {
     };
     let journal = reopen(&memory);
     let runtime = start(&journal, 7, true).start().await.expect("a runtime");
-    let goes_on = opened(&runtime, OnRestart::Resume, "alone").await;
+    let continues = opened(&runtime, OnRestart::Resume, "alone").await;
     let fails = opened(&runtime, OnRestart::Fail, "alone").await;
     runtime.session(fails).expect("readable").expect("the session exists").send("later").await.expect("accepted");
     let other = opened(&runtime, OnRestart::Fail, "alone").await;
@@ -347,12 +347,12 @@ async fn queued_inputs_remain_if_nothing_resumes() {
     drop((other_handle, runtime, journal));
 
     let journal = reopen(&memory);
-    let before = records(&journal, goes_on).await;
+    let before = records(&journal, continues).await;
     let runtime = start(&journal, 8, false).start().await.expect("a runtime");
     let boot = runtime.boot();
-    assert_eq!((boot.swept, boot.resumed, boot.staying, boot.inputs), (3, 0, 1, 3));
+    assert_eq!((boot.swept, boot.resumed, boot.dormant, boot.inputs), (3, 0, 1, 3));
     tokio::time::sleep(slow() * 2).await;
-    assert_eq!(records(&journal, goes_on).await, before, "a dormant run was changed");
+    assert_eq!(records(&journal, continues).await, before, "a dormant run was changed");
     for left in [fails, other, branch] {
         let left = runtime.session(left).expect("readable").expect("the session exists");
         assert_eq!(left.queue().await.expect("listed").len(), 1, "a queued input is missing");
@@ -362,8 +362,8 @@ async fn queued_inputs_remain_if_nothing_resumes() {
 
     let journal = reopen(&memory);
     let runtime = start(&journal, 9, true).start().await.expect("a runtime");
-    assert_eq!((runtime.boot().resumed, runtime.boot().staying), (1, 0));
-    assert_eq!(ended(&runtime, goes_on).await, Outcome::Completed);
+    assert_eq!((runtime.boot().resumed, runtime.boot().dormant), (1, 0));
+    assert_eq!(ended(&runtime, continues).await, Outcome::Completed);
     shut(runtime).await;
 }
 

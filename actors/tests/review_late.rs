@@ -8,7 +8,7 @@ use crate::support::{answers, builder, calls, journal, model, open, prompt, reco
 use serde_json::json;
 use subtend_actors::builder::Builder;
 use subtend_actors::faults::{Faults, Point};
-use subtend_actors::{BranchOptions, Census, Control, Ended, Options, Runtime, SessionHandle};
+use subtend_actors::{BranchOptions, Control, Ended, Options, Runtime, RuntimeStats, SessionHandle};
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
 use subtend_models::model::{Answer, ModelError, Request};
@@ -18,9 +18,9 @@ use subtend_session::command::SwitchTo;
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, TimeLimit};
+use subtend_session::outcome::{Initiator, Outcome, TimeLimit};
 use subtend_session::place::BranchKind;
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 use subtend_tools::tool::ToolOutput;
 
 async fn seconds(n: u64) {
@@ -41,11 +41,11 @@ fn last(request: &Request) -> String {
 }
 
 fn child(runtime: &Runtime, session: &SessionHandle, n: usize) -> SessionHandle {
-    let kids = runtime.journal().kids(session.id()).expect("children");
-    runtime.session(kids[n]).expect("readable").expect("the session exists")
+    let children = runtime.journal().children(session.id()).expect("children");
+    runtime.session(children[n]).expect("readable").expect("the session exists")
 }
 
-fn strike(point: Point, detail: &'static str, times: usize) -> Faults {
+fn inject(point: Point, detail: &'static str, times: usize) -> Faults {
     let struck = AtomicUsize::new(0);
     Faults::new(move |at, what| {
         let here = at == point && what == detail;
@@ -107,13 +107,13 @@ async fn ends(journal: &Journal, session: &SessionHandle) -> Vec<Outcome> {
 #[tokio::test(start_paused = true)]
 async fn cancel_repeated_after_a_panic_spares_the_next_run() {
     let journal = journal();
-    let faults = strike(Point::Handler, "owner_cancels", 1);
+    let faults = inject(Point::Handler, "owner_cancels", 1);
     let runtime = one_slot(&journal).faults(faults).model(model(two)).start().await.expect("a runtime");
     let (session, second) = cancelled_in_the_queue(&runtime).await;
     end_of(&session, 1).await;
     end_of(&second, 2).await;
     let found = ends(&journal, &second).await;
-    assert!(matches!(found[0], Outcome::Cancelled { by: By::Model { .. } }), "{found:?}");
+    assert!(matches!(found[0], Outcome::Cancelled { by: Initiator::Model { .. } }), "{found:?}");
     assert_eq!(found[1..], [Outcome::Completed], "the person's run was affected");
     shut(runtime).await;
 }
@@ -121,7 +121,7 @@ async fn cancel_repeated_after_a_panic_spares_the_next_run() {
 #[tokio::test(start_paused = true)]
 async fn cancel_that_crashes_each_activation_is_named() {
     let journal = journal();
-    let faults = strike(Point::Handler, "owner_cancels", usize::MAX);
+    let faults = inject(Point::Handler, "owner_cancels", usize::MAX);
     let runtime = one_slot(&journal).faults(faults).model(model(two)).start().await.expect("a runtime");
     let (session, second) = cancelled_in_the_queue(&runtime).await;
     end_of(&session, 1).await;
@@ -151,7 +151,7 @@ async fn cancel_repeated_at_boot_spares_the_next_run() {
     let second = runtime.session(second).expect("readable").expect("the session exists");
     end_of(&second, 2).await;
     let found = ends(&journal, &second).await;
-    assert!(matches!(found[0], Outcome::Cancelled { by: By::Model { .. } }), "{found:?}");
+    assert!(matches!(found[0], Outcome::Cancelled { by: Initiator::Model { .. } }), "{found:?}");
     assert_eq!(found[1..], [Outcome::Completed], "the person's run was affected");
     assert_eq!(ends(&journal, &runtime.session(root).unwrap().unwrap()).await, [Outcome::Lost]);
     shut(runtime).await;
@@ -165,7 +165,7 @@ async fn slow(_: Request) -> Result<Answer, ModelError> {
 #[tokio::test(start_paused = true)]
 async fn repeated_cancel_reports_the_run_it_ended() {
     let journal = journal();
-    let faults = strike(Point::AfterAppend, "run_held", 1);
+    let faults = inject(Point::AfterAppend, "run_held", 1);
     let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
@@ -173,14 +173,14 @@ async fn repeated_cancel_reports_the_run_it_ended() {
     seconds(5).await;
     assert_eq!(session.cancel().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(end_of(&session, 2).await.outcome, Outcome::Completed);
-    assert_eq!(ends(&journal, &session).await[0], Outcome::Cancelled { by: By::Person });
+    assert_eq!(ends(&journal, &session).await[0], Outcome::Cancelled { by: Initiator::Person });
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn repeated_interrupt_spares_resumed_runs() {
     let journal = journal();
-    let faults = strike(Point::AfterAppend, "run_held", 1);
+    let faults = inject(Point::AfterAppend, "run_held", 1);
     let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("go").await.expect("accepted");
@@ -232,7 +232,7 @@ async fn asking(journal: &Journal) -> (Runtime, SessionHandle) {
     (runtime, session)
 }
 
-async fn verdicts(journal: &Journal, session: &SessionHandle) -> Vec<(AskVerdict, AskBy)> {
+async fn verdicts(journal: &Journal, session: &SessionHandle) -> Vec<(AskVerdict, AnsweredBy)> {
     let given = records(journal, session.id()).await.into_iter().filter_map(|record| match record {
         Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),
         _ => None,
@@ -251,7 +251,7 @@ async fn inspection_does_not_prolong_a_question() {
         seconds(50).await;
         session.queue().await.expect("listed");
     }
-    assert_eq!(verdicts(&journal, &session).await, [(AskVerdict::Deny, AskBy::Deadline)], "{:?}", begun.elapsed());
+    assert_eq!(verdicts(&journal, &session).await, [(AskVerdict::Deny, AnsweredBy::Deadline)], "{:?}", begun.elapsed());
     drop(approver);
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
     shut(runtime).await;
@@ -270,7 +270,7 @@ async fn question_stays_open_after_its_approver_left() {
     seconds(1).await;
     assert_eq!(runtime.answer(approval.session, approval.call, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
-    assert_eq!(verdicts(&journal, &session).await, [(AskVerdict::Allow, AskBy::Person)]);
+    assert_eq!(verdicts(&journal, &session).await, [(AskVerdict::Allow, AnsweredBy::Person)]);
     let finished = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::CallFinished(finished) => Some(finished.end),
         _ => None,
@@ -326,7 +326,7 @@ async fn run_that_waited_for_a_slot_leaves_no_timer() {
     session.send("parent").await.expect("accepted");
     end_of(&session, 1).await;
     seconds(20).await;
-    assert_eq!(runtime.census(), Census::default());
+    assert_eq!(runtime.stats(), RuntimeStats::default());
     shut(runtime).await;
 }
 

@@ -8,7 +8,7 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;
@@ -36,8 +36,8 @@ async fn chain(request: Request) -> Result<Answer, ModelError> {
 }
 
 fn below(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
-    let kids = runtime.journal().kids(session.id()).expect("children");
-    kids.into_iter().map(|id| runtime.session(id).expect("readable").expect("the session exists")).collect()
+    let children = runtime.journal().children(session.id()).expect("children");
+    children.into_iter().map(|id| runtime.session(id).expect("readable").expect("the session exists")).collect()
 }
 
 async fn the_tree_is_cancelled(slots: usize, live: u32) {
@@ -56,8 +56,8 @@ async fn the_tree_is_cancelled(slots: usize, live: u32) {
         child.send("for a person").await.expect("accepted");
     }
     assert_eq!(session.cancel_tree().await, Ok(1), "expected one unowned run");
-    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: By::Person });
-    let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: Initiator::Person });
+    let by_owner = Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::Cancelled } };
     for child in &all {
         assert_eq!(end_of(child, 1).await.outcome, by_owner);
     }

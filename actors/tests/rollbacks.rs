@@ -13,7 +13,7 @@ use subtend_models::model::{Model, ModelError, Request};
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::RunNo;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, ModelFail, OutcomeKind};
+use subtend_session::outcome::{Initiator, ModelFail, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
@@ -102,7 +102,7 @@ async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
     assert_eq!(say(&branch, "three").await, OutcomeKind::Completed);
     assert_eq!(*seen.lock().unwrap(), ["one", "fine 0", "two", "fine 1", "three"]);
 
-    assert_eq!(rolled_back(&journal, &session).await, [Record::RolledBack { run: RunNo(2), by: By::Person }]);
+    assert_eq!(rolled_back(&journal, &session).await, [Record::RolledBack { run: RunNo(2), by: Initiator::Person }]);
     let answers =
         records(&journal, session.id()).await.iter().filter(|it| matches!(it, Record::TurnAnswered(_))).count();
     assert_eq!((answers, done.load(Ordering::SeqCst)), (3, 1), "the rollback deleted a record or undid an effect");

@@ -18,7 +18,7 @@ use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
 use subtend_session::index::RowKind;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::record::Record;
 
 async fn seconds(n: u64) {
@@ -81,7 +81,7 @@ async fn outcomes(journal: &Journal) -> Vec<Vec<Outcome>> {
         });
         all.push((head.parent.is_some(), head.created_ms, id, ends.collect()));
     }
-    all.sort_by_key(|(child, born, id, _): &(bool, i64, SessionId, Vec<Outcome>)| (*child, *born, *id));
+    all.sort_by_key(|(child, created, id, _): &(bool, i64, SessionId, Vec<Outcome>)| (*child, *created, *id));
     all.into_iter().map(|(.., ends)| ends).collect()
 }
 
@@ -119,11 +119,11 @@ async fn panics_change_no_effect_of_a_models_call() {
         let at = struck.clone().unwrap_or_default();
         assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("done")), "{n}: {at}");
         let found = outcomes(&journal).await;
-        let by = By::Model { call: CallId { turn: TurnNo(4), ix: 0 } };
+        let by = Initiator::Model { call: CallId { turn: TurnNo(4), ix: 0 } };
         let child = vec![Outcome::Completed, Outcome::Cancelled { by }, Outcome::Completed];
         assert_eq!(found, [vec![Outcome::Completed], child], "{n}: {at}");
         assert_eq!((journal.outbox().unwrap(), journal.inflight().unwrap()), (Vec::new(), Vec::new()), "{n}: {at}");
-        assert_eq!((runtime.census().slots, runtime.census().tokens), (0, 0), "{n}: {at}");
+        assert_eq!((runtime.stats().slots, runtime.stats().tokens), (0, 0), "{n}: {at}");
         shut(runtime).await;
         if n > 0 {
             let Some(struck) = struck else { break };
@@ -166,7 +166,7 @@ async fn controls(runtime: &Runtime, session: &SessionHandle) -> Option<()> {
     };
     let stored = runtime.journal().records(session.id()).ok()?;
     let call = stored.into_iter().find_map(|stored| started(stored.record))?;
-    let child = runtime.journal().kids(session.id()).ok()?[0];
+    let child = runtime.journal().children(session.id()).ok()?[0];
     let child = runtime.session(child).ok()??;
     assert_eq!(session.background(call).await.ok()?, Control::Done(RunNo(1)));
     seconds(2).await;
@@ -200,7 +200,7 @@ async fn panics_change_no_effect_of_a_persons_command() {
         let struck = seen.lock().unwrap().get(n.wrapping_sub(1)).cloned();
         let at = struck.clone().unwrap_or_default();
         assert_eq!(done, Some(()), "{n}: {at}");
-        let by_person = Outcome::Cancelled { by: By::Person };
+        let by_person = Outcome::Cancelled { by: Initiator::Person };
         let ends = [vec![Outcome::Completed, Outcome::Completed], vec![by_person]];
         assert_eq!(outcomes(&journal).await, ends, "{n}: {at}");
         assert!(journal.heads().expect("heads").iter().all(|(_, head)| head.deleted), "{n}: {at}");
@@ -255,9 +255,9 @@ where
         let fine = ends.iter().all(|end| match end {
             Outcome::Completed
             | Outcome::Lost
-            | Outcome::Cancelled { by: By::Person | By::Model { .. } | By::Sweep } => true,
+            | Outcome::Cancelled { by: Initiator::Person | Initiator::Model { .. } | Initiator::Sweep } => true,
             // Continued but not opened when the host died: its owner was lost.
-            Outcome::Cancelled { by: By::Owner { outcome } } => *outcome == OutcomeKind::Lost,
+            Outcome::Cancelled { by: Initiator::Owner { outcome } } => *outcome == OutcomeKind::Lost,
             _ => false,
         });
         assert!(fine, "write {n}: {ends:?}");
@@ -306,7 +306,7 @@ async fn unhandled_row_is_answered_at_boot_before_its_owner_ends() {
 
     let journal = on(Box::new(memory));
     let runtime = builder(&journal).limits(limits()).model(model(managing)).start().await.expect("a runtime");
-    let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Lost } };
+    let by_owner = Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::Lost } };
     assert_eq!(outcomes(&journal).await, [vec![Outcome::Lost], vec![Outcome::Completed, by_owner]]);
     let all = records(&journal, session.id()).await;
     let kinds: Vec<&str> = all.iter().rev().take(3).map(Record::kind).collect();
@@ -356,7 +356,7 @@ async fn cancel_racing_a_continue_ends_only_that_run() {
         assert!(before.elapsed() < Duration::from_secs(120), "{panics}: {:?}", before.elapsed());
         let found = outcomes(&journal).await;
         assert_eq!(found[1].len(), 2, "{panics}: {found:?}");
-        assert!(matches!(found[1][1], Outcome::Cancelled { by: By::Model { .. } }), "{panics}: {found:?}");
+        assert!(matches!(found[1][1], Outcome::Cancelled { by: Initiator::Model { .. } }), "{panics}: {found:?}");
         assert_eq!(journal.outbox().expect("outbox"), [], "{panics}");
         shut(runtime).await;
     }
@@ -405,7 +405,7 @@ async fn cancel_by_a_model_stops_the_subtree_at_once() {
         let times = times.lock().unwrap().clone();
         let [asked_at, stopped] = times[..] else { panic!("{again}: {times:?}") };
         assert!(stopped - asked_at < Duration::from_millis(5), "{again}: {:?}", stopped - asked_at);
-        let by_model = |end: &Outcome| matches!(end, Outcome::Cancelled { by: By::Model { .. } });
+        let by_model = |end: &Outcome| matches!(end, Outcome::Cancelled { by: Initiator::Model { .. } });
         assert_eq!(outcomes(&journal).await.iter().flatten().filter(|end| by_model(end)).count(), 1, "{again}");
         shut(runtime).await;
     }

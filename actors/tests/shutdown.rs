@@ -165,7 +165,7 @@ async fn owned_runs_end_before_their_owners() {
         open(&runtime).send("at 4").await.expect("accepted");
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(runtime.census().actors, 3 * 31);
+    assert_eq!(runtime.stats().actors, 3 * 31);
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.drained, report.actors, report.tasks), (false, 0, 0));
     let dropped = std::mem::take(&mut *dropped.lock().unwrap());

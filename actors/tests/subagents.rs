@@ -110,16 +110,16 @@ fn children(seed: u64, name: &str, by: Option<Dialect>) -> Vec<(String, Dialect,
 /// Runs one random tree; returns its sessions, and every model request with the name of its session.
 async fn random_tree(seed: u64) -> (Names, Vec<(String, Request)>) {
     let (names, requests) = (Arc::new(Mutex::new(Names::new())), Arc::new(Mutex::new(Vec::new())));
-    let (born, seen) = (Arc::clone(&names), Arc::clone(&requests));
+    let (created, seen) = (Arc::clone(&names), Arc::clone(&requests));
     let answering = model(move |request| {
         let name = prompt(&request);
         seen.lock().unwrap().push((name.clone(), request.clone()));
         let lookup = ("lookup", json!({"of": format!("<{name}>")}));
         let mut answer = match answers(&request) {
             0 => {
-                let by = born.lock().unwrap().get(&name).copied();
+                let by = created.lock().unwrap().get(&name).copied();
                 let children = children(seed, &name, by);
-                born.lock().unwrap().extend(children.iter().map(|(child, dialect, _)| (child.clone(), *dialect)));
+                created.lock().unwrap().extend(children.iter().map(|(child, dialect, _)| (child.clone(), *dialect)));
                 calls(children.into_iter().map(|(.., call)| call).chain([lookup]))
             }
             1 => calls([lookup]),

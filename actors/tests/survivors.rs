@@ -114,7 +114,7 @@ async fn queued_run_that_survives_the_host_is_started() {
         ended.unwrap_or_else(|_| panic!("never ends: {all:?}")).expect("the runtime is running").outcome,
         Outcome::Completed
     );
-    let below = journal.kids(quick).expect("children")[0];
+    let below = journal.children(quick).expect("children")[0];
     let all = records(&journal, below).await;
     assert!(matches!(all.last(), Some(Record::RunEnded(ended)) if ended.outcome == Outcome::Completed), "{all:#?}");
     shut(runtime).await;

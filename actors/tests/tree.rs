@@ -57,7 +57,7 @@ async fn tree_lists_sessions_by_creation_without_activating() {
     assert_eq!(rows(&session.tree().await.expect("a tree"))[0].3, Phase::Quiet);
     let receipt = session.send("go").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let present = runtime.present();
+    let present = runtime.loaded_sessions();
     let tree = session.tree().await.expect("a tree");
     let row = |depth, title: &str, phase, outcome, tokens| {
         (depth, "worker".to_owned(), title.to_owned(), phase, RunNo(1), outcome, tokens)
@@ -68,7 +68,7 @@ async fn tree_lists_sessions_by_creation_without_activating() {
         row(1, "fast", Phase::Quiet, Some(Outcome::Completed), 11),
     ];
     assert_eq!(rows(&tree), expected);
-    assert_eq!(runtime.present(), present, "a session was woken");
+    assert_eq!(runtime.loaded_sessions(), present, "a session was woken");
     assert!(tree.children.iter().all(|child| child.background && child.short == child.id.short()));
     let (root, slow, fast) = (&tree.short, &tree.children[0].short, &tree.children[1].short);
     let drawn = format!(

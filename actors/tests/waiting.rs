@@ -83,7 +83,7 @@ async fn input_is_accepted_once_when_a_panic_loses_the_reply() {
         let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
         let session = open(&runtime);
         let receipt = session.send("one").await.expect("accepted");
-        assert_eq!((receipt.run, receipt.again), (RunNo(1), false));
+        assert_eq!((receipt.run, receipt.duplicate), (RunNo(1), false));
         assert_eq!(session.run_ended(receipt.run).await.expect("the runtime is running").outcome, Outcome::Completed);
         let all = kinds(&journal, session.id()).await;
         assert_eq!(all.iter().filter(|kind| **kind == "input_accepted").count(), 1, "{all:?}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Part of a file that does not fit its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misfit {
+pub enum SchemaMismatch {
     /// A key that the schema does not have.
     Unknown {
         /// The path to the key, which ends with its name.
@@ -25,9 +25,9 @@ pub enum Misfit {
 }
 
 /// Returns the parts of `value` that do not fit `schema`, which has no references. An error means that the schema itself is not valid.
-pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<Misfit>, String> {
+pub fn schema_mismatches(schema: &Value, value: &Value) -> Result<Vec<SchemaMismatch>, String> {
     let validator = jsonschema::validator_for(schema).map_err(|error| format!("its schema is not valid: {error}"))?;
-    let (mut misfits, mut refused) = (Vec::new(), BTreeSet::new());
+    let (mut schema_mismatches, mut refused) = (Vec::new(), BTreeSet::new());
     for error in validator.iter_errors(value) {
         let names = error.instance_path().segments().map_while(|segment| match segment {
             LocationSegment::Property(name) => Some(name.into_owned()),
@@ -35,8 +35,8 @@ pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<Misfit>, String> {
         });
         let at: Vec<String> = names.collect();
         if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
-            let key = |name: &String| Misfit::Unknown { at: at.iter().chain([name]).cloned().collect() };
-            misfits.extend(unexpected.iter().map(key));
+            let key = |name: &String| SchemaMismatch::Unknown { at: at.iter().chain([name]).cloned().collect() };
+            schema_mismatches.extend(unexpected.iter().map(key));
             continue;
         }
         // One for each path: a list of thousands may be wrong in every item.
@@ -50,9 +50,9 @@ pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<Misfit>, String> {
         } else {
             allowed(node)
         };
-        misfits.push(Misfit::Value { at, value: shown(found), allowed });
+        schema_mismatches.push(SchemaMismatch::Value { at, value: shown(found), allowed });
     }
-    Ok(misfits)
+    Ok(schema_mismatches)
 }
 
 /// Returns the schema of the entry `name` of a map with this schema.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use subtend_session::ids::Text;
 use subtend_session::settings::Settings;
 
-use crate::form::{Misfit, misfits, shown, without_nulls};
+use crate::form::{SchemaMismatch, schema_mismatches, shown, without_nulls};
 use crate::manifest::{Manifest, Source, first_sentence};
 use crate::name::{self, BadName};
 use crate::permissions;
@@ -114,8 +114,8 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
 
 fn checked_by_schema(mut front: Value) -> Result<FrontMatter, BadManifest> {
     without_nulls(&mut front);
-    for misfit in misfits(&schema::SCHEMA, &front).map_err(BadManifest::Yaml)? {
-        let Misfit::Value { at, value, allowed } = misfit else { continue };
+    for misfit in schema_mismatches(&schema::SCHEMA, &front).map_err(BadManifest::Yaml)? {
+        let SchemaMismatch::Value { at, value, allowed } = misfit else { continue };
         return Err(match at.first() {
             Some(key) if key == "tools" => not_tools(&value),
             _ => BadManifest::Field { key: at.join("."), why: format!("must be {allowed}, not {value}") },

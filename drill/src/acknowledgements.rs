@@ -7,7 +7,7 @@ use subtend_session::ids::SessionId;
 
 use super::home::Home;
 use super::line::Line;
-use super::snapshot::{Gone, Sessions};
+use super::snapshot::{DeletedHeads, Sessions};
 use super::workload;
 
 /// The acknowledgements of all processes on one store.
@@ -42,7 +42,7 @@ impl Acknowledgements {
                 return;
             }
             Line::Deleted(session) => drop(self.deleted.insert(session)),
-            Line::Opened | Line::Ready(_) | Line::Strike | Line::Quiet(_) => return,
+            Line::Opened | Line::Ready(_) | Line::KillPoint | Line::Quiet(_) => return,
         }
         self.count = self.count.saturating_add(1);
     }
@@ -72,12 +72,12 @@ impl Acknowledgements {
     }
 
     /// Adds deletions that a kill interrupted but that the store holds: they must remain.
-    pub(crate) fn add_found(&mut self, gone: &Gone) {
+    pub(crate) fn add_found(&mut self, gone: &DeletedHeads) {
         self.deleted.extend(gone.deleted().filter(|session| self.deleting.contains(session)));
     }
 
     /// Returns the acknowledgements that the store lacks.
-    pub(crate) fn lost(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
+    pub(crate) fn lost(&self, sessions: &Sessions<'_>, gone: &DeletedHeads) -> Vec<String> {
         let mut lost = self.deletions_lost(gone);
         // Acknowledgements of an erased session were erased with its records.
         let mut facts = self.facts.clone();
@@ -87,7 +87,7 @@ impl Acknowledgements {
     }
 
     /// Returns deletions that are missing, incomplete, or were not requested.
-    fn deletions_lost(&self, gone: &Gone) -> Vec<String> {
+    fn deletions_lost(&self, gone: &DeletedHeads) -> Vec<String> {
         let found: BTreeSet<SessionId> = gone.deleted().collect();
         let undone = self.deleted.difference(&found);
         let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is missing")).collect();

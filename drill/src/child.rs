@@ -17,11 +17,11 @@ use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 use tokio::time::Instant;
 
-use super::chance::Chance;
 use super::error::DrillError;
 use super::home::Home;
 use super::line::Line;
-use super::plan::Strike;
+use super::plan::KillPoint;
+use super::rng::SeededRng;
 use super::sabotage::{Sabotage, VARIABLE};
 use super::trigger::{Trigger, die};
 use super::{model, names, sabotage, tools, workload};
@@ -42,8 +42,8 @@ pub struct Args {
     seed: u64,
 
     /// Moment of the kill; without this option it recovers, finishes all runs and ends
-    #[arg(long)]
-    strike: Option<Strike>,
+    #[arg(long = "strike")]
+    kill_point: Option<KillPoint>,
 
     /// Maximum wait until no run is in flight, in ms
     #[arg(long)]
@@ -56,12 +56,12 @@ pub struct Args {
 pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     exit_with_the_drill();
     let home = Home::of(&args.engine, &args.dir);
-    let trigger = Arc::new(Trigger::new(args.strike));
+    let trigger = Arc::new(Trigger::new(args.kill_point));
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let threads = threads.map_err(|error| DrillError::Other(format!("cannot start the async runtime: {error}")))?;
     threads.block_on(async {
         let started = Instant::now();
-        if trigger.compacts() || Chance::of(args.seed, "compact").one_in(3) {
+        if trigger.compacts() || SeededRng::of(args.seed, "compact").one_in(3) {
             if home.address().is_some() {
                 trigger.compacting_at_once();
             }
@@ -78,7 +78,7 @@ pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
         Line::Ready(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).print();
         trigger.recovered();
         let people = tokio::spawn(workload::answer(runtime.approver(), args.seed));
-        if args.strike.is_some() {
+        if args.kill_point.is_some() {
             workload::run(runtime, args.seed, trigger).await;
         } else {
             let left = await_rest(&runtime, Duration::from_millis(args.patience_ms)).await?;

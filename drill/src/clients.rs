@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::chance::Chance;
 use super::error::DrillError;
-use super::home::{Ground, Home};
+use super::home::{DrillDirectory, Home};
+use super::rng::SeededRng;
 use super::sabotage::Sabotage;
 use host::HostProcess;
 use reader::EventReader;
@@ -85,10 +85,10 @@ pub async fn drill(
             "a drill of clients needs an engine with a directory: --store ENGINE or ENGINE:DIR".into(),
         ));
     }
-    let mut ground = Ground::prepare(&options.store, options.seed)?;
-    let home = ground.home()?;
+    let mut directory = DrillDirectory::prepare(&options.store, options.seed)?;
+    let home = directory.home()?;
     let mut report = ClientReport {
-        engine: ground.engine().to_owned(),
+        engine: directory.engine().to_owned(),
         seed: options.seed,
         clients: options.clients,
         sabotage: options.sabotage,
@@ -105,7 +105,7 @@ pub async fn drill(
     if report.violations.is_empty() || options.sabotage.is_some() {
         home.remove();
     } else {
-        report.kept = Some(ground.keep(&home).display().to_string());
+        report.kept = Some(directory.keep(&home).display().to_string());
     }
     Ok(report)
 }
@@ -129,12 +129,12 @@ async fn run(
     for number in 0..options.clients.div_ceil(READERS_PER_SENDER).max(2) {
         senders.spawn(CommandSender::new(&shared, options.seed, number).send());
     }
-    let mut chance = Chance::of(options.seed, "kills of the host");
+    let mut rng = SeededRng::of(options.seed, "kills of the host");
     for _ in 0..options.kills {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        kill(home, options.sabotage, &mut chance, &shared, report).await?;
+        kill(home, options.sabotage, &mut rng, &shared, report).await?;
         tell(report);
     }
     let mut host = HostProcess::start(home, options.sabotage).await?;
@@ -171,22 +171,22 @@ fn failure(error: tokio::task::JoinError) -> DrillError {
 async fn kill(
     home: &Home,
     sabotage: Option<Sabotage>,
-    chance: &mut Chance,
+    rng: &mut SeededRng,
     shared: &DrillClients,
     report: &mut ClientReport,
 ) -> Result<(), DrillError> {
     let mut host = HostProcess::start(home, sabotage).await?;
-    let early = chance.one_in(4);
+    let early = rng.one_in(4);
     if !early {
         host.ready().await?;
         // Waits for progress of the clients instead of a time, since the machine may be busy.
-        let wanted = shared.counts.answered.load(Ordering::Relaxed).saturating_add(2 + chance.below(20));
+        let wanted = shared.counts.answered.load(Ordering::Relaxed).saturating_add(2 + rng.below(20));
         let until = Instant::now() + WORK;
         while shared.counts.answered.load(Ordering::Relaxed) < wanted && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    tokio::time::sleep(Duration::from_millis(chance.below(60))).await;
+    tokio::time::sleep(Duration::from_millis(rng.below(60))).await;
     let (unanswered, readers) =
         (shared.counts.unanswered.load(Ordering::Relaxed), shared.counts.readers.load(Ordering::Relaxed));
     host.kill().await;

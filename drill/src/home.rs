@@ -25,7 +25,7 @@ pub(crate) const ADDRESS: &str = "SUBTEND_DRILL_POSTGRES";
 
 /// The directory of a drill. It is removed at the end, except for stores kept for inspection.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct DrillDirectory {
     engine: String,
     dir: PathBuf,
     homes: u32,
@@ -95,7 +95,7 @@ fn is_open_to_others(_: &Path) -> bool {
     false
 }
 
-impl Ground {
+impl DrillDirectory {
     /// Prepares the directory of a store specification: an engine, with a directory unless a temporary one is used.
     pub(crate) fn prepare(store: &str, seed: u64) -> Result<Self, DrillError> {
         let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
@@ -122,11 +122,11 @@ impl Ground {
         return Ok(Self { engine, dir, homes: 0, found, kept: false });
         #[cfg(unix)]
         {
-            let mut ground = Self { engine, dir, homes: 0, found, kept: false, server: None };
-            if ground.engine == POSTGRES {
-                ground.server = Some(Arc::new(DrillServer::start(&ground.dir.join("server"))?));
+            let mut directory = Self { engine, dir, homes: 0, found, kept: false, server: None };
+            if directory.engine == POSTGRES {
+                directory.server = Some(Arc::new(DrillServer::start(&directory.dir.join("server"))?));
             }
-            Ok(ground)
+            Ok(directory)
         }
     }
 
@@ -158,7 +158,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for DrillDirectory {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(server) = self.server.take().and_then(Arc::into_inner) {
@@ -279,7 +279,9 @@ impl Home {
         let killed = Instant::now();
         loop {
             match self.open() {
-                Err(OpenError::InUse { .. } | OpenError::Held { .. }) if killed.elapsed() < LOCK_TIMEOUT => {
+                Err(OpenError::InUse { .. } | OpenError::ClaimedElsewhere { .. })
+                    if killed.elapsed() < LOCK_TIMEOUT =>
+                {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 opened => return opened,
@@ -298,7 +300,7 @@ mod tests {
     use super::*;
 
     fn refusal(store: &str) -> String {
-        let usage = Ground::prepare(store, 1)
+        let usage = DrillDirectory::prepare(store, 1)
             .err()
             .filter(|error| matches!(error, DrillError::Usage(_) | DrillError::Open(OpenError::BadSpec { .. })));
         usage.unwrap_or_else(|| panic!("{store} was accepted")).to_string()
@@ -358,16 +360,16 @@ mod tests {
     fn homes_are_removed_unless_one_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = |name: &str| format!("redb:{}", dir.path().join(name).display());
-        let mut ground = Ground::prepare(&store("gone"), 1).expect("a ground");
-        let home = ground.home().expect("a home");
+        let mut directory = DrillDirectory::prepare(&store("gone"), 1).expect("a ground");
+        let home = directory.home().expect("a home");
         assert!(home.workspace().is_dir());
-        drop(ground);
+        drop(directory);
         assert!(!dir.path().join("gone").exists());
 
-        let mut ground = Ground::prepare(&store("kept"), 1).expect("a ground");
-        let home = ground.home().expect("a home");
-        let kept = ground.keep(&home);
-        drop(ground);
+        let mut directory = DrillDirectory::prepare(&store("kept"), 1).expect("a ground");
+        let home = directory.home().expect("a home");
+        let kept = directory.keep(&home);
+        drop(directory);
         assert!(kept.is_dir());
     }
 }

@@ -11,7 +11,7 @@ use super::acknowledgements::Acknowledgements;
 use super::finding::{FindingKind, Violation};
 use super::home::Home;
 use super::marks::Marks;
-use super::snapshot::{self, Gone, Sessions, StoreSnapshot};
+use super::snapshot::{self, DeletedHeads, Sessions, StoreSnapshot};
 
 /// The checks of one store across its kills, with the acknowledgements and the last inspection.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Judge {
         found.into_iter().filter(|violation| self.known.insert(violation.clone())).collect()
     }
 
-    fn judge(&self, home: &Home, gone: &Gone, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
+    fn judge(&self, home: &Home, gone: &DeletedHeads, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
         let (sessions, marks) = (snapshot::sessions(&self.auditor), Marks::read(home));
         let mut found = of(FindingKind::Unsound, unsound);
         found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));

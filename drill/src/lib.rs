@@ -6,8 +6,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use course::Course;
-use home::Ground;
+use home::DrillDirectory;
+use rounds::DrillRun;
 
 pub use error::DrillError;
 pub use finding::{FindingKind, Violation};
@@ -15,11 +15,9 @@ pub use report::{DrillVerdict, FoundViolation, Hits, MAX_LISTED, Recovery, Repor
 pub use sabotage::{Sabotage, VARIABLE as FAULT};
 
 mod acknowledgements;
-mod chance;
 pub mod child;
 #[cfg(unix)]
 pub mod clients;
-mod course;
 mod error;
 mod finding;
 mod home;
@@ -32,6 +30,8 @@ mod orphans;
 mod plan;
 mod process;
 mod report;
+mod rng;
+mod rounds;
 mod sabotage;
 #[cfg(unix)]
 mod server;
@@ -59,6 +59,6 @@ pub fn drill(
     stop: &AtomicBool,
     tell: &mut (dyn FnMut(&Report) + Send),
 ) -> Result<Report, DrillError> {
-    let ground = Ground::prepare(&options.store, options.seed)?;
-    Course::new(ground, (options.seed, options.kills), options.sabotage, stop, tell).run()
+    let directory = DrillDirectory::prepare(&options.store, options.seed)?;
+    DrillRun::new(directory, (options.seed, options.kills), options.sabotage, stop, tell).run()
 }

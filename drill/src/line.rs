@@ -11,7 +11,7 @@ pub(crate) enum Line {
     Opened,
     /// Recovery is done, this number of microseconds after the opening of the store.
     Ready(u64),
-    Strike,
+    KillPoint,
     Input(SessionId, InputId),
     Ended(SessionId, RunNo),
     Cancelled(SessionId, RunNo),
@@ -35,7 +35,7 @@ impl fmt::Display for Line {
         match self {
             Self::Opened => write!(f, "opened"),
             Self::Ready(took_us) => write!(f, "ready {took_us}"),
-            Self::Strike => write!(f, "strike"),
+            Self::KillPoint => write!(f, "strike"),
             Self::Input(session, input) => write!(f, "input {session} {input}"),
             Self::Ended(session, run) => write!(f, "ended {session} {run}"),
             Self::Cancelled(session, run) => write!(f, "cancelled {session} {run}"),
@@ -58,7 +58,7 @@ impl Line {
         Some(match words.as_slice() {
             ["opened"] => Self::Opened,
             ["ready", took_us] => Self::Ready(took_us.parse().ok()?),
-            ["strike"] => Self::Strike,
+            ["strike"] => Self::KillPoint,
             ["input", session, input] => Self::Input(session.parse().ok()?, input.parse().ok()?),
             ["ended", session, run] => Self::Ended(session.parse().ok()?, RunNo(run.parse().ok()?)),
             ["cancelled", session, run] => Self::Cancelled(session.parse().ok()?, RunNo(run.parse().ok()?)),
@@ -97,7 +97,7 @@ mod tests {
         let lines = [
             Line::Opened,
             Line::Ready(12),
-            Line::Strike,
+            Line::KillPoint,
             Line::Input(session, input),
             Line::Ended(session, RunNo(2)),
             Line::Cancelled(session, RunNo(1)),

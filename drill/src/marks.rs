@@ -9,7 +9,7 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolKey;
 
 use super::home::Home;
-use super::snapshot::{Gone, Sessions};
+use super::snapshot::{DeletedHeads, Sessions};
 
 /// The effect of a marking tool: whether it may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ impl Marks {
     }
 
     /// Returns effects of calls without a durable intent record.
-    pub(crate) fn unintended(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
+    pub(crate) fn unintended(&self, sessions: &Sessions<'_>, gone: &DeletedHeads) -> Vec<String> {
         let mut intended = BTreeSet::new();
         for (session, records) in sessions {
             intended.extend(records.iter().filter_map(|record| {
@@ -69,8 +69,8 @@ impl Marks {
             }));
         }
         let kept = self.0.keys().filter(|(session, ..)| !gone.is_erased(*session));
-        let hasty = kept.filter(|(session, _, call)| !intended.contains(&(*session, *call)));
-        hasty
+        let skips_intents = kept.filter(|(session, _, call)| !intended.contains(&(*session, *call)));
+        skips_intents
             .map(|(session, _, call)| format!("call {call} of {session} had its effect without an intent record"))
             .collect()
     }
@@ -107,7 +107,7 @@ mod tests {
         leave(&home.marks(), MarkedEffect::Once, key(2)).expect("a mark");
         let marks = Marks::read(&home);
         assert_eq!(marks.repeated(), [format!("the side effect of call 2.2 of {session} happened 2 times")]);
-        let unintended = marks.unintended(&Sessions::new(), &Gone::default());
+        let unintended = marks.unintended(&Sessions::new(), &DeletedHeads::default());
         assert_eq!(unintended.len(), 3, "{unintended:?}");
         assert_eq!(unintended[0], format!("call 2.0 of {session} had its effect without an intent record"));
     }

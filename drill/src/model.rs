@@ -11,8 +11,8 @@ use subtend_models::model::{Answer, Model, Request};
 use subtend_session::message::Message;
 use subtend_session::record::ToolCall;
 
-use super::chance::Chance;
 use super::orphans::COMMAND;
+use super::rng::SeededRng;
 use super::{names, tools};
 
 /// Returns the prompt at the position `name`, with `depth` levels below it.
@@ -68,41 +68,41 @@ impl ParsedPrompt {
 
 fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     let parsed = ParsedPrompt::read(request);
-    let mut chance = Chance::of(seed.wrapping_add(parsed.answers), &parsed.name);
+    let mut rng = SeededRng::of(seed.wrapping_add(parsed.answers), &parsed.name);
     let calls = match (parsed.answers, parsed.tasks.first()) {
-        (0, _) => first(&parsed, &mut chance),
-        (1, Some(task)) => about(task, &mut chance),
+        (0, _) => first(&parsed, &mut rng),
+        (1, Some(task)) => about(task, &mut rng),
         // A checked child has usually ended; if not, the result says so.
-        (2, Some(task)) if chance.one_in(2) => {
+        (2, Some(task)) if rng.one_in(2) => {
             let prompt = prompt(&format!("{}-on", parsed.name), 0);
-            vec![tool_call("task", &json!({"session_id": task, "prompt": prompt, "background": chance.one_in(2)}))]
+            vec![tool_call("task", &json!({"session_id": task, "prompt": prompt, "background": rng.one_in(2)}))]
         }
         _ => Vec::new(),
     };
     // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
-    let delay_ms = chance.below(if parsed.answers == 0 { 15 } else { 80 });
+    let delay_ms = rng.below(if parsed.answers == 0 { 15 } else { 80 });
     // The answer includes the name that is deleted later, so that a copy of it in an ancestor is found.
     let text = if parsed.name.starts_with(names::SECRET) { &*parsed.name } else { "done" };
     let answer = if calls.is_empty() { Answer::of_text(text) } else { Answer::of_calls(None, calls) };
     (Duration::from_millis(delay_ms), answer)
 }
 
-fn first(parsed: &ParsedPrompt, chance: &mut Chance) -> Vec<ToolCall> {
-    let mut calls = vec![tool_call(tools::MARK, &delays(chance))];
-    if chance.one_in(3) {
-        calls.push(tool_call(tools::NOTE, &delays(chance)));
+fn first(parsed: &ParsedPrompt, rng: &mut SeededRng) -> Vec<ToolCall> {
+    let mut calls = vec![tool_call(tools::MARK, &delays(rng))];
+    if rng.one_in(3) {
+        calls.push(tool_call(tools::NOTE, &delays(rng)));
     }
-    if chance.one_in(14) {
+    if rng.one_in(14) {
         calls.push(tool_call("shell", &json!({"command": COMMAND})));
     }
-    let children = if parsed.depth == 0 { 0 } else { 1 + chance.below(if parsed.depth == 1 { 3 } else { 2 }) };
+    let children = if parsed.depth == 0 { 0 } else { 1 + rng.below(if parsed.depth == 1 { 3 } else { 2 }) };
     for child in 0..children {
         calls.push(tool_call(
             "task",
             &json!({
-                "subagent_type": if chance.one_in(4) { other(&parsed.agent) } else { parsed.agent.as_str() },
+                "subagent_type": if rng.one_in(4) { other(&parsed.agent) } else { parsed.agent.as_str() },
                 "prompt": prompt(&format!("{}-{child}", parsed.name), parsed.depth.saturating_sub(1)),
-                "background": chance.one_in(2),
+                "background": rng.one_in(2),
             }),
         ));
     }
@@ -113,18 +113,18 @@ fn other(agent: &str) -> &'static str {
     if agent == names::STEADY { names::WORKER } else { names::STEADY }
 }
 
-fn about(task: &str, chance: &mut Chance) -> Vec<ToolCall> {
-    match chance.below(5) {
+fn about(task: &str, rng: &mut SeededRng) -> Vec<ToolCall> {
+    match rng.below(5) {
         0 => vec![tool_call("cancel_task", &json!({"taskId": task}))],
         1 | 2 => vec![tool_call("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],
         // The session continues with its own work, and receives the end at the next boundary.
-        3 => vec![tool_call(tools::MARK, &delays(chance)), tool_call(tools::NOTE, &delays(chance))],
+        3 => vec![tool_call(tools::MARK, &delays(rng)), tool_call(tools::NOTE, &delays(rng))],
         _ => Vec::new(),
     }
 }
 
-fn delays(chance: &mut Chance) -> Value {
-    json!({"before_ms": chance.below(12), "after_ms": chance.below(25)})
+fn delays(rng: &mut SeededRng) -> Value {
+    json!({"before_ms": rng.below(12), "after_ms": rng.below(25)})
 }
 
 fn tool_call(tool: &str, args: &Value) -> ToolCall {

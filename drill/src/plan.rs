@@ -6,10 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::chance::Chance;
+use super::rng::SeededRng;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strike {
+pub(crate) enum KillPoint {
     /// While the process opens or creates its store.
     Opening,
     /// During compaction, at this step.
@@ -26,7 +26,7 @@ pub(crate) enum Strike {
     Marked(u64),
 }
 
-impl fmt::Display for Strike {
+impl fmt::Display for KillPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Opening => write!(f, "opening"),
@@ -40,7 +40,7 @@ impl fmt::Display for Strike {
     }
 }
 
-impl FromStr for Strike {
+impl FromStr for KillPoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -61,8 +61,8 @@ impl FromStr for Strike {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StrikeOrder {
-    /// The moment of the kill. A [`Strike::Recovery`] counts thousandths of the recovery, whose size is not known yet.
-    pub(crate) strike: Strike,
+    /// The moment of the kill. A [`KillPoint::Recovery`] counts thousandths of the recovery, whose size is not known yet.
+    pub(crate) kill_point: KillPoint,
     /// The delay after that moment in microseconds, so that kills also fall between events.
     pub(crate) late_us: u64,
     /// The seed of the process's work.
@@ -88,7 +88,7 @@ enum Card {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Moment {
+enum KillTrigger {
     Seen,
     Ended,
     Marked,
@@ -99,15 +99,15 @@ enum Moment {
 /// has recovered by itself and works alongside the resumed runs.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    chance: Chance,
+    rng: SeededRng,
     rounds: Vec<&'static [Card]>,
-    moments: Vec<Moment>,
+    moments: Vec<KillTrigger>,
     aged: bool,
 }
 
 impl Plan {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { chance: Chance::new(seed), rounds: Vec::new(), moments: Vec::new(), aged: false }
+        Self { rng: SeededRng::new(seed), rounds: Vec::new(), moments: Vec::new(), aged: false }
     }
 
     /// Returns the next round, of at most `left` kills.
@@ -126,7 +126,7 @@ impl Plan {
         self.aged = !self.aged;
         if self.rounds.is_empty() {
             self.rounds.extend(ROUND_CARDS);
-            self.chance.shuffle(&mut self.rounds);
+            self.rng.shuffle(&mut self.rounds);
         }
         let cards = self.rounds.pop().unwrap_or_default();
         let orders = cards.iter().take(left).map(|card| self.order(*card)).collect();
@@ -134,32 +134,38 @@ impl Plan {
     }
 
     fn order(&mut self, card: Card) -> StrikeOrder {
-        let strike = match card {
-            Card::Opening => Strike::Opening,
+        let kill_point = match card {
+            Card::Opening => KillPoint::Opening,
             // A small store has about six steps.
-            Card::Compaction => Strike::Compaction(self.chance.below(7)),
-            Card::Deletion => Strike::Deletion(self.chance.below(24)),
+            Card::Compaction => KillPoint::Compaction(self.rng.below(7)),
+            Card::Deletion => KillPoint::Deletion(self.rng.below(24)),
             // The last third is omitted, since recovery may finish before the kill.
-            Card::Recovery => Strike::Recovery(self.chance.below(667)),
+            Card::Recovery => KillPoint::Recovery(self.rng.below(667)),
             Card::Work => match self.moment() {
-                Moment::Seen => Strike::Seen(60 + self.chance.below(500)),
-                Moment::Ended => Strike::Ended(2 + self.chance.below(16)),
-                Moment::Marked => Strike::Marked(2 + self.chance.below(30)),
+                KillTrigger::Seen => KillPoint::Seen(60 + self.rng.below(500)),
+                KillTrigger::Ended => KillPoint::Ended(2 + self.rng.below(16)),
+                KillTrigger::Marked => KillPoint::Marked(2 + self.rng.below(30)),
             },
         };
         let late_us = match card {
-            Card::Opening => self.chance.below(20_000),
-            Card::Work | Card::Compaction | Card::Deletion | Card::Recovery => self.chance.below(3_000),
+            Card::Opening => self.rng.below(20_000),
+            Card::Work | Card::Compaction | Card::Deletion | Card::Recovery => self.rng.below(3_000),
         };
-        StrikeOrder { strike, late_us, seed: self.chance.draw() }
+        StrikeOrder { kill_point, late_us, seed: self.rng.draw() }
     }
 
-    fn moment(&mut self) -> Moment {
+    fn moment(&mut self) -> KillTrigger {
         if self.moments.is_empty() {
-            self.moments.extend([Moment::Seen, Moment::Ended, Moment::Ended, Moment::Marked, Moment::Marked]);
-            self.chance.shuffle(&mut self.moments);
+            self.moments.extend([
+                KillTrigger::Seen,
+                KillTrigger::Ended,
+                KillTrigger::Ended,
+                KillTrigger::Marked,
+                KillTrigger::Marked,
+            ]);
+            self.rng.shuffle(&mut self.moments);
         }
-        self.moments.pop().unwrap_or(Moment::Seen)
+        self.moments.pop().unwrap_or(KillTrigger::Seen)
     }
 }
 
@@ -186,18 +192,18 @@ mod tests {
 
     #[test]
     fn moment_round_trips_through_text() {
-        for strike in [
-            Strike::Opening,
-            Strike::Compaction(2),
-            Strike::Deletion(5),
-            Strike::Recovery(3),
-            Strike::Seen(60),
-            Strike::Ended(4),
-            Strike::Marked(u64::MAX),
+        for kill_point in [
+            KillPoint::Opening,
+            KillPoint::Compaction(2),
+            KillPoint::Deletion(5),
+            KillPoint::Recovery(3),
+            KillPoint::Seen(60),
+            KillPoint::Ended(4),
+            KillPoint::Marked(u64::MAX),
         ] {
-            assert_eq!(strike.to_string().parse(), Ok(strike));
+            assert_eq!(kill_point.to_string().parse(), Ok(kill_point));
         }
-        assert_eq!("sometime:1".parse::<Strike>(), Err("unknown moment `sometime:1` of a drill".to_owned()));
+        assert_eq!("sometime:1".parse::<KillPoint>(), Err("unknown moment `sometime:1` of a drill".to_owned()));
     }
 
     #[test]
@@ -206,8 +212,8 @@ mod tests {
             let rounds = kills(seed, 10);
             let orders: Vec<StrikeOrder> = rounds.iter().flat_map(|round| round.orders.clone()).collect();
             assert_eq!(orders.len(), 10);
-            let recovery = orders.iter().filter(|order| matches!(order.strike, Strike::Recovery(_))).count();
-            let opening = orders.iter().filter(|order| order.strike == Strike::Opening).count();
+            let recovery = orders.iter().filter(|order| matches!(order.kill_point, KillPoint::Recovery(_))).count();
+            let opening = orders.iter().filter(|order| order.kill_point == KillPoint::Opening).count();
             assert!(recovery >= 2 && opening <= 1, "seed {seed}: {rounds:?}");
             assert!(rounds.iter().any(|round| round.aged) && rounds.iter().any(|round| !round.aged));
         }

@@ -12,7 +12,7 @@ use super::acknowledgements::Acknowledgements;
 use super::error::DrillError;
 use super::home::{ADDRESS, Home};
 use super::line::Line;
-use super::plan::{Strike, StrikeOrder};
+use super::plan::{KillPoint, StrikeOrder};
 use super::sabotage::{Sabotage, VARIABLE};
 
 pub(crate) const VERB: &str = "drill-child";
@@ -29,7 +29,7 @@ pub(crate) struct Start<'a> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct ProcessResult {
     /// The acknowledgements of the process.
     pub(crate) acknowledged: Acknowledgements,
     /// True if it opened the store: recovery had started.
@@ -45,12 +45,12 @@ pub(crate) struct Left {
 
 impl Start<'_> {
     /// Starts the process and kills it as `order` says.
-    pub(crate) fn and_kill(&self, order: &StrikeOrder) -> Result<Left, DrillError> {
+    pub(crate) fn and_kill(&self, order: &StrikeOrder) -> Result<ProcessResult, DrillError> {
         let mut command = self.command()?;
-        command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.strike.to_string());
+        command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.kill_point.to_string());
         let mut child = self.spawn(command)?;
         let late = Duration::from_micros(order.late_us);
-        if order.strike == Strike::Opening {
+        if order.kill_point == KillPoint::Opening {
             std::thread::sleep(late);
             kill(&mut child);
         }
@@ -58,7 +58,7 @@ impl Start<'_> {
     }
 
     /// Starts the process, lets it recover, and waits until it is at rest.
-    pub(crate) fn and_recover(&self, seed: u64) -> Result<Left, DrillError> {
+    pub(crate) fn and_recover(&self, seed: u64) -> Result<ProcessResult, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(seed.to_string());
         self.follow(self.spawn(command)?, Duration::ZERO)
@@ -90,9 +90,9 @@ impl Start<'_> {
         command.spawn().map_err(|error| DrillError::Other(format!("cannot start the process to be killed: {error}")))
     }
 
-    fn follow(&self, mut child: Child, late: Duration) -> Result<Left, DrillError> {
+    fn follow(&self, mut child: Child, late: Duration) -> Result<ProcessResult, DrillError> {
         let watchdog = Watchdog::over(&child);
-        let mut left = Left {
+        let mut left = ProcessResult {
             acknowledged: Acknowledgements::default(),
             opened: false,
             ready: None,
@@ -107,7 +107,7 @@ impl Start<'_> {
                 Line::Opened => left.opened = true,
                 Line::Ready(took_us) => left.ready = Some(Duration::from_micros(took_us)),
                 Line::Quiet(runs) => left.quiet = Some(runs),
-                Line::Strike => {
+                Line::KillPoint => {
                     std::thread::sleep(late);
                     kill(&mut child);
                 }

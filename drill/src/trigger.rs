@@ -7,11 +7,11 @@ use subtend_journal::Journal;
 use subtend_session::ids::Lsn;
 
 use super::line::Line;
-use super::plan::Strike;
+use super::plan::KillPoint;
 
 #[derive(Debug)]
 pub(crate) struct Trigger {
-    strike: Option<Strike>,
+    kill_point: Option<KillPoint>,
     seen: AtomicU64,
     ended: AtomicU64,
     marked: AtomicU64,
@@ -20,10 +20,10 @@ pub(crate) struct Trigger {
 }
 
 impl Trigger {
-    /// Returns the trigger of `strike`. Without a strike it never fires.
-    pub(crate) fn new(strike: Option<Strike>) -> Self {
+    /// Returns the trigger of `kill_point`. Without a strike it never fires.
+    pub(crate) fn new(kill_point: Option<KillPoint>) -> Self {
         Self {
-            strike,
+            kill_point,
             seen: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             marked: AtomicU64::new(0),
@@ -33,24 +33,24 @@ impl Trigger {
     }
 
     pub(crate) fn seen(&self) {
-        if let Some(Strike::Seen(at)) = self.strike
+        if let Some(KillPoint::Seen(at)) = self.kill_point
             && reached(&self.seen, at)
         {
-            Line::Strike.print();
+            Line::KillPoint.print();
         }
     }
 
     pub(crate) fn ended(&self) {
-        if let Some(Strike::Ended(at)) = self.strike
+        if let Some(KillPoint::Ended(at)) = self.kill_point
             && reached(&self.ended, at)
         {
-            Line::Strike.print();
+            Line::KillPoint.print();
         }
     }
 
     /// Counts a tool's effect before its result is reported; may kill this process.
     pub(crate) fn marked(&self) {
-        if let Some(Strike::Marked(at)) = self.strike
+        if let Some(KillPoint::Marked(at)) = self.kill_point
             && reached(&self.marked, at)
         {
             die();
@@ -59,25 +59,25 @@ impl Trigger {
 
     /// Returns whether the process must die during a deletion.
     pub(crate) fn deletes(&self) -> bool {
-        matches!(self.strike, Some(Strike::Deletion(_)))
+        matches!(self.kill_point, Some(KillPoint::Deletion(_)))
     }
 
     /// Counts a step of a deletion: its start, or the durable deletion of one session.
     pub(crate) fn deleting(&self) {
-        if let Some(Strike::Deletion(at)) = self.strike
+        if let Some(KillPoint::Deletion(at)) = self.kill_point
             && reached(&self.deleting, at)
         {
-            Line::Strike.print();
+            Line::KillPoint.print();
         }
     }
 
     /// Returns whether the process must die during a compaction.
     pub(crate) fn compacts(&self) -> bool {
-        matches!(self.strike, Some(Strike::Compaction(_)))
+        matches!(self.kill_point, Some(KillPoint::Compaction(_)))
     }
 
     pub(crate) fn compacting(&self) {
-        if let Some(Strike::Compaction(at)) = self.strike
+        if let Some(KillPoint::Compaction(at)) = self.kill_point
             && reached(&self.compacting, at)
         {
             die();
@@ -86,7 +86,7 @@ impl Trigger {
 
     /// Counts the milliseconds of a compaction as its steps, if it is one statement that does not report progress.
     pub(crate) fn compacting_at_once(&self) {
-        let Some(Strike::Compaction(at)) = self.strike else { return };
+        let Some(KillPoint::Compaction(at)) = self.kill_point else { return };
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(at));
             die()
@@ -102,7 +102,7 @@ impl Trigger {
 
     /// Watches recovery: a thread that recovery never waits for kills the process when enough frames are durable.
     pub(crate) fn recovers(&self, journal: &Journal) {
-        let Some(Strike::Recovery(after)) = self.strike else { return };
+        let Some(KillPoint::Recovery(after)) = self.kill_point else { return };
         let (journal, until) = (journal.clone(), Lsn(journal.durable().0.saturating_add(after)));
         let watch = std::thread::Builder::new().name("drill-strike".into()).spawn(move || {
             let Ok(tokio) = tokio::runtime::Builder::new_current_thread().build() else { die() };
@@ -118,7 +118,7 @@ impl Trigger {
 
     /// Fires if the moment of recovery was never reached.
     pub(crate) fn recovered(&self) {
-        if let Some(Strike::Recovery(_)) = self.strike {
+        if let Some(KillPoint::Recovery(_)) = self.kill_point {
             die();
         }
     }

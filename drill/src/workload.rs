@@ -9,10 +9,10 @@ use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::record::{AskVerdict, Record};
 use tokio::task::JoinSet;
 
-use super::chance::Chance;
 use super::line::Line;
 use super::model;
 use super::names::{SECRET, STEADY, WORKER};
+use super::rng::SeededRng;
 use super::trigger::Trigger;
 
 const TREES: u32 = 8;
@@ -59,41 +59,41 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
 /// Runs one tree from its first message to its last; `None` once the runtime accepts nothing.
 async fn one_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigger: &Trigger) -> Option<()> {
     let name = format!("{tree}-{round}");
-    let mut chance = Chance::of(seed, &name);
+    let mut rng = SeededRng::of(seed, &name);
     // Some trees start early and some later, so that few of them finish before the kill.
-    if (round == 0 && tree < 2) || chance.one_in(4) || (trigger.deletes() && tree.is_multiple_of(2)) {
-        let branches = chance.one_in(2).then_some(name.as_str());
-        return deleted_tree(runtime, chance.below(3), branches, chance.one_in(3), trigger).await;
+    if (round == 0 && tree < 2) || rng.one_in(4) || (trigger.deletes() && tree.is_multiple_of(2)) {
+        let branches = rng.one_in(2).then_some(name.as_str());
+        return deleted_tree(runtime, rng.below(3), branches, rng.one_in(3), trigger).await;
     }
-    let session = runtime.open(if chance.one_in(3) { STEADY } else { WORKER }).ok()?;
-    let depth = 1 + chance.below(4);
+    let session = runtime.open(if rng.one_in(3) { STEADY } else { WORKER }).ok()?;
+    let depth = 1 + rng.below(4);
     let first = send(&session, &name, depth).await?;
-    if chance.one_in(4) {
+    if rng.one_in(4) {
         // This input is queued behind the first one, or opens the next run.
         send(&session, &format!("{name}-queued"), 1).await?;
     }
-    if chance.one_in(5) {
-        tokio::time::sleep(Duration::from_millis(chance.below(60))).await;
+    if rng.one_in(5) {
+        tokio::time::sleep(Duration::from_millis(rng.below(60))).await;
         cancel(&session).await?;
     }
-    if chance.one_in(6) {
-        tokio::time::sleep(Duration::from_millis(chance.below(80))).await;
+    if rng.one_in(6) {
+        tokio::time::sleep(Duration::from_millis(rng.below(80))).await;
         interrupt(&session).await?;
-        if chance.one_in(2) {
+        if rng.one_in(2) {
             // This input resumes the run, or opens the next one.
             send(&session, &format!("{name}-on"), 1).await?;
         }
     }
     let ended = session.run_ended(first).await.ok()?;
     Line::Ended(session.id(), ended.run).print();
-    if chance.one_in(4) {
+    if rng.one_in(4) {
         let branch = session.branch(BranchOptions::default()).await.ok()?;
         Line::Branched(branch.id()).print();
         let run = send(&branch, &format!("{name}-branch"), 1).await?;
         let ended = branch.run_ended(run).await.ok()?;
         Line::Ended(branch.id(), ended.run).print();
     }
-    if chance.one_in(3) {
+    if rng.one_in(3) {
         let again = session.continue_with(Some(&model::prompt(&format!("{name}-again"), 1))).await.ok()?;
         Line::Input(session.id(), again.input).print();
         let ended = session.run_ended(again.run).await.ok()?;
@@ -153,9 +153,9 @@ async fn interrupt(session: &SessionHandle) -> Option<()> {
 pub(crate) async fn answer(mut approver: Approver, seed: u64) {
     loop {
         let approval = approver.next().await;
-        let mut chance = Chance::of(seed, &format!("{} {}", approval.session, approval.call));
-        tokio::time::sleep(Duration::from_millis(chance.below(40))).await;
-        let verdict = if chance.one_in(4) { AskVerdict::Deny } else { AskVerdict::Allow };
+        let mut rng = SeededRng::of(seed, &format!("{} {}", approval.session, approval.call));
+        tokio::time::sleep(Duration::from_millis(rng.below(40))).await;
+        let verdict = if rng.one_in(4) { AskVerdict::Deny } else { AskVerdict::Allow };
         // Refused if the run ended meanwhile.
         if let Ok(Control::Done(_)) = approver.answer(&approval, verdict).await {
             Line::Approved(approval.session, approval.call).print();

@@ -1,7 +1,7 @@
 //! `subtend.yaml` of a user and of a workspace.
 
 use serde_json::Value;
-use subtend::config::{Layer, Loaded, Origin, Reach};
+use subtend::config::{Layer, Loaded, Origin, ProjectAccess};
 
 use super::InputResult;
 
@@ -11,7 +11,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let project = load(Origin::Project("fuzzed.yaml".into()), &text);
     for setting in project.iter().flat_map(|loaded| &loaded.values) {
-        let own = Reach::of(&setting.key) == Reach::Own;
+        let own = ProjectAccess::of(&setting.key) == ProjectAccess::UserOnly;
         assert!(!own || setting.origin == Origin::Default, "a workspace sets {}", setting.key);
     }
     let user = load(Origin::User("fuzzed.yaml".into()), &text);

@@ -35,8 +35,12 @@ pub fn seeds() -> Vec<Seed> {
         };
         let without = codec::encode(&frame(Changes::default(), records.clone())).unwrap_or_default();
         seeds.push(("codec", format!("frame-{ix}-{name}"), without));
-        let birth = records.first().cloned().into_iter().collect();
-        seeds.push(("codec", format!("birth-{ix}-{name}"), codec::encode(&frame(changes, birth)).unwrap_or_default()));
+        let creation = records.first().cloned().into_iter().collect();
+        seeds.push((
+            "codec",
+            format!("birth-{ix}-{name}"),
+            codec::encode(&frame(changes, creation)).unwrap_or_default(),
+        ));
     }
     // Errors late in a story: repeated, moved, foreign and altered records.
     for (name, what) in [("again", 176), ("back", 192), ("else", 208), ("jump", 224), ("altered", 240)] {

@@ -27,8 +27,8 @@ use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::flaw::Flaw;
 use crate::host::{Host, HostOptions};
+use crate::host_bug::HostBug;
 use crate::metrics;
 use crate::page;
 use crate::problem::Problem;
@@ -392,7 +392,7 @@ impl FromRequestParts<Host> for IdempotencyKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
-        if host.options().flawed.has(Flaw::NoKey) {
+        if host.options().injected_bug.has(HostBug::NoKey) {
             return Ok(Self(None));
         }
         let mut keys = parts.headers.get_all(IDEMPOTENCY_KEY).iter();

@@ -1,6 +1,6 @@
 //! The causes of outcomes as sentences for people.
 
-use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
+use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
 use subtend_session::record::ContinueRefusal;
 
 /// Describes an outcome with its cause.
@@ -82,13 +82,13 @@ fn time(limit: TimeLimit) -> &'static str {
     }
 }
 
-fn whose(by: &By) -> String {
+fn whose(by: &Initiator) -> String {
     match by {
-        By::Person => "by a person".to_owned(),
-        By::Host => "by the host".to_owned(),
-        By::Model { call } => format!("by its owner's model (call {call})"),
-        By::Owner { outcome: OutcomeKind::Interrupted } => "because its owner was interrupted".to_owned(),
-        By::Owner { outcome } => format!("because its owner ended ({})", outcome.word()),
-        By::Sweep => "at the start after a crash, because its owner was lost".to_owned(),
+        Initiator::Person => "by a person".to_owned(),
+        Initiator::Host => "by the host".to_owned(),
+        Initiator::Model { call } => format!("by its owner's model (call {call})"),
+        Initiator::Owner { outcome: OutcomeKind::Interrupted } => "because its owner was interrupted".to_owned(),
+        Initiator::Owner { outcome } => format!("because its owner ended ({})", outcome.word()),
+        Initiator::Sweep => "at the start after a crash, because its owner was lost".to_owned(),
     }
 }

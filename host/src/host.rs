@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
-use crate::flaw::Flawed;
+use crate::host_bug::InjectedBug;
 use crate::imports::Imports;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
@@ -45,7 +45,7 @@ pub struct HostOptions {
     /// Remote tools of the runtime, registered by [`Workers::tools`].
     pub workers: Workers,
     /// Injected bug that drills and the simulator must detect.
-    pub flawed: Flawed,
+    pub injected_bug: InjectedBug,
 }
 
 impl Default for HostOptions {
@@ -60,7 +60,7 @@ impl Default for HostOptions {
             settings: None,
             commands: None,
             workers: Workers::default(),
-            flawed: Flawed::default(),
+            injected_bug: InjectedBug::default(),
         }
     }
 }

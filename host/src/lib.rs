@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`api`] | the resources below `/v1`, and the OpenAPI document of them |
 //! | [`auth`] | authentication: tokens with scopes, login links, the Host and Origin headers |
-//! | [`flaw`] | injectable bugs that drills and the simulator must detect |
+//! | [`host_bug`] | injectable bugs that drills and the simulator must detect |
 //! | [`follow`] | the events of a tree, by LSN: each durable event once and in order |
 //! | [`Local`] | requests of the hosting process, without a socket |
 //! | [`listen`] | accepting connections on TCP and on a Unix socket, within bounds |
@@ -21,9 +21,9 @@
 pub mod api;
 pub mod auth;
 pub mod cause;
-pub mod flaw;
 pub mod follow;
 mod host;
+pub mod host_bug;
 mod imports;
 pub mod listen;
 mod local;

@@ -163,7 +163,7 @@ impl Metrics {
     pub(crate) fn text(&self, host: &Host) -> Result<String, Problem> {
         let (runtime, gauge) = (host.runtime(), |n: usize| i64::try_from(n).unwrap_or(i64::MAX));
         let lsn = |at: Lsn| i64::try_from(at.0).unwrap_or(i64::MAX);
-        self.sessions.set(gauge(runtime.present()));
+        self.sessions.set(gauge(runtime.loaded_sessions()));
         self.slots.set(gauge(runtime.slots_in_use()));
         self.appended.set(lsn(runtime.journal().appended()));
         self.durable.set(lsn(runtime.journal().durable()));

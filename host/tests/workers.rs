@@ -8,7 +8,7 @@ use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use subtend_actors::{Options, Runtime};
 use subtend_host::auth::{Guard, TokenFile, TokenScope};
-use subtend_host::flaw::{Flaw, Flawed};
+use subtend_host::host_bug::{HostBug, InjectedBug};
 use subtend_host::workers::{RemoteTool, Workers};
 use subtend_host::{Host, HostOptions};
 use subtend_journal::Journal;
@@ -41,7 +41,7 @@ fn declared(name: &str, idempotent: bool) -> RemoteTool {
 
 /// A host whose agent calls the tool that its input names, and answers with the result: `pay` has effects, `seek` is idempotent,
 /// `sealed` is denied.
-async fn host(memory: &Memory, flawed: Flawed) -> Host {
+async fn host(memory: &Memory, injected_bug: InjectedBug) -> Host {
     let model = fn_model("script", |request, _| async move {
         if let Some(Message::Result { content, .. }) = request.messages.iter().last() {
             return Ok(Answer::of_text(content.to_string()));
@@ -73,7 +73,7 @@ async fn host(memory: &Memory, flawed: Flawed) -> Host {
         .start()
         .await
         .expect("a runtime");
-    Host::new(runtime, HostOptions { workers, flawed, ..HostOptions::default() })
+    Host::new(runtime, HostOptions { workers, injected_bug, ..HostOptions::default() })
 }
 
 /// Opens a session whose agent calls `tool`; returns its id.
@@ -137,7 +137,7 @@ fn lost() -> (u16, String) {
 
 #[tokio::test(start_paused = true)]
 async fn d6_result_of_a_worker_reaches_the_model() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     assert_eq!(try_take(&app, "one", &["pay"]).await.status, StatusCode::NO_CONTENT);
     let id = open_calling(&app, "pay").await;
@@ -166,7 +166,7 @@ async fn d6_result_of_a_worker_reaches_the_model() {
 
 #[tokio::test(start_paused = true)]
 async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     let id = open_calling(&app, "pay").await;
     let call = take_and_begin(&app, "one").await;
@@ -192,7 +192,7 @@ async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
 
 #[tokio::test(start_paused = true)]
 async fn d6_call_that_no_worker_began_goes_to_another_one() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     let id = open_calling(&app, "pay").await;
     let first = take(&app, "one").await;
@@ -214,8 +214,8 @@ async fn d6_call_that_no_worker_began_goes_to_another_one() {
 }
 
 /// Returns the answer to a late completion of a lost worker, and how the call ends.
-async fn late_completion(flawed: Flawed) -> ((u16, String), Vec<(Value, String)>) {
-    let host = host(&Memory::new(), flawed).await;
+async fn late_completion(injected_bug: InjectedBug) -> ((u16, String), Vec<(Value, String)>) {
+    let host = host(&Memory::new(), injected_bug).await;
     let app = host.router();
     let id = open_calling(&app, "seek").await;
     let first = take_and_begin(&app, "one").await;
@@ -233,15 +233,15 @@ async fn late_completion(flawed: Flawed) -> ((u16, String), Vec<(Value, String)>
 /// The control is a host without the fence: there the lost worker's result is used.
 #[tokio::test(start_paused = true)]
 async fn d6_completion_of_an_old_lease_is_refused() {
-    let fenced = late_completion(Flawed::default()).await;
+    let fenced = late_completion(InjectedBug::default()).await;
     assert_eq!(fenced, (lost(), vec![(json!("ok"), "new".to_owned())]));
-    let open = late_completion(Flawed::with(Flaw::OldLease)).await;
+    let open = late_completion(InjectedBug::with(HostBug::OldLease)).await;
     assert_eq!(open, ((204, String::new()), vec![(json!("ok"), "old".to_owned())]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn d6_idempotent_call_is_repeated_at_most_twice() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     let id = open_calling(&app, "seek").await;
     for attempt in 1..=3 {
@@ -259,7 +259,7 @@ async fn d6_idempotent_call_is_repeated_at_most_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     let id = open_calling(&app, "pay").await;
     let call = take_and_begin(&app, "one").await;
@@ -296,7 +296,7 @@ async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn d6_deadline_without_a_worker_has_no_effects() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     let id = open_calling(&app, "pay").await;
     let failed = json!({"tool_error": {"kind": "failed", "retryable": true}});
@@ -319,7 +319,7 @@ async fn d6_deadline_without_a_worker_has_no_effects() {
 
 #[tokio::test(start_paused = true)]
 async fn d6_results_are_bounded_and_models_read_errors() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     let id = open_calling(&app, "seek").await;
     let call = take_and_begin(&app, "one").await;
@@ -340,7 +340,7 @@ async fn d6_results_are_bounded_and_models_read_errors() {
 /// A request that waits holds its body, so only a completion may be large. The control: below the bound the lease is renewed.
 #[tokio::test(start_paused = true)]
 async fn body_of_a_renewal_is_small() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     open_calling(&app, "seek").await;
     let call = take_and_begin(&app, "one").await;
@@ -355,7 +355,7 @@ async fn body_of_a_renewal_is_small() {
 
 #[tokio::test(start_paused = true)]
 async fn d6_denied_remote_tool_reaches_no_worker() {
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     let id = open_calling(&app, "list").await;
     wait_for_end(&app, &id).await;
@@ -381,12 +381,12 @@ async fn d6_denied_remote_tool_reaches_no_worker() {
 #[tokio::test(start_paused = true)]
 async fn d6_completion_for_a_former_host_is_refused() {
     let memory = Memory::new();
-    let host = host(&memory, Flawed::default()).await;
+    let host = host(&memory, InjectedBug::default()).await;
     let app = host.router();
     let id = open_calling(&app, "pay").await;
     let call = take_and_begin(&app, "one").await;
     drop((app, host));
-    let host = self::host(&memory, Flawed::default()).await;
+    let host = self::host(&memory, InjectedBug::default()).await;
     let app = host.router();
     assert_eq!(code(&renew(&app, &call).await), lost());
     assert_eq!(code(&complete(&app, &call, &done("paid")).await), lost());
@@ -426,7 +426,7 @@ async fn revoked_token_of_a_worker_takes_no_call() {
     let dir = tempfile::tempdir().expect("a directory");
     let tokens = TokenFile::at(dir.path().join("tokens.json"));
     let secret = format!("Bearer {}", tokens.create("w", TokenScope::Work).expect("a token"));
-    let host = host(&Memory::new(), Flawed::default()).await;
+    let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     let guarded = Guard::new("127.0.0.1:7475".parse().expect("an address"), [], tokens.clone()).protect(host.router());
     let headers = [("host", "127.0.0.1:7475"), ("authorization", &*secret), ("content-type", "application/json")];

@@ -50,7 +50,7 @@ impl Acknowledged {
 
     /// Describes the facts that are missing in the records of `sessions`.
     pub fn lost(&self, sessions: &BTreeMap<SessionId, &[Record]>) -> Vec<String> {
-        let mut kept = Kept::default();
+        let mut kept = AcknowledgedFacts::default();
         for (session, records) in sessions {
             records.iter().for_each(|record| kept.take(*session, record));
         }
@@ -79,7 +79,7 @@ impl Acknowledged {
 }
 
 #[derive(Default)]
-struct Kept {
+struct AcknowledgedFacts {
     inputs: BTreeSet<(SessionId, InputId)>,
     ends: BTreeSet<(SessionId, RunNo)>,
     closing: BTreeSet<(SessionId, RunNo)>,
@@ -87,7 +87,7 @@ struct Kept {
     verdicts: BTreeSet<(SessionId, CallId)>,
 }
 
-impl Kept {
+impl AcknowledgedFacts {
     fn take(&mut self, session: SessionId, record: &Record) {
         if let Record::InputAccepted(accepted) = record {
             self.inputs.insert((session, accepted.id));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::observed::{Observed, Restart, RestartBudget, Shutdown, Stop, Why};
+use crate::observed::{ActivationCause, Observed, Restart, RestartBudget, Shutdown, Stop};
 use crate::world::World;
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, Seq, SessionId};
@@ -84,7 +84,7 @@ pub(super) fn crashing_commands_are_set_aside(world: &World<'_>) -> Verdict {
 fn without_progress(world: &World<'_>, observed: &Observed) -> Verdict {
     let mut starts: BTreeMap<SessionId, (Seq, u32)> = BTreeMap::new();
     for activated in &observed.activations {
-        let again = matches!(activated.why, Why::Restart | Why::Boot);
+        let again = matches!(activated.why, ActivationCause::Restart | ActivationCause::Boot);
         let Some(seen) = world.sessions.get(&activated.session).filter(|_| again) else { continue };
         let known = usize::try_from(activated.last.0).unwrap_or(usize::MAX);
         if seen.in_flight_at(known).is_none() {

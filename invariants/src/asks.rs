@@ -4,7 +4,7 @@ use crate::observed::{Approver, AskSeen, Observed, When};
 use crate::world::{Seen, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{CallId, SessionId};
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 
 /// Each ask is opened once, at the root, and answered once, before its call has a result; only a person allows.
 pub(super) fn paired(world: &World<'_>) -> Verdict {
@@ -19,7 +19,7 @@ pub(super) fn paired(world: &World<'_>) -> Verdict {
                 format!("the ask for call {call} is at {}, which is not its root", ask.root)
             })?;
             let by_person = ask.answered.is_none_or(|(_, verdict, by)| match verdict {
-                AskVerdict::Allow | AskVerdict::Always => by == AskBy::Person,
+                AskVerdict::Allow | AskVerdict::Always => by == AnsweredBy::Person,
                 AskVerdict::Deny => true,
             });
             ensure(by_person, InvariantId::P5, *session, || format!("call {call} was allowed by {:?}", ask.answered))?;
@@ -78,18 +78,18 @@ fn judge(observed: &Observed, approvers: &[Approver], ask: &AskSeen) -> Result<(
     let there = |at: When| approvers.iter().any(|it| it.from <= at && it.until.is_none_or(|until| at < until));
     match ask.answered {
         None => Ok(()),
-        Some((at, AskBy::NoApprover)) => {
+        Some((at, AnsweredBy::NoApprover)) => {
             need(!there(ask.opened), "an approver was attached")?;
             need(at.ms == ask.opened.ms, "it waited although no approver was attached")
         }
-        Some((at, AskBy::Deadline)) => {
+        Some((at, AnsweredBy::Deadline)) => {
             need(deadline.is_none_or(|deadline| at.ms >= deadline), "its deadline had not passed")
         }
-        Some((_, AskBy::Person)) => {
+        Some((_, AnsweredBy::Person)) => {
             let ever = approvers.iter().any(|it| it.from <= until && it.until.is_none_or(|until| until > ask.opened));
             need(ever, "no approver was ever attached")
         }
-        Some((_, AskBy::Closed)) => Ok(()),
+        Some((_, AnsweredBy::Closed)) => Ok(()),
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
         let Some(state) = seen.view.state else { continue };
         let own = state.always.iter().all(|access| {
             let mut answers = seen.asks.values().filter(|ask| ask.access == (&access.action, &access.resource));
-            answers.any(|ask| matches!(ask.answered, Some((_, AskVerdict::Always, AskBy::Person))))
+            answers.any(|ask| matches!(ask.answered, Some((_, AskVerdict::Always, AnsweredBy::Person))))
         });
         ensure_if(!state.always.is_empty(), own, InvariantId::P5, *session, || {
             format!("it has an \"always\" that was not given here: {:?}", state.always)

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::observed::{Observed, Offer, Probe, Under};
+use crate::observed::{Observed, Offer, Probe, QueryContext};
 use crate::world::{Seen, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::authority::{Access, Verdict as Answer};
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::ids::{CallId, SessionId, TurnNo};
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::{Owner, Place};
-use subtend_session::record::{AskBy, AskVerdict, BranchCreated, From, InputAccepted, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, BranchCreated, From, InputAccepted, Record};
 
 fn each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
@@ -20,7 +20,8 @@ fn each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verd
 /// Returns the observed current verdict of `session` on `access`.
 fn present(observed: &Observed, session: SessionId, access: &Access) -> Option<Answer> {
     let mut probes = observed.probes.iter();
-    let same = |probe: &&Probe| probe.under == Under::Present && probe.session == session && probe.access == *access;
+    let same =
+        |probe: &&Probe| probe.under == QueryContext::Present && probe.session == session && probe.access == *access;
     probes.find(same).map(|probe| probe.verdict)
 }
 
@@ -31,7 +32,7 @@ pub(super) fn below_parents(world: &World<'_>) -> Verdict {
             .above(probe.session)
             .into_iter()
             .find(|above| present(observed, *above, &probe.access).is_some_and(|most| probe.verdict > most));
-        let judged = matches!(probe.under, Under::Present | Under::After(_));
+        let judged = matches!(probe.under, QueryContext::Present | QueryContext::After(_));
         ensure_if(judged, exceeds.is_none(), InvariantId::P1, probe.session, || {
             format!("{:?} is {:?}, which exceeds its ancestor {exceeds:?}", probe.access, probe.verdict)
         })
@@ -41,7 +42,7 @@ pub(super) fn below_parents(world: &World<'_>) -> Verdict {
 /// An added deny raises no verdict. An added allow raises none above those of ancestors.
 pub(super) fn monotone(world: &World<'_>) -> Verdict {
     each(world, |observed, probe| {
-        let Under::Added { at, rule } = &probe.under else { return Ok(()) };
+        let QueryContext::Added { at, rule } = &probe.under else { return Ok(()) };
         let before = present(observed, probe.session, &probe.access);
         let enlarged = rule.verdict == Answer::Deny && before.is_some_and(|before| probe.verdict > before);
         let above = world.above(*at);
@@ -57,7 +58,7 @@ pub(super) fn orderless(world: &World<'_>) -> Verdict {
     each(world, |observed, probe| {
         let before = present(observed, probe.session, &probe.access);
         let same = before.is_none_or(|before| before == probe.verdict);
-        ensure_if(probe.under == Under::Reordered, same, InvariantId::P3, probe.session, || {
+        ensure_if(probe.under == QueryContext::Reordered, same, InvariantId::P3, probe.session, || {
             format!("in another order of rules {:?} is {:?}, before {before:?}", probe.access, probe.verdict)
         })
     })
@@ -66,7 +67,7 @@ pub(super) fn orderless(world: &World<'_>) -> Verdict {
 /// Nothing exceeds the recorded ceilings of the session and its ancestors.
 pub(super) fn below_ceilings(world: &World<'_>) -> Verdict {
     each(world, |_, probe| {
-        let judged = matches!(probe.under, Under::Present | Under::After(_) | Under::Reordered);
+        let judged = matches!(probe.under, QueryContext::Present | QueryContext::After(_) | QueryContext::Reordered);
         let most = ceiling(world, probe.session, &probe.access);
         ensure_if(judged, probe.verdict <= most, InvariantId::P4, probe.session, || {
             format!("{:?} is {:?} ({:?}), and the ceilings say {most:?}", probe.access, probe.verdict, probe.under)
@@ -147,7 +148,7 @@ fn handed_over<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (usize, CallId)> 
 
 fn approved(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
     let word = seen.asks.get(&call).and_then(|ask| ask.answered).filter(|(answered, ..)| *answered < at);
-    matches!(word, Some((_, AskVerdict::Allow | AskVerdict::Always, AskBy::Person)))
+    matches!(word, Some((_, AskVerdict::Allow | AskVerdict::Always, AnsweredBy::Person)))
 }
 
 fn input_is_plain(input: &InputAccepted) -> bool {
@@ -214,7 +215,7 @@ fn was_approved(seen: &Seen<'_>, call: CallId) -> bool {
         })
     };
     seen.view.records.iter().any(|record| {
-        let Record::AskAnswered { call: answered, verdict, by: AskBy::Person } = record else { return false };
+        let Record::AskAnswered { call: answered, verdict, by: AnsweredBy::Person } = record else { return false };
         let allows = matches!(verdict, AskVerdict::Allow | AskVerdict::Always);
         (*answered == call && allows) || (*verdict == AskVerdict::Always && same(answered))
     })
@@ -268,7 +269,9 @@ fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
 /// A branch is created by a person or the host, and a child's first run belongs to its call.
 pub(super) fn creators_are_legal(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
-        let model = |branch: &BranchCreated| matches!(branch.by, By::Model { .. } | By::Owner { .. } | By::Sweep);
+        let model = |branch: &BranchCreated| {
+            matches!(branch.by, Initiator::Model { .. } | Initiator::Owner { .. } | Initiator::Sweep)
+        };
         let wrong = seen.branches.iter().find(|(_, branch)| model(branch));
         ensure_if(!seen.branches.is_empty(), wrong.is_none(), InvariantId::P6, *session, || {
             format!("{wrong:?} comes neither from a person nor from the host")

@@ -7,7 +7,7 @@ use crate::observed::Causes;
 use crate::world::{Seen, SeenRun, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::RunKey;
-use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, TimeLimit};
+use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, TimeLimit};
 use subtend_session::place::Owner;
 use subtend_session::record::{Hold, InputAccepted, Park, Record, RunEnded, Stop, TurnAnswered};
 
@@ -44,7 +44,7 @@ struct Traces<'a> {
     /// Answers since the last taken input, and the smallest allowance.
     spent: u32,
     allowance: Option<u32>,
-    interrupted: Option<&'a By>,
+    interrupted: Option<&'a Initiator>,
     out_of_turns: bool,
     /// True if it is parked at a provider's limit and nothing of it is in flight.
     limited: bool,
@@ -183,32 +183,34 @@ fn limited(limits: &subtend_session::limits::Limits, which: Budget) -> bool {
     }
 }
 
-fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started: bool) -> Check {
+fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &Initiator, started: bool) -> Check {
     let Some((_, opened)) = run.opened else { return Ok(()) };
     let owner = match &opened.owner {
         Owner::Run { session, call, .. } => Some((*session, *call)),
         Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
     };
     match by {
-        By::Model { call } => {
+        Initiator::Model { call } => {
             let (session, opening) = owner.ok_or("no model owns it")?;
             let Some(above) = world.sessions.get(&session) else { return Ok(()) };
             need(above.model_cancels.contains(&(*call, key.session, opening)), "that call did not cancel it")
         }
-        By::Owner { .. } => need(owner.is_some(), "no run owns it"),
-        By::Sweep => need(owner.is_some() && !started, "it was started, or has no owner"),
-        By::Person | By::Host => Ok(()),
+        Initiator::Owner { .. } => need(owner.is_some(), "no run owns it"),
+        Initiator::Sweep => need(owner.is_some() && !started, "it was started, or has no owner"),
+        Initiator::Person | Initiator::Host => Ok(()),
     }
 }
 
 fn happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Check {
     let session = key.session;
     match outcome {
-        Outcome::Cancelled { by: by @ (By::Person | By::Host) } => {
+        Outcome::Cancelled { by: by @ (Initiator::Person | Initiator::Host) } => {
             need(causes.cancels.iter().any(|(run, word)| *run == key && word == by), "no such cancel happened")
         }
-        Outcome::Cancelled { by: By::Sweep } | Outcome::Lost => need(causes.boots > 0, "the host did not restart"),
-        Outcome::Cancelled { by: By::Model { .. } | By::Owner { .. } } => Ok(()),
+        Outcome::Cancelled { by: Initiator::Sweep } | Outcome::Lost => {
+            need(causes.boots > 0, "the host did not restart")
+        }
+        Outcome::Cancelled { by: Initiator::Model { .. } | Initiator::Owner { .. } } => Ok(()),
         Outcome::Interrupted { by } => {
             need(causes.interrupts.iter().any(|(run, word)| *run == key && word == by), "no such interrupt happened")
         }

@@ -11,7 +11,7 @@ use subtend_session::state::State;
 
 /// Messages and owned runs that a compaction must not hide, after some of a session's records.
 #[derive(Default)]
-struct Owed {
+struct RequiredMessages {
     /// Inputs of the run in flight without a final answer, by the records that took them.
     inputs: BTreeMap<InputId, Seq>,
     /// Messages of relatives that no run has taken. They request no answer.
@@ -24,7 +24,7 @@ struct Owed {
     live: BTreeMap<CallId, SessionId>,
 }
 
-impl Owed {
+impl RequiredMessages {
     fn before(seen: &Seen<'_>, records: usize) -> Self {
         let mut owed = Self::default();
         for (seq, record) in (1_u64..).map(Seq).zip(seen.view.records).take(records) {
@@ -75,7 +75,7 @@ pub(super) fn nothing_owed_is_hidden(world: &World<'_>) -> Verdict {
         let Some(state) = seen.view.state.or(seen.view.folded) else { continue };
         for (at, record) in seen.view.records.iter().enumerate() {
             let Record::Compacted(compacted) = record else { continue };
-            let owed = Owed::before(seen, at);
+            let owed = RequiredMessages::before(seen, at);
             kept(*session, state, compacted, &owed)?;
             for child in owed.live.values() {
                 let named = state.children.get(child).is_none_or(|child| compacted.text.contains(&*child.short.0))
@@ -89,7 +89,7 @@ pub(super) fn nothing_owed_is_hidden(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn kept(session: SessionId, state: &State, compacted: &Compacted, owed: &Owed) -> Verdict {
+fn kept(session: SessionId, state: &State, compacted: &Compacted, owed: &RequiredMessages) -> Verdict {
     let hidden = (0_u64..).zip(state.transcript.iter()).skip(state.created.inherited.len());
     let hidden = hidden.take_while(|(at, _)| *at < compacted.upto);
     let hidden = hidden.filter(|(at, _)| !compacted.verbatim.contains(at)).map(|(_, message)| message);

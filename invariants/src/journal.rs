@@ -10,10 +10,10 @@ use subtend_session::state::{Ended, Run, State};
 
 pub(super) fn gap_free(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
-        let births = seen.view.records.iter().filter(|record| matches!(record, Record::SessionCreated(_))).count();
+        let creations = seen.view.records.iter().filter(|record| matches!(record, Record::SessionCreated(_))).count();
         let born_first = matches!(seen.view.records.first(), None | Some(Record::SessionCreated(_)));
-        ensure(births <= 1 && born_first, InvariantId::J2, *session, || {
-            format!("{births} creation records, first {born_first}")
+        ensure(creations <= 1 && born_first, InvariantId::J2, *session, || {
+            format!("{creations} creation records, first {born_first}")
         })?;
         if seen.view.frames.is_empty() {
             continue;
@@ -206,7 +206,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         tools,
         always,
         alternatives,
-        stretches,
+        message_ranges,
         compactions,
         measured,
         revised,
@@ -249,7 +249,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         ("tools", *tools == b.tools),
         ("always", *always == b.always),
         ("alternatives", *alternatives == b.alternatives),
-        ("stretches", *stretches == b.stretches),
+        ("stretches", *message_ranges == b.message_ranges),
         ("compactions", *compactions == b.compactions),
         ("measured", *measured == b.measured),
         ("revised", *revised == b.revised),

@@ -7,16 +7,18 @@ mod actor;
 mod authority;
 mod client;
 mod control;
-mod heard;
+mod deliveries;
 mod store;
 mod work;
 
-pub use actor::{Activated, Death, Restart, RestartBudget, Stop, Why};
-pub use authority::{Approver, AskSeen, Offer, Probe, Under};
+pub use actor::{Activated, ActivationCause, Death, Restart, RestartBudget, Stop};
+pub use authority::{Approver, AskSeen, Offer, Probe, QueryContext};
 pub use client::{ClientLog, EventPlace, KeyedCommand};
-pub use control::{AnswerSeen, Causes, ControlAnswer, ControlSeen, Given, Listing, QueueAnswer, QueueSeen, Shutdown};
-pub use heard::{Acked, Heard, SubscriberLog};
-pub use store::{Aside, Boot, Failure, Recovery};
+pub use control::{
+    AnswerSeen, Causes, ControlAnswer, ControlSeen, Listing, QueueAnswer, QueueSeen, ReplySubject, Shutdown,
+};
+pub use deliveries::{Acked, Delivered, SubscriberLog};
+pub use store::{Boot, DamageReplies, Failure, Recovery};
 pub use work::{ContextGiven, Effect, Work};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +66,7 @@ pub struct Observed {
     /// Results of crash recoveries.
     pub recoveries: Vec<Recovery>,
     /// Damaged sessions, and the replies of all sessions.
-    pub aside: Option<Aside>,
+    pub aside: Option<DamageReplies>,
     /// Known failures of writes and syncs.
     pub failures: Vec<Failure>,
     pub subscribers: Vec<SubscriberLog>,

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::observed::{AnswerSeen, ControlAnswer, Given, Heard, Listing, QueueAnswer, QueueSeen, SubscriberLog};
+use crate::observed::{
+    AnswerSeen, ControlAnswer, Delivered, Listing, QueueAnswer, QueueSeen, ReplySubject, SubscriberLog,
+};
 use crate::world::{Seen, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, Seq, SessionId};
@@ -29,7 +31,7 @@ pub(super) fn one_winner(world: &World<'_>) -> Verdict {
         let fixed = world.run(seen.run).and_then(|run| run.fixed());
         let same = match (&seen.answer, &seen.given, fixed) {
             (ControlAnswer::Ended(outcome), _, Some(fixed)) => Some(outcome == fixed),
-            (ControlAnswer::Done, Given::Cancel(_), Some(fixed)) => Some(fixed.kind() == OutcomeKind::Cancelled),
+            (ControlAnswer::Done, ReplySubject::Cancel(_), Some(fixed)) => Some(fixed.kind() == OutcomeKind::Cancelled),
             (
                 ControlAnswer::Done | ControlAnswer::Ended(_) | ControlAnswer::NotFound | ControlAnswer::Stale(_),
                 _,
@@ -59,8 +61,10 @@ fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str>
     let run = world.run(seen.run).filter(|run| run.opened.is_some());
     let known = run.is_some() || world.lacks(seen.run.session);
     match (&seen.answer, &seen.given) {
-        (ControlAnswer::Done, Given::Cancel(_) | Given::Interrupt(_)) => need(known, "the run does not exist"),
-        (ControlAnswer::Done, Given::End | Given::Late) => Ok(()),
+        (ControlAnswer::Done, ReplySubject::Cancel(_) | ReplySubject::Interrupt(_)) => {
+            need(known, "the run does not exist")
+        }
+        (ControlAnswer::Done, ReplySubject::End | ReplySubject::Late) => Ok(()),
         (ControlAnswer::Ended(_), _) => need(!known || run.is_none_or(|run| run.fixed().is_some()), "it has not ended"),
         (ControlAnswer::NotFound, _) => {
             // A control may precede the run: then a later one exists, or none was needed.
@@ -107,12 +111,12 @@ fn check_received(world: &World<'_>, log: &SubscriberLog) -> Verdict {
     let (mut missed, mut gaps) = (0_u64, 0_u64);
     for received in &log.received {
         let (session, first, last) = match received {
-            Heard::Missed(count) => {
+            Delivered::Missed(count) => {
                 missed = missed.saturating_add(*count);
                 continue;
             }
-            Heard::Record(session, seq) => (*session, *seq, *seq),
-            Heard::Skipped(session, first, last) => (*session, *first, *last),
+            Delivered::Record(session, seq) => (*session, *seq, *seq),
+            Delivered::Skipped(session, first, last) => (*session, *first, *last),
         };
         let expected = next.get(&session).copied().unwrap_or(first);
         ensure(first >= expected && last >= first, InvariantId::N6, session, || {
@@ -174,7 +178,7 @@ pub(super) fn acknowledged_cancels_end(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
         let kept = !world.erased.contains(&seen.run.session);
-        let cancelled = kept && matches!((&seen.answer, &seen.given), (ControlAnswer::Done, Given::Cancel(_)));
+        let cancelled = kept && matches!((&seen.answer, &seen.given), (ControlAnswer::Done, ReplySubject::Cancel(_)));
         let fixed = fixed(world, seen.run);
         ensure_if(cancelled, fixed.is_some(), InvariantId::S2, seen.run.session, || {
             format!("run {} was cancelled, but continues", seen.run.run)

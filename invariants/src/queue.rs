@@ -97,7 +97,7 @@ pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
 }
 
 /// Rule 9: at the end of a run the queue opens the next run, unless it should stay queued.
-pub(super) fn queue_stands(world: &World<'_>) -> Verdict {
+pub(super) fn keeps_queue(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
         let mut must_stay = false;
@@ -110,9 +110,9 @@ pub(super) fn queue_stands(world: &World<'_>) -> Verdict {
                 // An input after the cancel of the tree ends that state.
                 must_stay = false;
             } else if let Record::RunHeld { why, .. } = record {
-                must_stay |= matches!(**why, Hold::Closing { queue_stands: true, .. });
+                must_stay |= matches!(**why, Hold::Closing { keeps_queue: true, .. });
             } else if let Record::RunEnded(ended) = record {
-                after_end(*session, seen, &inputs, (must_stay, ended.queue_stands), records.peek().copied())?;
+                after_end(*session, seen, &inputs, (must_stay, ended.keeps_queue), records.peek().copied())?;
                 must_stay = false;
             }
         }

@@ -285,7 +285,7 @@ pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
             Some(run) => check_queue_of_run(*session, seen, state, run)?,
             None => {
                 let last = seen.runs.values().last().and_then(|run| run.ended);
-                let ask_is_open = last.is_some_and(|(_, ended)| ended.queue_stands);
+                let ask_is_open = last.is_some_and(|(_, ended)| ended.keeps_queue);
                 ensure(state.queue.is_empty() || ask_is_open, InvariantId::S12, *session, || {
                     format!(
                         "{} inputs are queued in a quiet session whose queue should not stay queued",

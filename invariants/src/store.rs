@@ -1,6 +1,6 @@
 //! Recovery, damage, failures and deletion of a store: J-7, J-8, J-9, J-10.
 
-use crate::observed::{Aside, Failure, Recovery};
+use crate::observed::{DamageReplies, Failure, Recovery};
 use crate::world::World;
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{Seq, SessionId};
@@ -40,7 +40,8 @@ fn difference<'a>(clean: &'a Recovery, other: &'a Recovery) -> Option<Difference
 
 /// A damaged session is reported as damaged only, and affects no other session.
 pub(super) fn set_aside(world: &World<'_>) -> Verdict {
-    let Some(Aside { damaged, refused, served }) = world.observed.and_then(|observed| observed.aside.as_ref()) else {
+    let Some(DamageReplies { damaged, refused, served }) = world.observed.and_then(|observed| observed.aside.as_ref())
+    else {
         return Ok(());
     };
     let describe = |session: &SessionId, is: &str| format!("session {session} is {is}");

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::world::World;
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{AttemptNo, CallId, SessionId, TurnNo};
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::BranchKind;
 use subtend_session::record::{Carrier, ContinueRefusal, Hold, Park, QueueChange, Record};
 
@@ -111,10 +111,10 @@ impl Walk {
             Record::RunResumed { .. } => within(&[Started], "no run waits"),
             Record::RunHeld { why, .. } => match **why {
                 // A cancel of the whole tree may still keep the queue of a closing run queued.
-                Hold::Closing { queue_stands: true, .. } => {
+                Hold::Closing { keeps_queue: true, .. } => {
                     within(&[Started, Held, Closing], "there is nothing to close")
                 }
-                Hold::Closing { queue_stands: false, .. } => within(&[Started, Held], "there is nothing to close"),
+                Hold::Closing { keeps_queue: false, .. } => within(&[Started, Held], "there is nothing to close"),
                 Hold::Interrupted { .. } | Hold::OutOfTurns => within(&[Started], "there is nothing to hold"),
             },
             Record::RunEnded(_) => {
@@ -149,7 +149,7 @@ impl Walk {
             Record::SessionReopened { .. } => need(self.closed, "the session is open"),
             Record::SessionDeleted { .. } => within(&[Quiet], "a run is in flight"),
             Record::TitleSet(set) => {
-                need(set.by == By::Person || !self.titled, "a title exists")?;
+                need(set.by == Initiator::Person || !self.titled, "a title exists")?;
                 need(set.of.is_none_or(|of| self.services.contains(&of)), "no service session answers")
             }
             Record::SummarySet(set) => need(self.services.contains(&set.of), "no service session answers"),
@@ -225,8 +225,8 @@ impl Walk {
             Record::RunHeld { why, .. } => {
                 self.parked = None;
                 self.column = match **why {
-                    Hold::Closing { queue_stands, .. } => {
-                        self.stands = queue_stands;
+                    Hold::Closing { keeps_queue, .. } => {
+                        self.stands = keeps_queue;
                         Column::Closing
                     }
                     Hold::Interrupted { .. } | Hold::OutOfTurns => Column::Held,

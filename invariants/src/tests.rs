@@ -21,7 +21,7 @@ use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{AttemptNo, Epoch, RunKey, RunNo, Seq, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::{Carrier, Hold, Notice, Park, Record, TitleSet};
 use subtend_session::state::{Ended, Queued};
@@ -110,7 +110,7 @@ const SESSION: &[Case] = &[
         "a fixed outcome changes",
         Scene::good,
         |s| {
-            let why = Box::new(Hold::Closing { outcome: Outcome::Lost, queue_stands: false });
+            let why = Box::new(Hold::Closing { outcome: Outcome::Lost, keeps_queue: false });
             s.root.insert(END, Record::RunHeld { run: RunNo(1), why });
         },
         &[InvariantId::S2],
@@ -172,7 +172,7 @@ const SESSION: &[Case] = &[
     (
         "a closing run waits for nothing",
         Scene::at_work,
-        |s| s.root_run().hold = Some(Hold::Closing { outcome: Outcome::Lost, queue_stands: false }),
+        |s| s.root_run().hold = Some(Hold::Closing { outcome: Outcome::Lost, keeps_queue: false }),
         &[InvariantId::S12, InvariantId::S4],
     ),
     (
@@ -190,7 +190,7 @@ const SESSION: &[Case] = &[
     (
         "an interrupt that does not reach a blocking child",
         Scene::child_at_work,
-        |s| s.root_run().hold = Some(Hold::Interrupted { by: By::Person }),
+        |s| s.root_run().hold = Some(Hold::Interrupted { by: Initiator::Person }),
         &[InvariantId::S12],
     ),
     (
@@ -252,14 +252,14 @@ const TREE: &[Case] = &[
     (
         "cancelled by a person without a cancel",
         Scene::good,
-        |s| s.root[END] = ended(1, Outcome::Cancelled { by: By::Person }),
+        |s| s.root[END] = ended(1, Outcome::Cancelled { by: Initiator::Person }),
         &[InvariantId::T5],
     ),
     (
         "cancelled by an owner that has not ended",
         Scene::child_at_work,
         |s| {
-            let by = By::Owner { outcome: OutcomeKind::Lost };
+            let by = Initiator::Owner { outcome: OutcomeKind::Lost };
             s.child.push(ended(1, Outcome::Cancelled { by }));
         },
         &[InvariantId::T5],
@@ -267,22 +267,22 @@ const TREE: &[Case] = &[
     (
         "cancelled by a model that did not ask",
         Scene::child_at_work,
-        |s| s.child.push(ended(1, Outcome::Cancelled { by: By::Model { call: CALL } })),
+        |s| s.child.push(ended(1, Outcome::Cancelled { by: Initiator::Model { call: CALL } })),
         &[InvariantId::T5],
     ),
     (
         "a child continues under a cancelled owner",
         Scene::child_at_work,
-        |s| s.root.push(ended(1, Outcome::Cancelled { by: By::Person })),
+        |s| s.root.push(ended(1, Outcome::Cancelled { by: Initiator::Person })),
         &[InvariantId::T5, InvariantId::T7],
     ),
     (
         "ended by an interrupt that did not ask for it",
         Scene::child_at_work,
         |s| {
-            let why = Box::new(Hold::Interrupted { by: By::Person });
+            let why = Box::new(Hold::Interrupted { by: Initiator::Person });
             s.root.push(Record::RunHeld { run: RunNo(1), why });
-            let by = By::Owner { outcome: OutcomeKind::Interrupted };
+            let by = Initiator::Owner { outcome: OutcomeKind::Interrupted };
             s.child.push(ended(1, Outcome::Cancelled { by }));
         },
         &[InvariantId::T6],
@@ -293,10 +293,10 @@ const TREE: &[Case] = &[
         |s| {
             let Some(Record::ChildSpawned(spawned)) = s.root.get_mut(SPAWNED) else { panic!("the root spawns") };
             spawned.mode = subtend_session::place::Mode::Background;
-            let why = Box::new(Hold::Interrupted { by: By::Person });
+            let why = Box::new(Hold::Interrupted { by: Initiator::Person });
             s.root.push(Record::RunHeld { run: RunNo(1), why });
             s.root.push(Record::CancelAsked { call: None, child: CHILD, key: CALL });
-            let by = By::Owner { outcome: OutcomeKind::Interrupted };
+            let by = Initiator::Owner { outcome: OutcomeKind::Interrupted };
             s.child.push(ended(1, Outcome::Cancelled { by }));
         },
         &[InvariantId::T6],
@@ -350,7 +350,7 @@ const NOTICE: &[Case] = &[
         "a title of a session that is not a service",
         Scene::good,
         |s| {
-            let set = TitleSet { title: "work".into(), by: By::Host, of: Some(CHILD) };
+            let set = TitleSet { title: "work".into(), by: Initiator::Host, of: Some(CHILD) };
             s.root.push(Record::TitleSet(Box::new(set)));
         },
         &[InvariantId::S3, InvariantId::N3],
@@ -359,7 +359,7 @@ const NOTICE: &[Case] = &[
         "a title of the host over another",
         Scene::good,
         |s| {
-            for by in [By::Person, By::Host] {
+            for by in [Initiator::Person, Initiator::Host] {
                 s.root.push(Record::TitleSet(Box::new(TitleSet { title: "work".into(), by, of: None })));
             }
         },

@@ -6,7 +6,7 @@ use crate::world::{Seen, SeenRun, World, by_owner};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner, Place, Worktree};
 use subtend_session::record::BranchCreated;
 
@@ -121,7 +121,7 @@ pub(super) fn slots(world: &World<'_>) -> Verdict {
         let mut all = 0_u32;
         for root in roots {
             let of = |counts: &BTreeMap<SessionId, u32>| counts.get(root).copied().unwrap_or(0);
-            let (used, holding) = (of(&pool.used), of(held).saturating_add(of(&pool.on_the_way)));
+            let (used, holding) = (of(&pool.used), of(held).saturating_add(of(&pool.in_transit)));
             all = all.saturating_add(used);
             let held = ledger.lagging || holding <= used;
             ensure(held && used <= pool.per_root, InvariantId::T3, *root, || {
@@ -182,12 +182,12 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
                 || format!("run {} is {outcome:?}, but its owner has no such end", key.run),
             )?;
         }
-        if let (Outcome::Cancelled { by: By::Person }, Some(ledger)) = (outcome, world.ledger) {
+        if let (Outcome::Cancelled { by: Initiator::Person }, Some(ledger)) = (outcome, world.ledger) {
             ensure(ledger.cancelled.contains(&key), InvariantId::T5, key.session, || {
                 format!("run {} is cancelled by a person, but no such cancel happened", key.run)
             })?;
         }
-        if let (Outcome::Cancelled { by: By::Model { .. } }, Some((owner, call))) = (outcome, run.owner()) {
+        if let (Outcome::Cancelled { by: Initiator::Model { .. } }, Some((owner, call))) = (outcome, run.owner()) {
             let is_requested = world
                 .sessions
                 .get(&owner.session)
@@ -239,7 +239,7 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
             let root = world.sessions.get(&key.session).and_then(Seen::place).map(|place| place.root(key.session));
             let is_target = causes.cancels.iter().any(|(run, word)| *run == key && word == by)
                 || root.is_some_and(|root| causes.trees.contains(&root));
-            ensure(is_target || *by == By::Sweep, InvariantId::T6, key.session, || {
+            ensure(is_target || *by == Initiator::Sweep, InvariantId::T6, key.session, || {
                 format!("run {} is detached and {outcome:?}, but no control named it or its tree", key.run)
             })?;
         }
@@ -295,8 +295,8 @@ pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
     for seen in world.sessions.values() {
         for (child, key) in &seen.cancel_asked {
             let mut runs = world.sessions.get(child).into_iter().flat_map(|child| child.runs.values());
-            let goes_on = runs.find(|run| run.owner().is_some_and(|(_, call)| call == *key) && run.fixed().is_none());
-            ensure(goes_on.is_none(), InvariantId::T5, *child, || {
+            let continues = runs.find(|run| run.owner().is_some_and(|(_, call)| call == *key) && run.fixed().is_none());
+            ensure(continues.is_none(), InvariantId::T5, *child, || {
                 format!("the run by key {key} was cancelled by its owner, but continues")
             })?;
         }

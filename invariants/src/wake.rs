@@ -7,7 +7,7 @@ use crate::world::{Seen, SeenRun, World};
 use crate::{InvariantId, Verdict, ensure, rollback};
 use subtend_session::ids::{CallId, Seq, SessionId};
 use subtend_session::message::Message;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::BranchKind;
 use subtend_session::record::{Carrier, Hold, NoticeTaken, Park, Prompt, Record};
 use subtend_session::state::State;
@@ -91,7 +91,7 @@ pub(super) fn stops(records: &[Record]) -> bool {
                 | Record::AttemptDiscarded(_)
                 | Record::AskAnswered { .. }
                 | Record::CancelAsked { .. }
-                | Record::QueueChanged { by: By::Host, .. }
+                | Record::QueueChanged { by: Initiator::Host, .. }
         )
     });
     matches!(next, Some(Record::RunHeld { .. } | Record::RunEnded(_)))

@@ -8,10 +8,10 @@ use subtend_session::call::CallEnd;
 use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::index::Row;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::place::{Mode, Owner, Place};
 use subtend_session::record::{
-    AskBy, AskVerdict, BranchCreated, Carrier, ChildSpawned, ContinueAsked, ContinueRefusal, Hold, Notice, Record,
+    AnsweredBy, AskVerdict, BranchCreated, Carrier, ChildSpawned, ContinueAsked, ContinueRefusal, Hold, Notice, Record,
     RunEnded, RunOpened, SessionCreated,
 };
 use subtend_session::state::State;
@@ -89,7 +89,7 @@ pub struct Pool {
     /// Slots in use by root.
     pub used: BTreeMap<SessionId, u32>,
     /// Granted slots whose message is in flight, by root.
-    pub on_the_way: BTreeMap<SessionId, u32>,
+    pub in_transit: BTreeMap<SessionId, u32>,
 }
 
 /// A session's records, indexed.
@@ -118,7 +118,7 @@ pub(super) struct SeenAsk<'a> {
     pub(super) at: usize,
     pub(super) access: (&'a Text, &'a Text),
     pub(super) root: SessionId,
-    pub(super) answered: Option<(usize, AskVerdict, AskBy)>,
+    pub(super) answered: Option<(usize, AskVerdict, AnsweredBy)>,
     /// How often it was opened and answered.
     pub(super) counts: (u32, u32),
 }
@@ -198,8 +198,8 @@ impl<'a> Seen<'a> {
                 let run = self.runs.entry(*run).or_default();
                 run.held = Some(at);
                 match &**why {
-                    Hold::Closing { outcome, queue_stands } => {
-                        run.closing = run.closing.or(Some((at, outcome, *queue_stands)));
+                    Hold::Closing { outcome, keeps_queue } => {
+                        run.closing = run.closing.or(Some((at, outcome, *keeps_queue)));
                     }
                     Hold::Interrupted { .. } => run.interrupted = true,
                     Hold::OutOfTurns => {}
@@ -390,8 +390,8 @@ impl<'a> World<'a> {
 /// Returns the owner's outcome, if `outcome` was caused by the owner's end.
 pub(super) fn by_owner(outcome: &Outcome) -> Option<subtend_session::outcome::OutcomeKind> {
     match outcome {
-        Outcome::Cancelled { by: By::Owner { outcome } } => Some(*outcome),
-        Outcome::Cancelled { by: By::Person | By::Host | By::Model { .. } | By::Sweep }
+        Outcome::Cancelled { by: Initiator::Owner { outcome } } => Some(*outcome),
+        Outcome::Cancelled { by: Initiator::Person | Initiator::Host | Initiator::Model { .. } | Initiator::Sweep }
         | Outcome::Completed
         | Outcome::Failed { .. }
         | Outcome::Interrupted { .. }

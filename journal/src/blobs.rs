@@ -17,7 +17,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::codec::{self, Reference};
-use crate::engine::{Engine, Go, Group, Payload, Range, Result, StoredFrame};
+use crate::engine::{Engine, Group, Payload, Range, Result, ScanFlow, StoredFrame};
 use crate::error::EngineError;
 use crate::owner_only;
 use crate::rows;
@@ -124,7 +124,7 @@ pub(crate) fn named(engine: &dyn Engine) -> Result<BTreeSet<String>> {
         if let StoredFrame::Bytes(bytes) = &kept {
             named.extend(Reference::in_frame(bytes).map(|reference| reference.hash.to_string()));
         }
-        Go::Continue(())
+        ScanFlow::Continue(())
     })?;
     let mut failed = None;
     engine.defs(&mut |hash, text| {
@@ -133,7 +133,7 @@ pub(crate) fn named(engine: &dyn Engine) -> Result<BTreeSet<String>> {
             Ok(_) => {}
             Err(error) => failed = Some(error),
         }
-        if failed.is_some() { Go::Break(()) } else { Go::Continue(()) }
+        if failed.is_some() { ScanFlow::Break(()) } else { ScanFlow::Continue(()) }
     })?;
     failed.map_or(Ok(named), Err)
 }
@@ -205,7 +205,7 @@ impl Engine for Blobs {
         Ok(self.inner.frame(lsn)?.map(|kept| self.with_body(kept)))
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()> {
         self.inner.frames(from, &mut |lsn, kept| visit(lsn, self.with_body(kept)))
     }
 
@@ -221,7 +221,7 @@ impl Engine for Blobs {
         self.inner.def(hash)?.map(|text| self.text(hash, text)).transpose()
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         self.inner.defs(&mut |hash, text| visit(hash, text.and_then(|text| self.text(hash, text))))
     }
 }

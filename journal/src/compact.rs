@@ -9,13 +9,13 @@ use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId};
 use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row};
 use subtend_session::record::Record;
 
-use crate::engine::{Engine, Go, Group, Payload, Placed, Result, StoredFrame};
+use crate::engine::{Engine, Group, GroupFrame, Payload, Result, ScanFlow, StoredFrame};
 use crate::error::EngineError;
 use crate::fault_points::FaultPoints;
 use crate::queue::{GROUP_BYTES, GROUP_FRAMES, ROW_BYTES};
 use crate::read;
 
-const GO: Go = Go::Continue(());
+const GO: ScanFlow = ScanFlow::Continue(());
 
 /// Result of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub struct Compacted {
     pub frames: u64,
     pub blobs: u64,
     /// Deleted sessions that could not be erased yet.
-    pub held: Vec<Held>,
+    pub held: Vec<DeferredErasure>,
 }
 
 /// Deleted session that is not erased yet, because other sessions still wait for its tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct DeferredErasure {
     /// The deleted session. Its descendants are not erased either.
     pub session: SessionId,
     pub why: String,
@@ -85,8 +85,8 @@ pub fn copy(
     let defs = plan.defs(whole)?;
     let mut out = GroupWriter { to, last: from.last_lsn()?, frames: Vec::new(), bytes: 0 };
     let (copied, erased) = plan.frames(from, &mut out, progress)?;
-    if copied != plan.places.len() as u64 {
-        let why = format!("`ev` names {} remaining frames, but {copied} were copied", plan.places.len());
+    if copied != plan.positions.len() as u64 {
+        let why = format!("`ev` names {} remaining frames, but {copied} were copied", plan.positions.len());
         return Err(corrupt(Lsn(copied), why));
     }
     plan.rows(from, &defs, &mut out)?;
@@ -105,12 +105,12 @@ pub fn copy(
 pub(crate) struct Erasure {
     pub(crate) frames: Vec<(Lsn, SessionId, Seq)>,
     /// Parent and child.
-    pub(crate) kids: Vec<(SessionId, SessionId)>,
+    pub(crate) children: Vec<(SessionId, SessionId)>,
     pub(crate) owed: Vec<Row>,
     pub(crate) defs: Vec<Hash>,
     /// The remaining rows of the erased sessions.
     pub(crate) heads: Vec<(SessionId, Head)>,
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<DeferredErasure>,
 }
 
 #[cfg(feature = "postgres")]
@@ -121,9 +121,9 @@ impl Erasure {
     pub(crate) fn of(engine: &dyn Engine) -> Result<Self> {
         let plan = CompactionPlan::of(engine)?;
         let kept = plan.defs(engine)?;
-        let (mut kids, mut owed, mut defs, mut failed) = (Vec::new(), Vec::new(), Vec::new(), None);
-        engine.all_kids(&mut |parent, kid| {
-            kids.extend(plan.gone.contains(&kid).then_some((parent, kid)));
+        let (mut children, mut owed, mut defs, mut failed) = (Vec::new(), Vec::new(), Vec::new(), None);
+        engine.all_children(&mut |parent, child| {
+            children.extend(plan.gone.contains(&child).then_some((parent, child)));
             GO
         })?;
         engine.outbox(None, &mut |row| {
@@ -140,7 +140,7 @@ impl Erasure {
         let fresh = plan.heads.iter().filter(|(session, head)| plan.gone.contains(session) && !head.is_erased());
         let heads = fresh.map(|(session, head)| (*session, head.erased())).collect();
         let frames = plan.left.iter().map(|(lsn, (session, seq))| (*lsn, *session, *seq)).collect();
-        Ok(Self { frames, kids, owed, defs, heads, held: plan.held })
+        Ok(Self { frames, children, owed, defs, heads, held: plan.held })
     }
 }
 
@@ -153,8 +153,8 @@ struct CompactionPlan {
     inflight: Vec<(SessionId, Inflight)>,
     outbox: Vec<(Row, Lsn)>,
     gone: BTreeSet<SessionId>,
-    held: Vec<Held>,
-    places: BTreeMap<Lsn, (SessionId, Seq)>,
+    held: Vec<DeferredErasure>,
+    positions: BTreeMap<Lsn, (SessionId, Seq)>,
     /// Frames to erase.
     left: BTreeMap<Lsn, (SessionId, Seq)>,
 }
@@ -177,20 +177,20 @@ impl CompactionPlan {
         tops.retain(|_, top| !held.contains_key(top));
         let gone: BTreeSet<SessionId> = tops.into_keys().collect();
         outbox.retain(|(row, _)| !gone.contains(&row.from) && !gone.contains(&row.to));
-        let (mut places, mut left) = (BTreeMap::new(), BTreeMap::new());
-        from.all_places(&mut |session, seq, lsn| {
-            let of = if gone.contains(&session) { &mut left } else { &mut places };
+        let (mut positions, mut left) = (BTreeMap::new(), BTreeMap::new());
+        from.all_positions(&mut |session, seq, lsn| {
+            let of = if gone.contains(&session) { &mut left } else { &mut positions };
             of.insert(lsn, (session, seq));
             GO
         })?;
-        let held = held.into_iter().map(|(session, why)| Held { session, why }).collect();
-        Ok(Self { heads, inflight, outbox, gone, held, places, left })
+        let held = held.into_iter().map(|(session, why)| DeferredErasure { session, why }).collect();
+        Ok(Self { heads, inflight, outbox, gone, held, positions, left })
     }
 
     /// Returns the bodies that the first frames of the remaining sessions name.
     fn defs(&self, whole: &dyn Engine) -> Result<BTreeSet<Hash>> {
         let mut defs = BTreeSet::new();
-        for (lsn, (session, _)) in self.places.iter().filter(|(_, (_, seq))| *seq == Seq(1)) {
+        for (lsn, (session, _)) in self.positions.iter().filter(|(_, (_, seq))| *seq == Seq(1)) {
             let kept = whole.frame(*lsn)?.ok_or_else(|| corrupt(*lsn, "the frame is missing".to_owned()))?;
             let frame = read::open_frame(kept).map_err(|error| {
                 corrupt(
@@ -215,13 +215,13 @@ impl CompactionPlan {
     ) -> Result<(u64, u64)> {
         let (mut copied, mut erased, mut failed) = (0_u64, 0_u64, None);
         from.frames(Lsn(0), &mut |lsn, kept| {
-            let Some((session, first_seq)) = self.places.get(&lsn) else {
+            let Some((session, first_seq)) = self.positions.get(&lsn) else {
                 if self.left.contains_key(&lsn) {
                     erased = erased.saturating_add(1);
                     return GO;
                 }
                 failed = Some(corrupt(lsn, "no row of `ev` names the frame".to_owned()));
-                return Go::Break(());
+                return ScanFlow::Break(());
             };
             copied = copied.saturating_add(1);
             match placed(lsn, *session, *first_seq, kept).and_then(|frame| out.put(frame)) {
@@ -229,7 +229,7 @@ impl CompactionPlan {
                 Ok(false) => {}
                 Err(error) => failed = Some(error),
             }
-            if failed.is_some() { Go::Break(()) } else { GO }
+            if failed.is_some() { ScanFlow::Break(()) } else { GO }
         })?;
         match failed {
             Some(error) => Err(error),
@@ -256,11 +256,11 @@ impl CompactionPlan {
             out.rows(last, *session, Changes { inflight, ..Changes::default() })?;
         }
         let mut failed = Ok(());
-        from.all_kids(&mut |parent, kid| {
-            if !self.gone.contains(&kid) {
-                failed = out.rows(last, kid, Changes { child_of: Some(parent), ..Changes::default() });
+        from.all_children(&mut |parent, child| {
+            if !self.gone.contains(&child) {
+                failed = out.rows(last, child, Changes { child_of: Some(parent), ..Changes::default() });
             }
-            if failed.is_err() { Go::Break(()) } else { GO }
+            if failed.is_err() { ScanFlow::Break(()) } else { GO }
         })?;
         failed?;
         let mut failed = None;
@@ -277,7 +277,7 @@ impl CompactionPlan {
 }
 
 /// Passes an item to `take`, or keeps the first error and stops the scan.
-fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(T)) -> Go {
+fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(T)) -> ScanFlow {
     match read {
         Ok(read) => {
             take(read);
@@ -285,7 +285,7 @@ fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(
         }
         Err(error) => {
             failed.get_or_insert(error);
-            Go::Break(())
+            ScanFlow::Break(())
         }
     }
 }
@@ -319,7 +319,7 @@ fn hash<T: ?Sized>(named: &Interned<T>) -> Hash {
     named.hash
 }
 
-fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Result<Placed> {
+fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Result<GroupFrame> {
     let (count, epoch, at_ms, payload) = match kept {
         // The bytes of an encoded frame contain these values.
         StoredFrame::Bytes(bytes) => (1, Epoch(0), 0, Payload::Bytes(bytes)),
@@ -329,20 +329,20 @@ fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Re
         }
         StoredFrame::Damaged(why) => return Err(corrupt(lsn, why)),
     };
-    Ok(Placed { lsn, session, first_seq, count, epoch, at_ms, payload, changes: Changes::default() })
+    Ok(GroupFrame { lsn, session, first_seq, count, epoch, at_ms, payload, changes: Changes::default() })
 }
 
 /// Collects frames and writes them in groups.
 struct GroupWriter<'a> {
     to: &'a dyn Engine,
     last: Lsn,
-    frames: Vec<Placed>,
+    frames: Vec<GroupFrame>,
     bytes: u64,
 }
 
 impl GroupWriter<'_> {
     /// Adds a frame. Returns whether a group was written.
-    fn put(&mut self, frame: Placed) -> Result<bool> {
+    fn put(&mut self, frame: GroupFrame) -> Result<bool> {
         let full = self.add(frame);
         if full {
             self.flush()?;
@@ -354,7 +354,7 @@ impl GroupWriter<'_> {
         if self.add(row(lsn, session, changes)) { self.end() } else { Ok(()) }
     }
 
-    fn add(&mut self, frame: Placed) -> bool {
+    fn add(&mut self, frame: GroupFrame) -> bool {
         let bytes = if let Payload::Bytes(bytes) = &frame.payload { bytes.len() as u64 } else { ROW_BYTES };
         self.bytes = self.bytes.saturating_add(bytes);
         self.frames.push(frame);
@@ -376,7 +376,7 @@ impl GroupWriter<'_> {
     }
 }
 
-fn row(lsn: Lsn, session: SessionId, changes: Changes) -> Placed {
+fn row(lsn: Lsn, session: SessionId, changes: Changes) -> GroupFrame {
     let payload = Payload::Nothing;
-    Placed { lsn, session, first_seq: Seq(0), count: 0, epoch: Epoch(0), at_ms: 0, payload, changes }
+    GroupFrame { lsn, session, first_seq: Seq(0), count: 0, epoch: Epoch(0), at_ms: 0, payload, changes }
 }

@@ -13,7 +13,7 @@ use crate::error::EngineError;
 pub type Result<T> = std::result::Result<T, EngineError>;
 
 /// Continues or stops a scan.
-pub type Go = ControlFlow<()>;
+pub type ScanFlow = ControlFlow<()>;
 
 /// Frames that become durable together, in LSN order.
 ///
@@ -21,7 +21,7 @@ pub type Go = ControlFlow<()>;
 /// and with earlier LSNs before the last frame, to add the rows of frames that it has already written.
 #[derive(Debug)]
 pub struct Group {
-    pub frames: Vec<Placed>,
+    pub frames: Vec<GroupFrame>,
 }
 
 impl Group {
@@ -32,7 +32,7 @@ impl Group {
 
 /// Frame with its LSN.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct GroupFrame {
     pub lsn: Lsn,
     pub session: SessionId,
     /// The sequence number of the first record.
@@ -73,11 +73,11 @@ pub struct Range {
     /// [`EngineError::Corrupt`] for a damaged row.
     pub head: Result<Option<Head>>,
     pub inflight: Result<Option<Inflight>>,
-    pub frames: Vec<Found>,
+    pub frames: Vec<IndexedFrame>,
 }
 
 /// A frame named by the index: its first record, its position, and its content, or `None` if it is missing in the log.
-pub type Found = (Seq, Lsn, Option<StoredFrame>);
+pub type IndexedFrame = (Seq, Lsn, Option<StoredFrame>);
 
 /// A store with the tables `log`, `ev`, `head`, `inflight`, `kid`, `outbox`, `def` and `meta`. One thread writes it; all may read it.
 ///
@@ -112,44 +112,44 @@ pub trait Engine: Send + Sync + 'static {
     fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>>;
 
     /// Visits all frames from `from` on, in LSN order.
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()>;
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()>;
 
     /// Returns the positions of the session's frames, ordered by first record.
-    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
+    fn positions(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
 
     /// Returns the session's rows, and its frames from the one with record `from` to the last one that starts before `until`.
     /// The rows are not newer than the frames.
     fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range>;
 
     /// Visits all rows of `ev`: session, first record, frame.
-    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()>;
+    fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()>;
 
     /// Returns the session's head, or [`EngineError::Corrupt`].
     fn head(&self, session: SessionId) -> Result<Option<Head>>;
 
     /// Visits all heads by session. A corrupt row is passed as an error and does not end the scan.
-    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()>;
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()>;
 
     /// Returns the session's row of the boot scan, or [`EngineError::Corrupt`].
     fn inflight(&self, session: SessionId) -> Result<Option<Inflight>>;
 
     /// Visits the rows of the boot scan by session. A corrupt row is passed as an error and does not end the scan.
-    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()>;
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()>;
 
     /// Returns the children of a session, ordered by id.
-    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>>;
+    fn children(&self, parent: SessionId) -> Result<Vec<SessionId>>;
 
     /// Visits all rows of `kid`: parent, child.
-    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()>;
+    fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()>;
 
     /// Visits obligations with the LSN of the frame that created them: all, or those to one session, in any order. A corrupt row is passed
     /// as an error and does not end the scan.
-    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()>;
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()>;
 
     /// Returns the body with this hash, as JSON.
     fn def(&self, hash: Hash) -> Result<Option<Text>>;
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()>;
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()>;
 }
 
 /// Implements reads of index rows by delegation to the engine `$inner`.
@@ -164,15 +164,15 @@ macro_rules! delegate {
             wants_bytes() -> bool;
             syncs() -> u64;
             last_lsn() -> Result<Lsn>;
-            places(session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
-            all_places(visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()>;
+            positions(session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
+            all_positions(visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()>;
             head(session: SessionId) -> Result<Option<Head>>;
-            heads(visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()>;
+            heads(visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()>;
             inflight(session: SessionId) -> Result<Option<Inflight>>;
-            inflights(visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()>;
-            kids(parent: SessionId) -> Result<Vec<SessionId>>;
-            all_kids(visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()>;
-            outbox(to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()>;
+            inflights(visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()>;
+            children(parent: SessionId) -> Result<Vec<SessionId>>;
+            all_children(visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()>;
+            outbox(to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()>;
         }
     };
 }

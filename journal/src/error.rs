@@ -111,7 +111,7 @@ impl OpenError {
             Self::Engine(error) => error.is_full(),
             Self::BadSpec { .. }
             | Self::InUse { .. }
-            | Self::Held { .. }
+            | Self::ClaimedElsewhere { .. }
             | Self::Missing { .. }
             | Self::Unreachable { .. }
             | Self::OtherEngine { .. }
@@ -166,7 +166,7 @@ pub enum OpenError {
     },
     /// Another process owns the shard of a database.
     #[error("{store} is in use by {holder}: stop it, or choose another shard (`shard=NAME` in the address)")]
-    Held {
+    ClaimedElsewhere {
         /// The store, without its password.
         store: String,
         holder: String,

@@ -14,7 +14,7 @@ use subtend_session::record::{Record, SessionCreated};
 
 use crate::codec::Decoded;
 use crate::compact;
-use crate::engine::{Engine, Go, StoredFrame};
+use crate::engine::{Engine, ScanFlow, StoredFrame};
 use crate::error::ReadError;
 use crate::journal::Journal;
 use crate::read;
@@ -73,7 +73,7 @@ impl Journal {
         let mut work = ExportJob::new(&*engine, out, scope, heads)?;
         match scope {
             Scope::Store => work.log(progress)?,
-            Scope::Tree(_) => work.places(progress)?,
+            Scope::Tree(_) => work.positions(progress)?,
         }
         work.end()
     }
@@ -90,7 +90,7 @@ impl Journal {
         let engine = self.shared().engine()?;
         let (heads, skipped) = sound::trees(&*engine, progress)?;
         let mut work = ExportJob::new(&*engine, out, Scope::Store, heads)?;
-        work.places(progress)?;
+        work.positions(progress)?;
         Ok((work.end()?, skipped))
     }
 }
@@ -118,11 +118,11 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
             engine.heads(&mut |session, head| match head {
                 Ok(head) => {
                     heads.insert(session, head);
-                    Go::Continue(())
+                    ScanFlow::Continue(())
                 }
                 Err(error) => {
                     damaged = Some(error);
-                    Go::Break(())
+                    ScanFlow::Break(())
                 }
             })?;
             return damaged.map_or(Ok((scope, heads)), |error| Err(error.into()));
@@ -133,7 +133,7 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
     // An erased session has no row in `kid`.
     engine.heads(&mut |session, head| {
         heads.extend(head.ok().filter(|head| head.root == root && head.is_erased()).map(|head| (session, head)));
-        Go::Continue(())
+        ScanFlow::Continue(())
     })?;
     let mut open = vec![root];
     while let Some(session) = open.pop() {
@@ -145,7 +145,7 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
         })?;
         // A damaged store may contain a cycle.
         if heads.insert(session, head).is_none() {
-            open.extend(engine.kids(session)?);
+            open.extend(engine.children(session)?);
         }
     }
     if compact::deleted(&heads).contains_key(&session) {
@@ -187,10 +187,10 @@ impl ExportJob<'_> {
         let mut failed = None;
         engine
             .frames(Lsn(0), &mut |lsn, kept| match self.frame(None, lsn, kept, progress) {
-                Ok(()) => Go::Continue(()),
+                Ok(()) => ScanFlow::Continue(()),
                 Err(error) => {
                     failed = Some(error);
-                    Go::Break(())
+                    ScanFlow::Break(())
                 }
             })
             .map_err(ReadError::from)?;
@@ -198,14 +198,14 @@ impl ExportJob<'_> {
     }
 
     /// Writes the frames of the chosen sessions in log order. Frames of other sessions may be damaged.
-    fn places(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ExportError> {
-        let mut places: Vec<(Lsn, SessionId)> = Vec::new();
+    fn positions(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ExportError> {
+        let mut positions: Vec<(Lsn, SessionId)> = Vec::new();
         for session in self.written.keys() {
-            let of = self.engine.places(*session).map_err(ReadError::from)?;
-            places.extend(of.into_iter().map(|(_, lsn)| (lsn, *session)));
+            let of = self.engine.positions(*session).map_err(ReadError::from)?;
+            positions.extend(of.into_iter().map(|(_, lsn)| (lsn, *session)));
         }
-        places.sort_unstable();
-        for (lsn, session) in places {
+        positions.sort_unstable();
+        for (lsn, session) in positions {
             let kept = self.engine.frame(lsn).map_err(ReadError::from)?;
             let kept = kept.ok_or_else(|| self.bad(session, lsn, "its frame is not in the log".into()))?;
             self.frame(Some(session), lsn, kept, progress)?;
@@ -251,7 +251,7 @@ impl ExportJob<'_> {
         written.next = Seq(written.next.0.saturating_add(count));
         written.epoch = frame.epoch;
         written.lsn = lsn;
-        self.births(&mut frame, lsn)?;
+        self.creations(&mut frame, lsn)?;
         let Decoded { session, first_seq, epoch, at_ms, records } = frame;
         self.out.line("frame", &FrameLine { session, first_seq, epoch, at_ms, records })?;
         self.tally.frames = self.tally.frames.saturating_add(1);
@@ -262,7 +262,7 @@ impl ExportJob<'_> {
     }
 
     /// Moves the bodies of new sessions into definitions. The output does not depend on where a store keeps a body.
-    fn births(&mut self, frame: &mut Decoded, lsn: Lsn) -> Result<(), ExportError> {
+    fn creations(&mut self, frame: &mut Decoded, lsn: Lsn) -> Result<(), ExportError> {
         let session = frame.session;
         for record in &mut frame.records {
             let Record::SessionCreated(created) = record else { continue };

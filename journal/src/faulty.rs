@@ -7,7 +7,7 @@ use std::time::Duration;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
-use crate::engine::{Engine, Go, Group, Range, Result, StoredFrame};
+use crate::engine::{Engine, Group, Range, Result, ScanFlow, StoredFrame};
 use crate::error::EngineError;
 
 /// Engine wrapper that injects faults.
@@ -178,8 +178,8 @@ impl Engine for Faulty {
         max_body() -> u64;
         range(session: SessionId, from: Seq, until: Seq) -> Result<Range>;
         frame(lsn: Lsn) -> Result<Option<StoredFrame>>;
-        frames(from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()>;
+        frames(from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()>;
         def(hash: Hash) -> Result<Option<Text>>;
-        defs(visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()>;
+        defs(visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()>;
     }
 }

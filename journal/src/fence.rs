@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::InflightChange;
 
-use crate::engine::Placed;
+use crate::engine::GroupFrame;
 use crate::error::AppendError;
 
 /// A map with an unkeyed hash, since ids are created by this process.
@@ -50,7 +50,7 @@ impl Fences {
     }
 
     /// Checks the frames and assigns LSNs from `first` on. Admits all frames or none.
-    pub(crate) fn admit(&mut self, frames: &mut [Placed], first: Lsn) -> Result<(), AppendError> {
+    pub(crate) fn admit(&mut self, frames: &mut [GroupFrame], first: Lsn) -> Result<(), AppendError> {
         let mut lsn = first;
         let mut failed = None;
         for (ix, frame) in frames.iter_mut().enumerate() {
@@ -67,7 +67,7 @@ impl Fences {
         Err(error)
     }
 
-    fn admit_one(&mut self, frame: &mut Placed, lsn: Lsn) -> Result<(), AppendError> {
+    fn admit_one(&mut self, frame: &mut GroupFrame, lsn: Lsn) -> Result<(), AppendError> {
         let session = frame.session;
         let refused = |current| Err(AppendError::Fenced { session, epoch: frame.epoch, current });
         let fence = match self.map.entry(session) {
@@ -103,7 +103,7 @@ impl Fences {
     }
 
     /// Reverts one admitted frame. Its LSN may remain in `last`, which only keeps the fence longer.
-    fn withdraw(&mut self, frame: &Placed) {
+    fn withdraw(&mut self, frame: &GroupFrame) {
         if frame.first_seq == Seq(1) && frame.count > 0 {
             self.map.remove(&frame.session);
         } else if let Some(fence) = self.map.get_mut(&frame.session) {
@@ -194,14 +194,14 @@ mod tests {
     const ONE: SessionId = SessionId(Uuid::from_u128(1));
     const TWO: SessionId = SessionId(Uuid::from_u128(2));
 
-    fn frame(session: SessionId, epoch: u32, first_seq: u64, count: u32) -> Placed {
+    fn frame(session: SessionId, epoch: u32, first_seq: u64, count: u32) -> GroupFrame {
         let changes = Changes::default();
         let payload = Payload::Nothing;
         let (epoch, first_seq) = (Epoch(epoch), Seq(first_seq));
-        Placed { lsn: Lsn(0), session, first_seq, count, epoch, at_ms: 0, payload, changes }
+        GroupFrame { lsn: Lsn(0), session, first_seq, count, epoch, at_ms: 0, payload, changes }
     }
 
-    fn admit(fences: &mut Fences, lsn: u64, frames: &[Placed]) -> Result<Vec<u64>, String> {
+    fn admit(fences: &mut Fences, lsn: u64, frames: &[GroupFrame]) -> Result<Vec<u64>, String> {
         let mut frames = frames.to_vec();
         fences.admit(&mut frames, Lsn(lsn)).map_err(|error| error.to_string())?;
         Ok(frames.iter().map(|frame| frame.lsn.0).collect())

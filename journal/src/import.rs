@@ -180,4 +180,4 @@ impl Journal {
 }
 
 /// LSNs of the frames of the export, with `Lsn(0)` for frames that are not written yet.
-type Places = Vec<Lsn>;
+type Positions = Vec<Lsn>;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
-use crate::engine::{Engine, Found, Range};
+use crate::engine::{Engine, IndexedFrame, Range};
 use crate::error::{AppendError, OpenError, Poisoned, ReadError};
 use crate::fence::Known;
 use crate::frame::{Appended, Batch, Stored};
@@ -226,7 +226,7 @@ impl Journal {
     }
 
     /// Activates a session, and returns its frames from the one with record `from`.
-    fn activate_from(&self, session: SessionId, from: Seq) -> Result<(Activation, Vec<Found>), ReadError> {
+    fn activate_from(&self, session: SessionId, from: Seq) -> Result<(Activation, Vec<IndexedFrame>), ReadError> {
         let shared = self.shared();
         let engine = shared.engine()?;
         loop {

@@ -59,7 +59,7 @@ mod writer;
 
 #[cfg(feature = "audit")]
 pub use audit::{AuditError, Auditor, audit};
-pub use compact::{Compacted, Compacting, Held};
+pub use compact::{Compacted, Compacting, DeferredErasure};
 pub use engine::Engine;
 pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
 pub use export::{ExportError, Scope, Skipped, Tally};

@@ -8,7 +8,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
 
 use crate::codec::Decoded;
-use crate::engine::{Engine, Go, Group, Payload, Placed, Range, Result, StoredFrame};
+use crate::engine::{Engine, Group, GroupFrame, Payload, Range, Result, ScanFlow, StoredFrame};
 use crate::error::EngineError;
 use crate::fence::IdMap;
 
@@ -38,7 +38,7 @@ struct SessionRows {
 /// Rows that most sessions do not have.
 #[derive(Clone, Debug, Default)]
 struct RareRows {
-    kids: Vec<SessionId>,
+    children: Vec<SessionId>,
     outbox: IdMap<(SessionId, RowKind, RowKey), Lsn>,
 }
 
@@ -77,8 +77,8 @@ impl Tables {
         Ok(())
     }
 
-    fn keep(&mut self, frame: Placed) {
-        let Placed { lsn, session, first_seq, epoch, at_ms, payload, changes, count: _ } = frame;
+    fn keep(&mut self, frame: GroupFrame) {
+        let GroupFrame { lsn, session, first_seq, epoch, at_ms, payload, changes, count: _ } = frame;
         let Changes { head, inflight, child_of, put, take, defs } = changes;
         let slot = self.sessions.entry(session).or_default();
         match payload {
@@ -98,7 +98,7 @@ impl Tables {
             InflightChange::Delete => slot.inflight = None,
         }
         if let Some(parent) = child_of {
-            self.more(parent).kids.push(session);
+            self.more(parent).children.push(session);
         }
         for row in put {
             self.more(row.to).outbox.insert((row.from, row.kind, row.key), lsn);
@@ -126,7 +126,7 @@ impl Tables {
 }
 
 /// Visits copied items, so that the visitor may call the store.
-fn visit_all<T>(items: impl IntoIterator<Item = T>, mut visit: impl FnMut(T) -> Go) -> Result<()> {
+fn visit_all<T>(items: impl IntoIterator<Item = T>, mut visit: impl FnMut(T) -> ScanFlow) -> Result<()> {
     let _ = items.into_iter().try_for_each(&mut visit);
     Ok(())
 }
@@ -172,7 +172,7 @@ impl Engine for Memory {
         Ok(found.and_then(|ix| tables.log.get(ix)).map(|(_, frame)| StoredFrame::Records(Box::new(frame.clone()))))
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()> {
         let start = self.lock().log.partition_point(|(lsn, _)| *lsn < from);
         for ix in start.. {
             // Clones one frame at a time, since the log may be large and the visitor may call the store.
@@ -184,7 +184,7 @@ impl Engine for Memory {
         Ok(())
     }
 
-    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+    fn positions(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
         let tables = self.lock();
         let frames = tables.sessions.get(&session).map(|slot| slot.frames.as_slice()).unwrap_or_default();
         Ok(frames.iter().filter_map(|ix| tables.place(*ix)).collect())
@@ -206,19 +206,19 @@ impl Engine for Memory {
         Ok(Range { head: Ok(head), inflight: Ok(inflight), frames: frames.map(found).collect() })
     }
 
-    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
-        let places = {
+    fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {
+        let positions = {
             let tables = self.lock();
             sorted(tables.log.iter().map(|(lsn, frame)| (frame.session, frame.first_seq, *lsn)))
         };
-        visit_all(places, |(session, seq, lsn)| visit(session, seq, lsn))
+        visit_all(positions, |(session, seq, lsn)| visit(session, seq, lsn))
     }
 
     fn head(&self, session: SessionId) -> Result<Option<Head>> {
         Ok(self.lock().sessions.get(&session).and_then(|slot| slot.head.as_deref().cloned()))
     }
 
-    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()> {
         let rows: BTreeMap<_, _> = {
             let tables = self.lock();
             tables.sessions.iter().filter_map(|(id, slot)| Some((*id, slot.head.as_deref()?.clone()))).collect()
@@ -230,7 +230,7 @@ impl Engine for Memory {
         Ok(self.lock().sessions.get(&session).and_then(|slot| slot.inflight.as_deref().cloned()))
     }
 
-    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()> {
         let rows: BTreeMap<_, _> = {
             let tables = self.lock();
             tables.sessions.iter().filter_map(|(id, slot)| Some((*id, slot.inflight.as_deref()?.clone()))).collect()
@@ -238,25 +238,25 @@ impl Engine for Memory {
         visit_all(rows, |(session, row)| visit(session, Ok(row)))
     }
 
-    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+    fn children(&self, parent: SessionId) -> Result<Vec<SessionId>> {
         let tables = self.lock();
         let more = tables.sessions.get(&parent).and_then(|slot| slot.more.as_deref());
-        Ok(sorted(more.map(|more| more.kids.clone()).unwrap_or_default()))
+        Ok(sorted(more.map(|more| more.children.clone()).unwrap_or_default()))
     }
 
-    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+    fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
         let rows = {
             let tables = self.lock();
             let of = |(parent, slot): (&SessionId, &SessionRows)| {
-                let kids = slot.more.iter().flat_map(|more| &more.kids);
-                kids.map(|kid| (*parent, *kid)).collect::<Vec<_>>()
+                let children = slot.more.iter().flat_map(|more| &more.children);
+                children.map(|child| (*parent, *child)).collect::<Vec<_>>()
             };
             sorted(tables.sessions.iter().flat_map(of))
         };
-        visit_all(rows, |(parent, kid)| visit(parent, kid))
+        visit_all(rows, |(parent, child)| visit(parent, child))
     }
 
-    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()> {
         let rows = self.lock().obligations(to);
         visit_all(rows, |row| visit(Ok(row)))
     }
@@ -265,7 +265,7 @@ impl Engine for Memory {
         Ok(self.lock().defs.get(&hash).cloned())
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         let defs = self.lock().defs.clone();
         visit_all(defs, |(hash, text)| visit(hash, Ok(text)))
     }

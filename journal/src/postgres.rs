@@ -149,7 +149,7 @@ impl ServerFailure {
                 let why = format!("{} (SQLSTATE {})", error.message(), error.code().code());
                 OpenError::Unreachable { store, why }
             }
-            Self::Held(holder) => OpenError::Held { store, holder },
+            Self::Held(holder) => OpenError::ClaimedElsewhere { store, holder },
             Self::Missing => OpenError::Missing { store },
             Self::Newer { found, known } => OpenError::Newer { found, known },
             Self::Fenced => OpenError::Engine(EngineError::Fenced { shard: target.shard.clone() }),
@@ -174,7 +174,7 @@ fn overwritten(error: &DbError) -> Option<EngineError> {
 impl Postgres {
     /// Claims the shard, and creates it if it is missing. Earlier owners are fenced.
     /// # Errors
-    /// [`OpenError::Unreachable`], [`OpenError::Held`] while another process has it, [`OpenError::Newer`] for a newer schema, and
+    /// [`OpenError::Unreachable`], [`OpenError::ClaimedElsewhere`] while another process has it, [`OpenError::Newer`] for a newer schema, and
     /// [`EngineError::Weak`] for a setting that was not accepted.
     pub fn open(target: &ShardAddress) -> std::result::Result<Self, OpenError> {
         Self::start(target, |link| async {
@@ -277,14 +277,14 @@ impl Postgres {
 /// # Errors
 /// As [`Engine::write`](crate::engine::Engine::write), and for a damaged row or first frame. The shard is then unchanged.
 pub fn compact(engine: &Postgres) -> Result<Compacted> {
-    let Erasure { frames, kids, owed, defs, heads, held } = Erasure::of(engine)?;
+    let Erasure { frames, children, owed, defs, heads, held } = Erasure::of(engine)?;
     let done = Compacted { erased: heads.len() as u64, frames: frames.len() as u64, blobs: 0, held };
     let mut rows = ErasedRows::default();
     for (lsn, session, seq) in frames {
         rows.log.push(lsn.0.to_be_bytes().to_vec());
         rows.ev.push(rows::ev_key(session, seq).to_vec());
     }
-    rows.kid = kids.into_iter().map(|(parent, kid)| rows::kid_key(parent, kid).to_vec()).collect();
+    rows.child = children.into_iter().map(|(parent, child)| rows::child_key(parent, child).to_vec()).collect();
     rows.outbox = owed.iter().map(|row| rows::outbox_key(row).to_vec()).collect();
     rows.def = defs.into_iter().map(|hash| hash.0.to_vec()).collect();
     for (session, head) in heads {
@@ -320,7 +320,7 @@ macro_rules! sql {
             Table::Ev => concat!($before, "subtend.ev", $after),
             Table::Head => concat!($before, "subtend.head", $after),
             Table::Inflight => concat!($before, "subtend.inflight", $after),
-            Table::Kid => concat!($before, "subtend.kid", $after),
+            Table::Child => concat!($before, "subtend.kid", $after),
             Table::Outbox => concat!($before, "subtend.outbox", $after),
             Table::Def => concat!($before, "subtend.def", $after),
             // Columns of `shard` instead.

@@ -1,6 +1,6 @@
 //! The writer's queue: one vector under the journal's mutex, which the writer swaps out.
 
-use crate::engine::{Group, Placed};
+use crate::engine::{Group, GroupFrame};
 
 /// Maximum number of frames in one commit. A single batch may have more.
 pub(crate) const GROUP_FRAMES: usize = 4096;
@@ -11,7 +11,7 @@ pub(crate) const ROW_BYTES: u64 = 512;
 
 #[derive(Debug)]
 pub(crate) struct Queued {
-    pub(crate) frames: Vec<Placed>,
+    pub(crate) frames: Vec<GroupFrame>,
     pub(crate) bytes: u64,
 }
 

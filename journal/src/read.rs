@@ -4,12 +4,12 @@ use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
 use crate::codec::{self, Decoded, FrameError};
-use crate::engine::{Engine, Found, Go, StoredFrame};
+use crate::engine::{Engine, IndexedFrame, ScanFlow, StoredFrame};
 use crate::error::{EngineError, ReadError};
 use crate::fence::Known;
 use crate::frame::Stored;
 
-pub(crate) const GO: Go = Go::Continue(());
+pub(crate) const GO: ScanFlow = ScanFlow::Continue(());
 
 pub(crate) fn head_of(engine: &dyn Engine, session: SessionId) -> Result<Option<Head>, ReadError> {
     row(session, engine.head(session))
@@ -22,12 +22,12 @@ pub(crate) fn inflight_of(engine: &dyn Engine, session: SessionId) -> Result<Opt
 /// Returns the session and the first record of the frame at `lsn` from the index. Used for damaged frames.
 pub(crate) fn owner(engine: &dyn Engine, lsn: Lsn) -> Result<Option<(SessionId, Seq)>, ReadError> {
     let mut found = None;
-    engine.all_places(&mut |session, seq, at| {
+    engine.all_positions(&mut |session, seq, at| {
         if at != lsn {
             return GO;
         }
         found = Some((session, seq));
-        Go::Break(())
+        ScanFlow::Break(())
     })?;
     Ok(found)
 }
@@ -50,7 +50,7 @@ pub(crate) fn all(
     engine: &dyn Engine,
     session: SessionId,
     head: Option<&Head>,
-    frames: Vec<Found>,
+    frames: Vec<IndexedFrame>,
 ) -> Result<Vec<Stored>, ReadError> {
     let (out, last) = walk(engine, session, Seq(1), frames)?;
     check_complete(session, head, out.last().map_or(Seq(1), |stored| stored.seq.next()), last)?;
@@ -80,7 +80,7 @@ pub(crate) fn walk(
     engine: &dyn Engine,
     session: SessionId,
     from: Seq,
-    frames: Vec<Found>,
+    frames: Vec<IndexedFrame>,
 ) -> Result<(Vec<Stored>, Lsn), ReadError> {
     let mut out: Vec<Stored> = Vec::new();
     let (mut epoch, mut last) = (Epoch(0), Lsn(0));
@@ -142,7 +142,7 @@ pub(crate) fn last_known(
     session: SessionId,
     head: Option<&Head>,
     inflight: Option<&Inflight>,
-    frames: &[Found],
+    frames: &[IndexedFrame],
 ) -> Result<Known, ReadError> {
     let Some((seq, lsn, kept)) = frames.last() else { return Err(ReadError::NoSuchSession(session)) };
     let (seq, lsn) = (*seq, *lsn);

@@ -15,7 +15,7 @@ use crate::directory;
 use crate::engine::{Group, Result};
 use crate::error::{EngineError, OpenError, io};
 use crate::guarded::guarded;
-use crate::rows::{self, EV, KID, OUTBOX, SESSION};
+use crate::rows::{self, CHILD, EV, OUTBOX, SESSION};
 use crate::sorted::Sorted;
 use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, Table, Tables, Visit};
 
@@ -25,7 +25,7 @@ const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const EV_TABLE: TableDefinition<'_, &[u8; EV], u64> = TableDefinition::new("ev");
 const HEAD: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("head");
 const INFLIGHT: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("inflight");
-const KID_TABLE: TableDefinition<'_, &[u8; KID], ()> = TableDefinition::new("kid");
+const CHILD_TABLE: TableDefinition<'_, &[u8; CHILD], ()> = TableDefinition::new("kid");
 const OUTBOX_TABLE: TableDefinition<'_, &[u8; OUTBOX], &[u8]> = TableDefinition::new("outbox");
 const DEF: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("def");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -275,7 +275,7 @@ macro_rules! in_table {
             Table::Ev => $self.$method(EV_TABLE, $table, $($arg),*),
             Table::Head => $self.$method(HEAD, $table, $($arg),*),
             Table::Inflight => $self.$method(INFLIGHT, $table, $($arg),*),
-            Table::Kid => $self.$method(KID_TABLE, $table, $($arg),*),
+            Table::Child => $self.$method(CHILD_TABLE, $table, $($arg),*),
             Table::Outbox => $self.$method(OUTBOX_TABLE, $table, $($arg),*),
             Table::Def => $self.$method(DEF, $table, $($arg),*),
             Table::Meta => $self.$method(META, $table, $($arg),*),

@@ -13,7 +13,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::codec::{self, Decoded};
-use crate::engine::{Engine, Go, Group, Range, Result, StoredFrame};
+use crate::engine::{Engine, Group, Range, Result, ScanFlow, StoredFrame};
 use crate::error::{EngineError, ReadError};
 use crate::frame::Frame;
 use crate::journal::Journal;
@@ -27,19 +27,43 @@ const TABLES: [&str; 8] = ["log", "ev", "head", "inflight", "kid", "outbox", "de
 #[serde(tag = "read", rename_all = "snake_case")]
 pub enum Read {
     LastLsn,
-    Frame { lsn: Lsn },
-    Frames { from: Lsn },
-    Places { session: SessionId },
-    Range { session: SessionId, from: Seq, until: Seq },
-    AllPlaces,
-    Head { session: SessionId },
+    Frame {
+        lsn: Lsn,
+    },
+    Frames {
+        from: Lsn,
+    },
+    #[serde(rename = "places")]
+    Positions {
+        session: SessionId,
+    },
+    Range {
+        session: SessionId,
+        from: Seq,
+        until: Seq,
+    },
+    #[serde(rename = "all_places")]
+    AllPositions,
+    Head {
+        session: SessionId,
+    },
     Heads,
-    Inflight { session: SessionId },
+    Inflight {
+        session: SessionId,
+    },
     Inflights,
-    Kids { session: SessionId },
-    AllKids,
-    Outbox { to: Option<SessionId> },
-    Def { hash: Hash },
+    #[serde(rename = "kids")]
+    Children {
+        session: SessionId,
+    },
+    #[serde(rename = "all_kids")]
+    AllChildren,
+    Outbox {
+        to: Option<SessionId>,
+    },
+    Def {
+        hash: Hash,
+    },
     Defs,
 }
 
@@ -86,35 +110,35 @@ fn answer(engine: &dyn Engine, read: &Read) -> Result<Value> {
             engine.frames(from, &mut |lsn, frame| match sent(frame) {
                 Ok(frame) => {
                     frames.push((lsn, frame));
-                    if frames.len() < MAX_FRAMES { Go::Continue(()) } else { Go::Break(()) }
+                    if frames.len() < MAX_FRAMES { ScanFlow::Continue(()) } else { ScanFlow::Break(()) }
                 }
                 Err(error) => {
                     failed = Some(error);
-                    Go::Break(())
+                    ScanFlow::Break(())
                 }
             })?;
             failed.map_or_else(|| json(frames), Err)
         }
-        Read::Places { session } => json(engine.places(session)?),
+        Read::Positions { session } => json(engine.positions(session)?),
         Read::Range { session, from, until } => json(ranged(engine.range(session, from, until)?)?),
-        Read::AllPlaces => list(|push| engine.all_places(&mut |session, seq, lsn| push((session, seq, lsn)))),
+        Read::AllPositions => list(|push| engine.all_positions(&mut |session, seq, lsn| push((session, seq, lsn)))),
         Read::Head { session } => json(engine.head(session).map(Ok).or_else(damaged)?),
         Read::Heads => list(|push| engine.heads(&mut |key, found| push((key, found.map_err(damage))))),
         Read::Inflight { session } => json(engine.inflight(session).map(Ok).or_else(damaged)?),
         Read::Inflights => list(|push| engine.inflights(&mut |key, found| push((key, found.map_err(damage))))),
-        Read::Kids { session } => json(engine.kids(session)?),
-        Read::AllKids => list(|push| engine.all_kids(&mut |parent, kid| push((parent, kid)))),
+        Read::Children { session } => json(engine.children(session)?),
+        Read::AllChildren => list(|push| engine.all_children(&mut |parent, child| push((parent, child)))),
         Read::Outbox { to } => list(|push| engine.outbox(to, &mut |found| push(found.map_err(damage)))),
         Read::Def { hash } => json(engine.def(hash).map(Ok).or_else(damaged)?),
         Read::Defs => list(|push| engine.defs(&mut |key, found| push((key, found.map_err(damage))))),
     }
 }
 
-fn list<T: Serialize>(scan: impl FnOnce(&mut dyn FnMut(T) -> Go) -> Result<()>) -> Result<Value> {
+fn list<T: Serialize>(scan: impl FnOnce(&mut dyn FnMut(T) -> ScanFlow) -> Result<()>) -> Result<Value> {
     let mut rows = Vec::new();
     scan(&mut |row| {
         rows.push(row);
-        Go::Continue(())
+        ScanFlow::Continue(())
     })?;
     json(rows)
 }
@@ -235,7 +259,7 @@ where
         Ok(self.get::<std::result::Result<T, Damage>>(read)??)
     }
 
-    fn each<T: DeserializeOwned>(&self, read: Read, visit: impl FnMut(T) -> Go) -> Result<()> {
+    fn each<T: DeserializeOwned>(&self, read: Read, visit: impl FnMut(T) -> ScanFlow) -> Result<()> {
         let _ = self.get::<Vec<T>>(read)?.into_iter().try_for_each(visit);
         Ok(())
     }
@@ -243,7 +267,7 @@ where
     fn scan<K: DeserializeOwned, T: DeserializeOwned>(
         &self,
         read: Read,
-        visit: &mut dyn FnMut(K, Result<T>) -> Go,
+        visit: &mut dyn FnMut(K, Result<T>) -> ScanFlow,
     ) -> Result<()> {
         self.each(read, |(key, found): (K, std::result::Result<T, Damage>)| {
             visit(key, found.map_err(EngineError::from))
@@ -287,7 +311,7 @@ where
         Ok(self.get::<Option<Sent>>(Read::Frame { lsn })?.map(Sent::frame))
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()> {
         let mut from = from;
         loop {
             let frames: Vec<(Lsn, Sent)> = self.get(Read::Frames { from })?;
@@ -306,8 +330,8 @@ where
         }
     }
 
-    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
-        self.get(Read::Places { session })
+    fn positions(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        self.get(Read::Positions { session })
     }
 
     fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
@@ -336,15 +360,15 @@ where
         }
     }
 
-    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
-        self.each(Read::AllPlaces, |(session, seq, lsn)| visit(session, seq, lsn))
+    fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {
+        self.each(Read::AllPositions, |(session, seq, lsn)| visit(session, seq, lsn))
     }
 
     fn head(&self, session: SessionId) -> Result<Option<Head>> {
         self.row(Read::Head { session })
     }
 
-    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()> {
         self.scan(Read::Heads, visit)
     }
 
@@ -352,19 +376,19 @@ where
         self.row(Read::Inflight { session })
     }
 
-    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()> {
         self.scan(Read::Inflights, visit)
     }
 
-    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
-        self.get(Read::Kids { session: parent })
+    fn children(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        self.get(Read::Children { session: parent })
     }
 
-    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
-        self.each(Read::AllKids, |(parent, kid)| visit(parent, kid))
+    fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
+        self.each(Read::AllChildren, |(parent, child)| visit(parent, child))
     }
 
-    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()> {
         self.each(Read::Outbox { to }, |found: std::result::Result<(Row, Lsn), Damage>| {
             visit(found.map_err(EngineError::from))
         })
@@ -374,7 +398,7 @@ where
         self.row(Read::Def { hash })
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         self.scan(Read::Defs, visit)
     }
 }

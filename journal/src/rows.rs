@@ -11,7 +11,7 @@ use crate::error::EngineError;
 // Key lengths in bytes: of a session, and of the tables `ev`, `kid` and `outbox`.
 pub(crate) const SESSION: usize = 16;
 pub(crate) const EV: usize = 24;
-pub(crate) const KID: usize = 32;
+pub(crate) const CHILD: usize = 32;
 pub(crate) const OUTBOX: usize = 42;
 
 pub(crate) fn session_key(session: SessionId) -> [u8; SESSION] {
@@ -31,13 +31,13 @@ pub(crate) fn ev_of(key: &[u8; EV]) -> (SessionId, Seq) {
     (session_of(session), Seq(u64::from_be_bytes(seq)))
 }
 
-pub(crate) fn kid_key(parent: SessionId, kid: SessionId) -> [u8; KID] {
-    join(session_key(parent), session_key(kid))
+pub(crate) fn child_key(parent: SessionId, child: SessionId) -> [u8; CHILD] {
+    join(session_key(parent), session_key(child))
 }
 
-pub(crate) fn child_of(key: &[u8; KID]) -> (SessionId, SessionId) {
-    let (parent, kid) = split(key);
-    (session_of(parent), session_of(kid))
+pub(crate) fn child_of(key: &[u8; CHILD]) -> (SessionId, SessionId) {
+    let (parent, child) = split(key);
+    (session_of(parent), session_of(child))
 }
 
 fn join<const A: usize, const B: usize, const N: usize>(first: [u8; A], second: [u8; B]) -> [u8; N] {

@@ -9,7 +9,7 @@ use subtend_session::ids::{Lsn, SessionId};
 use tokio::sync::{Notify, watch};
 
 use crate::codec::{self, EncodeError};
-use crate::engine::{Engine, Group, Payload, Placed};
+use crate::engine::{Engine, Group, GroupFrame, Payload};
 use crate::error::{AppendError, EngineError, Poisoned, ReadError};
 use crate::fault_points::FaultPoints;
 use crate::fence::Fences;
@@ -20,7 +20,7 @@ use crate::queue::{Queued, ROW_BYTES};
 use crate::waiters::Waiters;
 
 #[derive(Clone, Debug)]
-pub(crate) struct About {
+pub(crate) struct StoreFacts {
     pub(crate) name: &'static str,
     pub(crate) durability: Cow<'static, str>,
     pub(crate) path: Option<PathBuf>,
@@ -45,11 +45,11 @@ pub(crate) struct Core {
 }
 
 pub(crate) struct Shared {
-    pub(crate) about: About,
+    pub(crate) about: StoreFacts,
     pub(crate) core: Mutex<Core>,
     pub(crate) work: Condvar,
     /// Wakes the owner of the stepper.
-    pub(crate) stirred: Notify,
+    pub(crate) work_added: Notify,
     pub(crate) waiters: Waiters,
     pub(crate) appended: AtomicU64,
     pub(crate) batches: AtomicU64,
@@ -70,7 +70,7 @@ impl Shared {
         lock: Option<Lock>,
         last: Lsn,
     ) -> Self {
-        let about = About {
+        let about = StoreFacts {
             name: engine.name(),
             durability: engine.durability(),
             path,
@@ -85,7 +85,7 @@ impl Shared {
             about,
             core: Mutex::new(core),
             work: Condvar::new(),
-            stirred: Notify::new(),
+            work_added: Notify::new(),
             waiters: Waiters::new(last),
             appended: AtomicU64::new(last.0),
             batches: AtomicU64::new(0),
@@ -147,7 +147,7 @@ impl Shared {
         let mut frames = Vec::with_capacity(imported.len());
         for (lsn, frame) in imported {
             let placed = self.place(frame, &mut bytes)?;
-            frames.push(Placed { lsn: lsn.unwrap_or_default(), ..placed });
+            frames.push(GroupFrame { lsn: lsn.unwrap_or_default(), ..placed });
         }
         self.enqueue(frames, bytes, |_, frames, first| {
             let fresh = frames.iter_mut().filter(|frame| frame.lsn == Lsn(0));
@@ -159,9 +159,9 @@ impl Shared {
     /// Assigns LSNs with `admit` and queues the frames.
     fn enqueue(
         &self,
-        mut frames: Vec<Placed>,
+        mut frames: Vec<GroupFrame>,
         bytes: u64,
-        admit: impl FnOnce(&mut Core, &mut [Placed], Lsn) -> Result<(), AppendError>,
+        admit: impl FnOnce(&mut Core, &mut [GroupFrame], Lsn) -> Result<(), AppendError>,
     ) -> Result<Appended, AppendError> {
         let mut core = self.core();
         if let Some(poisoned) = self.waiters.poisoned() {
@@ -194,7 +194,7 @@ impl Shared {
         core.queue.push(Queued { frames, bytes });
         let idle = core.idle;
         drop(core);
-        self.stirred.notify_one();
+        self.work_added.notify_one();
         if idle {
             self.work.notify_one();
         }
@@ -211,7 +211,7 @@ impl Shared {
         self.pressure.send_if_modified(|was| std::mem::replace(was, now) != now);
     }
 
-    fn write_now(&self, frames: Vec<Placed>, last: Lsn) -> Result<(), AppendError> {
+    fn write_now(&self, frames: Vec<GroupFrame>, last: Lsn) -> Result<(), AppendError> {
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = engine.as_deref() else { return Err(AppendError::Closed) };
         match guarded("write", || engine.write(Group { frames })) {
@@ -230,7 +230,7 @@ impl Shared {
         poisoned
     }
 
-    fn place(&self, mut frame: Frame, bytes: &mut u64) -> Result<Placed, AppendError> {
+    fn place(&self, mut frame: Frame, bytes: &mut u64) -> Result<GroupFrame, AppendError> {
         self.faults.apply(&mut frame.changes);
         let session = frame.session;
         let count =
@@ -250,7 +250,7 @@ impl Shared {
         };
         *bytes = bytes.saturating_add(ROW_BYTES);
         let Frame { first_seq, epoch, at_ms, changes, .. } = frame;
-        Ok(Placed { lsn: Lsn(0), session, first_seq, count, epoch, at_ms, payload, changes })
+        Ok(GroupFrame { lsn: Lsn(0), session, first_seq, count, epoch, at_ms, payload, changes })
     }
 
     /// Requests the writer or the stepper to drain the queue and end.
@@ -259,7 +259,7 @@ impl Shared {
         self.update_pressure();
         if !self.about.at_once {
             self.work.notify_one();
-            self.stirred.notify_one();
+            self.work_added.notify_one();
         } else if first {
             self.release();
         }

@@ -27,7 +27,7 @@ pub(crate) struct Sorted {
     ev: BTreeMap<(SessionId, Seq), Lsn>,
     heads: BTreeMap<SessionId, Box<Head>>,
     inflight: BTreeMap<SessionId, Option<Box<Inflight>>>,
-    kids: Vec<(SessionId, SessionId)>,
+    children: Vec<(SessionId, SessionId)>,
     outbox: BTreeMap<Row, OutboxEdit>,
     defs: BTreeMap<Hash, Text>,
     last: Lsn,
@@ -56,8 +56,9 @@ impl Sorted {
         let ev = ev.map(|((session, seq), lsn)| (rows::ev_key(session, seq).to_vec(), Some(number(lsn)))).collect();
         let heads = self.heads.iter().map(|(session, head)| json(Table::Head, *session, Some(head)));
         let inflight = self.inflight.iter().map(|(session, row)| json(Table::Inflight, *session, row.as_ref()));
-        self.kids.sort_unstable();
-        let kids = self.kids.iter().map(|(parent, kid)| (rows::kid_key(*parent, *kid).to_vec(), Some(Vec::new())));
+        self.children.sort_unstable();
+        let children =
+            self.children.iter().map(|(parent, child)| (rows::child_key(*parent, *child).to_vec(), Some(Vec::new())));
         let outbox = self.outbox.iter().map(|(row, fate)| {
             let key = rows::outbox_key(row);
             let sealed = match fate {
@@ -74,7 +75,7 @@ impl Sorted {
             (Table::Ev, ev),
             (Table::Head, heads.collect::<Result<_>>()?),
             (Table::Inflight, inflight.collect::<Result<_>>()?),
-            (Table::Kid, kids.collect()),
+            (Table::Child, children.collect()),
             (Table::Outbox, outbox.collect()),
             (Table::Def, defs.collect()),
         ];
@@ -96,7 +97,7 @@ impl Sorted {
                 self.inflight.insert(session, None);
             }
         }
-        self.kids.extend(child_of.map(|parent| (parent, session)));
+        self.children.extend(child_of.map(|parent| (parent, session)));
         for row in put {
             let fate = match self.outbox.get(&row) {
                 None | Some(OutboxEdit::Put(_)) => OutboxEdit::Put(lsn),

@@ -53,13 +53,13 @@ impl Stepper {
     }
 
     /// Waits until the queue is not empty, or the journal is about to close. Cancel safe.
-    pub async fn stirred(&self) {
+    pub async fn work_added(&self) {
         loop {
-            let stirred = self.shared.stirred.notified();
+            let work_added = self.shared.work_added.notified();
             if self.has_work() {
                 return;
             }
-            stirred.await;
+            work_added.await;
         }
     }
 
@@ -118,7 +118,9 @@ mod tests {
             first_seq: subtend_session::ids::Seq(1),
             epoch: subtend_session::ids::Epoch(1),
             at_ms: 0,
-            records: vec![subtend_session::record::Record::SessionClosed { by: subtend_session::outcome::By::Host }],
+            records: vec![subtend_session::record::Record::SessionClosed {
+                by: subtend_session::outcome::Initiator::Host,
+            }],
             changes: Default::default(),
         };
         crate::Batch { frames: vec![frame] }
@@ -163,7 +165,7 @@ mod tests {
         let closing = tokio::spawn(journal.close());
         let mut steps = Vec::new();
         while steps.last() != Some(&Stepped::Closed) {
-            stepper.stirred().await;
+            stepper.work_added().await;
             tokio::task::yield_now().await;
             steps.push(stepper.step(1));
         }

@@ -7,11 +7,11 @@ use serde::de::DeserializeOwned;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
-use crate::engine::{Engine, Found, Go, Group, Range, Result, StoredFrame};
+use crate::engine::{Engine, Group, IndexedFrame, Range, Result, ScanFlow, StoredFrame};
 use crate::error::{EngineError, OpenError};
-use crate::rows::{self, EV, KID, OUTBOX, SESSION};
+use crate::rows::{self, CHILD, EV, OUTBOX, SESSION};
 
-const GO: Go = ControlFlow::Continue(());
+const GO: ScanFlow = ControlFlow::Continue(());
 
 /// The tables. The value is the first byte of their keys in engines with a single tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Table {
     /// Session to its row of the boot scan.
     Inflight = b'i',
     /// Parent and child.
-    Kid = b'k',
+    Child = b'k',
     /// Obligation to LSN.
     Outbox = b'o',
     /// Hash to body.
@@ -42,7 +42,7 @@ impl Table {
             Self::Ev => "ev",
             Self::Head => "head",
             Self::Inflight => "inflight",
-            Self::Kid => "kid",
+            Self::Child => "kid",
             Self::Outbox => "outbox",
             Self::Def => "def",
             Self::Meta => "meta",
@@ -68,7 +68,7 @@ pub(crate) type Edit = (Vec<u8>, Option<Vec<u8>>);
 pub(crate) type TableEdits = (Table, Vec<Edit>);
 
 /// Receives key and value of each row.
-pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Go> + 'a;
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ScanFlow> + 'a;
 /// The first and the last key of a scan; all keys if absent.
 pub(crate) type Keys<'a> = Option<(&'a [u8], &'a [u8])>;
 
@@ -122,7 +122,7 @@ pub(crate) trait Tables: Sized + Send + Sync + 'static {
 pub(crate) struct RangeRows {
     pub(crate) head: Option<Vec<u8>>,
     pub(crate) inflight: Option<Vec<u8>>,
-    pub(crate) frames: Vec<Found>,
+    pub(crate) frames: Vec<IndexedFrame>,
 }
 
 /// The written format, and the newest readable one.
@@ -156,7 +156,7 @@ fn row<T: DeserializeOwned>(tables: &impl Tables, table: Table, session: Session
 fn all<T: DeserializeOwned>(
     tables: &impl Tables,
     table: Table,
-    visit: &mut dyn FnMut(SessionId, Result<T>) -> Go,
+    visit: &mut dyn FnMut(SessionId, Result<T>) -> ScanFlow,
 ) -> Result<()> {
     tables.scan(table, None, &mut |key, sealed| {
         let session = rows::session_of(*sized::<SESSION>(table, key)?);
@@ -166,14 +166,14 @@ fn all<T: DeserializeOwned>(
 
 /// Returns the frames of the session that start with a record from `from` to `last`.
 fn places_of(tables: &impl Tables, session: SessionId, from: Seq, last: Seq) -> Result<Vec<(Seq, Lsn)>> {
-    let mut places = Vec::new();
+    let mut positions = Vec::new();
     let (from, to) = (rows::ev_key(session, from), rows::ev_key(session, last));
     tables.scan(Table::Ev, Some((&from, &to)), &mut |key, value| {
         let (_, seq, lsn) = place(key, value)?;
-        places.push((seq, lsn));
+        positions.push((seq, lsn));
         Ok(GO)
     })?;
-    Ok(places)
+    Ok(positions)
 }
 
 /// Returns the last frame of the session that starts at or before `upto`.
@@ -224,14 +224,14 @@ impl<T: Tables> Engine for T {
         Ok(self.get(Table::Log, &lsn.0.to_be_bytes())?.map(StoredFrame::Bytes))
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()> {
         let keys = (&from.0.to_be_bytes()[..], &u64::MAX.to_be_bytes()[..]);
         self.scan(Table::Log, Some(keys), &mut |key, frame| {
             Ok(visit(Lsn(number("log", key, key)?), StoredFrame::Bytes(frame.to_vec())))
         })
     }
 
-    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+    fn positions(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
         places_of(self, session, Seq(0), Seq(u64::MAX))
     }
 
@@ -245,7 +245,7 @@ impl<T: Tables> Engine for T {
         })
     }
 
-    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+    fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {
         self.scan(Table::Ev, None, &mut |key, value| {
             let (session, seq, lsn) = place(key, value)?;
             Ok(visit(session, seq, lsn))
@@ -256,7 +256,7 @@ impl<T: Tables> Engine for T {
         row(self, Table::Head, session)
     }
 
-    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()> {
         all(self, Table::Head, visit)
     }
 
@@ -264,29 +264,29 @@ impl<T: Tables> Engine for T {
         row(self, Table::Inflight, session)
     }
 
-    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()> {
         all(self, Table::Inflight, visit)
     }
 
-    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
-        let min = rows::kid_key(parent, rows::session_of([0; SESSION]));
-        let max = rows::kid_key(parent, rows::session_of([0xff; SESSION]));
-        let mut kids = Vec::new();
-        self.scan(Table::Kid, Some((&min, &max)), &mut |key, _| {
-            kids.push(rows::child_of(sized::<KID>(Table::Kid, key)?).1);
+    fn children(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        let min = rows::child_key(parent, rows::session_of([0; SESSION]));
+        let max = rows::child_key(parent, rows::session_of([0xff; SESSION]));
+        let mut children = Vec::new();
+        self.scan(Table::Child, Some((&min, &max)), &mut |key, _| {
+            children.push(rows::child_of(sized::<CHILD>(Table::Child, key)?).1);
             Ok(GO)
         })?;
-        Ok(kids)
+        Ok(children)
     }
 
-    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
-        self.scan(Table::Kid, None, &mut |key, _| {
-            let (parent, kid) = rows::child_of(sized::<KID>(Table::Kid, key)?);
-            Ok(visit(parent, kid))
+    fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
+        self.scan(Table::Child, None, &mut |key, _| {
+            let (parent, child) = rows::child_of(sized::<CHILD>(Table::Child, key)?);
+            Ok(visit(parent, child))
         })
     }
 
-    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()> {
         let (min, max) = rows::outbox_range(to);
         self.scan(Table::Outbox, Some((&min, &max)), &mut |key, value| {
             Ok(visit(rows::obligation(sized::<OUTBOX>(Table::Outbox, key)?, value)))
@@ -297,7 +297,7 @@ impl<T: Tables> Engine for T {
         self.get(Table::Def, &hash.0)?.map(|body| text(hash, &body)).transpose()
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         self.scan(Table::Def, None, &mut |key, body| {
             let hash = Hash(*sized::<SESSION>(Table::Def, key)?);
             Ok(visit(hash, text(hash, body)))

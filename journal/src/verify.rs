@@ -6,7 +6,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId};
 use subtend_session::index::Row;
 use subtend_session::state::State;
 
-use crate::engine::{Engine, Go, StoredFrame};
+use crate::engine::{Engine, ScanFlow, StoredFrame};
 use crate::error::{EngineError, ReadError};
 use crate::frame::Stored;
 use crate::read;
@@ -80,12 +80,12 @@ struct Check<'a> {
     erased: BTreeSet<SessionId>,
     /// Sessions with records but without rows, from an unfinished import.
     left: BTreeSet<SessionId>,
-    kids: BTreeSet<(SessionId, SessionId)>,
+    children: BTreeSet<(SessionId, SessionId)>,
     /// Obligations created (first) and taken, with the LSN of the frame.
     obligations: Vec<(Lsn, bool, Row)>,
 }
 
-const GO: Go = Go::Continue(());
+const GO: ScanFlow = ScanFlow::Continue(());
 
 /// Maximum number of readings of a store that is written meanwhile.
 const MAX_READINGS: u32 = 5;
@@ -120,7 +120,7 @@ fn read_once(engine: &dyn Engine, progress: &mut dyn FnMut(Progress)) -> Result<
         sound: BTreeSet::new(),
         erased: BTreeSet::new(),
         left: BTreeSet::new(),
-        kids: BTreeSet::new(),
+        children: BTreeSet::new(),
         obligations: Vec::new(),
     };
     check.log(progress)?;
@@ -191,15 +191,15 @@ impl Check<'_> {
 
     /// Checks each session: gaps, order, fold; then its rows.
     fn sessions(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ReadError> {
-        let mut places: BTreeMap<SessionId, u64> = BTreeMap::new();
-        self.engine.all_places(&mut |session, _, _| {
-            *places.entry(session).or_default() += 1;
+        let mut positions: BTreeMap<SessionId, u64> = BTreeMap::new();
+        self.engine.all_positions(&mut |session, _, _| {
+            *positions.entry(session).or_default() += 1;
             GO
         })?;
         for session in self.in_log.keys() {
-            places.entry(*session).or_default();
+            positions.entry(*session).or_default();
         }
-        for (session, found) in places {
+        for (session, found) in positions {
             let expected = self.in_log.get(&session).copied().unwrap_or(0);
             if found != expected {
                 self.report(Some(session), None, format!("`ev` names {found} frames, the log holds {expected}"));
@@ -240,11 +240,11 @@ impl Check<'_> {
     }
 }
 
-fn frames(places: &[(Seq, Lsn)], records: &[Stored]) -> Vec<(Lsn, Vec<Stored>)> {
-    let mut frames = Vec::with_capacity(places.len());
+fn frames(positions: &[(Seq, Lsn)], records: &[Stored]) -> Vec<(Lsn, Vec<Stored>)> {
+    let mut frames = Vec::with_capacity(positions.len());
     let mut rest = records;
-    for (ix, (_, lsn)) in places.iter().enumerate() {
-        let end = places.get(ix.saturating_add(1)).map(|(seq, _)| *seq);
+    for (ix, (_, lsn)) in positions.iter().enumerate() {
+        let end = positions.get(ix.saturating_add(1)).map(|(seq, _)| *seq);
         let count = rest.iter().take_while(|stored| end.is_none_or(|end| stored.seq < end)).count();
         let (frame, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
         frames.push((*lsn, frame.to_vec()));

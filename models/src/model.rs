@@ -179,7 +179,7 @@ impl Deltas {
     }
 
     /// Returns whether deltas have a receiver; otherwise they need not be created.
-    pub fn heard(&self) -> bool {
+    pub fn has_sent(&self) -> bool {
         self.0.is_some()
     }
 
@@ -190,7 +190,7 @@ impl Deltas {
     }
 
     /// Reports that the model is active, without a delta.
-    pub fn alive(&self) {
+    pub fn keep_alive(&self) {
         if let Some(sink) = &self.0 {
             sink(Sign::Alive);
         }

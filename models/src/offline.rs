@@ -65,7 +65,7 @@ impl Model for Offline {
 }
 
 fn stream(answer: &Answer, turn: TurnNo, deltas: &Deltas) {
-    if !deltas.heard() {
+    if !deltas.has_sent() {
         return;
     }
     for piece in pieces(answer.text.as_deref().unwrap_or_default()) {

@@ -50,9 +50,9 @@ impl Shared {
     fn with_limiter<R>(&self, act: impl FnOnce(&mut RateLimiter, Instant) -> R) -> R {
         let mut limiter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut limiter, Instant::now());
-        let rung = limiter.take_rung();
+        let pending_wakeups = limiter.take_wakeups();
         drop(limiter);
-        rung.iter().for_each(|bell| bell.notify_one());
+        pending_wakeups.iter().for_each(|bell| bell.notify_one());
         result
     }
 }

@@ -26,7 +26,7 @@ use crate::merge;
 use crate::node::Node;
 use places::SessionShards;
 pub(crate) use target::Merge;
-use target::{RequestTarget, Wanted};
+use target::{RequestTarget, RouteQuery};
 
 mod places;
 mod target;
@@ -86,7 +86,7 @@ impl Gateway {
     async fn answered(&self, request: Request) -> Result<Response, Problem> {
         let (grant, forwarded) = (grant_of(&request), request.extensions().get::<Forwarded>().copied());
         let (parts, body) = request.into_parts();
-        let wanted = Wanted::of(&parts);
+        let wanted = RouteQuery::of(&parts);
         if let Some(own) = self.own(&parts) {
             return own;
         }

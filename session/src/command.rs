@@ -7,10 +7,10 @@ use crate::call::{CallKind, CallResult};
 use crate::compaction::HistoryCut;
 use crate::dialect::Dialect;
 use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
-use crate::outcome::{Budget, By, ModelFail, OutcomeKind, Part};
+use crate::outcome::{Budget, Initiator, ModelFail, OutcomeKind, Part};
 use crate::place::BranchKind;
 use crate::record::{
-    AskBy, AskVerdict, CompactionFailure, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop,
+    AnsweredBy, AskVerdict, CompactionFailure, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop,
     SummarySet, TitleSet, ToolCall,
 };
 use crate::usage::Usage;
@@ -54,9 +54,9 @@ pub enum Command {
     Cancel {
         /// The run to cancel; the current one if `None`.
         run: Option<RunNo>,
-        by: By,
+        by: Initiator,
         /// True if queued inputs stay queued instead of opening the next run, as in a cancel of the whole tree.
-        queue_stands: bool,
+        keeps_queue: bool,
     },
     /// The owner of the run in flight is closing or has ended.
     OwnerEnded {
@@ -64,17 +64,17 @@ pub enum Command {
         /// Outcome of the owner's run, which may still be closing.
         outcome: OutcomeKind,
         /// True if queued inputs stay queued: the whole tree is cancelled.
-        queue_stands: bool,
+        keeps_queue: bool,
     },
     /// The owner, which continues, cancels the run that its call opened: an outbox row of kind `cancel`.
     OwnerCancels {
         owner: SessionId,
         key: CallId,
         /// The owner's model, or its interrupt.
-        by: By,
+        by: Initiator,
     },
     Interrupt {
-        by: By,
+        by: Initiator,
     },
     Deadline(Deadline),
     /// The ledger refused a reservation permanently.
@@ -92,7 +92,7 @@ pub enum Command {
     AskAnswered {
         call: CallId,
         verdict: AskVerdict,
-        by: AskBy,
+        by: AnsweredBy,
     },
     /// The turn task or the model panicked.
     TurnPanicked {
@@ -122,17 +122,17 @@ pub enum Command {
         /// True if the owner of the run in flight survived the restart.
         owner_survives: bool,
         /// True if queued inputs stay queued because the host cannot process them yet.
-        queue_stands: bool,
+        keeps_queue: bool,
     },
     ChangeQueue {
         change: QueueChange,
-        by: By,
+        by: Initiator,
     },
     Close {
-        by: By,
+        by: Initiator,
     },
     Delete {
-        by: By,
+        by: Initiator,
     },
     Branch(Box<BranchPlan>),
     /// Regenerates an answer as an alternative.
@@ -141,19 +141,19 @@ pub enum Command {
     Switch {
         of: Option<Seq>,
         to: SwitchTo,
-        by: By,
+        by: Initiator,
     },
     /// Hides the messages of an ended run that did not complete.
     RollBack {
         /// The run to roll back; the last one if absent.
         run: Option<RunNo>,
-        by: By,
+        by: Initiator,
     },
     /// The compaction agent answered, or failed.
     Compact(Box<SummarisedHistory>),
     /// Makes the messages visible that the last compaction hid.
     UndoCompaction {
-        by: By,
+        by: Initiator,
     },
     /// Sets a title or a summary, or merges metadata.
     Describe(Box<Description>),
@@ -275,7 +275,7 @@ pub struct BranchPlan {
     pub created: SessionCreated,
     /// The manifest's own authority: met with the session's ceiling.
     pub manifest: Arc<Authority>,
-    pub by: By,
+    pub by: Initiator,
 }
 
 /// An answer to regenerate.
@@ -290,7 +290,7 @@ pub struct RegeneratePlan {
     pub created: SessionCreated,
     /// The manifest's own authority: met with the session's ceiling.
     pub manifest: Arc<Authority>,
-    pub by: By,
+    pub by: Initiator,
 }
 
 /// The summary of a history that a compaction hides.
@@ -298,7 +298,7 @@ pub struct RegeneratePlan {
 pub struct SummarisedHistory {
     /// The model call that waits for it; none if a person or the host requested it.
     pub turn: Option<(TurnNo, AttemptNo)>,
-    pub by: By,
+    pub by: Initiator,
     pub plan: HistoryCut,
     pub result: Result<Summary, Unsummarised>,
 }
@@ -327,7 +327,7 @@ pub enum Description {
     /// A JSON object as text, merged key by key; a null value removes its key.
     Metadata {
         changes: Text,
-        by: By,
+        by: Initiator,
     },
 }
 

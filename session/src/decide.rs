@@ -51,7 +51,7 @@
 //! | regenerate, switch | working | working | working | working | working | working | branch created, new session; switched |
 //! | roll back | working | working | working | working | working | working | rolled back; already rolled back: done |
 //!
-//! A cancel of the whole tree keeps queued inputs queued (`queue_stands`), also for owned runs; the hold and the end
+//! A cancel of the whole tree keeps queued inputs queued (`keeps_queue`), also for owned runs; the hold and the end
 //! record it. A later input resets it. A deleted session takes only notices that are owed to it. It refuses inputs,
 //! branches and changes, and records a refusal of `continue` rows.
 //!
@@ -73,7 +73,7 @@
 //! `END(o)`: calls answered, notices taken, then ended, or held closing until local work and owned runs have ended.
 //! `QUIET`: the check of a held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), which runs whenever
 //! local work, a call or an owned run is removed. After an end, a non-empty queue opens the next run in the same
-//! decision, unless `queue_stands` is set.
+//! decision, unless `keeps_queue` is set.
 
 use crate::command::{Clock, Command};
 use crate::effect::{Decision, Effect, Rejection};
@@ -138,9 +138,9 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::ToolFinished { call, result, worked_ms } => tool::finished(&mut draft, call, *result, worked_ms)?,
         Command::Spawn { turn, verdicts } => spawn::spawn(&mut draft, turn, verdicts)?,
         Command::OwnedEnded(notices) => owned_ended::owned_ended(&mut draft, notices)?,
-        Command::Cancel { run, by, queue_stands } => cancel::cancel(&mut draft, run, by, queue_stands),
-        Command::OwnerEnded { owner, outcome, queue_stands } => {
-            cancel::owner_ended(&mut draft, owner, outcome, queue_stands)?;
+        Command::Cancel { run, by, keeps_queue } => cancel::cancel(&mut draft, run, by, keeps_queue),
+        Command::OwnerEnded { owner, outcome, keeps_queue } => {
+            cancel::owner_ended(&mut draft, owner, outcome, keeps_queue)?;
         }
         Command::Deadline(deadline) => deadline::passed(&mut draft, deadline)?,
         Command::TurnPanicked { turn, attempt, part, message } => {
@@ -149,7 +149,7 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::ToolPanicked { call, message } => panicked::tool(&mut draft, call, &message)?,
         Command::Reactivated { calls, owner_ended } => reactivated::reactivated(&mut draft, calls, owner_ended),
         Command::RestartsExhausted { command } => restarts::exhausted(&mut draft, command)?,
-        Command::Lost { owner_survives, queue_stands } => lost::lost(&mut draft, owner_survives, queue_stands)?,
+        Command::Lost { owner_survives, keeps_queue } => lost::lost(&mut draft, owner_survives, keeps_queue)?,
         Command::Interrupt { by } => interrupt::interrupt(&mut draft, by),
         Command::OwnerCancels { owner, key, by } => owner_cancels::owner_cancels(&mut draft, owner, key, by)?,
         Command::BudgetRefused { turn, attempt, which } => budget::refused(&mut draft, turn, attempt, which)?,

@@ -2,7 +2,7 @@
 
 use crate::command::{Continue, Deadline};
 use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Short, TurnNo};
-use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Notice, Record};
 
 /// One effect. The hub performs the effects in order, after it has appended the records of the decision.
@@ -12,7 +12,7 @@ pub enum Effect {
     RequestSlot {
         run: RunNo,
         /// True if the run had a slot before: it goes before runs that have not started.
-        again: bool,
+        resumed: bool,
     },
     /// Release the run's slot, or its queued request.
     ReleaseSlot {
@@ -56,14 +56,14 @@ pub enum Effect {
         run: RunNo,
         outcome: OutcomeKind,
         /// True if queued inputs of the owned sessions stay queued.
-        queue_stands: bool,
+        keeps_queue: bool,
     },
     /// Cancel one owned run: notify its session, and fire its token for everything below it.
     CancelChild {
         run: RunNo,
         child: SessionId,
         key: CallId,
-        by: By,
+        by: Initiator,
     },
     /// Deliver a `continue` row.
     AskToContinue {
@@ -114,7 +114,7 @@ pub enum Reply {
     None,
     Accepted {
         input: InputId,
-        again: bool,
+        duplicate: bool,
     },
     /// The command was applied to this run.
     Done(RunNo),

@@ -8,14 +8,14 @@ use crate::place::{BranchKind, OnRestart, Owner};
 use crate::state::Phase;
 
 pub use changes::{Before, Stamp, changes, creation, defs, head, inflight, rows};
-pub use kept::kept;
-pub use obliged::{
+pub use outbox_rows::{
     cancel_by, continue_from, continue_input, message_input, notice_from, refusal_from, unreadable_from,
 };
+pub use surviving_runs::surviving_runs;
 
 mod changes;
-mod kept;
-mod obliged;
+mod outbox_rows;
+mod surviving_runs;
 
 /// One row per session, for listings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use crate::ids::{CallId, Text};
 /// The originator of a command or an end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum Initiator {
     Person,
     Host,
     /// The owner's model, by one of its calls.
@@ -32,11 +32,11 @@ pub enum Outcome {
         kind: FailKind,
     },
     Cancelled {
-        by: By,
+        by: Initiator,
     },
     /// Interrupted and never resumed.
     Interrupted {
-        by: By,
+        by: Initiator,
     },
     TimedOut {
         what: TimeLimit,
@@ -140,7 +140,7 @@ impl Outcome {
 
     /// Returns whether this end wakes an owner at rest. It does not if a person cancelled or interrupted the run.
     pub fn wakes(&self) -> bool {
-        !matches!(self, Self::Cancelled { by: By::Person } | Self::Interrupted { by: By::Person })
+        !matches!(self, Self::Cancelled { by: Initiator::Person } | Self::Interrupted { by: Initiator::Person })
     }
 }
 

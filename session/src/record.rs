@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::authority::Access;
 use crate::call::CallKind;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
-use crate::outcome::By;
+use crate::outcome::Initiator;
 
 pub use crate::agent_override::AgentOverride;
 pub use crate::outcome::ContinueRefusal;
@@ -18,7 +18,9 @@ pub use description::{MetadataSet, SummarySet, TitleSet};
 pub use input::{From, InputAccepted, Lane, QueueChange};
 pub use run::{Hold, Park, RunEnded};
 pub use tree::{BranchCreated, Carrier, ChildSpawned, ContinueAsked, Notice, NoticeTaken, SpawnGranted};
-pub use turn::{AskBy, AskVerdict, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, ToolCall, TurnAnswered};
+pub use turn::{
+    AnsweredBy, AskVerdict, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, ToolCall, TurnAnswered,
+};
 
 mod compaction;
 mod creation;
@@ -55,7 +57,7 @@ pub enum Record {
     /// A person or the host changed the queue.
     QueueChanged {
         change: QueueChange,
-        by: By,
+        by: Initiator,
     },
     TurnStarted {
         run: RunNo,
@@ -137,7 +139,7 @@ pub enum Record {
     AskAnswered {
         call: CallId,
         verdict: AskVerdict,
-        by: AskBy,
+        by: AnsweredBy,
     },
     /// A branch was created. In the same batch as the branch's first records.
     BranchCreated(Box<BranchCreated>),
@@ -147,7 +149,7 @@ pub enum Record {
         of: Seq,
         /// The index: 0 is the original, followed by the branches in the order of their creation.
         to: u32,
-        by: By,
+        by: Initiator,
     },
     /// A title set by a person or by a service.
     TitleSet(Box<TitleSet>),
@@ -159,25 +161,25 @@ pub enum Record {
     /// deleted, and changes to files remain.
     RolledBack {
         run: RunNo,
-        by: By,
+        by: Initiator,
     },
     /// Old messages are replaced by a summary in what models see. Nothing is deleted.
     Compacted(Box<Compacted>),
     CompactionFailed(Box<CompactionFailed>),
     /// The messages that the last compaction hid are visible again.
     CompactionUndone {
-        by: By,
+        by: Initiator,
     },
     /// The session is deleted: it does not accept anything, and listings omit it. Its journal stays readable.
     SessionDeleted {
-        by: By,
+        by: Initiator,
     },
     /// The session is closed; an input reopens it.
     SessionClosed {
-        by: By,
+        by: Initiator,
     },
     SessionReopened {
-        by: By,
+        by: Initiator,
     },
 }
 

@@ -13,7 +13,7 @@ use crate::dialect::{Dialect, jobs};
 use crate::escape::harmless;
 use crate::ids::{CallId, SessionId, Short, Text};
 use crate::limits::Limits;
-use crate::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
+use crate::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, TimeLimit};
 use crate::record::{ContinueRefusal, Notice, Prompt};
 use crate::state::{Child, State};
 
@@ -157,14 +157,14 @@ fn model_fail(error: ModelFail) -> &'static str {
     }
 }
 
-fn whom(by: &By) -> String {
+fn whom(by: &Initiator) -> String {
     match by {
-        By::Person => "a person".into(),
-        By::Host => "the host".into(),
-        By::Model { .. } => "your own call".into(),
-        By::Owner { outcome: OutcomeKind::Interrupted } => "an interrupt of its owner".into(),
-        By::Owner { outcome } => format!("the end of its owner ({})", outcome.word()),
-        By::Sweep => "the restart of the host, which ended its owner".into(),
+        Initiator::Person => "a person".into(),
+        Initiator::Host => "the host".into(),
+        Initiator::Model { .. } => "your own call".into(),
+        Initiator::Owner { outcome: OutcomeKind::Interrupted } => "an interrupt of its owner".into(),
+        Initiator::Owner { outcome } => format!("the end of its owner ({})", outcome.word()),
+        Initiator::Sweep => "the restart of the host, which ended its owner".into(),
     }
 }
 

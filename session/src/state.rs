@@ -9,7 +9,7 @@ use crate::dialect::Dialect;
 use crate::ids::{AttemptNo, CallId, InputId, MsgRef, RunNo, Seq, SessionId, Short, Text, TurnNo};
 use crate::limits::Limits;
 use crate::message::{Message, Transcript};
-use crate::outcome::{By, Outcome};
+use crate::outcome::{Initiator, Outcome};
 use crate::place::{BranchKind, Mode, Owner};
 use crate::record::{
     AgentOverride, CompactionCause, From, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated,
@@ -21,16 +21,16 @@ pub use crate::phase::Phase;
 pub use arrived::Arrived;
 pub use compaction::Compaction;
 pub use due::Due;
+pub use ended_texts::EndedTexts;
 pub use fold::FoldError;
-pub use kept::Kept;
 pub use waiting::{Boundary, Waiting};
 
 mod apply;
 mod arrived;
 mod compaction;
 mod due;
+mod ended_texts;
 mod fold;
-mod kept;
 mod legal;
 mod view;
 pub(crate) mod waiting;
@@ -67,7 +67,7 @@ pub struct State {
     pub about: Option<MsgRef>,
     pub children: BTreeMap<SessionId, Child>,
     /// Children whose texts are cached. Other texts are read from the children's journals on demand.
-    pub kept: Kept,
+    pub kept: EndedTexts,
     pub shorts: BTreeSet<Short>,
     /// Owned runs of ended runs that have not sent a notice: their keys and children. Only after a boot.
     pub owed: BTreeMap<CallId, SessionId>,
@@ -81,7 +81,7 @@ pub struct State {
     pub always: BTreeSet<Access>,
     pub alternatives: BTreeMap<Seq, Alternatives>,
     /// The messages of runs that did not complete, which a rollback hides.
-    pub stretches: BTreeMap<RunNo, Stretch>,
+    pub message_ranges: BTreeMap<RunNo, MessageRange>,
     /// The compactions that apply, in order. The last one hides the most messages.
     pub compactions: Vec<Compaction>,
     /// The last known input tokens of a call, counted by the provider or estimated by a compaction, and the number of
@@ -125,12 +125,12 @@ pub struct Alternative {
     pub child: SessionId,
     /// The answer, set when the branch's first run completes.
     pub text: Option<Text>,
-    pub by: By,
+    pub by: Initiator,
 }
 
 /// A range of the transcript: the messages from the start of a run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct MessageRange {
     /// The position of the first message.
     pub from: usize,
     /// The position after the last.

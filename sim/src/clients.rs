@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use subtend_actors::{Options, Runtime};
-use subtend_host::flaw::{Flaw, Flawed};
+use subtend_host::host_bug::{HostBug, InjectedBug};
 use subtend_host::{Host, HostOptions};
 use subtend_invariants::InvariantId;
 use subtend_invariants::observed::{AnswerSeen, ClientLog, KeyedCommand, Observed};
@@ -37,7 +37,7 @@ const LAST_HOST_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct ClientPlan {
     pub seed: u64,
     /// The seeded bug, which must be noticed.
-    pub flaw: Option<Flaw>,
+    pub host_bug: Option<HostBug>,
 }
 
 /// The counts and violations of a run.
@@ -255,14 +255,14 @@ async fn start(memory: &Memory, shared: &SimClients, plan: ClientPlan, life: u32
     };
     let runtime = Runtime::builder().journal(journal).options(options).model(Arc::new(model::model(&shared.dice)));
     let runtime = runtime.start().await.map_err(|error| format!("the runtime cannot start: {error}"))?;
-    let flawed = plan.flaw.map(Flawed::with).unwrap_or_default();
-    Ok(Host::new(runtime, HostOptions { flawed, ..HostOptions::default() }))
+    let injected_bug = plan.host_bug.map(InjectedBug::with).unwrap_or_default();
+    Ok(Host::new(runtime, HostOptions { injected_bug, ..HostOptions::default() }))
 }
 
 /// Writes to the store, with delays.
 async fn write(mut stepper: Stepper, dice: Dice) {
     loop {
-        stepper.stirred().await;
+        stepper.work_added().await;
         dice.nap(12).await;
         if stepper.step(4) == Stepped::Closed {
             return;

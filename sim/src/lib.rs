@@ -2,7 +2,6 @@
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
-mod chance;
 pub mod check;
 pub mod clients;
 pub mod coverage;
@@ -10,6 +9,7 @@ pub mod fault;
 pub mod lease;
 pub mod model;
 pub mod nodes;
+mod rng;
 pub mod simulate;
 pub mod size;
 mod storage;

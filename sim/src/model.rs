@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use stateright::{Model, Property};
 use subtend_invariants::{Coverage, InvariantId};
-use subtend_session::record::{AskBy, AskVerdict};
+use subtend_session::record::{AnsweredBy, AskVerdict};
 
 pub use action::{Action, FakeReply};
 pub use system::{Message, System};
@@ -170,16 +170,16 @@ fn later_verbs(size: Size) -> Vec<Property<SystemModel>> {
     });
     let asks = size.asks > 0;
     sometimes(asks && size.approvers > 0, "a person allows", |_, state| {
-        state.ask_answered(AskVerdict::Allow, AskBy::Person)
+        state.ask_answered(AskVerdict::Allow, AnsweredBy::Person)
     });
     sometimes(asks && size.approvers > 0, "a person denies", |_, state| {
-        state.ask_answered(AskVerdict::Deny, AskBy::Person)
+        state.ask_answered(AskVerdict::Deny, AnsweredBy::Person)
     });
     sometimes(asks && size.approvers == 0, "no approver is attached", |_, state| {
-        state.ask_answered(AskVerdict::Deny, AskBy::NoApprover)
+        state.ask_answered(AskVerdict::Deny, AnsweredBy::NoApprover)
     });
     sometimes(asks && size.approvers > 0 && size.deadlines > 0, "a person answers too late", |_, state| {
-        state.ask_answered(AskVerdict::Deny, AskBy::Deadline)
+        state.ask_answered(AskVerdict::Deny, AnsweredBy::Deadline)
     });
     properties
 }

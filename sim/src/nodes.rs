@@ -70,7 +70,7 @@ pub fn simulate(plan: NodesPlan) -> NodesReport {
 
 /// Lets all processes run until everything is at rest after the faults.
 fn drive(world: &Arc<NodesWorld>) -> Result<(), String> {
-    let mut processes: Vec<Option<Process>> = (0..world.chance.between(2, 3)).map(|_| None).collect();
+    let mut processes: Vec<Option<Process>> = (0..world.rng.between(2, 3)).map(|_| None).collect();
     let most = u64::try_from(SLICE.as_millis()).unwrap_or(100);
     let (mut now, mut restarts) = (Duration::ZERO, vec![Duration::ZERO; processes.len()]);
     let done = loop {
@@ -86,11 +86,11 @@ fn drive(world: &Arc<NodesWorld>) -> Result<(), String> {
         if now >= FAULTS.saturating_add(REST_TIMEOUT) {
             break Err(format!("not at rest within {REST_TIMEOUT:?} after the last fault"));
         }
-        let length = world.chance.ms(1, most);
+        let length = world.rng.ms(1, most);
         for (number, (process, restart)) in processes.iter_mut().zip(&mut restarts).enumerate() {
             step(world, number, process, restart, now, length)?;
         }
-        if world.chance.one_in(40) {
+        if world.rng.one_in(40) {
             world.database().deliver_late();
         }
         now = now.saturating_add(length);
@@ -116,7 +116,7 @@ fn step(
     };
     if process.stopped_until.is_none() && world.must_stop(number) {
         world.report().stops += 1;
-        process.stopped_until = Some(now.saturating_add(world.chance.ms(100, 25_000)));
+        process.stopped_until = Some(now.saturating_add(world.rng.ms(100, 25_000)));
         world.trace(|| format!("node {number} is stopped"));
     }
     process.run(world, now, length);
@@ -125,7 +125,7 @@ fn step(
         world.report().kills += u64::from(killed);
         world.trace(|| format!("node {number} {}", if killed { "is killed" } else { "has left" }));
         process.kill();
-        *restart = now.saturating_add(world.chance.ms(100, 20_000));
+        *restart = now.saturating_add(world.rng.ms(100, 20_000));
     } else {
         *slot = Some(process);
     }

@@ -5,7 +5,6 @@
 //! the journal.
 
 mod action;
-mod crowd;
 mod disk;
 mod fake_approver;
 mod fake_model;
@@ -18,16 +17,17 @@ mod oracle;
 mod panics;
 mod plan;
 mod report;
+mod seed_runner;
 mod seeded;
 mod tally;
 mod watcher;
 mod world;
 
-pub use crowd::{Crowd, Failed, Result as CrowdResult};
 pub use plan::SeedPlan;
 pub use report::{RunReport, SimFailure};
+pub use seed_runner::{Failed, Result as CrowdResult, SeedRunner};
 pub use seeded::{NoSuchBug, Seeded, StoreBug};
-pub use tally::{Mishap, Tally, Verb};
+pub use tally::{FaultKind, Tally, Verb};
 
 use subtend_journal::Journal;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use subtend_journal::engine::{Engine, Go, Group, Range, Result, StoredFrame};
+use subtend_journal::engine::{Engine, Group, Range, Result, ScanFlow, StoredFrame};
 use subtend_journal::memory::Memory;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
@@ -52,27 +52,27 @@ impl<S: Storage> Engine for Simulated<S> {
         self.0.memory().frame(lsn)
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()> {
         self.0.memory().frames(from, visit)
     }
 
-    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
-        self.0.memory().places(session)
+    fn positions(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        self.0.memory().positions(session)
     }
 
     fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
         self.0.memory().range(session, from, until)
     }
 
-    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
-        self.0.memory().all_places(visit)
+    fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {
+        self.0.memory().all_positions(visit)
     }
 
     fn head(&self, session: SessionId) -> Result<Option<Head>> {
         self.0.memory().head(session)
     }
 
-    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()> {
         self.0.memory().heads(visit)
     }
 
@@ -80,19 +80,19 @@ impl<S: Storage> Engine for Simulated<S> {
         self.0.memory().inflight(session)
     }
 
-    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()> {
         self.0.memory().inflights(visit)
     }
 
-    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
-        self.0.memory().kids(parent)
+    fn children(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        self.0.memory().children(parent)
     }
 
-    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
-        self.0.memory().all_kids(visit)
+    fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
+        self.0.memory().all_children(visit)
     }
 
-    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()> {
         self.0.memory().outbox(to, visit)
     }
 
@@ -100,7 +100,7 @@ impl<S: Storage> Engine for Simulated<S> {
         self.0.memory().def(hash)
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         self.0.memory().defs(visit)
     }
 }

@@ -1,7 +1,7 @@
 //! Clients of hosts that die: their events and commands, and seeded bugs of the host.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
-use subtend_host::flaw::Flaw;
+use subtend_host::host_bug::HostBug;
 use subtend_sim::clients::{ClientPlan, simulate};
 
 #[test]
@@ -9,7 +9,7 @@ fn clients_see_each_event_and_effect_once() {
     let (mut resent, mut continued, mut cancels) = (0, 0, 0);
     let (mut refused, mut recovered) = (0, 0);
     for seed in 0..5 {
-        let run = simulate(ClientPlan { seed, flaw: None });
+        let run = simulate(ClientPlan { seed, host_bug: None });
         assert_eq!(run.violations, Vec::<String>::new(), "seed {seed}");
         (resent, continued, cancels) = (resent + run.resent, continued + run.continued, cancels + run.cancels);
         (refused, recovered) = (refused + run.refused, recovered + run.recovered);
@@ -20,20 +20,22 @@ fn clients_see_each_event_and_effect_once() {
 
 #[test]
 fn clients_seed_gives_the_same_run() {
-    let run = || simulate(ClientPlan { seed: 3, flaw: None });
+    let run = || simulate(ClientPlan { seed: 3, host_bug: None });
     assert_eq!(run(), run());
 }
 
 #[test]
 fn restarted_streams_are_noticed() {
-    let noticed = (0..20).find_map(|seed| simulate(ClientPlan { seed, flaw: Some(Flaw::NoResume) }).violations.pop());
+    let noticed =
+        (0..20).find_map(|seed| simulate(ClientPlan { seed, host_bug: Some(HostBug::NoResume) }).violations.pop());
     let noticed = noticed.expect("the bug is not noticed: a reader must receive the first event again");
     assert!(noticed.contains("H-1"), "{noticed}");
 }
 
 #[test]
 fn ignored_keys_are_noticed() {
-    let noticed = (0..20).find_map(|seed| simulate(ClientPlan { seed, flaw: Some(Flaw::NoKey) }).violations.pop());
+    let noticed =
+        (0..20).find_map(|seed| simulate(ClientPlan { seed, host_bug: Some(HostBug::NoKey) }).violations.pop());
     let noticed = noticed.expect("the bug is not noticed: a command must take effect twice");
     assert!(noticed.contains("H-2"), "{noticed}");
 }
@@ -42,7 +44,7 @@ fn ignored_keys_are_noticed() {
 /// one.
 #[test]
 fn lost_records_after_a_snapshot_are_noticed() {
-    let found = |seed| simulate(ClientPlan { seed, flaw: Some(Flaw::LateJoin) }).violations;
+    let found = |seed| simulate(ClientPlan { seed, host_bug: Some(HostBug::LateJoin) }).violations;
     let noticed = (0..20).find_map(|seed| found(seed).into_iter().find(|what| what.contains("a client joined")));
     assert!(noticed.is_some(), "the bug is not noticed: a joiner must miss records");
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use subtend_invariants::observed::{Probe, Restart, RestartBudget, Under};
+use subtend_invariants::observed::{Probe, QueryContext, Restart, RestartBudget};
 use subtend_invariants::{InvariantId, Observed, View, When, World};
 use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::ids::{CallId, Hash, Interned, MsgRef, Seq, SessionId, Short, TurnNo};
@@ -134,17 +134,17 @@ fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<
     let deny = Rule { verdict: Verdict::Deny, ..rule.clone() };
     let allow = Rule { verdict: Verdict::Allow, ..rule.clone() };
     let under = [
-        (Under::Present, chain(sets)),
-        (Under::Added { at: session(at), rule: deny.clone() }, chain(&with_rule(sets, at, &deny))),
-        (Under::Added { at: session(at), rule: allow.clone() }, chain(&with_rule(sets, at, &allow))),
-        (Under::Reordered, chain(&reversed)),
-        (Under::After("a restart".into()), restarted(&chain(sets))),
+        (QueryContext::Present, chain(sets)),
+        (QueryContext::Added { at: session(at), rule: deny.clone() }, chain(&with_rule(sets, at, &deny))),
+        (QueryContext::Added { at: session(at), rule: allow.clone() }, chain(&with_rule(sets, at, &allow))),
+        (QueryContext::Reordered, chain(&reversed)),
+        (QueryContext::After("a restart".into()), restarted(&chain(sets))),
     ];
     let mut probes = Vec::new();
     for (under, ceilings) in under {
         for (depth, ceiling) in ceilings.iter().enumerate() {
             // A rule that is added below a session does not concern it.
-            let above = matches!(under, Under::Added { .. }) && depth < at;
+            let above = matches!(under, QueryContext::Added { .. }) && depth < at;
             let expected_asks = accesses.iter().filter(|_| !above);
             probes.extend(expected_asks.map(|access| Probe {
                 session: session(depth),
@@ -221,10 +221,10 @@ fn rule_list_where_the_last_match_decides_is_noticed() {
     let access = Access { action: "fs.read".into(), resource: "b".into() };
     let mut probes = probes(&sets, std::slice::from_ref(&access), 0, &rule);
     for probe in &mut probes {
-        let denied = matches!(&probe.under, Under::Added { rule, .. } if rule.verdict == Verdict::Deny);
+        let denied = matches!(&probe.under, QueryContext::Added { rule, .. } if rule.verdict == Verdict::Deny);
         if denied && probe.session == session(1) {
             probe.verdict = Verdict::Allow;
-        } else if probe.under == Under::Present {
+        } else if probe.under == QueryContext::Present {
             probe.verdict = Verdict::Ask;
         }
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use subtend_journal::ReadError;
 use subtend_session::ids::{CallId, SessionId, Short, Text, TurnNo};
 use subtend_session::index::{Head, RowKey, RowKind};
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 use subtend_tools::plan_exit;
 
 use super::client::Attached;
@@ -73,7 +73,7 @@ struct ApprovalRow {
     action: Text,
     resource: Text,
     verdict: Option<AskVerdict>,
-    by: Option<AskBy>,
+    by: Option<AnsweredBy>,
     /// The full resource of the call; the record may shorten it.
     #[serde(skip)]
     whole: String,
@@ -383,10 +383,10 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
         (None, _) => ("waits", ODD),
         (Some(AskVerdict::Allow), _) => ("allowed", GOOD),
         (Some(AskVerdict::Always), _) => ("always allowed", GOOD),
-        (Some(AskVerdict::Deny), Some(AskBy::Deadline)) => ("denied: no answer in time", BAD),
-        (Some(AskVerdict::Deny), Some(AskBy::NoApprover)) => ("denied: no approver attached", BAD),
-        (Some(AskVerdict::Deny), Some(AskBy::Closed)) => ("denied: the call ended first", BAD),
-        (Some(AskVerdict::Deny), Some(AskBy::Person) | None) => ("denied", BAD),
+        (Some(AskVerdict::Deny), Some(AnsweredBy::Deadline)) => ("denied: no answer in time", BAD),
+        (Some(AskVerdict::Deny), Some(AnsweredBy::NoApprover)) => ("denied: no approver attached", BAD),
+        (Some(AskVerdict::Deny), Some(AnsweredBy::Closed)) => ("denied: the call ended first", BAD),
+        (Some(AskVerdict::Deny), Some(AnsweredBy::Person) | None) => ("denied", BAD),
     };
     let resource = first_line(&row.whole, 80);
     // A truncated call is shown in full below the line, since its beginning alone could mislead.
@@ -445,7 +445,7 @@ mod tests {
             root: id,
             deadline_at,
         };
-        let answered = Record::AskAnswered { call: call(0), verdict: AskVerdict::Always, by: AskBy::Person };
+        let answered = Record::AskAnswered { call: call(0), verdict: AskVerdict::Always, by: AnsweredBy::Person };
         let records = [opened(0, Some(9_000)), opened(1, Some(250_000)), opened(2, None), answered];
         let rows = open_asks(id, &head, records.iter());
         let shown: Vec<_> =

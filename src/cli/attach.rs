@@ -7,7 +7,7 @@ use subtend_session::ids::Seq;
 use super::chat::earlier;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::work::face::Face;
+use super::work::output_options::OutputOptions;
 use super::work::{self, Work};
 
 /// Joins a session that another process runs: shows the conversation so far, and follows the run in flight.
@@ -39,8 +39,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
              {name}{again}` continues it"
         ))
     };
-    let face = Face { json: args.json, raw: false, quiet: args.quiet, store: &args.store };
-    let done = work::attached(face, &args.session, async |mut work: Work<'_>| {
+    let output_options = OutputOptions { json: args.json, raw: false, quiet: args.quiet, store: &args.store };
+    let done = work::attached(output_options, &args.session, async |mut work: Work<'_>| {
         let id = work.session()?;
         // Subscribe before reading the conversation, so that no later event is missed.
         let since = work.since(Some(id)).await?;

@@ -50,7 +50,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct CreatedBranch {
     session: SessionId,
     files: Vec<String>,
 }
@@ -71,7 +71,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         let left = if args.restore.files { None } else { RestorePreview::count(hosted, &of) };
         let body = json!({"at": at.map(|at| at.0), "fresh": args.fresh, "agent": args.agent, "title": args.title, "files": digest});
-        let made: Made = hosted.call(Method::POST, "/branches", Some(&body))?;
+        let made: CreatedBranch = hosted.call(Method::POST, "/branches", Some(&body))?;
         if args.json {
             control::say(&json::text(&json!({"session": made.session, "files": made.files}))?)?;
             return Ok(Code::Done);

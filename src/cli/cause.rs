@@ -26,7 +26,7 @@ pub(crate) fn sentence(outcome: &Outcome) -> String {
 
 #[cfg(test)]
 mod tests {
-    use subtend_session::outcome::{Budget, By, FailKind, ModelFail, TimeLimit};
+    use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, TimeLimit};
 
     use super::*;
 
@@ -35,8 +35,8 @@ mod tests {
         let ends = [
             (Outcome::Completed, Code::Done),
             (Outcome::Failed { kind: FailKind::Refused }, Code::Failed),
-            (Outcome::Cancelled { by: By::Person }, Code::Cancelled),
-            (Outcome::Interrupted { by: By::Host }, Code::Failed),
+            (Outcome::Cancelled { by: Initiator::Person }, Code::Cancelled),
+            (Outcome::Interrupted { by: Initiator::Host }, Code::Failed),
             (Outcome::TimedOut { what: TimeLimit::Run }, Code::Failed),
             (Outcome::OutOfTurns, Code::Spent),
             (Outcome::OutOfBudget { which: Budget::Money }, Code::Spent),

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 
 use super::fail::{Code, Fail};
-use super::work::{self, About, HereArgs, Screen, Work, WorkArgs};
+use super::work::{self, CommandSubject, HereArgs, Screen, Work, WorkArgs};
 use conversation::Conversation;
 
 mod command;
@@ -51,8 +51,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     let typed = std::io::stdin().is_terminal();
     let about = match args.session.as_deref() {
-        Some(name) => About::Session(name, args.here),
-        None => About::New(args.agent.as_deref()),
+        Some(name) => CommandSubject::Session(name, args.here),
+        None => CommandSubject::New(args.agent.as_deref()),
     };
     // Without a terminal, lines are messages, so no approver is attached.
     let may_ask = |screen: &Screen| typed && screen.is_drawn();

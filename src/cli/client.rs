@@ -461,7 +461,7 @@ fn try_own(place: &StoreLocation, progress: &mut ProgressLine) -> Result<Option<
     match place.try_open() {
         Ok(journal) => Ok(Some(journal)),
         // That process is starting, and will listen, or it is ending.
-        Err(OpenError::InUse { .. } | OpenError::Held { .. }) => {
+        Err(OpenError::InUse { .. } | OpenError::ClaimedElsewhere { .. }) => {
             progress.report(|| "waiting for the process that holds the store to be ready".to_owned());
             std::thread::sleep(POLL_INTERVAL);
             Ok(None)

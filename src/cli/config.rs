@@ -173,7 +173,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     }
     let before = settings::found(&path.display().to_string(), written)?.unwrap_or_default();
     let describe =
-        |error: configuration::CannotEdit| Fail::Other(format!("{} was not changed: {error}", path.display()));
+        |error: configuration::EditError| Fail::Other(format!("{} was not changed: {error}", path.display()));
     let mut after = configuration::set(&before, &key, &value).map_err(describe)?;
     let origin = if user { Origin::User(path.clone()) } else { Origin::Project(path.clone()) };
     let mut loaded = read(origin.clone(), &after)?;

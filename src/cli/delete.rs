@@ -121,7 +121,7 @@ fn preview(journal: &Journal, top: SessionId) -> Result<String, Fail> {
             count(head.last_seq.0, "record"),
             size(own)
         ));
-        let children = journal.kids(id)?.into_iter().rev();
+        let children = journal.children(id)?.into_iter().rev();
         next.extend(children.map(|child| (child, depth.saturating_add(1))));
     }
     let hidden = lines.len().saturating_sub(MAX_LISTED);
@@ -160,7 +160,7 @@ mod tests {
         let (top, count, journal) = (session.id(), AtomicUsize::new(0), journal());
         let ask = move |read: &Read| {
             // The session is its own child. Without the guard, the listing would end only after 1,000 reads.
-            if matches!(read, Read::Kids { .. }) && count.fetch_add(1, Ordering::Relaxed) < 1_000 {
+            if matches!(read, Read::Children { .. }) && count.fetch_add(1, Ordering::Relaxed) < 1_000 {
                 return Ok(Value::from(vec![top.to_string()]));
             }
             journal.read(read).map_err(|error| error.to_string())

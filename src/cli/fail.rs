@@ -79,7 +79,7 @@ impl From<OpenError> for Fail {
         match &error {
             OpenError::Engine(EngineError::Unreachable(_)) => Self::Unavailable(error.to_string()),
             OpenError::BadSpec { .. } => Self::Usage(error.to_string()),
-            OpenError::Unreachable { .. } | OpenError::Held { .. } => Self::Unavailable(error.to_string()),
+            OpenError::Unreachable { .. } | OpenError::ClaimedElsewhere { .. } => Self::Unavailable(error.to_string()),
             OpenError::InUse { .. } => Self::Unavailable(format!("{error} (--data DIR or --store ENGINE:PATH)")),
             OpenError::Io { .. }
             | OpenError::Missing { .. }

@@ -94,7 +94,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 /// Imports into a store of this process.
-async fn import_here(journal: Journal, file: File, within: &ImportBounds) -> Result<(Tally, rights::Lost), Fail> {
+async fn import_here(journal: Journal, file: File, within: &ImportBounds) -> Result<(Tally, rights::LostRights), Fail> {
     let mut progress = ProgressLine::new();
     let mut file = BufReader::with_capacity(1 << 18, file);
     let mut tick = |at: Progress| progress.report(|| read_so_far(at));
@@ -132,7 +132,7 @@ fn import_by_host(
     place: StoreLocation,
     file: &Path,
     within: &ImportBounds,
-) -> Result<(Tally, rights::Lost), Fail> {
+) -> Result<(Tally, rights::LostRights), Fail> {
     let host = Attached::to(&place)?.ok_or_else(client::host_is_gone)?;
     let socket = client::socket(&place);
     let (journal, _) = Store::Hosted(reader).into_journal(place)?;

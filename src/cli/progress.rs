@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+struct ReportInterval {
     first: Duration,
     /// Time between two lines, or two rewrites at a terminal.
     step: Duration,
@@ -33,10 +33,10 @@ impl ProgressLine {
     pub(crate) fn new() -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let step = if is_terminal { REWRITE_INTERVAL } else { LINE_INTERVAL };
-        Self::paced(Box::new(std::io::stderr()), is_terminal, Pace { first: FIRST_DELAY, step })
+        Self::paced(Box::new(std::io::stderr()), is_terminal, ReportInterval { first: FIRST_DELAY, step })
     }
 
-    fn paced(out: Box<dyn Write + Send>, is_terminal: bool, pace: Pace) -> Self {
+    fn paced(out: Box<dyn Write + Send>, is_terminal: bool, pace: ReportInterval) -> Self {
         let now = now();
         Self { out, is_terminal, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), shown: false }
     }
@@ -93,7 +93,7 @@ mod tests {
 
     impl ProgressLine {
         pub(crate) fn of(out: CapturedProgress, is_terminal: bool, first: Duration) -> Self {
-            Self::paced(Box::new(out), is_terminal, Pace { first, step: Duration::ZERO })
+            Self::paced(Box::new(out), is_terminal, ReportInterval { first, step: Duration::ZERO })
         }
     }
 }

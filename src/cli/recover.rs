@@ -37,7 +37,8 @@ struct Recovered {
     /// Queued runs; they stay queued.
     waiting: usize,
     /// Runs that resume with the next process that runs agents.
-    goes_on: usize,
+    #[serde(rename = "goes_on")]
+    resumes: usize,
     /// Queued inputs of sessions whose run has ended.
     inputs: usize,
     notices: usize,
@@ -87,13 +88,13 @@ fn is_zero(number: &usize) -> bool {
 }
 
 fn recovered(boot: &BootReport) -> Recovered {
-    let BootReport { swept, waiting, resumed, staying, inputs, notices, restored, unrecorded, undone, took_ms } =
+    let BootReport { swept, waiting, resumed, dormant, inputs, notices, restored, unrecorded, undone, took_ms } =
         boot.clone();
     let undone = undone.into_iter().map(|Undone { session, why }| UnrecoveredRow { session, why }).collect();
     Recovered {
         swept,
         waiting,
-        goes_on: resumed.saturating_add(staying),
+        resumes: resumed.saturating_add(dormant),
         inputs,
         notices,
         restored,
@@ -104,7 +105,7 @@ fn recovered(boot: &BootReport) -> Recovered {
 }
 
 fn text(recovered: &Recovered) -> String {
-    let Recovered { swept, waiting, goes_on, inputs, notices, restored, unrecorded, undone, took_ms } = recovered;
+    let Recovered { swept, waiting, resumes, inputs, notices, restored, unrecorded, undone, took_ms } = recovered;
     let mut parts = vec![
         format!("{} swept", count(*swept as u64, "run")),
         format!("{} delivered", count(*notices as u64, "notice")),
@@ -112,8 +113,8 @@ fn text(recovered: &Recovered) -> String {
     if *waiting > 0 {
         parts.push(format!("{} waiting for a slot", count(*waiting as u64, "run")));
     }
-    if *goes_on > 0 {
-        parts.push(format!("{} to resume with the next command that runs agents", count(*goes_on as u64, "run")));
+    if *resumes > 0 {
+        parts.push(format!("{} to resume with the next command that runs agents", count(*resumes as u64, "run")));
     }
     if *inputs > 0 {
         parts.push(format!("{} left in queues of ended runs", count(*inputs as u64, "input")));
@@ -153,7 +154,7 @@ mod tests {
         let mut recovered = Recovered {
             swept: 3,
             waiting: 0,
-            goes_on: 0,
+            resumes: 0,
             inputs: 0,
             notices: 1,
             restored: 0,
@@ -162,7 +163,7 @@ mod tests {
             took_ms: 420,
         };
         assert_eq!(plain(&recovered), "✓ recovered in 0.4s: 3 runs swept, 1 notice delivered");
-        (recovered.waiting, recovered.goes_on, recovered.inputs) = (2, 1, 1);
+        (recovered.waiting, recovered.resumes, recovered.inputs) = (2, 1, 1);
         recovered.undone.push(UnrecoveredRow { session: None, why: "a row is damaged".into() });
         let expected = "\
 ✗ recovered in 0.4s: 3 runs swept, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume with the next \

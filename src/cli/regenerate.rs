@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::fail::{Code, Fail};
 use super::names;
-use super::work::{self, About, HereArgs, Work, WorkArgs};
+use super::work::{self, CommandSubject, HereArgs, Work, WorkArgs};
 
 /// Regenerates an answer, as an alternative to the existing one.
 ///
@@ -26,7 +26,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
     let (session, of) = names::message(&args.message)?;
     let body = json!({"of": of.map(|of| of.0)});
-    work::verb(&args.work, About::Session(session, args.here), async |mut work: Work<'_>| {
+    work::verb(&args.work, CommandSubject::Session(session, args.here), async |mut work: Work<'_>| {
         work.send("regenerate", &body).await
     })
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::fail::{Code, Fail};
-use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
+use super::work::{self, CommandSubject, HereArgs, Work, WorkArgs, prompt};
 
 /// The default text of a continuation.
 const DEFAULT: &str = "Continue your previous work.";
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
-    work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
+    work::verb(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
         if let (Some(run), None, None) = (work.resuming_run, &text, args.turns) {
             // Sending text would queue another task behind the run that is resuming.
             let id = work.session()?;

@@ -8,7 +8,7 @@ use super::control;
 use super::fail::{Code, Fail};
 use super::json;
 use super::work::background;
-use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
+use super::work::{self, CommandSubject, HereArgs, Work, WorkArgs, prompt};
 
 /// Runs one prompt in a new session and prints the answer.
 ///
@@ -36,7 +36,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.detach {
         background::ensure_host(&args.work.store)?;
     }
-    work::verb(&args.work, About::New(args.agent.as_deref()), async |mut work: Work<'_>| {
+    work::verb(&args.work, CommandSubject::New(args.agent.as_deref()), async |mut work: Work<'_>| {
         let prompt = args.work.prompt(&mut work, HereArgs { here: false }, &prompt)?;
         let since = work.since(None).await?;
         let opened = work.open(Some(&prompt)).await?;

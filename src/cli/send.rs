@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::fail::{Code, Fail};
-use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
+use super::work::{self, CommandSubject, HereArgs, Work, WorkArgs, prompt};
 
 /// Sends an input to a session, follows the run that takes it, and prints the answer.
 ///
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.not_for_opened()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
-    work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
+    work::verb(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
         let text = args.work.prompt(&mut work, args.here, &text)?;
         let body = json!({"text": text, "lane": if args.steer { "steer" } else { "send" }, "agent": args.agent});
         work.send("inputs", &body).await

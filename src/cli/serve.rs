@@ -10,7 +10,7 @@ use serde::Serialize;
 use subtend_actors::Runtime;
 use subtend_drill::FAULT;
 use subtend_host::auth::{Guard, TokenFile};
-use subtend_host::flaw::Flawed;
+use subtend_host::host_bug::InjectedBug;
 use subtend_host::listen::{self, Bounds};
 use subtend_host::{Host, HostOptions};
 use subtend_journal::owner_only::create_dir_all;
@@ -146,7 +146,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
         settings: Some(Arc::new(HomeSettings::of(&hosting.home))),
         commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&hosting.home) })),
         workers: hosting.workers.clone(),
-        flawed: Flawed::named(&std::env::var(FAULT).unwrap_or_default()),
+        injected_bug: InjectedBug::named(&std::env::var(FAULT).unwrap_or_default()),
         ..HostOptions::default()
     };
     let host = Host::new(runtime, options);

@@ -12,8 +12,8 @@ use subtend_agents::manifest::{Manifest, Source};
 use subtend_session::authority::Rule;
 use subtend_session::ids::{Hash, Text as Name};
 use subtend_tools::mcp::{
-    FILE, Ground, KnownTools, LoginKey, LoginStore, MAX_FILE_BYTES, Origin, ServerConfig, ServerList, ServerReport,
-    Servers, login_address,
+    ConnectionSettings, FILE, KnownTools, LoginKey, LoginStore, MAX_FILE_BYTES, Origin, ServerConfig, ServerList,
+    ServerReport, Servers, login_address,
 };
 use subtend_tools::workspace::Workspace;
 
@@ -69,8 +69,14 @@ impl ServerPool {
         let (workspace_path, commands) = (workspace.path().to_owned(), loaded.config.commands());
         let elsewhere = own.filter(|own| own.is_dir());
         let internal_hosts = web::internal_hosts(&loaded.config.web)?;
-        let ground =
-            Ground { workspace: workspace_path, elsewhere, guard: Some(guard), commands, logins, internal_hosts };
+        let ground = ConnectionSettings {
+            workspace: workspace_path,
+            elsewhere,
+            guard: Some(guard),
+            commands,
+            logins,
+            internal_hosts,
+        };
         let known = Arc::new(file.map_or_else(KnownTools::in_memory, KnownTools::in_file));
         let servers = Servers::new(list.clone(), ground, known, setup::keys());
         all.insert(workspace.path().to_owned(), PooledServers { list, since, servers: servers.clone() });

@@ -148,7 +148,7 @@ fn build(
             }
             Some(node)
         };
-        let children = history.born.iter().chain(&known).filter_map(labelled).collect();
+        let children = history.children.iter().chain(&known).filter_map(labelled).collect();
         let branch = Branch::of(id, head, &history, label.as_ref().filter(|_| id == top));
         done.insert(id, TreeNode { branch, asks: asking.contains(&id), ..node(id, head, history, error, children) });
     }

@@ -21,12 +21,12 @@ use super::{checkpoints, client, names};
 use attempts::Attempts;
 use choice::ModelArgs;
 use client_work::HostLocation;
-use face::Face;
 use listening::ListeningSocket;
+use output_options::OutputOptions;
 use prepared::PreparedWork;
 
 pub(crate) use client_work::{Accepted, Work};
-pub(crate) use found_session::{About, HereArgs};
+pub(crate) use found_session::{CommandSubject, HereArgs};
 #[cfg(feature = "postgres")]
 pub(crate) use hosted::HostParts;
 pub(crate) use hosted::{Hosting, hosted};
@@ -41,7 +41,6 @@ pub(crate) mod choice;
 mod client_work;
 pub(crate) mod diff;
 mod environments;
-pub(crate) mod face;
 mod follow;
 mod found_session;
 pub(crate) mod frame;
@@ -51,6 +50,7 @@ mod listening;
 mod live;
 mod named;
 mod other_clients;
+pub(crate) mod output_options;
 mod own_answer;
 pub(crate) mod policy;
 mod prepared;
@@ -177,7 +177,7 @@ impl WorkArgs {
 
 /// Runs `job` with the host of the store. If no process hosts the store, this process does, until `job` is done and no
 /// run of another terminal is in flight. Asks the user about calls that need an approval.
-pub(crate) fn verb<J>(args: &WorkArgs, about: About<'_>, job: J) -> Result<Code, Fail>
+pub(crate) fn verb<J>(args: &WorkArgs, about: CommandSubject<'_>, job: J) -> Result<Code, Fail>
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
@@ -187,7 +187,7 @@ where
 /// As [`verb`], but asks the user only if `may_ask` allows it: a question that is not shown would never be answered.
 pub(crate) fn verb_asking<J>(
     args: &WorkArgs,
-    about: About<'_>,
+    about: CommandSubject<'_>,
     may_ask: impl Fn(&Screen) -> bool,
     job: J,
 ) -> Result<Code, Fail>
@@ -208,7 +208,7 @@ where
 /// Runs `job` once, with the current host of the store.
 fn once<J>(
     args: &WorkArgs,
-    about: About<'_>,
+    about: CommandSubject<'_>,
     place: &StoreLocation,
     may_ask: &impl Fn(&Screen) -> bool,
     job: &J,
@@ -222,8 +222,8 @@ where
     }
     // If another host may have accepted the command, repeat it unchanged: its idempotency key is the same.
     let opening = match about {
-        About::New(agent) if attempts.may_be_accepted() => args.opening(agent)?,
-        About::New(_) | About::Session(..) => Value::Null,
+        CommandSubject::New(agent) if attempts.may_be_accepted() => args.opening(agent)?,
+        CommandSubject::New(_) | CommandSubject::Session(..) => Value::Null,
     };
     let mut screen = Screen::new(args.quiet, args.json);
     let prepare = |screen: &mut Screen| PreparedWork::of(args, about, screen).and_then(PreparedWork::open_store);
@@ -273,7 +273,7 @@ where
         // Errors are returned after the shutdown of the host.
         let work = async {
             let done = job(Work {
-                face: args.face(),
+                output_options: args.output_options(),
                 host: HostLocation::Own(&host),
                 connection: Connection::own(host.local()),
                 journal: &journal,
@@ -311,7 +311,7 @@ where
 /// Runs the job of a command with a store that another process hosts.
 fn through_other_host<J>(
     args: &WorkArgs,
-    about: About<'_>,
+    about: CommandSubject<'_>,
     place: &StoreLocation,
     reader: Attached,
     may_ask: &impl Fn(&Screen) -> bool,
@@ -323,28 +323,29 @@ where
 {
     args.check_options_for_host(&reader.serving, about)?;
     let session = match about {
-        About::New(agent) => (None, args.opening(agent)?),
-        About::Session(name, _) => {
+        CommandSubject::New(agent) => (None, args.opening(agent)?),
+        CommandSubject::Session(name, _) => {
             args.note_unused_variables(place, name, &mut Screen::new(args.quiet, args.json))?;
             (Some(name), Value::Null)
         }
     };
-    with(args.face(), place, reader, session, may_ask, job, attempts)
+    with(args.output_options(), place, reader, session, may_ask, job, attempts)
 }
 
 /// Runs `job` with the session `name` of a store that another process hosts; `None` if none does.
-pub(crate) fn attached<J>(face: Face<'_>, name: &str, job: J) -> Result<Option<Code>, Fail>
+pub(crate) fn attached<J>(output_options: OutputOptions<'_>, name: &str, job: J) -> Result<Option<Code>, Fail>
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
-    let place = face.store.place()?;
+    let place = output_options.store.place()?;
     let Some(reader) = Attached::to(&place)? else { return Ok(None) };
-    with(face, &place, reader, (Some(name), Value::Null), &|_: &Screen| true, &job, &Attempts::new()).map(Some)
+    with(output_options, &place, reader, (Some(name), Value::Null), &|_: &Screen| true, &job, &Attempts::new())
+        .map(Some)
 }
 
 /// Runs `job` with a store that another process hosts: with an existing session, or with the options of a new one.
 fn with<J>(
-    face: Face<'_>,
+    output_options: OutputOptions<'_>,
     place: &StoreLocation,
     reader: Attached,
     (name, opening): (Option<&str>, Value),
@@ -360,9 +361,9 @@ where
     let session = name.map(|name| names::find(&journal, name)).transpose()?;
     let resuming_run = session.map_or(Ok(None), |session| found_session::running(&journal, session))?;
     let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
-    let mut screen = Screen::new(face.quiet, face.json);
+    let mut screen = Screen::new(output_options.quiet, output_options.json);
     screen.show_calls_by(setup::tools(&Config::default())?);
-    let attended = approve::has_approver(face.json || face.quiet) && may_ask(&screen);
+    let attended = approve::has_approver(output_options.json || output_options.quiet) && may_ask(&screen);
     let async_runtime = async_runtime()?;
     let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
@@ -370,7 +371,7 @@ where
             return Err(client::host_is_gone());
         };
         job(Work {
-            face,
+            output_options,
             host: HostLocation::Socket(path),
             connection,
             journal: &journal,

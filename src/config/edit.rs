@@ -8,7 +8,7 @@ use super::layer::yaml;
 /// A value that cannot be set without rewriting other lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}. Write `{line}` there by hand")]
-pub struct CannotEdit {
+pub struct EditError {
     /// The reason.
     pub why: String,
     /// The line that would have been written.
@@ -20,8 +20,8 @@ pub struct CannotEdit {
 ///
 /// # Errors
 /// When the value cannot be changed line by line, for example in a map on one line.
-pub fn set(text: &str, key: &Key, value: &Value) -> Result<String, CannotEdit> {
-    let cannot = |why: &str| CannotEdit { why: why.to_owned(), line: format!("{key}: {}", written(value)) };
+pub fn set(text: &str, key: &Key, value: &Value) -> Result<String, EditError> {
+    let cannot = |why: &str| EditError { why: why.to_owned(), line: format!("{key}: {}", written(value)) };
     let before = yaml(text).map_err(|why| cannot(&format!("the file is not valid YAML ({why})")))?;
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {

@@ -11,7 +11,7 @@ use super::key::{BadKey, Key};
 use super::layer::Layer;
 use super::origin::{Origin, Warning};
 use super::shape::{Shape, ShapeKind};
-use super::{Config, reach, variable};
+use super::{Config, project_access, variable};
 
 pub(super) mod check;
 
@@ -43,7 +43,7 @@ pub struct Setting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefaultModel {
     /// No source names one.
-    Unsaid,
+    Unset,
     /// A model, or several separated by commas.
     Model(Text),
     /// A pool.
@@ -63,7 +63,7 @@ impl Loaded {
             warnings.extend(layer.warnings);
         }
         entries.sort_by_key(|(_, _, origin)| origin.rank());
-        reach::check(&entries)?;
+        project_access::check(&entries)?;
         let unreadable = |error: serde_json::Error| ConfigError::Together {
             origin: Origin::Default,
             why: format!("the values cannot be read together: {error}"),
@@ -128,7 +128,7 @@ impl Loaded {
         match (&self.config.llm.model, &self.config.llm.default_pool) {
             (Some(model), pool) if prefers_model || pool.is_none() => DefaultModel::Model(model.clone()),
             (_, Some(pool)) => DefaultModel::Pool(pool.clone()),
-            (_, None) => DefaultModel::Unsaid,
+            (_, None) => DefaultModel::Unset,
         }
     }
 }

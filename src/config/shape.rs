@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
-use subtend_agents::form::{self, Misfit};
+use subtend_agents::form::{self, SchemaMismatch};
 
 use super::error::BadValue;
 use super::key::{BadKey, Key};
@@ -94,11 +94,12 @@ impl Shape {
         }
         let of = |at: &[String]| at.iter().fold(key.clone(), |key, name| key.with(name));
         let bad = |at: &[String], value, allowed| BadValue { key: of(at), value, allowed };
-        let misfits = form::misfits(self.0, &value).map_err(|why| bad(&[], form::shown(&value), why))?;
-        for misfit in misfits {
+        let schema_mismatches =
+            form::schema_mismatches(self.0, &value).map_err(|why| bad(&[], form::shown(&value), why))?;
+        for misfit in schema_mismatches {
             match misfit {
-                Misfit::Value { at, value, allowed } => return Err(bad(&at, value, allowed)),
-                Misfit::Unknown { at } => {
+                SchemaMismatch::Value { at, value, allowed } => return Err(bad(&at, value, allowed)),
+                SchemaMismatch::Unknown { at } => {
                     let Some((name, parents)) = at.split_last() else { continue };
                     let table = parents.iter().try_fold(self, |here, name| here.field(name));
                     let suggestion = table.and_then(|table| near(name, table.names()));

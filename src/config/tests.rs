@@ -50,7 +50,7 @@ fn k25_default_config_enables_task_and_default_limits() {
     assert_eq!(loaded.config.limits, Limits::default());
     assert_eq!(loaded.config.tools.offered(), [Dialect::Task]);
     assert!(loaded.values.iter().all(|setting| setting.origin == Origin::Default));
-    assert_eq!(loaded.default_model(), DefaultModel::Unsaid);
+    assert_eq!(loaded.default_model(), DefaultModel::Unset);
 }
 
 #[test]

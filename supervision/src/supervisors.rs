@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::intensity::StormLimit;
 
-mod roster;
+mod capacities;
 mod shard;
 
-use roster::{Roster, Seat, Seating};
+use capacities::{CapacityResult, ReservedCapacity, ShardCapacities};
 use shard::Shard;
 
 /// Maximum number of children of one shard. ractor detaches the children of a dying parent under one process-wide lock,
@@ -81,7 +81,7 @@ pub struct Supervisors {
 }
 
 struct SupervisorState {
-    roster: Arc<Roster>,
+    capacities: Arc<ShardCapacities>,
     sink: ExitSink,
     on_storm: StormSink,
     limit: StormLimit,
@@ -132,7 +132,7 @@ impl Supervisors {
 
     fn with_shards_of(shard: usize, sink: ExitSink, limit: StormLimit, on_storm: StormSink) -> Self {
         let shared = SupervisorState {
-            roster: Arc::new(Roster::new(shard)),
+            capacities: Arc::new(ShardCapacities::new(shard)),
             sink,
             on_storm,
             limit,
@@ -161,7 +161,7 @@ impl Supervisors {
         // A concurrent shutdown may have listed its children before this one was linked.
         if self.shared.killing.is_cancelled() {
             actor.kill();
-        } else if self.shared.roster.is_closing() {
+        } else if self.shared.capacities.is_closing() {
             drain(&actor);
         }
         Ok(actor)
@@ -169,11 +169,11 @@ impl Supervisors {
 
     /// Returns the number of actors that are starting or whose end is not reported yet.
     pub fn live(&self) -> usize {
-        self.shared.roster.live()
+        self.shared.capacities.live()
     }
 
     pub fn shards(&self) -> usize {
-        self.shared.roster.shards().len()
+        self.shared.capacities.shards().len()
     }
 
     /// Refuses new actors, drains the others, kills the remaining ones after `grace`, then ends the shards; idempotent.
@@ -184,28 +184,28 @@ impl Supervisors {
     /// # Cancel safety
     /// Completed steps remain; call it again.
     pub async fn shutdown(&self, grace: Duration) {
-        let roster = &self.shared.roster;
-        roster.close();
+        let capacities = &self.shared.capacities;
+        capacities.close();
         let mut children = self.children();
         children.iter().for_each(drain);
-        if tokio::time::timeout(grace, roster.emptied()).await.is_err() {
+        if tokio::time::timeout(grace, capacities.emptied()).await.is_err() {
             self.shared.killing.cancel();
             children = self.children();
             children.iter().for_each(ActorCell::kill);
-            roster.emptied().await;
+            capacities.emptied().await;
         }
         // An actor still runs a few instructions after its report.
         for actor in children {
             wait_stopped(&actor).await;
         }
-        for shard in roster.shards() {
+        for shard in capacities.shards() {
             shard.stop(None);
             wait_stopped(&shard).await;
         }
     }
 
     fn children(&self) -> Vec<ActorCell> {
-        let mut children: Vec<_> = self.shared.roster.shards().iter().flat_map(ActorCell::get_children).collect();
+        let mut children: Vec<_> = self.shared.capacities.shards().iter().flat_map(ActorCell::get_children).collect();
         // Sorted by start for reproducible runs: ractor does not order them.
         children.sort_unstable_by_key(ActorCell::get_id);
         children
@@ -213,33 +213,33 @@ impl Supervisors {
 }
 
 impl SupervisorState {
-    async fn take_seat(&self) -> Result<Seat, SpawnError> {
+    async fn take_seat(&self) -> Result<ReservedCapacity, SpawnError> {
         loop {
-            match self.roster.seat() {
-                Seating::Seat(seat) => return Ok(seat),
-                Seating::Closing => return Err(SpawnError::Closing),
-                Seating::Full => {}
+            match self.capacities.reserve_capacity() {
+                CapacityResult::ReservedCapacity(seat) => return Ok(seat),
+                CapacityResult::Closing => return Err(SpawnError::Closing),
+                CapacityResult::Full => {}
             }
             let _adding = self.adding.lock().await;
-            if self.roster.is_full() {
+            if self.capacities.is_full() {
                 self.add_shard().await?;
             }
         }
     }
 
     async fn add_shard(&self) -> Result<(), SpawnError> {
-        let watch = shard::ShardState::new(Arc::clone(&self.roster), &self.sink, &self.on_storm, self.limit);
+        let watch = shard::ShardState::new(Arc::clone(&self.capacities), &self.sink, &self.on_storm, self.limit);
         let number = watch.number();
         let (shard, _task) =
             Actor::spawn(None, Shard, watch).await.map_err(|error| SpawnError::Shard(describe(&error)))?;
-        self.roster.opened(number, shard.get_cell());
+        self.capacities.opened(number, shard.get_cell());
         Ok(())
     }
 }
 
 impl Drop for SupervisorState {
     fn drop(&mut self) {
-        for shard in self.roster.shards() {
+        for shard in self.capacities.shards() {
             shard.kill();
         }
     }

@@ -5,7 +5,7 @@ use subtend::config::{Layer, Loaded, Origin};
 #[cfg(unix)]
 use subtend_agents::catalog::AgentProblem;
 use subtend_agents::catalog::Catalog;
-use subtend_agents::form::misfits;
+use subtend_agents::form::schema_mismatches;
 #[cfg(unix)]
 use subtend_agents::skill::Skills;
 #[cfg(unix)]
@@ -22,7 +22,7 @@ fn loaded(text: &str) -> Result<Loaded, String> {
 fn list_of_wrong_items_is_reported_once() {
     let schema = json!({"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}});
     for items in [1, 16_000] {
-        let found = misfits(&schema, &json!({"names": vec![1; items]})).expect("a schema");
+        let found = schema_mismatches(&schema, &json!({"names": vec![1; items]})).expect("a schema");
         assert_eq!(found.len(), 1, "{items} items");
         assert!(format!("{found:?}").len() < 300, "{found:?}");
     }
@@ -91,9 +91,9 @@ fn long_values_are_shown_truncated() {
     let deep = (0..100).fold(json!(1), |deep, _| json!([deep]));
     let attacks: [Value; 3] = [json!({"a": "x".repeat(1 << 20)}), deep, json!(["ä".repeat(1 << 20)])];
     for value in attacks {
-        let found = format!("{:?}", misfits(&schema, &json!({"name": value})).expect("a schema"));
+        let found = format!("{:?}", schema_mismatches(&schema, &json!({"name": value})).expect("a schema"));
         assert!(found.len() < 400 && found.contains('…'), "{found}");
     }
     // The control: a short value is shown whole.
-    assert!(format!("{:?}", misfits(&schema, &json!({"name": [7]})).expect("a schema")).contains("\"[7]\""));
+    assert!(format!("{:?}", schema_mismatches(&schema, &json!({"name": [7]})).expect("a schema")).contains("\"[7]\""));
 }

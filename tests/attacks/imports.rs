@@ -144,8 +144,8 @@ fn imported_sessions_have_at_most_the_limits_of_the_importer() {
     let hash = json!(subtend_session::ids::Hash::of(text.as_bytes()).to_string());
     let limits = |bound: Option<Limits>| {
         let mut lines = lines();
-        let births = |line: &Value| line["frame"]["records"][0]["session_created"]["limits"]["hash"].clone();
-        let before = lines.iter().map(births).find(|hash| !hash.is_null()).expect("limits");
+        let creations = |line: &Value| line["frame"]["records"][0]["session_created"]["limits"]["hash"].clone();
+        let before = lines.iter().map(creations).find(|hash| !hash.is_null()).expect("limits");
         for line in &mut lines {
             if line["def"]["hash"] == before {
                 line["def"] = json!({"hash": hash, "body": text});
@@ -211,22 +211,22 @@ fn import_reads_a_shared_body_once() {
     const BODY: usize = 256 << 10;
     let of = |sessions: u64| {
         let lines = lines();
-        let birth = lines.iter().find(|line| line.get("frame").is_some()).expect("a birth").clone();
+        let creation = lines.iter().find(|line| line.get("frame").is_some()).expect("a birth").clone();
         let mut file: Vec<Value> = lines.iter().take_while(|line| line.get("frame").is_none()).cloned().collect();
         let body = json!("x".repeat(BODY)).to_string();
         let hash = subtend_session::ids::Hash::of(body.as_bytes()).to_string();
         file.push(json!({"def": {"hash": hash, "body": body}}));
         let defs = file.iter().filter(|line| line.get("def").is_some()).count();
         for n in 0..sessions {
-            let mut birth = birth.clone();
+            let mut creation = creation.clone();
             let id = format!("00000000-0000-0000-0000-{:012x}", 0xabc_0000_0000 + n);
-            let created = birth["frame"]["records"][0].clone();
-            birth["frame"]["records"] = json!([created]);
-            birth["frame"]["session"] = json!(id);
-            let created = &mut birth["frame"]["records"][0]["session_created"];
+            let created = creation["frame"]["records"][0].clone();
+            creation["frame"]["records"] = json!([created]);
+            creation["frame"]["session"] = json!(id);
+            let created = &mut creation["frame"]["records"][0]["session_created"];
             created["short"] = json!(id[id.len() - 6..]);
             created["system"] = json!({"hash": hash});
-            file.push(birth);
+            file.push(creation);
         }
         let tally = json!({"sessions": sessions, "frames": sessions, "records": sessions, "defs": defs});
         file.push(json!({"end": {"tally": tally, "sum": ""}}));
@@ -246,9 +246,9 @@ fn import_reads_a_shared_body_once() {
 #[test]
 fn x14_import_refuses_a_worktree_of_another_session() {
     let own = |lines: &[Value], nth: usize| {
-        let births = lines.iter().filter_map(|line| line.get("frame"));
-        let mut births = births.filter(|frame| frame["records"][0].get("session_created").is_some());
-        births.nth(nth).expect("a birth")["session"].clone()
+        let creations = lines.iter().filter_map(|line| line.get("frame"));
+        let mut creations = creations.filter(|frame| frame["records"][0].get("session_created").is_some());
+        creations.nth(nth).expect("a birth")["session"].clone()
     };
     let (root, child) = (own(&lines(), 0), own(&lines(), 1));
     let stranger = "01920000-0000-7000-8000-0000000000ff";
@@ -349,16 +349,18 @@ fn import_refuses_runs_parked_until_absurd_times() {
 fn sec7_child_must_belong_to_the_tree_of_its_parent() {
     let mut other = lines();
     // The child claims its parent, but in another tree.
-    let births = other.iter_mut().filter_map(|line| line.get_mut("frame"));
+    let creations = other.iter_mut().filter_map(|line| line.get_mut("frame"));
     let child =
-        births.filter_map(|frame| frame["records"][0].get_mut("session_created")).find(|it| it["place"] != "root");
+        creations.filter_map(|frame| frame["records"][0].get_mut("session_created")).find(|it| it["place"] != "root");
     let child = child.expect("a child");
     child["place"]["child"]["root"] = json!("00000000-0000-0000-0000-00000000000b");
     let refused = imported(other).map(drop).expect_err("another tree");
     assert!(refused.contains("belongs to the tree of"), "{refused}");
     let mut deep = lines();
-    let births = deep.iter_mut().filter_map(|line| line.get_mut("frame")?["records"][0].get_mut("session_created"));
-    births.filter(|birth| birth["place"] != "root").for_each(|birth| birth["place"]["child"]["depth"] = json!(0));
+    let creations = deep.iter_mut().filter_map(|line| line.get_mut("frame")?["records"][0].get_mut("session_created"));
+    creations
+        .filter(|creation| creation["place"] != "root")
+        .for_each(|creation| creation["place"]["child"]["depth"] = json!(0));
     let refused = imported(deep).map(drop).expect_err("the import was accepted");
     assert!(refused.contains("has depth 0, expected 1"), "{refused}");
 }

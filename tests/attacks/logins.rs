@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use subtend_tools::commands::Commands;
 use subtend_tools::mcp::{
-    Ground, KnownTools, Login, LoginKey, LoginOptions, LoginStore, Origin, PendingLogin, Reached, RegisteredClient,
-    ServerConfig, ServerList, Servers, UnprovenPage,
+    ConnectionSettings, KnownTools, Login, LoginKey, LoginOptions, LoginStore, Origin, PendingLogin, RegisteredClient,
+    ServerConfig, ServerList, ServerTransport, Servers, UnprovenPage,
 };
 use subtend_tools::registry::LiveTools as _;
 use subtend_tools::secrets::Secrets;
@@ -26,7 +26,7 @@ fn server(url: &str) -> ServerConfig {
     ServerConfig {
         name: "notes".into(),
         origin: Origin::Person,
-        reached: Reached::Http { url: url.to_owned(), headers: BTreeMap::new() },
+        transport: ServerTransport::Http { url: url.to_owned(), headers: BTreeMap::new() },
         timeout: None,
         in_workspace: false,
     }
@@ -78,7 +78,7 @@ async fn used(url: &str, login: &Login) -> Result<Vec<String>, String> {
     let config = server(url);
     let dir = tempfile::tempdir().expect("a directory");
     logins.save(&LoginKey::of(&config, dir.path()), Some(login)).expect("saved");
-    let ground = Ground {
+    let ground = ConnectionSettings {
         workspace: dir.path().to_owned(),
         elsewhere: None,
         guard: None,

@@ -295,8 +295,8 @@ impl RunningHost {
 
     pub(crate) fn children(&self, of: SessionId) -> Vec<SessionId> {
         let stored = self.runtime.journal().records(of).expect("records");
-        let born = |record| if let Record::ChildSpawned(spawned) = record { Some(spawned.child) } else { None };
-        stored.into_iter().filter_map(|stored| born(stored.record)).collect()
+        let created = |record| if let Record::ChildSpawned(spawned) = record { Some(spawned.child) } else { None };
+        stored.into_iter().filter_map(|stored| created(stored.record)).collect()
     }
 
     /// Returns the first child of the first child and so on, `depth` levels down.

@@ -51,8 +51,8 @@ fn export_is_unchanged_after_an_import() {
         let text = std::fs::read_to_string(path).expect("an export");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let mut frames: Vec<Value> = lines.map(|mut line| line["frame"].take()).filter(|it| !it.is_null()).collect();
-        for birth in frames.iter_mut().filter_map(|frame| frame["records"][0].get_mut("session_created")) {
-            birth.as_object_mut().expect("a birth").remove("imported");
+        for creation in frames.iter_mut().filter_map(|frame| frame["records"][0].get_mut("session_created")) {
+            creation.as_object_mut().expect("a birth").remove("imported");
         }
         frames
     };

@@ -77,8 +77,8 @@ fn events_are_printed_one_per_line_and_the_end_last() {
         *due += 1;
     }
     assert!(next.len() >= 4, "{next:?}");
-    let birth = &events[0]["record"]["session_created"];
-    assert_eq!((&events[0]["session"], &birth["place"]), (&end["session"], &json!("root")), "{}", events[0]);
+    let creation = &events[0]["record"]["session_created"];
+    assert_eq!((&events[0]["session"], &creation["place"]), (&end["session"], &json!("root")), "{}", events[0]);
 }
 
 #[test]

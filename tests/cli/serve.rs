@@ -273,7 +273,7 @@ fn h5_one_host_serves_two_workspaces() {
     assert_eq!(run.json()["outcome"], "completed", "{run:?}");
     let made = |dir: &Path| dir.join("made.txt").exists();
     assert_eq!((made(&other), made(&user.workspace())), (true, false));
-    let at_home = serving.completed_session("Good morning.");
+    let home_root = serving.completed_session("Good morning.");
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
     std::fs::remove_dir_all(&other).expect("removed");
@@ -282,7 +282,7 @@ fn h5_one_host_serves_two_workspaces() {
     let refused = send(&id);
     assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("invalid_input")), "{refused:?}");
     assert!(refused.body.contains(&*other.to_string_lossy()), "{refused:?}");
-    assert_eq!(send(&at_home).status, 202);
+    assert_eq!(send(&home_root).status, 202);
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
 }

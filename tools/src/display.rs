@@ -35,7 +35,7 @@ impl Display {
 
 /// A call as it is shown to users.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ShownCall {
+pub struct RenderedCall {
     /// The tool. For `use_tool` this is the tool that it calls.
     pub tool: Text,
     pub display: Display,

@@ -10,7 +10,7 @@
 //! A command that reads, such as an MCP server or a background process, gets the rest of the guard's input (`PIPED`). When that
 //! input ends, the command has time to exit; then the guard sends SIGTERM, and then kills it. The runtime can also close the
 //! input of a background process alone, by a NUL byte (`TYPED`).
-//! A command that takes its arguments on standard input gets one line followed by the end of input ([`Guard::fed`]).
+//! A command that takes its arguments on standard input gets one line followed by the end of input ([`Guard::with_input`]).
 
 #[cfg(unix)]
 mod limits;
@@ -64,7 +64,7 @@ impl Guard {
 
     /// Returns a command that runs `argv` with the first line of the guard's standard input as its input. When the guard's input is
     /// closed, `argv` and all its descendants are killed.
-    pub fn fed(&self, argv: &[OsString]) -> Command {
+    pub fn with_input(&self, argv: &[OsString]) -> Command {
         let mut command = self.command(&[LINE.into()]);
         command.args(argv);
         command

@@ -24,8 +24,8 @@ mod server;
 mod servers;
 mod tool;
 
-pub use config::{FILE, MAX_FILE_BYTES, Origin, Reached, ServerConfig, ServerList};
-pub use connection::Ground;
+pub use config::{FILE, MAX_FILE_BYTES, Origin, ServerConfig, ServerList, ServerTransport};
+pub use connection::ConnectionSettings;
 pub use known::KnownTools;
 pub use login::{
     Login, LoginError, LoginKey, LoginOptions, LoginReport, LoginStore, PendingLogin, RegisteredClient, UnprovenPage,

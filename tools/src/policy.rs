@@ -4,7 +4,7 @@ use subtend_session::authority::{self, Rule, RuleSet, Verdict};
 use subtend_session::ids::Text;
 
 pub(crate) use bounds::for_commands;
-pub use bounds::{CannotKeep, PROTECTED};
+pub use bounds::{PROTECTED, ProtectError};
 
 mod bounds;
 

@@ -20,7 +20,7 @@ use crate::tool::Tool;
 pub use crate::http::{BadHost, InternalHost, Resolver, SystemResolver};
 pub use search::{BadEngine, Engine};
 
-use crate::http::checked::Reached;
+use crate::http::checked::AllowedHosts;
 use client::WebClient;
 
 /// The user's settings for web tools.
@@ -49,10 +49,14 @@ pub fn tools_with(
     secrets: &Secrets,
     resolver: Arc<dyn Resolver>,
 ) -> Result<Vec<Arc<dyn Tool>>, BadEngine> {
-    let client = WebClient::new(Reached::Public(settings.internal_hosts.clone()), Arc::clone(&resolver));
+    let client = WebClient::new(AllowedHosts::Public(settings.internal_hosts.clone()), Arc::clone(&resolver));
     let mut tools: Vec<Arc<dyn Tool>> = vec![Arc::new(fetch::Fetch::new(client, secrets.clone()))];
     if let Some(engine) = &settings.engine {
-        tools.push(Arc::new(search::WebSearch::new(WebClient::new(Reached::All, resolver), engine, secrets.clone())?));
+        tools.push(Arc::new(search::WebSearch::new(
+            WebClient::new(AllowedHosts::All, resolver),
+            engine,
+            secrets.clone(),
+        )?));
     }
     Ok(tools)
 }

@@ -105,8 +105,8 @@ impl Workspace {
         let file = beneath::file(&dir, name)?;
         names::OtherNames::new(authority).permit(self, authority, (&dir, name), &file).map_err(
             |error| match error {
-                names::Unopened::Io(error) => error,
-                names::Unopened::OtherName(why) => refused(why),
+                names::OpenNamedError::Io(error) => error,
+                names::OpenNamedError::OtherName(why) => refused(why),
             },
         )?;
         text_of(file, most)

@@ -106,7 +106,7 @@ pub enum WorktreeError {
          `git init` in the workspace, or leave `isolation` out",
         path.display()
     )]
-    OfOthers { path: PathBuf, why: String },
+    NotOwned { path: PathBuf, why: String },
     #[error("cannot create a worktree: the repository of {} has no commit ({why}). Commit its files first", path.display())]
     NoCommit { path: PathBuf, why: String },
     #[error(
@@ -146,7 +146,7 @@ pub enum WorktreeError {
         "object {object} of {} does not match its id: the repository was modified. `git fsck` there lists the damage",
         repository.display()
     )]
-    Spoiled { object: String, repository: PathBuf },
+    WrongObject { object: String, repository: PathBuf },
     #[error("nothing was merged: {}", .0.join("; "))]
     Conflicts(Vec<String>),
     #[error(transparent)]
@@ -155,7 +155,7 @@ pub enum WorktreeError {
     Io { action: &'static str, source: io::Error },
     #[cfg(test)]
     #[error("died")]
-    Died,
+    GitDied,
 }
 
 /// Returns a function that converts an I/O error, for a worktree that cannot be `action` ("read", "merged").
@@ -413,7 +413,7 @@ impl Worktrees {
 
         match &self.crash_before {
             Some((step, left)) if *step == name && left.fetch_sub(1, Ordering::Relaxed) == 0 => {
-                Err(WorktreeError::Died)
+                Err(WorktreeError::GitDied)
             }
             Some(_) | None => Ok(()),
         }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::call::ToolErrorKind;
 use subtend_tools::commands::Commands;
-use subtend_tools::mcp::{Ground, KnownTools, Origin, Reached, ServerConfig, ServerList, Servers};
+use subtend_tools::mcp::{ConnectionSettings, KnownTools, Origin, ServerConfig, ServerList, ServerTransport, Servers};
 use subtend_tools::registry::{Classified, LiveTools as _, Registry};
 use subtend_tools::secrets::Secrets;
 use subtend_tools::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
@@ -298,7 +298,7 @@ fn config(name: &str, mode: &str) -> ServerConfig {
     ServerConfig {
         name: name.into(),
         origin: Origin::Person,
-        reached: Reached::Stdio {
+        transport: ServerTransport::Stdio {
             command: "sh".into(),
             args: vec!["-c".into(), script],
             env: [("GIVEN".to_owned(), "value".to_owned())].into(),
@@ -318,7 +318,7 @@ impl ServerScene {
     }
 
     async fn within(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
-        let ground = Ground {
+        let ground = ConnectionSettings {
             workspace: dir.path().to_owned(),
             elsewhere: None,
             guard: Some(guard()),
@@ -492,7 +492,11 @@ async fn restarts_are_limited_by_a_budget() {
 async fn failed_server_does_not_affect_others() {
     let begun = Instant::now();
     let missing = ServerConfig {
-        reached: Reached::Stdio { command: "/no/such/program".into(), args: Vec::new(), env: BTreeMap::new() },
+        transport: ServerTransport::Stdio {
+            command: "/no/such/program".into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+        },
         ..config("missing", "")
     };
     let scene = ServerScene::of(vec![config("dead", "dies at once"), missing, config("fake", "plain")]).await;
@@ -749,7 +753,7 @@ async fn secrets_in_server_results_are_redacted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn early_call_waits_for_its_own_server() {
     let dir = tempfile::tempdir().unwrap();
-    let ground = Ground {
+    let ground = ConnectionSettings {
         workspace: dir.path().to_owned(),
         elsewhere: None,
         guard: Some(guard()),
@@ -812,8 +816,8 @@ async fn server_that_requires_oauth_is_refused_with_advice() {
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
-    let reached = Reached::Http { url, headers: BTreeMap::new() };
-    let scene = ServerScene::of(vec![ServerConfig { reached, ..config("fake", "") }]).await;
+    let transport = ServerTransport::Http { url, headers: BTreeMap::new() };
+    let scene = ServerScene::of(vec![ServerConfig { transport, ..config("fake", "") }]).await;
     assert!(scene.down().starts_with("it requires authorization (OAuth)"), "{}", scene.down());
 }
 
@@ -832,8 +836,8 @@ async fn refused(bytes: usize) -> String {
             _ = stream.write_all(answer.as_bytes()).await;
         }
     });
-    let reached = Reached::Http { url, headers: BTreeMap::new() };
-    let scene = ServerScene::of(vec![ServerConfig { reached, ..config("fake", "") }]).await;
+    let transport = ServerTransport::Http { url, headers: BTreeMap::new() };
+    let scene = ServerScene::of(vec![ServerConfig { transport, ..config("fake", "") }]).await;
     scene.down()
 }
 

@@ -311,13 +311,13 @@ type Written = (RuleSet, [RuleSet; 3], String, &'static str, &'static str);
 
 /// P-6: for any arguments, the child has an offered agent and at most the permissions of its parent.
 fn no_field_adds_permissions(
-    born: StartChild,
+    created: StartChild,
     (parent, manifests, args, action, resource): Written,
 ) -> Result<(), TestCaseError> {
     let parent = Authority::of(parent);
     let manifests = manifests.map(Authority::of);
     let offered: Vec<(Text, Text)> = AGENTS[..2].iter().map(|name| ((*name).into(), "Works.".into())).collect();
-    let Some((agent, ceiling)) = born(&args, &offered, &parent, &manifests) else { return Ok(()) };
+    let Some((agent, ceiling)) = created(&args, &offered, &parent, &manifests) else { return Ok(()) };
     prop_assert!(offered.iter().any(|(name, _)| *name == agent), "{agent} was not offered");
     let at = Access { action: action.into(), resource: resource.into() };
     prop_assert!(ceiling.verdict(&at) <= parent.verdict(&at), "{args} raises {at:?}");

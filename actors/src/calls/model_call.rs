@@ -100,13 +100,13 @@ impl Drop for QueueTimer<'_> {
 }
 
 #[derive(Clone)]
-pub(crate) struct Pulse {
+pub(crate) struct LastDelta {
     pub(crate) since: Instant,
     /// Milliseconds from `since` to the last delta, plus one; 0 before the first.
     pub(crate) last: Arc<AtomicU64>,
 }
 
-impl Pulse {
+impl LastDelta {
     pub(crate) fn new() -> Self {
         Self { since: now(), last: Arc::default() }
     }
@@ -148,11 +148,11 @@ impl CallLimits {
 }
 
 /// Waits for the call while the model streams. Silence counts from now, since the call may have waited before.
-pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, limits: CallLimits) -> ModelOutcome {
+pub(crate) async fn watched(mut calling: Calling, last_delta: LastDelta, limits: CallLimits) -> ModelOutcome {
     let (first, stall) = (Duration::from_millis(limits.first_byte_ms), Duration::from_millis(limits.stall_ms));
     let begun = now();
     loop {
-        let last = pulse.last();
+        let last = last_delta.last();
         let until = last.map_or_else(|| later(begun, first), |last| later(last, stall));
         if until <= now() {
             let message = match last {

@@ -15,7 +15,7 @@ use subtend_tools::background::AGENT;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::limits::ParkedRuns;
-use crate::calls::model_call::{self, CallLimits, CallProgress, Called, Calling, ModelOutcome, Pulse};
+use crate::calls::model_call::{self, CallLimits, CallProgress, Called, Calling, LastDelta, ModelOutcome};
 use crate::calls::prices::Prices;
 use crate::calls::reservation::{Claim, is_usage_reported};
 use crate::hooks::{Hooks, ModelChoice, guarded};
@@ -156,20 +156,20 @@ impl ModelCalls {
         &self,
         call: ModelCallStart,
         called: &Called,
-        pulse: Pulse,
+        last_delta: LastDelta,
         limits: CallLimits,
         progress: &Arc<CallProgress>,
     ) -> Result<ModelOutcome, Budget> {
         match call {
             ModelCallStart::Now(calling) => {
                 progress.begin();
-                let mut outcome = model_call::watched(calling, pulse, limits).await;
+                let mut outcome = model_call::watched(calling, last_delta, limits).await;
                 self.price(called, &mut outcome);
                 Ok(outcome)
             }
             // Boxed, so that an immediate call does not carry the waits.
             ModelCallStart::Later(later) => {
-                Box::pin(self.call_after_waits(*later, called, pulse, limits, progress)).await
+                Box::pin(self.call_after_waits(*later, called, last_delta, limits, progress)).await
             }
         }
     }
@@ -179,7 +179,7 @@ impl ModelCalls {
         &self,
         later: Later,
         called: &Called,
-        pulse: Pulse,
+        last_delta: LastDelta,
         limits: CallLimits,
         progress: &Arc<CallProgress>,
     ) -> Result<ModelOutcome, Budget> {
@@ -209,7 +209,7 @@ impl ModelCalls {
         }
         progress.begin();
         let mut outcome =
-            model_call::watched(model_call::call(&model, request, deltas, limits.calls_per_answer), pulse, limits)
+            model_call::watched(model_call::call(&model, request, deltas, limits.calls_per_answer), last_delta, limits)
                 .await;
         match &outcome {
             ModelOutcome::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {

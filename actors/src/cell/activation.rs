@@ -19,7 +19,7 @@ use crate::cell::session_actor::SessionActor;
 use crate::delivery::directory::{NewChild, Presence};
 use crate::delivery::inbox::{Inbox, InboxItem};
 use crate::delivery::ticket::Timer;
-use crate::faults::Sight;
+use crate::faults::InternalEvent;
 use crate::recovery::rows::{row_at, rows_to};
 use crate::values::at_boot::{AtBoot, Lost};
 
@@ -102,8 +102,8 @@ impl Cells {
     }
 
     /// Folds a queued child whose state was dropped. It has not decided anything since its creation.
-    async fn fold_new_session(&self, session: SessionId, born: Lsn) -> Result<Box<State>, ActivationError> {
-        self.log.journal.wait(born).await?;
+    async fn fold_new_session(&self, session: SessionId, created: Lsn) -> Result<Box<State>, ActivationError> {
+        self.log.journal.wait(created).await?;
         let stored = self.log.journal.records(session)?;
         Ok(Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?))
     }
@@ -157,7 +157,7 @@ impl Cells {
         if driver.dormant {
             return Ok(driver);
         }
-        self.host.faults.see(Sight::Activated(session));
+        self.host.faults.see(InternalEvent::Activated(session));
         driver.todo.first = Some(First { lost: lost.is_some(), requests, command, owed: rows.owed });
         Ok(driver)
     }
@@ -211,20 +211,20 @@ impl Cells {
     /// Returns the command that the folded run in flight handles first.
     fn first_command(&self, driver: &mut Driver, inbox: &Inbox, lost: Option<Lost>) -> Command {
         if let Some(command) = inbox.exhausted() {
-            driver.run_key().into_iter().for_each(|run| self.host.faults.see(Sight::GivesUp(run)));
+            driver.run_key().into_iter().for_each(|run| self.host.faults.see(InternalEvent::GivesUp(run)));
             return Command::RestartsExhausted { command: command.map(Into::into) };
         }
-        if let Some(Lost { queue_stands }) = lost {
+        if let Some(Lost { keeps_queue }) = lost {
             let survives = driver.state.run.as_ref().is_some_and(|run| match run.opened.owner {
                 Owner::Run { .. } => false,
                 Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
             });
-            let queue_stands = queue_stands || !self.takeover.resumes;
+            let keeps_queue = keeps_queue || !self.takeover.resumes;
             let ends = !(survives && driver.state.phase() == Phase::Queued);
-            if ends && queue_stands && !driver.state.queue.is_empty() {
+            if ends && keeps_queue && !driver.state.queue.is_empty() {
                 self.takeover.keeps_queue(driver.state.id, driver.state.queue.len());
             }
-            return Command::Lost { owner_survives: survives, queue_stands };
+            return Command::Lost { owner_survives: survives, keeps_queue };
         }
         let owner_ended = self.runs.owner_ended(&driver.state);
         Command::Reactivated { calls: driver.unstarted(), owner_ended }
@@ -240,7 +240,7 @@ impl Cells {
             ExitReason::Failed(message) => message.clone(),
         };
         let Some(session) = self.directory.find(exit.actor) else { return };
-        self.host.faults.see(Sight::Died(session));
+        self.host.faults.see(InternalEvent::Died(session));
         // Nothing starts during a shutdown: the next start finds the run in flight, and its open questions with their deadlines.
         if self.life.is_stopping() {
             return;

@@ -7,13 +7,13 @@ use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, RunNo};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{BranchKind, Owner, Place};
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 use subtend_session::state::CallPhase;
 
 use crate::approvals::questions::{Approval, args_of};
 use crate::calls::in_flight::Parsed;
 use crate::cell::driver::Driver;
-use crate::faults::Sight;
+use crate::faults::InternalEvent;
 use crate::hooks::{SubagentStop, guarded_now};
 use crate::values::answering::agent_of;
 
@@ -23,9 +23,9 @@ impl Driver {
         let session = self.session();
         let Some(at) = self.state.call(call) else { return };
         let CallPhase::Asked(open_ask) = &at.phase else { return };
-        self.cells.host.faults.see(Sight::Asked { session, call });
+        self.cells.host.faults.see(InternalEvent::Asked { session, call });
         if !self.cells.approvals.opened(session, call) {
-            let (verdict, by) = (AskVerdict::Deny, AskBy::NoApprover);
+            let (verdict, by) = (AskVerdict::Deny, AnsweredBy::NoApprover);
             return self.todo.next.push_back(Command::AskAnswered { call, verdict, by });
         }
         let plan =

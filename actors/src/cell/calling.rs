@@ -14,7 +14,7 @@ use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
 use crate::calls::in_flight::{ParsedCalls, RunningTurn};
-use crate::calls::model_call::{self, CallLimits, CallProgress, Called, ModelOutcome, Pulse};
+use crate::calls::model_call::{self, CallLimits, CallProgress, Called, LastDelta, ModelOutcome};
 use crate::calls::model_calls::{Later, ModelCallStart, OtherModels};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
 use crate::cell::driver::Driver;
@@ -66,15 +66,15 @@ impl Driver {
                 request.settings.output_tokens.map_or(claim.reserved.output, |cap| cap.min(claim.reserved.output));
             request.settings.output_tokens = Some(cap);
         }
-        let pulse = Pulse::new();
+        let last_delta = LastDelta::new();
         // Deltas always reach the pulse: a long stream must not count as stalled because it has no subscribers.
-        let deltas = self.cells.deltas(at, &pulse);
+        let deltas = self.cells.deltas(at, &last_delta);
         let model = Arc::clone(&called.member.model);
         if after_ms > 0 || intent.is_some() || claim.is_some() || !model.quotas().is_empty() {
             // The call is made after the wait, since a model may start its work when it is called.
             let after_ms = self.with_jitter(after_ms);
             let later = Later { model, request, deltas, after_ms, intent, claim };
-            return self.spawn_turn(ModelCallStart::Later(Box::new(later)), called, at, pulse);
+            return self.spawn_turn(ModelCallStart::Later(Box::new(later)), called, at, last_delta);
         }
         self.cells.calls.cap(&called, &mut request);
         let mut calling = model_call::call(&model, request, deltas, self.state.limits.calls_per_answer);
@@ -86,7 +86,7 @@ impl Driver {
                 self.work.ready = ready;
                 self.todo.next.push_back(command);
             }
-            Poll::Pending => self.spawn_turn(ModelCallStart::Now(calling), called, at, pulse),
+            Poll::Pending => self.spawn_turn(ModelCallStart::Now(calling), called, at, last_delta),
         }
     }
 
@@ -131,14 +131,14 @@ impl Driver {
         after_ms.saturating_add(more)
     }
 
-    fn spawn_turn(&mut self, call: ModelCallStart, called: Called, at: Address, pulse: Pulse) {
+    fn spawn_turn(&mut self, call: ModelCallStart, called: Called, at: Address, last_delta: LastDelta) {
         let Some(run) = self.run_key() else { return };
         let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
         let stop = owned.child_token();
         let cells = Arc::clone(&self.cells);
         let (agents, offer) = (Arc::clone(&self.agents), Arc::clone(&self.offer));
         let limits = CallLimits::of(&self.state.limits);
-        let place = self.agents.workplace(&self.state);
+        let place = self.agents.tool_directory(&self.state);
         let is_typed = context(&self.state).format.is_some();
         let task_stop = stop.clone();
         // A call of a local model costs only what it reports.
@@ -147,13 +147,13 @@ impl Driver {
         let of_call = Arc::clone(&progress);
         // Boxed, since the task below would otherwise hold its future twice.
         let work = Box::pin(async move {
-            cells.host.faults.strike(Point::TurnTask, "model");
+            cells.host.faults.inject(Point::TurnTask, "model");
             let coming = async {
                 if let Err(error) = place.prepare().await {
                     return (Ok(ModelOutcome::Error(error)), called);
                 }
                 let (called, call) = cells.calls.resolve(&at, called, call).await;
-                let result = cells.calls.call(call, &called, pulse, limits, &of_call).await;
+                let result = cells.calls.call(call, &called, last_delta, limits, &of_call).await;
                 match result {
                     Ok(ModelOutcome::Answer(answer)) if !is_typed => {
                         (Ok(ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)), called)

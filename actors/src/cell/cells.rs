@@ -20,7 +20,7 @@ use crate::delivery::live_processes::LiveProcesses;
 use crate::delivery::runs::Runs;
 use crate::delivery::ticket::{Ticket, Timer};
 use crate::delivery::waiters::Waiters;
-use crate::faults::{Flaw, Sight};
+use crate::faults::{InternalEvent, RuntimeBug};
 use crate::host::HostParts;
 use crate::life::Lifecycle;
 use crate::log::Log;
@@ -111,7 +111,7 @@ impl Cells {
         if let InboxItem::Command(command, _) = &item
             && handling(command).is_control
         {
-            self.host.faults.see(Sight::Control { session, command: command.name() });
+            self.host.faults.see(InternalEvent::Control { session, command: command.name() });
         }
         let next = self.directory.push(session, item);
         self.start_next(session, next);
@@ -136,7 +136,7 @@ impl Cells {
         let pushed = self.directory.push_input(session, item, bound);
         let len = pushed.as_ref().map_or_else(|full| full.0, |(_, len)| *len);
         if let Some(input) = input {
-            self.host.faults.see(Sight::Put { session, input, len, bound, taken: pushed.is_ok() });
+            self.host.faults.see(InternalEvent::Put { session, input, len, bound, taken: pushed.is_ok() });
         }
         self.start_next(session, pushed?.0);
         Ok(())
@@ -157,7 +157,7 @@ impl Cells {
     /// before the next level.
     pub(crate) async fn stop_deepest_first(&self) {
         let mut levels: Vec<_> = self.directory.by_depth().into_values().collect();
-        if !self.host.faults.has(Flaw::OwnersStopFirst) {
+        if !self.host.faults.has(RuntimeBug::OwnersStopFirst) {
             levels.reverse();
         }
         for level in levels {

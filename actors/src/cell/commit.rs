@@ -13,7 +13,7 @@ use crate::cell::driver::{Driver, Halted, Pending};
 use crate::cell::slots::patience;
 use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::Listed;
-use crate::faults::{Point, Sight};
+use crate::faults::{InternalEvent, Point};
 use crate::observe::publisher::{self, ShownRecords};
 use crate::observe::streams::Ends;
 use crate::services::running::ServiceSignal;
@@ -31,8 +31,8 @@ impl Driver {
             let new_sessions = std::mem::take(&mut pending.new_sessions);
             let last = records.last().map_or("none", Record::kind);
             pending.new_children = self.commit(records, new_sessions)?;
-            self.cells.host.faults.see(Sight::Committed(&self.state));
-            self.cells.host.faults.strike(Point::AfterAppend, last);
+            self.cells.host.faults.see(InternalEvent::Committed(&self.state));
+            self.cells.host.faults.inject(Point::AfterAppend, last);
         }
         self.before = None;
         self.release(&mut pending);
@@ -58,7 +58,7 @@ impl Driver {
             };
             std::iter::once(own).chain(new_sessions.iter().map(of_new)).collect()
         });
-        let born = new_sessions.iter().map(|new_session| new_session.session).collect();
+        let created = new_sessions.iter().map(|new_session| new_session.session).collect();
         let mut frames = Vec::with_capacity(new_sessions.len().saturating_add(1));
         frames.push(Frame {
             session: self.state.id,
@@ -79,7 +79,7 @@ impl Driver {
                 lsn: Lsn(at),
                 created_ms: now_ms,
             }));
-            frames.push(self.cells.log.birth_frame(new_session, now_ms, &mut fresh));
+            frames.push(self.cells.log.creation_frame(new_session, now_ms, &mut fresh));
         }
         let appended = self.cells.log.journal.append(Batch { frames }).map_err(|error| self.halt(&error))?;
         self.cells.log.has_defs(fresh);
@@ -90,7 +90,7 @@ impl Driver {
             self.inbox.settle();
         }
         let (root, session) = (self.root(), self.state.id);
-        self.cells.log.events.appended(publisher::PublishedBatch { root, session, at: appended, ends, born, shown });
+        self.cells.log.events.appended(publisher::PublishedBatch { root, session, at: appended, ends, created, shown });
         self.cells.services.apply(session, signal);
         Ok(new_children)
     }
@@ -162,11 +162,11 @@ impl Driver {
 }
 
 /// Folds a child from its decided records, without reading the journal back.
-fn fold(birth: &NewSession) -> Option<Box<State>> {
-    match State::fold(birth.session, &birth.records) {
+fn fold(creation: &NewSession) -> Option<Box<State>> {
+    match State::fold(creation.session, &creation.records) {
         Ok(state) => Some(Box::new(state)),
         Err(error) => {
-            tracing::error!(session = %birth.session, %error, "the records of a new child cannot be folded; it starts from the journal");
+            tracing::error!(session = %creation.session, %error, "the records of a new child cannot be folded; it starts from the journal");
             None
         }
     }

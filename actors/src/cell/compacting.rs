@@ -5,16 +5,16 @@ use std::sync::Arc;
 use subtend_session::command::{Command, SummarisedHistory, Unsummarised};
 use subtend_session::compaction::{self, HistoryCut};
 use subtend_session::ids::{AttemptNo, Seq, TurnNo};
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::record::CompactionFailure;
 
 use crate::calls::in_flight::RunningTurn;
 use crate::cell::driver::Driver;
 use crate::cell::turn;
 use crate::delivery::inbox::InboxItem;
-use crate::services::birth::NewService;
-use crate::services::material;
+use crate::services::creation::NewService;
 use crate::services::running::{DueCompaction, ServiceKind};
+use crate::services::service_prompts;
 use crate::values::answering::model_of;
 
 impl Driver {
@@ -49,7 +49,7 @@ impl Driver {
                 return self.todo.next.push_back(failed((turn, attempt), Some(plan), &why));
             }
         };
-        let text = material::of_compaction(&self.state, plan, self.agents.models.window(&service.created.model));
+        let text = service_prompts::of_compaction(&self.state, plan, self.agents.models.window(&service.created.model));
         let due = Box::new(DueCompaction { root: self.root(), created: service.created, text });
         self.await_summary((turn, attempt), plan, due);
     }
@@ -79,7 +79,7 @@ impl Driver {
                     turn::dropped(at.0, at.1, false)
                 }
                 Some(Ok(result)) => {
-                    Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: By::Host, plan, result }))
+                    Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: Initiator::Host, plan, result }))
                 }
                 Some(Err(_)) if cells.life.is_stopping() => return,
                 Some(Err(_)) => failed(at, Some(plan), "the compaction agent was stopped"),
@@ -95,5 +95,5 @@ impl Driver {
 fn failed(at: (TurnNo, AttemptNo), plan: Option<HistoryCut>, why: &str) -> Command {
     let plan = plan.unwrap_or(HistoryCut { upto: 0, revised: Seq(0) });
     let result = Err(Unsummarised { why: CompactionFailure::Agent, message: why.into(), of: None });
-    Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: By::Host, plan, result }))
+    Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: Initiator::Host, plan, result }))
 }

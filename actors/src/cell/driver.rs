@@ -10,7 +10,7 @@ use subtend_session::decide::wake;
 use subtend_session::effect::{Decision, Effect, NewSession, Rejection, Reply};
 use subtend_session::ids::{Epoch, RunKey, SessionId, Text, TurnNo};
 use subtend_session::index::Before;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::Owner;
 use subtend_session::record::{Notice, QueueChange, Record};
 use subtend_session::state::{Phase, State};
@@ -25,7 +25,7 @@ use crate::cell::written::Written;
 use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::{CommandReply, Inbox, InboxItem, Listed, Probed, ReplyTo};
-use crate::faults::{Point, Sight};
+use crate::faults::{InternalEvent, Point};
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::ended::Ended;
@@ -171,14 +171,14 @@ impl Driver {
     pub(crate) fn stopped(&self) {
         if self.cells.life.halt.is_cancelled() {
             let (session, run) = (self.session(), self.run_key().map(|key| key.run));
-            self.cells.host.faults.see(Sight::Stopped { session, run });
+            self.cells.host.faults.see(InternalEvent::Stopped { session, run });
         }
     }
 
     /// Decides and performs until the inbox is empty, or until other messages are due.
     pub(crate) async fn step(&mut self) -> DriverStep {
         if let Some(first) = self.todo.first.take() {
-            self.cells.host.faults.see(Sight::Round(self.session()));
+            self.cells.host.faults.see(InternalEvent::Round(self.session()));
             self.decide_first(first);
             if let Err(halted) = self.flush().await {
                 return self.give_up(halted);
@@ -191,7 +191,7 @@ impl Driver {
                 self.inbox.clear_current();
                 return self.rest();
             }
-            self.cells.host.faults.see(Sight::Round(self.session()));
+            self.cells.host.faults.see(InternalEvent::Round(self.session()));
             self.decide_items();
             self.decide_ready();
             self.admit_chunk();
@@ -391,7 +391,7 @@ impl Driver {
     fn clear_queue(&mut self, sender: oneshot::Sender<u32>, reply: ReplyTo) {
         // The caller may have abandoned the wait.
         let _ = sender.send(u32::try_from(self.state.queue.len()).unwrap_or(u32::MAX));
-        self.decide(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person }, Some(reply));
+        self.decide(Command::ChangeQueue { change: QueueChange::Cleared, by: Initiator::Person }, Some(reply));
     }
 
     fn probe(&mut self, sender: oneshot::Sender<Probed>) {
@@ -412,9 +412,9 @@ impl Driver {
         let name = command.name();
         self.inbox.set_current(name);
         if handling(&command).is_control {
-            self.cells.host.faults.see(Sight::Handles { session: self.session(), command: name });
+            self.cells.host.faults.see(InternalEvent::Handles { session: self.session(), command: name });
         }
-        self.cells.host.faults.strike(Point::Handler, name);
+        self.cells.host.faults.inject(Point::Handler, name);
         if self.before.is_none() {
             self.before = Some(Before::of(&self.state));
         }
@@ -445,7 +445,7 @@ impl Driver {
             if let Record::CallFinished(finished) = record {
                 self.stop_tool(finished.call);
             } else if let Record::AskAnswered { call, by, .. } = record {
-                self.cells.host.faults.see(Sight::Answered { session: self.session(), call: *call, by: *by });
+                self.cells.host.faults.see(InternalEvent::Answered { session: self.session(), call: *call, by: *by });
                 self.cells.approvals.closed(self.session(), *call);
             } else if let Record::RunEnded(_) = record {
                 self.state.recalled.clear();

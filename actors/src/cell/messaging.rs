@@ -141,7 +141,7 @@ impl Cells {
             Ok(())
         };
         let children = |of| -> Result<Vec<SessionId>, ReadError> {
-            let mut children = self.log.journal.kids(of)?;
+            let mut children = self.log.journal.children(of)?;
             children.truncate(MAX_SEARCHED);
             Ok(children)
         };

@@ -199,7 +199,7 @@ impl Cells {
         let mut next: Vec<(SessionId, SessionId)> = own.map(|(id, _)| (*id, *id)).collect();
         let mut searched = 0;
         while let Some((ancestor, at)) = next.pop() {
-            for child in self.log.journal.kids(at)? {
+            for child in self.log.journal.children(at)? {
                 searched += 1;
                 if searched > MAX_SEARCHED {
                     return Ok(None);

@@ -8,7 +8,7 @@ use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};
 use subtend_session::effect::Effect;
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, TurnNo};
-use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::outcome::{Initiator, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_supervision::{Class, PoolKind};
@@ -20,7 +20,7 @@ use crate::cell::slots::pool;
 use crate::delivery::directory::{NewChild, NextAction};
 use crate::delivery::inbox::InboxItem;
 use crate::delivery::ticket::Timer;
-use crate::faults::Sight;
+use crate::faults::InternalEvent;
 use crate::values::answering::model_of;
 use crate::values::ended::Ended;
 
@@ -32,7 +32,7 @@ impl Driver {
         let mut timers: Vec<(Deadline, Option<u64>)> = Vec::new();
         for effect in pending.effects {
             match effect {
-                Effect::RequestSlot { run, again } => self.request_slot(run, again),
+                Effect::RequestSlot { run, resumed } => self.request_slot(run, resumed),
                 Effect::ReleaseSlot { run } => self.release_slot(run),
                 Effect::CallModel { turn, attempt, after_ms } => {
                     let intent = self.model_waits().then_some(self.written.last_lsn);
@@ -51,7 +51,7 @@ impl Driver {
                     self.cells.send_after_sweep(to, Command::OwnedEnded(vec![*notice]))
                 }
                 Effect::CancelLocal => self.work.cancel(),
-                Effect::CancelOwned { run, outcome, queue_stands } => self.cancel_owned(run, outcome, queue_stands),
+                Effect::CancelOwned { run, outcome, keeps_queue } => self.cancel_owned(run, outcome, keeps_queue),
                 Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
                 Effect::AskToContinue { child, ask } => self.cells.send_command(child, Command::Continue(ask)),
                 Effect::AskPerson { call } => self.open_question(call),
@@ -77,7 +77,7 @@ impl Driver {
         }
     }
 
-    fn request_slot(&mut self, run: RunNo, again: bool) {
+    fn request_slot(&mut self, run: RunNo, resumed: bool) {
         if self.inbox.holds_slot() {
             return;
         }
@@ -86,7 +86,7 @@ impl Driver {
         if self.todo.items.iter().any(|item| matches!(item, InboxItem::Granted(granted, _) if *granted == ticket)) {
             return;
         }
-        let class = if again { Class::Resume } else { Class::Start };
+        let class = if resumed { Class::Resume } else { Class::Start };
         let (whose, bound) = pool(&self.state);
         if let Some(slot) = self.cells.runs.slots.of(whose).request(self.root(), ticket, class, bound) {
             self.todo.items.push_back(InboxItem::Granted(ticket, slot));
@@ -135,39 +135,39 @@ impl Driver {
 
     /// Notifies every owned run, then fires the token of the whole subtree at once. The token carries the outcome as its cause, for streams that it
     /// drops.
-    fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, queue_stands: bool) {
+    fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, keeps_queue: bool) {
         let key = RunKey { session: self.session(), run };
         let owned: Vec<SessionId> =
             self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
         for child in owned {
-            self.cells.send_command(child, Command::OwnerEnded { owner: key, outcome, queue_stands });
+            self.cells.send_command(child, Command::OwnerEnded { owner: key, outcome, keeps_queue });
         }
-        self.cells.host.faults.see(Sight::Fired(key));
+        self.cells.host.faults.see(InternalEvent::Fired(key));
         // A lost run has no token yet, but its owned runs need the cause too.
         if self.run_key() == Some(key) {
             self.cells.runs.tokens.open(key, self.owner_run());
         }
         self.cells.runs.tokens.fire(&key, |cause| {
             cause.closes = Some(outcome);
-            cause.keeps_queues |= queue_stands;
+            cause.keeps_queues |= keeps_queue;
         });
     }
 
     /// Notifies one owned run, then fires its token, in this order.
     ///
     /// A run that its session has not opened yet has no token: it is opened, and its cancel comes next.
-    fn cancel_child(&self, child: SessionId, key: CallId, by: By) {
+    fn cancel_child(&self, child: SessionId, key: CallId, by: Initiator) {
         // A later command of the batch may have taken its notice.
         if self.state.run.as_ref().is_none_or(|run| !run.owned.contains_key(&key)) {
             return;
         }
         let owner = self.session();
-        let born = self.state.children.get(&child).is_some_and(|child| child.call == Some(key));
-        let first = born.then_some(RunKey { session: child, run: RunNo(1) });
+        let created = self.state.children.get(&child).is_some_and(|child| child.call == Some(key));
+        let first = created.then_some(RunKey { session: child, run: RunNo(1) });
         let run = first.or_else(|| self.cells.runs.continued.get(owner, key));
         self.cells.send_command(child, Command::OwnerCancels { owner, key, by: by.clone() });
         if let Some(run) = run {
-            self.cells.host.faults.see(Sight::Fired(run));
+            self.cells.host.faults.see(InternalEvent::Fired(run));
             self.cells.runs.tokens.fire(&run, |cause| cause.alone = Some((key, by)));
         }
     }

@@ -56,11 +56,11 @@ impl Driver {
         let reading = FilesReading { turn, no: self.cells.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
         self.work.reading = Some(reading);
         let (cells, session, halt) = (Arc::clone(&self.cells), self.session(), self.cells.life.halt.clone());
-        let place = self.agents.workplace(&self.state);
+        let place = self.agents.tool_directory(&self.state);
         self.cells.life.tasks.spawn(async move {
             let host = Arc::clone(&cells.host);
             let reads = tokio::task::spawn_blocking(move || {
-                host.faults.strike(Point::Reading, "files");
+                host.faults.inject(Point::Reading, "files");
                 match place.open() {
                     Ok(workspace) => file_requests.iter().flat_map(|request| request.read(&workspace)).collect(),
                     Err(error) => {

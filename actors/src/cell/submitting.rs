@@ -19,7 +19,7 @@ pub(crate) struct AcceptedInput {
     /// The run in flight at the acceptance, or the last one.
     pub(crate) run: RunNo,
     /// True if the input was accepted before.
-    pub(crate) again: bool,
+    pub(crate) duplicate: bool,
 }
 
 impl Cells {
@@ -43,7 +43,7 @@ impl Cells {
             }
         };
         match answer {
-            Ok((Reply::Accepted { input, again }, run)) => Ok(AcceptedInput { input, run, again }),
+            Ok((Reply::Accepted { input, duplicate }, run)) => Ok(AcceptedInput { input, run, duplicate }),
             Ok((
                 Reply::None
                 | Reply::Done(_)

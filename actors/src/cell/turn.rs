@@ -11,7 +11,7 @@ use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::usage::Usage;
 
 use crate::calls::in_flight::ParsedCalls;
-use crate::calls::model_call::{Called, ModelOutcome, Pulse};
+use crate::calls::model_call::{Called, LastDelta, ModelOutcome};
 use crate::calls::model_calls::OtherModels;
 use crate::cell::cells::Cells;
 use crate::spawn::agents::Agents;
@@ -20,27 +20,27 @@ use crate::values::address::Address;
 use crate::values::panic::bounded;
 
 /// Receives the deltas of one model call, and ignores those that come after the answer.
-struct Tap {
+struct DeltaSink {
     cells: Weak<Cells>,
     at: Address,
-    pulse: Pulse,
+    last_delta: LastDelta,
     used: AtomicBool,
 }
 
-impl Tap {
+impl DeltaSink {
     fn take(&self, sign: &Sign) {
-        self.pulse.beat();
+        self.last_delta.beat();
         let Sign::Delta(delta) = sign else { return };
         if let Some(cells) = self.cells.upgrade() {
             if !self.used.swap(true, Ordering::Relaxed) {
                 cells.calls.parked.answered(self.at.session);
             }
-            cells.log.events.delta(&self.at, delta, || self.pulse.is_watched());
+            cells.log.events.delta(&self.at, delta, || self.last_delta.is_watched());
         }
     }
 }
 
-impl Drop for Tap {
+impl Drop for DeltaSink {
     fn drop(&mut self) {
         if *self.used.get_mut()
             && let Some(cells) = self.cells.upgrade()
@@ -54,8 +54,9 @@ impl Cells {
     /// Returns the receiver of a call's deltas, which updates the pulse, the subscribers, and the text so far.
     ///
     /// A call that does not stream costs only the closure.
-    pub(crate) fn deltas(self: &Arc<Self>, at: Address, pulse: &Pulse) -> Deltas {
-        let tap = Tap { cells: Arc::downgrade(self), at, pulse: pulse.clone(), used: AtomicBool::new(false) };
+    pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {
+        let tap =
+            DeltaSink { cells: Arc::downgrade(self), at, last_delta: last_delta.clone(), used: AtomicBool::new(false) };
         Deltas::watched(move |sign: Sign| tap.take(&sign))
     }
 

@@ -25,7 +25,7 @@ use crate::observe::event::EventKind;
 impl Driver {
     /// Returns whether the tool of `call` must wait for its intent record, since it leaves the process or has side effects.
     pub(crate) fn tool_waits(&mut self, call: CallId) -> bool {
-        if self.cells.host.faults.hasty() {
+        if self.cells.host.faults.skips_intents() {
             return false;
         }
         self.cells.host.options.durable_before_call
@@ -126,7 +126,7 @@ impl Driver {
     }
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
-        let local = Local { tool: self.agents.workplace(&self.state).wrap_tool(local.tool), ..local };
+        let local = Local { tool: self.agents.tool_directory(&self.state).wrap_tool(local.tool), ..local };
         let hooked = self.hooked(run, call, &local);
         let Local { tool, args, child, .. } = local;
         let stop = StopSignals::default();

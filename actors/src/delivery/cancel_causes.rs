@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
 use subtend_session::ids::{CallId, RunKey, SessionId};
-use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::outcome::{Initiator, OutcomeKind};
 
 /// The reason why the token of a run fired.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(crate) struct CancelCause {
     pub(crate) keeps_queues: bool,
     /// The call by which the owner cancels this run alone, by an interrupt or a call of its model, and on whose behalf. It is kept per run: the
     /// owner's other runs continue, and a cancel of an ancestor may still end them.
-    pub(crate) alone: Option<(CallId, By)>,
+    pub(crate) alone: Option<(CallId, Initiator)>,
 }
 
 /// Runs that a continue opened, by owner and call: the owner does not know the run's number.

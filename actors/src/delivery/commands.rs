@@ -3,7 +3,7 @@
 use subtend_session::command::{Command, SwitchTo};
 use subtend_session::effect::{Rejection, Reply};
 use subtend_session::ids::RunNo;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::record::{Hold, Record};
 
 pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
@@ -90,7 +90,7 @@ pub(crate) fn handling(command: &Command) -> Handling {
 }
 
 fn cancelled(record: &Record) -> Option<(Reply, RunNo)> {
-    let by_person = Outcome::Cancelled { by: By::Person };
+    let by_person = Outcome::Cancelled { by: Initiator::Person };
     let fixed = if let Record::RunEnded(ended) = record {
         Some((ended.run, &ended.outcome))
     } else if let Record::RunHeld { run, why } = record
@@ -105,9 +105,9 @@ fn cancelled(record: &Record) -> Option<(Reply, RunNo)> {
 
 fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
     let run = if let Record::RunEnded(ended) = record {
-        (ended.outcome == Outcome::Interrupted { by: By::Person }).then_some(ended.run)
+        (ended.outcome == Outcome::Interrupted { by: Initiator::Person }).then_some(ended.run)
     } else if let Record::RunHeld { run, why } = record {
-        (**why == Hold::Interrupted { by: By::Person }).then_some(*run)
+        (**why == Hold::Interrupted { by: Initiator::Person }).then_some(*run)
     } else {
         None
     };
@@ -115,15 +115,15 @@ fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
 }
 
 fn switched(record: &Record) -> Option<(Reply, RunNo)> {
-    let Record::AlternativeSwitched { of, to, by: By::Person } = record else { return None };
+    let Record::AlternativeSwitched { of, to, by: Initiator::Person } = record else { return None };
     Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
 }
 
 fn shown_again(record: &Record) -> Option<(Reply, RunNo)> {
-    matches!(record, Record::CompactionUndone { by: By::Person }).then_some((Reply::Done(RunNo(0)), RunNo(0)))
+    matches!(record, Record::CompactionUndone { by: Initiator::Person }).then_some((Reply::Done(RunNo(0)), RunNo(0)))
 }
 
 fn rolled_back(record: &Record) -> Option<(Reply, RunNo)> {
-    let Record::RolledBack { run, by: By::Person } = record else { return None };
+    let Record::RolledBack { run, by: Initiator::Person } = record else { return None };
     Some((Reply::Done(*run), *run))
 }

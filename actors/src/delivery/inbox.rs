@@ -290,7 +290,7 @@ mod tests {
 
     use subtend_session::command::Command;
     use subtend_session::ids::InputId;
-    use subtend_session::outcome::By;
+    use subtend_session::outcome::Initiator;
     use subtend_session::place::Owner;
     use subtend_session::record::{From, InputAccepted, Lane};
 
@@ -336,7 +336,7 @@ mod tests {
         for n in 0..1_000 {
             inbox.push(input(n));
         }
-        inbox.push(InboxItem::Command(Command::Cancel { run: None, by: By::Person, queue_stands: false }, None));
+        inbox.push(InboxItem::Command(Command::Cancel { run: None, by: Initiator::Person, keeps_queue: false }, None));
         let mut taken = VecDeque::new();
         inbox.drain(2, &mut taken);
         assert_eq!(names(&taken), ["cancel", "submit"]);

@@ -49,8 +49,8 @@ impl ProcessGrants {
     }
 
     /// Keeps the processes that were born.
-    pub(crate) fn commit(mut self, born: impl Fn(SessionId) -> bool) {
-        self.granted.retain(|process| !born(*process));
+    pub(crate) fn commit(mut self, created: impl Fn(SessionId) -> bool) {
+        self.granted.retain(|process| !created(*process));
     }
 }
 

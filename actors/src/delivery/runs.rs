@@ -8,7 +8,7 @@ use subtend_models::models::Models;
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::{Row, RowKey, RowKind};
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::Owner;
 use subtend_session::record::Hold;
 use subtend_session::state::State;
@@ -55,7 +55,7 @@ impl Runs {
     fn queue_kept_cancel(&self, state: &State) -> Option<Command> {
         let outcome = self.owner_ended(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
-        self.closes_whole_tree(owner).then_some(Command::OwnerEnded { owner, outcome, queue_stands: true })
+        self.closes_whole_tree(owner).then_some(Command::OwnerEnded { owner, outcome, keeps_queue: true })
     }
 
     /// Returns the owner's commands that precede the end of the owner: a cancel of this run alone, which is then the cause, and the decision to keep
@@ -73,7 +73,7 @@ impl Runs {
         self.single_cancel(owner.session, owned).unwrap_or_else(|| Command::OwnerEnded {
             owner,
             outcome: self.owner_outcome(owner, owned),
-            queue_stands: self.closes_whole_tree(owner),
+            keeps_queue: self.closes_whole_tree(owner),
         })
     }
 
@@ -122,8 +122,10 @@ impl Runs {
     /// Returns the outcome of the owner that ends the run `owned`. An owner that has not decided its own close closes because its owner does.
     fn owner_outcome(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.alone(owned) {
-            Some((_, By::Owner { outcome })) => outcome,
-            Some((_, By::Person | By::Host | By::Model { .. } | By::Sweep)) => OutcomeKind::Cancelled,
+            Some((_, Initiator::Owner { outcome })) => outcome,
+            Some((_, Initiator::Person | Initiator::Host | Initiator::Model { .. } | Initiator::Sweep)) => {
+                OutcomeKind::Cancelled
+            }
             None => self.closing_outcome(owner),
         }
     }
@@ -134,7 +136,7 @@ impl Runs {
     }
 
     /// Returns the call by which the owner of `owned` cancels it alone, and on whose behalf.
-    fn alone(&self, owned: RunKey) -> Option<(CallId, By)> {
+    fn alone(&self, owned: RunKey) -> Option<(CallId, Initiator)> {
         self.tokens.cause(&owned, |cause| cause.alone.clone()).flatten()
     }
 

@@ -5,7 +5,7 @@ use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
 use subtend_session::effect::Reply;
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::message::Message;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::BranchKind;
 use subtend_session::state::State;
 use subtend_session::title;
@@ -101,7 +101,7 @@ impl SessionHandle {
         // Listings must show a branch of a person.
         created.inspectable |= listed;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
-        let plan = BranchPlan { child, kind, at, created, manifest, by: By::Person };
+        let plan = BranchPlan { child, kind, at, created, manifest, by: Initiator::Person };
         self.branched(Command::Branch(Box::new(plan))).await
     }
 
@@ -132,7 +132,7 @@ impl SessionHandle {
         created.inspectable = false;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
         let input = sessions.host.ids.input();
-        let plan = RegeneratePlan { child, input, of, created, manifest, by: By::Person };
+        let plan = RegeneratePlan { child, input, of, created, manifest, by: Initiator::Person };
         let child = self.branched(Command::Regenerate(Box::new(plan))).await?;
         Ok((child, RunNo(1)))
     }
@@ -143,7 +143,7 @@ impl SessionHandle {
     /// # Cancel safety
     /// If the future is dropped, the alternative may or may not have been activated.
     pub async fn switch(&self, of: Option<Seq>, to: SwitchTo) -> Result<Switched, ControlError> {
-        match self.order(Command::Switch { of, to, by: By::Person }).await?.0 {
+        match self.order(Command::Switch { of, to, by: Initiator::Person }).await?.0 {
             Reply::Switched { of, to } => Ok(Switched { of, to }),
             other @ (Reply::None
             | Reply::NotFound

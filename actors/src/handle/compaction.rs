@@ -1,7 +1,7 @@
 //! Compaction of a session's history, by request.
 
 use subtend_session::command::Command;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 
 use super::{ControlError, SessionHandle};
 use crate::services::running::ServiceKind;
@@ -50,6 +50,6 @@ impl SessionHandle {
     /// # Cancel safety
     /// If the future is dropped, the compaction may or may not have been undone.
     pub async fn undo_compaction(&self) -> Result<(), ControlError> {
-        self.order(Command::UndoCompaction { by: By::Person }).await.map(drop)
+        self.order(Command::UndoCompaction { by: Initiator::Person }).await.map(drop)
     }
 }

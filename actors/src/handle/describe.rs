@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use subtend_session::command::{Command, Description};
 use subtend_session::ids::Text;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::record::{SummarySet, TitleSet};
 
 use super::{ControlError, SessionHandle};
-use crate::services::material;
 use crate::services::running::ServiceKind;
+use crate::services::service_prompts;
 
 impl SessionHandle {
     /// Sets the title, replacing any other. The host's own titles (`Options::titles`) do not replace it.
@@ -19,7 +19,7 @@ impl SessionHandle {
     /// # Cancel safety
     /// If the future is dropped, the title may or may not have been set; a repetition changes nothing.
     pub async fn set_title(&self, title: impl Into<Text>) -> Result<(), ControlError> {
-        let set = TitleSet { title: title.into(), by: By::Person, of: None };
+        let set = TitleSet { title: title.into(), by: Initiator::Person, of: None };
         self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)
     }
 
@@ -41,7 +41,7 @@ impl SessionHandle {
     /// # Durability
     /// The merged metadata is durable when it is returned.
     pub async fn merge_metadata(&self, changes: Value) -> Result<Map<String, Value>, ControlError> {
-        let description = Description::Metadata { changes: changes.to_string().into(), by: By::Person };
+        let description = Description::Metadata { changes: changes.to_string().into(), by: Initiator::Person };
         self.order(Command::Describe(Box::new(description))).await?;
         self.metadata().await
     }
@@ -67,7 +67,7 @@ impl SessionHandle {
     /// # Errors
     /// As [`SessionHandle::summary`].
     pub async fn is_summed_up(&self) -> Result<bool, ControlError> {
-        Ok(material::is_summarised(&self.state().await?))
+        Ok(service_prompts::is_summarised(&self.state().await?))
     }
 
     /// Lets the agent `summary` summarise the session, and waits for the result. The service session below this one takes no slot, and a run in

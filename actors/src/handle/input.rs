@@ -33,8 +33,8 @@ impl SessionHandle {
     /// # async fn example(session: subtend_actors::SessionHandle) -> Result<(), subtend_actors::SendError> {
     /// let receipt = session.input("Pay the invoice.").key("invoice-17").send().await?;
     /// // After a network failure the sender retries: the key identifies the input.
-    /// let again = session.input("Pay the invoice.").key("invoice-17").send().await?;
-    /// assert_eq!((again.input, again.again), (receipt.input, true));
+    /// let duplicate = session.input("Pay the invoice.").key("invoice-17").send().await?;
+    /// assert_eq!((duplicate.input, duplicate.duplicate), (receipt.input, true));
     /// # Ok(())
     /// # }
     /// ```
@@ -152,8 +152,8 @@ impl Input {
         let accepted = sessions.cells.submit(session.id, input).await?;
         drop(pass);
         // A resend within this call is not a repetition for the caller.
-        let again = accepted.again && own != accepted.input;
-        Ok(Receipt { input: accepted.input, run: accepted.run, again, session })
+        let duplicate = accepted.duplicate && own != accepted.input;
+        Ok(Receipt { input: accepted.input, run: accepted.run, duplicate, session })
     }
 
     fn fits(&self) -> Result<(), SendError> {

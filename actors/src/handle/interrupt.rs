@@ -1,5 +1,5 @@
 use subtend_session::command::Command;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 
 use super::{Control, SessionHandle, WaitError};
 
@@ -13,6 +13,6 @@ impl SessionHandle {
     /// # Durability
     /// The interrupt is durable when this returns; stopped work ends within one grace.
     pub async fn interrupt(&self) -> Result<Control, WaitError> {
-        self.control(Command::Interrupt { by: By::Person }).await
+        self.control(Command::Interrupt { by: Initiator::Person }).await
     }
 }

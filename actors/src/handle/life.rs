@@ -9,13 +9,13 @@ use subtend_journal::ReadError;
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, SessionId, Text};
 use subtend_session::index::Head;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::From;
 
 use super::{BranchOptions, Control, ControlError, Input, SendError, SessionHandle, Stopped, WaitError};
 use crate::answer::Receipt;
-use crate::calls::workplace::remove_worktrees;
+use crate::calls::tool_directory::remove_worktrees;
 use crate::recovery::restores::erase;
 
 /// The default message that continues an ended session (B6).
@@ -32,7 +32,7 @@ impl SessionHandle {
     /// # Errors
     /// The error of reading the journal.
     pub fn child(&self, short: &str) -> Result<Option<Self>, ReadError> {
-        for kid in self.sessions.log.journal.kids(self.id)? {
+        for kid in self.sessions.log.journal.children(self.id)? {
             if self.sessions.log.journal.head(kid)?.is_some_and(|head| &*head.short.0 == short) {
                 return Ok(Some(self.of_tree(kid)));
             }
@@ -75,7 +75,7 @@ impl SessionHandle {
     /// # Cancel safety
     /// If the future is dropped, the session may or may not have been closed.
     pub async fn close(&self) -> Result<(), ControlError> {
-        self.order(Command::Close { by: By::Person }).await?;
+        self.order(Command::Close { by: Initiator::Person }).await?;
         self.summarise_closed();
         Ok(())
     }
@@ -98,7 +98,7 @@ impl SessionHandle {
                 break;
             }
             let cancels = unowned_runs.iter().map(|key| async move {
-                let cancel = Command::Cancel { run: Some(key.run), by: By::Person, queue_stands: true };
+                let cancel = Command::Cancel { run: Some(key.run), by: Initiator::Person, keeps_queue: true };
                 self.of_tree(key.session).control(cancel).await
             });
             for answer in join_all(cancels).await {
@@ -195,7 +195,7 @@ impl SessionHandle {
             }
             let mut has_started_run = false;
             for (id, _) in remaining {
-                match self.of_tree(id).order(Command::Delete { by: By::Person }).await {
+                match self.of_tree(id).order(Command::Delete { by: Initiator::Person }).await {
                     Ok(_) => {
                         deleted += 1;
                         deleted_ids.push(id);
@@ -232,7 +232,7 @@ impl SessionHandle {
         // No caller in this process waits for a service of an earlier process.
         for (key, owner) in self.in_flight().await? {
             if matches!(owner, Owner::Host(_)) {
-                let cancel = Command::Cancel { run: Some(key.run), by: By::Host, queue_stands: true };
+                let cancel = Command::Cancel { run: Some(key.run), by: Initiator::Host, keeps_queue: true };
                 self.of_tree(key.session).control(cancel).await?;
                 self.of_tree(key.session).run_ended(key.run).await?;
             }
@@ -261,7 +261,7 @@ impl SessionHandle {
             if seen.insert(id)
                 && let Some(head) = self.sessions.log.journal.head(id)?
             {
-                next.extend(self.sessions.log.journal.kids(id)?);
+                next.extend(self.sessions.log.journal.children(id)?);
                 found.push((id, head));
             }
         }

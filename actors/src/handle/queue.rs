@@ -3,7 +3,7 @@
 use subtend_session::command::Command;
 use subtend_session::effect::Reply;
 use subtend_session::ids::InputId;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::record::{QueueChange, Record};
 use tokio::sync::oneshot;
 
@@ -39,7 +39,7 @@ impl SessionHandle {
     /// If the future is dropped, the input may or may not have been removed; a repetition returns false if it was.
     pub async fn queue_remove(&self, input: InputId) -> Result<bool, ControlError> {
         let change = QueueChange::Removed(vec![input]);
-        let command = Command::ChangeQueue { change, by: By::Person };
+        let command = Command::ChangeQueue { change, by: Initiator::Person };
         let (answer, again) = self.reply_or_resend(command).await.map_err(ControlError::Stopped)?;
         let (reply, _) = answer.map_err(|rejection| ControlError::of(&rejection))?;
         // The reply may be lost although the removal took effect.

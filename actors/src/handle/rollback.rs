@@ -3,7 +3,7 @@
 use subtend_session::command::Command;
 use subtend_session::effect::Reply;
 use subtend_session::ids::RunNo;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 
 use super::branch::{runs_once, unexpected, unread};
 use super::{ControlError, SessionHandle};
@@ -23,7 +23,7 @@ impl SessionHandle {
         if let Some(head) = self.sessions.log.journal.head(self.id).map_err(|error| unread(&error))? {
             runs_once(&head.agent)?;
         }
-        match self.order(Command::RollBack { run, by: By::Person }).await?.0 {
+        match self.order(Command::RollBack { run, by: Initiator::Person }).await?.0 {
             Reply::Done(run) => Ok(run),
             other @ (Reply::None
             | Reply::NotFound

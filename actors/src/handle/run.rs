@@ -1,6 +1,6 @@
 use subtend_session::command::Command;
 use subtend_session::ids::RunNo;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 
 use super::{Control, Ended, SessionHandle, WaitError};
 
@@ -84,6 +84,6 @@ impl RunHandle {
     /// # Durability
     /// The cancel is durable when this returns; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
-        self.session.control(Command::Cancel { run: Some(self.no), by: By::Person, queue_stands: false }).await
+        self.session.control(Command::Cancel { run: Some(self.no), by: Initiator::Person, keeps_queue: false }).await
     }
 }

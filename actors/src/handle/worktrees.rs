@@ -162,8 +162,8 @@ impl SessionHandle {
 /// Returns the run in flight that works in the worktree of a session; `root` is that of its tree.
 fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<(SessionId, RunNo)>, ReadError> {
     for (id, row) in journal.inflight()?.into_iter().filter(|(_, row)| row.root == root) {
-        let births = journal.records_from(id, Seq(1), 1)?;
-        let works_there = births.into_iter().any(|stored| {
+        let creations = journal.records_from(id, Seq(1), 1)?;
+        let works_there = creations.into_iter().any(|stored| {
             let Record::SessionCreated(created) = stored.record else { return false };
             created.worktree.is_some_and(|worktree| worktree.of == of)
         });
@@ -176,8 +176,8 @@ fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<
 
 /// Returns the branch that is left of the worktree of a session, if its repository can be read.
 fn kept(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> Option<KeptBranch> {
-    let births = journal.records_from(session, Seq(1), 1).ok()?;
-    let workspace = births.into_iter().find_map(|stored| {
+    let creations = journal.records_from(session, Seq(1), 1).ok()?;
+    let workspace = creations.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };
         created.worktree.filter(|worktree| worktree.of == session).map(|_| created.workspace)
     });

@@ -53,8 +53,8 @@ impl Hooked {
             before = guarded(|| self.hooks.before_tool(self.tool_call.clone())) => before,
         };
         match before {
-            Ok(BeforeTool::Go) => {}
-            Ok(BeforeTool::With(args)) => match self.replace(args, &call.authority) {
+            Ok(BeforeTool::Proceed) => {}
+            Ok(BeforeTool::ProceedWith(args)) => match self.replace(args, &call.authority) {
                 Ok(args) => call.args = args,
                 Err(error) => return ToolOutcome::Error(error),
             },

@@ -26,7 +26,7 @@ pub(crate) struct PublishedBatch {
     pub(crate) session: SessionId,
     pub(crate) at: Appended,
     pub(crate) ends: Ends,
-    pub(crate) born: Vec<SessionId>,
+    pub(crate) created: Vec<SessionId>,
     /// The records of the batch, if there was a subscriber when it was appended.
     pub(crate) shown: Option<Vec<ShownRecords>>,
 }
@@ -101,12 +101,12 @@ impl Publisher {
         fence(Ordering::SeqCst);
         shared.notices.appended(batch.session, batch.at.last);
         let listened = batch.shown.is_some() || self.any();
-        let has_new = !batch.born.is_empty();
+        let has_new = !batch.created.is_empty();
         if !listened && !has_new && !batch.ends.failed() && shared.streaming.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut live = shared.lock();
-        live.streams.add_appended(&batch.born);
+        live.streams.add_appended(&batch.created);
         // Queued behind waiting batches even without subscribers: a batch that ends a stream must not be overtaken.
         if (listened || has_new || live.waiting > 0)
             && let Some(batches) = &live.batches
@@ -215,7 +215,7 @@ impl PublisherState {
             }
         }
         let mut released = live.streams.shown(batch.session, batch.ends);
-        released.extend(live.streams.born(&batch.born));
+        released.extend(live.streams.release_created(&batch.created));
         released.into_iter().for_each(|event| live.send(event));
         self.count(&live);
     }

@@ -71,7 +71,7 @@ pub(crate) struct Streams {
     not_durable: HashSet<SessionId, FixedState>,
     /// Seeded bug: publishes the pieces of a retry immediately.
     #[cfg(test)]
-    pub(crate) careless: bool,
+    pub(crate) publishes_early: bool,
 }
 
 struct StreamState {
@@ -84,7 +84,7 @@ struct StreamState {
     done: bool,
     /// True if the end was published. The stream is kept without its text while its model call may still stream.
     ended: bool,
-    so_far: SoFar,
+    so_far: StreamBuffer,
 }
 
 #[derive(Default)]
@@ -99,7 +99,7 @@ impl Streams {
         self.live.len().saturating_add(self.retries.len())
     }
 
-    /// Records appended sessions: nothing about them is published before [`Streams::born`].
+    /// Records appended sessions: nothing about them is published before [`Streams::release_created`].
     pub(crate) fn add_appended(&mut self, sessions: &[SessionId]) {
         self.not_durable.extend(sessions);
     }
@@ -109,7 +109,7 @@ impl Streams {
     }
 
     /// Returns the pieces that were held back until `sessions` were durable.
-    pub(crate) fn born(&mut self, sessions: &[SessionId]) -> Vec<Event> {
+    pub(crate) fn release_created(&mut self, sessions: &[SessionId]) -> Vec<Event> {
         sessions
             .iter()
             .flat_map(|session| if self.not_durable.remove(session) { self.release(*session) } else { Vec::new() })
@@ -128,7 +128,7 @@ impl Streams {
         // An in-process model may be called before the record of its attempt is in the log: an unknown attempt is not published.
         let held = self.is_not_durable(at.session) || (!first && retry.is_none_or(|retry| Some(place) > retry.shown));
         #[cfg(test)]
-        let held = held && !self.careless;
+        let held = held && !self.publishes_early;
         let fresh = || StreamState {
             root: at.root,
             run: at.run,
@@ -136,7 +136,7 @@ impl Streams {
             held,
             done: false,
             ended: false,
-            so_far: SoFar::default(),
+            so_far: StreamBuffer::default(),
         };
         let stream = self.live.entry(at.session).or_insert_with(fresh);
         if stream.place < place {
@@ -163,7 +163,7 @@ impl Streams {
     pub(crate) fn shown(&mut self, session: SessionId, ends: Ends) -> Vec<Event> {
         if let Some(stream) = self.live.get_mut(&session).filter(|stream| Some(stream.place) <= ends.over) {
             stream.ended = true;
-            stream.so_far = SoFar::default();
+            stream.so_far = StreamBuffer::default();
             if stream.done {
                 self.live.remove(&session);
             }
@@ -212,7 +212,7 @@ impl StreamState {
 
 /// The output of a stream, bounded for each kind.
 #[derive(Default)]
-struct SoFar {
+struct StreamBuffer {
     text: StreamedText,
     reasoning: StreamedText,
     calls: Vec<(CallId, Text)>,
@@ -226,7 +226,7 @@ struct StreamedText {
     len: u64,
 }
 
-impl SoFar {
+impl StreamBuffer {
     /// Adds a piece; returns its offset.
     fn push(&mut self, delta: &Delta) -> u64 {
         match delta {

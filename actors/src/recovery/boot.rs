@@ -100,12 +100,12 @@ impl StartRecovery {
             let those = inflight.iter().filter(|(session, _)| at_boot.get(session) == Some(&what));
             those.map(|(session, _)| *session).collect()
         };
-        let (resuming_runs, staying) = (of(AtBoot::Resumes), of(AtBoot::Dormant));
+        let (resuming_runs, dormant) = (of(AtBoot::Resumes), of(AtBoot::Dormant));
         let lost = inflight.iter().filter(|(session, _)| matches!(at_boot.get(session), Some(AtBoot::Lost(_))));
         let mut targets = RecoveryTargets {
             lost: lost.map(|(session, row)| (*session, row.run)).collect(),
             resuming_runs,
-            staying,
+            dormant,
             ..RecoveryTargets::default()
         };
         let mut by_depth: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();

@@ -23,7 +23,7 @@ impl StartRecovery {
         let written = self.log.journal.write_import(file, within, progress).await?;
         let (in_flight, owed) = (written.in_flight(), written.owed());
         // Marked before a client sees them: a session that is activated without its mark would resume as if it ran here.
-        let lost = |(session, _): &(SessionId, _)| (*session, AtBoot::Lost(Lost { queue_stands: true }));
+        let lost = |(session, _): &(SessionId, _)| (*session, AtBoot::Lost(Lost { keeps_queue: true }));
         self.takeover.mark(in_flight.iter().map(lost));
         let tally = match self.log.journal.publish_import(written).await {
             Ok(tally) => tally,

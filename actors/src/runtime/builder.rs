@@ -23,7 +23,7 @@ use crate::approvals::Approver;
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::prices::Prices;
-use crate::calls::workplace::remove_deleted_worktrees;
+use crate::calls::tool_directory::remove_deleted_worktrees;
 use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
@@ -33,8 +33,8 @@ use crate::log::Log;
 use crate::recovery::boot::{BootError, BootProgress, Undone};
 use crate::recovery::restores;
 use crate::runtime::Runtime;
+use crate::runtime::components::Components;
 use crate::runtime::environment::{Environment, SharedParts};
-use crate::runtime::rooms::Rooms;
 use crate::runtime::start_error::StartError;
 use crate::spawn::environments::{Environments, Load, LoadHome};
 use crate::values::environment_key::EnvironmentKey;
@@ -53,7 +53,7 @@ pub struct Builder {
     home: Environment,
     load: Option<Box<Loader>>,
     load_home: Option<Box<HomeLoader>>,
-    at_home: Option<SessionId>,
+    home_root: Option<SessionId>,
     rates: Rates,
     named_rates: Vec<(Text, Rates)>,
     throttles: Option<Throttles>,
@@ -74,7 +74,7 @@ impl Default for Builder {
             home: Environment::default(),
             load: None,
             load_home: None,
-            at_home: None,
+            home_root: None,
             rates: Rates::default(),
             named_rates: Vec::new(),
             throttles: None,
@@ -111,8 +111,8 @@ impl Builder {
     }
 
     /// Keeps the tree below this root in the runtime's own environment, even if the root was opened with another one.
-    pub fn at_home(mut self, root: Option<SessionId>) -> Self {
-        self.at_home = root;
+    pub fn home_root(mut self, root: Option<SessionId>) -> Self {
+        self.home_root = root;
         self
     }
 
@@ -344,7 +344,7 @@ impl Builder {
         let home = self.home.agents(shared.clone(), &self.prices, None)?;
         let load_home = self.load_home.map(|load| loading_home(load, shared.clone(), self.prices.clone()));
         let load = self.load.map(|load| loading(load, shared, self.prices.clone()));
-        let environments = Environments::new(home, (load, load_home), self.at_home);
+        let environments = Environments::new(home, (load, load_home), self.home_root);
         let halt = CancellationToken::new();
         let calls = ModelCalls {
             throttles,
@@ -362,21 +362,21 @@ impl Builder {
         let clock = Clock::new(self.options.seed.is_some());
         let ids = IdGenerator::new(self.options.seed, clock);
         let host = HostParts { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };
-        let rooms = Rooms::new(host, (life, log), (environments, calls));
+        let components = Components::new(host, (life, log), (environments, calls));
         // Created before the sweep: a start that fails or is dropped has actors and tasks to end.
-        let mut runtime = Runtime::new(Arc::clone(&rooms));
+        let mut runtime = Runtime::new(Arc::clone(&components));
         let met = meet(&runtime);
         let booted = async {
             let (saved, journal) = (checkpoints.as_ref(), runtime.journal());
             let found = restores::settle(saved, journal).await;
             let open = journal.inflight()?.into_iter().map(|(session, _)| session).collect();
-            let mut report = rooms.recovery.boot(&*on_boot).await?;
+            let mut report = components.recovery.boot(&*on_boot).await?;
             report.restored = found.restored;
             report.undone.extend(found.failed.map(|why| Undone { session: None, why }));
             report.unrecorded = restores::open_writes(saved, journal, open).await;
             runtime.complete_deletions().await?;
             restores::erase_deleted(saved, runtime.journal()).await;
-            remove_deleted_worktrees(rooms.environments.home().worktrees.clone(), runtime.journal()).await;
+            remove_deleted_worktrees(components.environments.home().worktrees.clone(), runtime.journal()).await;
             Ok::<_, BootError>(report)
         };
         match booted.await {

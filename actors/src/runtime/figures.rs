@@ -9,30 +9,32 @@ use crate::runtime::Runtime;
 impl Runtime {
     /// Returns the Unix time in ms by the clock that also dates records.
     pub fn now_ms(&self) -> i64 {
-        self.rooms.host.clock.wall_ms()
+        self.components.host.clock.wall_ms()
     }
 
     /// Returns the number of sessions in memory.
-    pub fn present(&self) -> usize {
-        self.rooms.directory.len()
+    pub fn loaded_sessions(&self) -> usize {
+        self.components.directory.len()
     }
 
     /// Returns the quotas of model calls that are in use, with the numbers of calls that run and wait.
     pub fn quotas(&self) -> Vec<QuotaSeen> {
-        self.rooms.calls.throttles.seen()
+        self.components.calls.throttles.seen()
     }
 
     /// Returns the number of runs that hold a slot.
     pub fn slots_in_use(&self) -> usize {
-        self.rooms.cells.runs().slots.in_use()
+        self.components.cells.runs().slots.in_use()
     }
 
     /// Returns a function that counts the slots in use below a root: those of owned runs, and those of persons' runs.
     #[cfg(feature = "fault-points")]
     pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {
-        let rooms = std::sync::Arc::downgrade(&self.rooms);
+        let components = std::sync::Arc::downgrade(&self.components);
         move |root| {
-            let used = |whose| rooms.upgrade().map_or(0, |rooms| rooms.cells.runs().slots.of(whose).in_use_of(root));
+            let used = |whose| {
+                components.upgrade().map_or(0, |components| components.cells.runs().slots.of(whose).in_use_of(root))
+            };
             [used(subtend_supervision::PoolKind::Background), used(subtend_supervision::PoolKind::Interactive)]
         }
     }

@@ -26,6 +26,6 @@ impl Runtime {
         within: &ImportBounds,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Tally, ImportError> {
-        self.rooms.recovery.import(file, within, progress).await
+        self.components.recovery.import(file, within, progress).await
     }
 }

@@ -24,7 +24,7 @@ use subtend_tools::worktree::Worktrees;
 use super::caches::ToolSets;
 use crate::approvals::questions::Approvals;
 use crate::calls::model_set::ModelSet;
-use crate::calls::workplace::Workplace;
+use crate::calls::tool_directory::ToolDirectory;
 use crate::faults::Faults;
 use crate::values::options::Options;
 
@@ -36,7 +36,7 @@ pub(crate) struct Agents {
     /// The model of sessions whose agent does not name one.
     pub(crate) default_model: Text,
     pub(crate) servers: Vec<Text>,
-    /// The workspace of sessions without a worktree; see [`Agents::workplace`].
+    /// The workspace of sessions without a worktree; see [`Agents::tool_directory`].
     pub(crate) workspace: Arc<Workspace>,
     /// The worktrees of the host, if it has a directory for them.
     pub(crate) worktrees: Option<Arc<Worktrees>>,
@@ -132,9 +132,9 @@ impl Agents {
     }
 
     /// Returns the directory for the tools of `state`'s session.
-    pub(crate) fn workplace(&self, state: &State) -> Workplace {
+    pub(crate) fn tool_directory(&self, state: &State) -> ToolDirectory {
         let (workspace, worktrees) = (Arc::clone(&self.workspace), self.worktrees.clone());
-        Workplace { workspace, worktree: state.created.worktree, worktrees }
+        ToolDirectory { workspace, worktree: state.created.worktree, worktrees }
     }
 
     /// Returns the worktree of a new session, if it gets one of its own. `own` is the isolation of its agent, `requested` that of the call. The

@@ -36,7 +36,7 @@ pub(crate) struct ToolSetKey {
 #[derive(Default)]
 pub(crate) struct ToolSets {
     pub(crate) made: Mutex<HashMap<ToolSetKey, Arc<ToolSet>>>,
-    pub(crate) births: Births,
+    pub(crate) creations: Creations,
     pub(crate) lines: SpawnableLines,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct ToolSets {
 pub(crate) struct SpawnableLines(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>, FixedState>>);
 
 /// Templates by agent, model and source of calls, with and without an approver.
-pub(crate) type Births = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;
+pub(crate) type Creations = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;
 
 /// The common parts of all children of one agent.
 pub(crate) struct Template {

@@ -63,8 +63,8 @@ impl Agents {
     ) -> Result<Arc<Template>, UnknownAgent> {
         let attended = self.approvals.attended();
         let key = (Arc::clone(agent), Arc::clone(inherited_model), source, attended);
-        let mut births = self.offers.births.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(template) = births.get(&key) {
+        let mut creations = self.offers.creations.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(template) = creations.get(&key) {
             return Ok(Arc::clone(template));
         }
         let unknown = || UnknownAgent {
@@ -121,7 +121,7 @@ impl Agents {
             read,
             skills: self.skilled(caller),
         });
-        births.insert(key, Arc::clone(&template));
+        creations.insert(key, Arc::clone(&template));
         Ok(template)
     }
 

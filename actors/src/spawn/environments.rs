@@ -44,22 +44,22 @@ struct Loaded {
     by_root: HashMap<SessionId, Arc<Agents>, FixedState>,
     /// Roots that this process opened in its own environment, or keeps there by an option. Its options apply instead of those in their first records.
     /// Each has the agents of its opening.
-    at_home: HashMap<SessionId, Arc<Agents>, FixedState>,
+    home_root: HashMap<SessionId, Arc<Agents>, FixedState>,
     /// Agents that the host registered, and names that it removed. They apply to every environment that is loaded later.
     registered: BTreeMap<Text, Option<Arc<Manifest>>>,
 }
 
 impl Environments {
-    /// Returns the environments of a runtime whose own is `home`; the tree below `at_home` stays there.
+    /// Returns the environments of a runtime whose own is `home`; the tree below `home_root` stays there.
     pub(crate) fn new(
         home: Agents,
         (load, load_home): (Option<Box<Load>>, Option<Box<LoadHome>>),
-        at_home: Option<SessionId>,
+        home_root: Option<SessionId>,
     ) -> Self {
         let journal = home.journal.clone();
         let home = Arc::new(home);
         let loaded = Loaded {
-            at_home: at_home.into_iter().map(|root| (root, Arc::clone(&home))).collect(),
+            home_root: home_root.into_iter().map(|root| (root, Arc::clone(&home))).collect(),
             home,
             by_key: HashMap::new(),
             by_root: HashMap::default(),
@@ -103,22 +103,22 @@ impl Environments {
     /// Reloads the environment of an opened tree: its sessions use it from their next turn on. If it cannot be loaded, they keep the current one.
     pub(crate) fn reload(&self, root: SessionId) -> Result<(Arc<Agents>, Arc<Agents>), String> {
         let before = self.of_root(root);
-        let (after, at_home) = match self.other_key(root)? {
+        let (after, home_root) = match self.other_key(root)? {
             Some(key) => (self.open(&key)?, false),
             None => (self.open_home()?, true),
         };
-        self.opened(root, &after, at_home);
+        self.opened(root, &after, home_root);
         self.reloads.fetch_add(1, Ordering::AcqRel);
         Ok((before, after))
     }
 
     /// Returns the key of a tree that does not use the runtime's own environment.
     fn other_key(&self, root: SessionId) -> Result<Option<EnvironmentKey>, String> {
-        if self.load.is_none() || self.loaded().at_home.contains_key(&root) {
+        if self.load.is_none() || self.loaded().home_root.contains_key(&root) {
             return Ok(None);
         }
-        let birth = self.birth(root).ok_or("the first record of its root cannot be read")?;
-        Ok(Some(EnvironmentKey::of(&birth)).filter(|key| !self.is_home(key)))
+        let creation = self.creation(root).ok_or("the first record of its root cannot be read")?;
+        Ok(Some(EnvironmentKey::of(&creation)).filter(|key| !self.is_home(key)))
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
@@ -138,14 +138,14 @@ impl Environments {
     }
 
     /// Records the environment of a new root. Its tree keeps it when others change.
-    pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>, at_home: bool) {
+    pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>, home_root: bool) {
         let mut loaded = self.loaded();
-        if at_home {
+        if home_root {
             // Without a loader there is only the runtime's own environment, so a root that is not cached gets the current one.
-            if self.load.is_none() && loaded.at_home.len() >= MAX_ROOTS {
-                loaded.at_home.clear();
+            if self.load.is_none() && loaded.home_root.len() >= MAX_ROOTS {
+                loaded.home_root.clear();
             }
-            loaded.at_home.insert(root, Arc::clone(agents));
+            loaded.home_root.insert(root, Arc::clone(agents));
         } else {
             loaded.remember(root, agents);
         }
@@ -161,9 +161,9 @@ impl Environments {
         self.found(root, || None)
     }
 
-    fn found(&self, root: SessionId, birth: impl FnOnce() -> Option<SessionCreated>) -> Arc<Agents> {
+    fn found(&self, root: SessionId, creation: impl FnOnce() -> Option<SessionCreated>) -> Arc<Agents> {
         let loaded = self.loaded();
-        if let Some(agents) = loaded.at_home.get(&root) {
+        if let Some(agents) = loaded.home_root.get(&root) {
             return Arc::clone(agents);
         }
         let Some(load) = &self.load else { return Arc::clone(&loaded.home) };
@@ -171,10 +171,10 @@ impl Environments {
             return Arc::clone(agents);
         }
         drop(loaded);
-        let Some(birth) = birth().or_else(|| self.birth(root)) else {
+        let Some(creation) = creation().or_else(|| self.creation(root)) else {
             return self.unusable("?".into(), "the first record of its root cannot be read".to_owned());
         };
-        let key = EnvironmentKey::of(&birth);
+        let key = EnvironmentKey::of(&creation);
         if self.is_home(&key) {
             return self.home();
         }
@@ -205,7 +205,7 @@ impl Environments {
             && key.model.as_ref() == Some(&home.default_model)
     }
 
-    fn birth(&self, root: SessionId) -> Option<SessionCreated> {
+    fn creation(&self, root: SessionId) -> Option<SessionCreated> {
         let first = self.journal.records_from(root, Seq(1), 1).ok()?;
         first.into_iter().find_map(|stored| {
             let Record::SessionCreated(created) = stored.record else { return None };

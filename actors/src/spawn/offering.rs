@@ -18,7 +18,7 @@ use subtend_tools::registry::{Registry, Ruling};
 use subtend_tools::tool::ToolError;
 
 use crate::calls::in_flight::Parsed;
-use crate::faults::Sight;
+use crate::faults::InternalEvent;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::ToolSetKey;
 use crate::spawn::profiles::{self, Caller};
@@ -245,7 +245,7 @@ impl Agents {
 
     /// Parses a call that opens a run; `None` for other calls. Only this function and `classify` parse calls.
     pub(crate) fn read(&self, offer: &ToolSet, tool: &str, args: &str) -> Option<Result<Request, ToolError>> {
-        self.faults.see(Sight::Parsed(args));
+        self.faults.see(InternalEvent::Parsed(args));
         offer.opens.read(tool, args)
     }
 

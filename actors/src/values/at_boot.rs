@@ -12,5 +12,5 @@ pub(crate) enum AtBoot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     /// True if the session's queued inputs remain queued.
-    pub(crate) queue_stands: bool,
+    pub(crate) keeps_queue: bool,
 }

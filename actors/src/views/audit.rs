@@ -8,7 +8,7 @@ use subtend_session::authority::Access;
 use subtend_session::call::CallEnd;
 use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Seq, Text, TurnNo};
-use subtend_session::record::{AskBy, AskVerdict, Record, ToolCall};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record, ToolCall};
 
 /// One decision of the authority or of an approver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum DecidedBy {
     /// An earlier permanent approval in this session.
     Always,
     /// The approver, or the reason why no approver answered.
-    Asked(AskBy),
+    Asked(AnsweredBy),
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Audit {
         }
     }
 
-    fn answered(&mut self, seq: Seq, call: CallId, verdict: AskVerdict, by: AskBy) {
+    fn answered(&mut self, seq: Seq, call: CallId, verdict: AskVerdict, by: AnsweredBy) {
         let access = self.asked_access.remove(&call);
         let decided = match verdict {
             AskVerdict::Allow | AskVerdict::Always => Decided::Allowed,

@@ -104,8 +104,8 @@ impl SessionHandle {
         drop(self.sessions.log.journal.settled().await);
         let journal = &self.sessions.log.journal;
         let history = History::read(journal, self.id)?;
-        let mut found = Vec::with_capacity(history.born.len());
-        for id in &history.born {
+        let mut found = Vec::with_capacity(history.children.len());
+        for id in &history.children {
             found.extend(BranchInfo::read(journal, *id, history.tasks.get(id))?);
         }
         Ok(found)

@@ -176,7 +176,7 @@ pub(crate) fn below(journal: &Journal, session: SessionId) -> Result<Vec<Session
     while let Some(id) = next.pop() {
         let lives = journal.head(id)?.is_some_and(|head| !head.deleted);
         if lives && all.insert(id) {
-            next.extend(journal.kids(id)?);
+            next.extend(journal.children(id)?);
         }
     }
     Ok(all.into_iter().collect())

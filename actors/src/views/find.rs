@@ -32,12 +32,12 @@ impl Runtime {
     /// Returns the session with the name `name`, by the rules of [`named`]; `None` if no session matches.
     pub async fn find(&self, name: &str) -> Result<Option<SessionHandle>, FindError> {
         // A poisoned journal can still be read.
-        drop(self.rooms.log.journal.settled().await);
+        drop(self.components.log.journal.settled().await);
         let name = name.trim();
         if let Ok(id) = name.parse::<SessionId>() {
             return Ok(self.session(id)?);
         }
-        let heads: Heads = self.rooms.log.journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
+        let heads: Heads = self.components.log.journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
         let mut among = named(&heads, name).into_iter();
         let (Some(id), second) = (among.next(), among.next()) else { return Ok(None) };
         if let Some(second) = second {
@@ -45,7 +45,7 @@ impl Runtime {
             return Err(FindError::Ambiguous { name: name.to_owned(), among });
         }
         let root = heads.get(&id).map_or(id, |head| head.root);
-        Ok(Some(SessionHandle { sessions: Arc::clone(&self.rooms.sessions), id, root }))
+        Ok(Some(SessionHandle { sessions: Arc::clone(&self.components.sessions), id, root }))
     }
 }
 

@@ -29,7 +29,7 @@ pub struct History {
     /// The usage of all runs of this session, without owned runs.
     pub usage: Usage,
     /// Children in creation order.
-    pub born: Vec<SessionId>,
+    pub children: Vec<SessionId>,
     /// Working time of the ended runs.
     pub worked: Worked,
     /// The working time of the run in flight.
@@ -37,7 +37,7 @@ pub struct History {
     /// Unix time in ms of the reset of the provider's limit at which the run in flight is parked.
     pub limited_until: Option<i64>,
     /// Unix time in ms at which the session was created.
-    pub born_ms: Option<i64>,
+    pub created_ms: Option<i64>,
     /// The result of the last run, truncated to what an owner receives; `None` without an outcome.
     pub result: Option<Text>,
     /// Length of the whole result in bytes.
@@ -71,7 +71,7 @@ impl History {
 
     /// Adds the next record.
     pub fn add(&mut self, stored: &Stored) {
-        self.born_ms.get_or_insert(stored.at_ms);
+        self.created_ms.get_or_insert(stored.at_ms);
         if let Some(worked) = self.clock.add(stored) {
             self.worked.add(worked);
         }
@@ -123,13 +123,13 @@ impl History {
             Record::MetadataSet(set) => self.metadata = Some(set.metadata.clone()),
             Record::InputAccepted(input) => _ = self.prompt.get_or_insert_with(|| input.text.clone()),
             Record::ChildSpawned(spawned) => {
-                self.born.push(spawned.child);
+                self.children.push(spawned.child);
                 let call =
                     self.calls.get(spawned.call.ix as usize).filter(|call| *call.tool == *spawned.dialect.name());
                 let task = call.and_then(task_of).or_else(|| spawned.label.clone());
                 self.tasks.extend(task.map(|task| (spawned.child, task)));
             }
-            Record::BranchCreated(created) => self.born.push(created.child),
+            Record::BranchCreated(created) => self.children.push(created.child),
             Record::RunEnded(ended) => {
                 self.outcome = Some(ended.outcome.clone());
                 (self.result, self.result_len) = (ended.text.clone(), ended.len);

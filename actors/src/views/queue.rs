@@ -10,18 +10,18 @@ use crate::values::queue_entry::{QueueEntry, QueueKind};
 use crate::views::tasks::damaged;
 
 impl QueueEntry {
-    /// Lists the queue as [`SessionHandle::queue`](crate::SessionHandle::queue) does, without changing it. `goes_on` says whether the next start
+    /// Lists the queue as [`SessionHandle::queue`](crate::SessionHandle::queue) does, without changing it. `resumes` says whether the next start
     /// resumes the run in flight ([`boot::at_next_boot`](crate::boot::at_next_boot)); if not, the next run takes the entries.
     /// # Errors
     /// The error of reading the session or its pending completions.
-    pub fn list(journal: &Journal, session: SessionId, goes_on: bool) -> Result<Vec<Self>, ReadError> {
+    pub fn list(journal: &Journal, session: SessionId, resumes: bool) -> Result<Vec<Self>, ReadError> {
         let stored = journal.records(session)?;
         let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
         let mut state = folded.map_err(|error| damaged(session, &error))?;
         for notice in rows_to(journal, session)?.owed {
             state.arrived.push(notice);
         }
-        let mut entries = Self::all(&state, goes_on);
+        let mut entries = Self::all(&state, resumes);
         time(journal, session, &mut entries);
         Ok(entries)
     }

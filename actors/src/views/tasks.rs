@@ -278,7 +278,7 @@ const PROMPT_KEY: &str = "prompt";
 pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
     let seq = match error {
         FoldError::Illegal { seq, .. } => *seq,
-        FoldError::Empty { .. } | FoldError::NotABirth { .. } | FoldError::NoBody { .. } => Seq(1),
+        FoldError::Empty { .. } | FoldError::NotCreation { .. } | FoldError::NoBody { .. } => Seq(1),
     };
     ReadError::Damaged { session, seq, lsn: Lsn(0), why: error.to_string() }
 }
@@ -327,8 +327,8 @@ impl Runtime {
     /// The error of reading the journal.
     pub async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>, ReadError> {
         // A poisoned journal can still be read.
-        drop(self.rooms.log.journal.settled().await);
-        Task::list(&self.rooms.log.journal, filter)
+        drop(self.components.log.journal.settled().await);
+        Task::list(&self.components.log.journal, filter)
     }
 }
 
@@ -338,7 +338,7 @@ mod tests {
     use subtend_journal::{Batch, Frame, Options};
     use subtend_session::ids::Epoch;
     use subtend_session::index::Changes;
-    use subtend_session::outcome::By;
+    use subtend_session::outcome::Initiator;
 
     use super::*;
 
@@ -346,7 +346,7 @@ mod tests {
     fn whole_result_of_an_unfolded_session_is_an_error() {
         let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
         let session = SessionId(uuid::Uuid::from_u128(7));
-        let records = vec![Record::SessionClosed { by: By::Person }];
+        let records = vec![Record::SessionClosed { by: Initiator::Person }];
         let changes = Changes::default();
         let frame = Frame { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: 0, records, changes };
         journal.append(Batch { frames: vec![frame] }).expect("appended");

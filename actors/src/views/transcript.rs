@@ -22,10 +22,10 @@ pub use end::OwnedEnd;
 pub use entry::{CallEntry, CallOutcome, Entry, NestedTranscript, ShownEntry};
 pub use minion::{Activity, Block, Category, Group, Minion};
 
-mod book;
 mod branch;
 mod end;
 mod entry;
+mod entry_builder;
 mod minion;
 
 /// The actions in the summary of a session's permissions.
@@ -220,9 +220,9 @@ impl TranscriptReader<'_> {
             head = folded(id, &records).ok_or(TranscriptError::NoReplay { session: id, at })?;
         }
         let history = History::of(&records);
-        let created = book::birth(&records);
+        let created = entry_builder::creation(&records);
         let system = created.map(|created| self.text(&created.system)).transpose()?;
-        let mut entries = book::entries(&records);
+        let mut entries = entry_builder::entries(&records);
         mark_compacted(id, &records, &mut entries);
         let (mut entries, next) = page(entries, how);
         self.complete(&mut entries);
@@ -251,7 +251,7 @@ impl TranscriptReader<'_> {
             metadata: object(history.metadata.as_deref()),
             branch: Branch::of(id, &head, &history, task),
             system,
-            summary: book::summary(&records),
+            summary: entry_builder::summary(&records),
         };
         let last_seq = records.last().map_or(Seq(0), |last| last.seq);
         Ok(Transcript { header, entries, last_seq, next })
@@ -286,8 +286,8 @@ impl TranscriptReader<'_> {
                 continue;
             }
             let relatives = relatives.get_or_insert_with(|| {
-                let kids = parent.into_iter().chain([id]).filter_map(|of| self.journal.kids(of).ok()).flatten();
-                kids.filter(|kid| *kid != id).filter_map(|kid| Some((kid, self.opt_head(kid)?.short))).collect()
+                let children = parent.into_iter().chain([id]).filter_map(|of| self.journal.children(of).ok()).flatten();
+                children.filter(|kid| *kid != id).filter_map(|kid| Some((kid, self.opt_head(kid)?.short))).collect()
             });
             let mut named = relatives.iter().filter(|(id, short)| *short.0 == *to || id.to_string() == to);
             // An agent that was born later may have the same name.

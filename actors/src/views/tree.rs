@@ -10,7 +10,7 @@ use subtend_session::outcome::Outcome;
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
-use crate::faults::Flaw;
+use crate::faults::RuntimeBug;
 use crate::handle::SessionHandle;
 use crate::views::history::History;
 
@@ -67,7 +67,7 @@ impl SessionHandle {
     pub async fn tree(&self) -> Result<Tree, TreeError> {
         self.sessions.log.journal.settled().await?;
         let mut tree = Tree::read(&self.sessions.log.journal, self.id)?;
-        if self.sessions.host.faults.has(Flaw::TreesEndAtChildren) {
+        if self.sessions.host.faults.has(RuntimeBug::TreesEndAtChildren) {
             tree.children.iter_mut().for_each(|child| child.children.clear());
         }
         Ok(tree)
@@ -90,9 +90,9 @@ impl Tree {
             Err(error) => (History::default(), Some(error.to_string())),
         };
         // The parent's records have the creation order. The index knows the children even if those records are damaged.
-        let indexed = journal.kids(id)?;
+        let indexed = journal.children(id)?;
         let mut children = Vec::with_capacity(indexed.len());
-        for child in history.born.iter().chain(&indexed) {
+        for child in history.children.iter().chain(&indexed) {
             // Visits each once: a damaged store may hold a cycle.
             if !seen.insert(*child) {
                 continue;

@@ -154,7 +154,7 @@ impl Sum {
     }
 
     fn below(&mut self, journal: &Journal, top: SessionId) -> Result<(), ReadError> {
-        let mut todo = journal.kids(top)?;
+        let mut todo = journal.children(top)?;
         while let Some(session) = todo.pop() {
             // Visits each once: a damaged store may hold a cycle.
             if self.seen.contains(&session) {
@@ -163,7 +163,7 @@ impl Sum {
             if self.read(journal, session).is_err() {
                 self.holes.insert(session);
             }
-            todo.extend(journal.kids(session)?);
+            todo.extend(journal.children(session)?);
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Sum {
         window: &dyn Fn(&Text) -> Option<u64>,
     ) -> Result<Vec<ChildUsage>, ReadError> {
         let mut kids = Vec::new();
-        for session in journal.kids(top)? {
+        for session in journal.children(top)? {
             let Ok(Some(head)) = journal.head(session) else { continue };
             let mut own = Usage { unreliable: self.holes.contains(&session), ..Usage::default() };
             let runs = RunKey { session, run: RunNo(0) }..=RunKey { session, run: RunNo(u32::MAX) };
@@ -205,8 +205,8 @@ impl Sum {
             let (short, agent) = (head.short, head.agent);
             kids.push((head.created_ms, ChildUsage { session, short, agent, own, context, recorded }));
         }
-        kids.sort_by_key(|(created_ms, kid)| (*created_ms, kid.session));
-        Ok(kids.into_iter().map(|(_, kid)| kid).collect())
+        kids.sort_by_key(|(created_ms, child)| (*created_ms, child.session));
+        Ok(kids.into_iter().map(|(_, child)| child).collect())
     }
 
     fn is_owned(&self, mut owner: Option<RunKey>, top: SessionId) -> bool {

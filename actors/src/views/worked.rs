@@ -91,7 +91,7 @@ mod tests {
     use subtend_session::call::{CallEnd, CallKind, ToolEffect};
     use subtend_session::ids::{AttemptNo, CallId, Hash, RunNo, Seq, SessionId, TurnNo};
     use subtend_session::outcome::Outcome;
-    use subtend_session::record::{AskBy, AskVerdict, CallFinished, Park, Prompt, RunEnded, TurnAnswered};
+    use subtend_session::record::{AnsweredBy, AskVerdict, CallFinished, Park, Prompt, RunEnded, TurnAnswered};
 
     use super::*;
     use crate::observe::streams::tests::answered;
@@ -109,7 +109,7 @@ mod tests {
             usage_self: Default::default(),
             usage_owned: Default::default(),
             worked_ms,
-            queue_stands: false,
+            keeps_queue: false,
             gave_up: None,
         }))
     }
@@ -167,7 +167,8 @@ mod tests {
                 Record::AskOpened { call: call(0), action: "a".into(), resource: "b".into(), root, deadline_at: None },
             )
         };
-        let word = (9_000, 2, Record::AskAnswered { call: call(0), verdict: AskVerdict::Deny, by: AskBy::Deadline });
+        let word =
+            (9_000, 2, Record::AskAnswered { call: call(0), verdict: AskVerdict::Deny, by: AnsweredBy::Deadline });
         let waited = |before: Vec<_>| of([before, vec![asks(), word.clone(), (9_001, 2, ended(30))]].concat());
         assert_eq!(waited(vec![(0, 1, turn())]), Some(Worked { ms: 30, at_least: false }));
         // Another call ran meanwhile: the process was killed.

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The creation record of a branch that continues with the agent recorded in `of_session`.
-fn goes_on(of_session: SessionCreated, made: &SessionCreated, branch: &SessionHandle) -> SessionCreated {
+fn continues(of_session: SessionCreated, made: &SessionCreated, branch: &SessionHandle) -> SessionCreated {
     let (place, inherited, title) = (made.place.clone(), Arc::clone(&made.inherited), None);
     let short = branch.id().short();
     SessionCreated { place, inherited, short, title, inspectable: true, ..of_session }
@@ -13,7 +13,7 @@ fn next_host(journal: &Journal) -> Builder {
     builder(journal).options(Options { seed: Some(8), ..Options::default() })
 }
 
-async fn birth(journal: &Journal, session: &SessionHandle) -> SessionCreated {
+async fn creation(journal: &Journal, session: &SessionHandle) -> SessionCreated {
     match records(journal, session.id()).await.into_iter().next() {
         Some(Record::SessionCreated(created)) => *created,
         other => panic!("no birth: {other:?}"),
@@ -45,11 +45,11 @@ async fn session_of_an_unknown_agent_is_branched_without_permissions() {
     let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     let before: Vec<_> = offered.lock().unwrap().drain(..).collect();
     assert!(before.len() == 1 && before[0].iter().any(|name| &**name == "lookup"), "{before:?}");
-    let of_session = birth(&journal, &session).await;
+    let of_session = creation(&journal, &session).await;
     let branch = session.branch(BranchOptions::default()).await.expect("a branch");
-    let made = birth(&journal, &branch).await;
+    let made = creation(&journal, &branch).await;
     assert_eq!((made.place.root(branch.id()), made.inherited.len()), (session.id(), 2));
-    assert_eq!(made, goes_on(of_session, &made, &branch), "expected the session's prompt, model and ceiling");
+    assert_eq!(made, continues(of_session, &made, &branch), "expected the session's prompt, model and ceiling");
     say(&branch, "two").await;
     let (anew, run) = session.regenerate(None).await.expect("an alternative");
     anew.run_ended(run).await.expect("the run ends");
@@ -72,14 +72,14 @@ async fn override_by_a_removed_agent_continues_in_a_branch() {
     let runtime = next_host(&journal).model(echo(&seen)).start().await.expect("the runtime starts");
     let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     let branch = session.branch(BranchOptions::default()).await.expect("a branch");
-    let (of_session, made) = (birth(&journal, &session).await, birth(&journal, &branch).await);
+    let (of_session, made) = (creation(&journal, &session).await, creation(&journal, &branch).await);
     let (agent, agent_hash, model) = ("guest".into(), guest.hash(), "other".into());
     let recorded = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::InputAccepted(input) => input.agent_override.clone(),
         _ => None,
     });
     let system = Interned::new(Arc::clone(&recorded.expect("it was named").system)).expect("JSON");
-    let expected = SessionCreated { agent, agent_hash, model, system, ..goes_on(of_session, &made, &branch) };
+    let expected = SessionCreated { agent, agent_hash, model, system, ..continues(of_session, &made, &branch) };
     assert_eq!(made, expected);
     shut(runtime).await;
 }

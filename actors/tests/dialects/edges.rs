@@ -43,7 +43,7 @@ async fn b7_link_does_not_evade_a_rule_for_context_files() {
 #[tokio::test(start_paused = true)]
 async fn s2_await_takes_full_ids_and_bounds_the_text_for_many() {
     let (journal, last, root) = (journal(), Last::default(), Arc::new(Mutex::new(None::<SessionId>)));
-    let (seen, own, kids) = (Arc::clone(&last), Arc::clone(&root), journal.clone());
+    let (seen, own, children) = (Arc::clone(&last), Arc::clone(&root), journal.clone());
     let answering = model(move |request| {
         let at = answers(&request);
         let is_root = prompt(&request) == "go";
@@ -52,7 +52,7 @@ async fn s2_await_takes_full_ids_and_bounds_the_text_for_many() {
             (true, 0) => calls([("spawn", json!({"task": "a"}))]),
             (true, 1) => {
                 let root = own.lock().unwrap().expect("a root");
-                let id = kids.kids(root).expect("children")[0].to_string();
+                let id = children.children(root).expect("children")[0].to_string();
                 calls([("spawn_await", json!({"job_ids": id}))])
             }
             (true, 2) => {

@@ -19,7 +19,7 @@ async fn close_summarises_new_messages_without_waiting() {
     session.close().await.expect("closed");
     assert_eq!((before.elapsed(), session.summary().await.expect("readable")), (Duration::ZERO, None));
     session.services_done().await;
-    let [_, service] = &kids(&runtime, &session)[..] else { panic!("a title and a summary") };
+    let [_, service] = &children(&runtime, &session)[..] else { panic!("a title and a summary") };
     let material = "The session, oldest first; what was said is indented:\n\nperson:\n  hello\n\nagent:\n  done\n\n";
     assert_eq!(asked_of(&requests, "summary"), [material]);
     let (_, summaries, notices) = described(&journal, session.id()).await;
@@ -106,7 +106,7 @@ async fn manifest_of_the_same_name_replaces_the_built_in_one() {
         (&vec![(true, Vec::new())], "Fix the login test".to_owned()),
         "expected its own prompt and no tools"
     );
-    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let [service] = &children(&runtime, &session)[..] else { panic!("one service") };
     let head = journal.head(service.id()).expect("readable").expect("the session exists");
     assert_eq!((head.inspectable, head.last_outcome), (false, Some(OutcomeKind::Completed)));
     assert_eq!(service.run_ended(RunNo(1)).await.expect("ended").outcome, Outcome::Completed);

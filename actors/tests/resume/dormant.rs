@@ -19,7 +19,7 @@ async fn dormant_run_is_resumed_only_by_its_own_inputs() {
     let options = Options { seed: Some(8), resumes: false, ..Options::default() };
     let runtime = workers(&journal, OnRestart::Resume, 8).options(options.clone()).model(model(tree)).start().await;
     let runtime = runtime.expect("a runtime");
-    assert_eq!(runtime.boot().staying, 1);
+    assert_eq!(runtime.boot().dormant, 1);
     let session = runtime.session(id).expect("readable").expect("the session exists");
     assert_eq!(session.queue().await.expect("listed").len(), 2);
     assert_eq!(session.queue_remove(gone.input).await, Ok(true));
@@ -37,7 +37,10 @@ async fn dormant_run_is_resumed_only_by_its_own_inputs() {
     let runtime = runtime.expect("a runtime");
     let session = runtime.session(id).expect("readable").expect("the session exists");
     session.cancel().await.expect("answered");
-    assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(
+        session.run_ended(RunNo(1)).await.expect("the run ends").outcome,
+        Outcome::Cancelled { by: Initiator::Person }
+    );
     tokio::time::sleep(slow() * 2).await;
     assert_eq!(session.queue().await.expect("listed").len(), 1, "a queued input is missing");
     assert_eq!(journal.inflight().expect("readable"), []);

@@ -15,21 +15,21 @@ use subtend_host::socket_path;
 /// The reason why a request has no answer: the host died, or never started.
 #[derive(Debug, thiserror::Error)]
 #[error("the host does not answer: {0}")]
-pub(super) struct Gone(String);
+pub(super) struct HostGone(String);
 
-impl From<hyper::Error> for Gone {
+impl From<hyper::Error> for HostGone {
     fn from(error: hyper::Error) -> Self {
         Self(error.to_string())
     }
 }
 
-impl From<io::Error> for Gone {
+impl From<io::Error> for HostGone {
     fn from(error: io::Error) -> Self {
         Self(error.to_string())
     }
 }
 
-impl From<hyper::http::Error> for Gone {
+impl From<hyper::http::Error> for HostGone {
     fn from(error: hyper::http::Error) -> Self {
         Self(error.to_string())
     }
@@ -38,7 +38,7 @@ impl From<hyper::http::Error> for Gone {
 pub(super) struct Connection(SendRequest<Full<Bytes>>);
 
 impl Connection {
-    pub(super) async fn open(socket: &Path) -> Result<Self, Gone> {
+    pub(super) async fn open(socket: &Path) -> Result<Self, HostGone> {
         let stream = socket_path::connect(socket).await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         // The task ends with the sender, and the request reports an error.
@@ -53,7 +53,7 @@ impl Connection {
         path: &str,
         header: Option<(&str, &str)>,
         body: Option<&Value>,
-    ) -> Result<Response<Incoming>, Gone> {
+    ) -> Result<Response<Incoming>, HostGone> {
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
         if let Some((name, value)) = header {
             request = request.header(name, value);
@@ -74,11 +74,11 @@ pub(super) async fn call(
     path: &str,
     key: Option<&str>,
     body: Option<&Value>,
-) -> Result<(StatusCode, Value), Gone> {
+) -> Result<(StatusCode, Value), HostGone> {
     let mut connection = Connection::open(socket).await?;
     let response = connection.send(method, path, key.map(|key| ("idempotency-key", key)), body).await?;
     let status = response.status();
     let bytes = response.into_body().collect().await?.to_bytes();
-    let json = serde_json::from_slice(&bytes).map_err(|error| Gone(format!("its answer is not JSON: {error}")))?;
+    let json = serde_json::from_slice(&bytes).map_err(|error| HostGone(format!("its answer is not JSON: {error}")))?;
     Ok((status, json))
 }

@@ -10,8 +10,8 @@ use subtend_invariants::observed::{ClientLog, EventPlace};
 use subtend_session::ids::{Seq, SessionId};
 
 use super::DrillClients;
-use super::connection::{Connection, Gone};
-use crate::chance::Chance;
+use super::connection::{Connection, HostGone};
+use crate::rng::SeededRng;
 
 /// The result of a reader.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct ReaderResult {
 
 pub(super) struct EventReader {
     shared: DrillClients,
-    chance: Chance,
+    rng: SeededRng,
     /// True if the reader rests after each event.
     slow: bool,
     /// The id of the last event, as the host sent it.
@@ -49,11 +49,11 @@ enum StreamEnd {
 impl EventReader {
     pub(super) fn new(shared: &DrillClients, seed: u64, number: u64) -> Self {
         let name = format!("reader {number}");
-        let mut chance = Chance::of(seed, &name);
-        let slow = chance.one_in(10);
+        let mut rng = SeededRng::of(seed, &name);
+        let slow = rng.one_in(10);
         let log = ClientLog { name: name.into(), ..ClientLog::default() };
         let read = ReaderResult { log, connections: 0, refused: None };
-        Self { shared: shared.clone(), chance, slow, last: None, read }
+        Self { shared: shared.clone(), rng, slow, last: None, read }
     }
 
     pub(super) async fn read(mut self) -> ReaderResult {
@@ -67,8 +67,8 @@ impl EventReader {
                     self.read.refused = Some(why);
                     return self.read;
                 }
-                Err(Gone { .. }) => {
-                    let nap = Duration::from_millis(1 + self.chance.below(30));
+                Err(HostGone { .. }) => {
+                    let nap = Duration::from_millis(1 + self.rng.below(30));
                     tokio::time::sleep(nap).await;
                 }
             }
@@ -76,7 +76,7 @@ impl EventReader {
     }
 
     /// Follows one connection to its end.
-    async fn follow(&mut self) -> Result<StreamEnd, Gone> {
+    async fn follow(&mut self) -> Result<StreamEnd, HostGone> {
         let mut connection = Connection::open(&self.shared.socket).await?;
         let last = self.last.clone();
         let header = last.as_deref().map(|last| ("last-event-id", last));
@@ -92,7 +92,7 @@ impl EventReader {
         end
     }
 
-    async fn events(&mut self, mut body: hyper::body::Incoming) -> Result<StreamEnd, Gone> {
+    async fn events(&mut self, mut body: hyper::body::Incoming) -> Result<StreamEnd, HostGone> {
         let mut buffer = Vec::new();
         let mut event = ServerEvent::default();
         let mut announced = self.shared.last.clone();
@@ -135,7 +135,7 @@ impl EventReader {
         self.read.log.received.push((place, line.session, line.seq));
         self.last = Some(id);
         if self.slow {
-            tokio::time::sleep(Duration::from_millis(self.chance.below(4))).await;
+            tokio::time::sleep(Duration::from_millis(self.rng.below(4))).await;
         }
         Ok(())
     }

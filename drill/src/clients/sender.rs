@@ -6,13 +6,13 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use subtend_invariants::When;
-use subtend_invariants::observed::{AnswerSeen, ControlAnswer, Given, KeyedCommand};
+use subtend_invariants::observed::{AnswerSeen, ControlAnswer, KeyedCommand, ReplySubject};
 use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 
 use super::DrillClients;
-use super::connection::{Gone, call};
-use crate::chance::Chance;
+use super::connection::{HostGone, call};
+use crate::rng::SeededRng;
 
 /// The requests of a sender, with their answers.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct SenderResult {
 
 pub(super) struct CommandSender {
     shared: DrillClients,
-    chance: Chance,
+    rng: SeededRng,
     name: String,
     number: u64,
     sessions: Vec<SessionId>,
@@ -39,19 +39,19 @@ pub(super) struct CommandSender {
 impl CommandSender {
     pub(super) fn new(shared: &DrillClients, seed: u64, number: u64) -> Self {
         let name = format!("sender {number}");
-        let chance = Chance::of(seed, &name);
-        Self { shared: shared.clone(), chance, name, number: 0, sessions: Vec::new(), sent: SenderResult::default() }
+        let rng = SeededRng::of(seed, &name);
+        Self { shared: shared.clone(), rng, name, number: 0, sessions: Vec::new(), sent: SenderResult::default() }
     }
 
     /// Sends until the drill closes; every command is answered then.
     pub(super) async fn send(mut self) -> SenderResult {
         while !self.shared.closing.load(Ordering::Relaxed) {
-            match self.chance.below(8) {
+            match self.rng.below(8) {
                 0 => self.cancels().await,
                 1..=3 => _ = self.open("tree").await,
                 _ => self.input().await,
             }
-            let nap = Duration::from_millis(self.chance.below(40));
+            let nap = Duration::from_millis(self.rng.below(40));
             tokio::time::sleep(nap).await;
         }
         self.sent
@@ -72,17 +72,17 @@ impl CommandSender {
     }
 
     async fn input(&mut self) {
-        let ix = usize::try_from(self.chance.below(self.sessions.len() as u64)).unwrap_or(0);
+        let ix = usize::try_from(self.rng.below(self.sessions.len() as u64)).unwrap_or(0);
         let Some(session) = self.sessions.get(ix).copied() else { return };
         let text = self.text("input");
-        let lane = if self.chance.one_in(3) { "steer" } else { "send" };
+        let lane = if self.rng.one_in(3) { "steer" } else { "send" };
         self.command(&format!("/v1/sessions/{session}/inputs"), &text, &json!({"text": text, "lane": lane})).await;
     }
 
     /// Sends a command with its text as the key until it is answered, and sometimes once more.
     async fn command(&mut self, path: &str, text: &str, body: &Value) -> Option<SessionId> {
         let mut command = KeyedCommand { text: text.into(), replies: Vec::new() };
-        let again = self.chance.one_in(3);
+        let again = self.rng.one_in(3);
         for _ in 0..=u32::from(again) {
             let Some(answer) = self.answered(path, Some(text), body).await else { break };
             // The answer to an opening names the session and includes the receipt.
@@ -114,9 +114,9 @@ impl CommandSender {
                     self.sent.refused.push(format!("POST {path} {body}: {status}: {answer}"));
                     break None;
                 }
-                Err(Gone { .. }) => self.sent.unanswered = self.sent.unanswered.saturating_add(1),
+                Err(HostGone { .. }) => self.sent.unanswered = self.sent.unanswered.saturating_add(1),
             }
-            let nap = Duration::from_millis(1 + self.chance.below(25));
+            let nap = Duration::from_millis(1 + self.rng.below(25));
             tokio::time::sleep(nap).await;
         };
         counts.unanswered.fetch_sub(1, Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl CommandSender {
         for answer in [one, two] {
             match answer {
                 Ok((status, answer)) if status.is_success() => self.cancelled(session, &answer),
-                Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _)) | Err(Gone { .. }) => {}
+                Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _)) | Err(HostGone { .. }) => {}
                 Ok((status, answer)) => self.sent.refused.push(format!("POST {path}: {status}: {answer}")),
             }
         }
@@ -151,6 +151,11 @@ impl CommandSender {
         }
         let run = RunKey { session, run: RunNo(1) };
         let at = When::default();
-        self.sent.cancels.push(AnswerSeen { run, given: Given::Cancel(By::Person), at, answer: ControlAnswer::Done });
+        self.sent.cancels.push(AnswerSeen {
+            run,
+            given: ReplySubject::Cancel(Initiator::Person),
+            at,
+            answer: ControlAnswer::Done,
+        });
     }
 }

@@ -4,7 +4,7 @@ use subtend_session::index::Head;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{Mode, OnRestart};
 use subtend_session::record::{
-    AskBy, AskVerdict, CallFinished, Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, RunEnded, RunOpened,
+    AnsweredBy, AskVerdict, CallFinished, Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, RunEnded, RunOpened,
     Stop, ToolCall, TurnAnswered,
 };
 use subtend_session::state::Phase;
@@ -48,7 +48,7 @@ fn ended() -> Record {
         usage_self: Usage::default(),
         usage_owned: Usage::default(),
         worked_ms: 0,
-        queue_stands: false,
+        keeps_queue: false,
         gave_up: None,
     }))
 }
@@ -159,7 +159,7 @@ fn missing_acknowledged_data_is_found() {
         Line::Approved(OWNER, WORD),
         Line::Seen(OWNER, Seq(3)),
         Line::Seen(OWNER, Seq(2)),
-        Line::Strike,
+        Line::KillPoint,
     ];
     lines.into_iter().for_each(|line| acknowledged.take(line));
     assert_eq!(acknowledged.count(), 8);
@@ -176,10 +176,10 @@ fn missing_acknowledged_data_is_found() {
         tools: None,
         as_owner: Owner::Person,
     }));
-    let word = Record::AskAnswered { call: WORD, verdict: AskVerdict::Allow, by: AskBy::Person };
+    let word = Record::AskAnswered { call: WORD, verdict: AskVerdict::Allow, by: AnsweredBy::Person };
     let (owner, child) = ([accepted, opened(Owner::Person), ended(), word], [opened(owned()), ended()]);
     assert_eq!(
-        acknowledged.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])]), &Gone::default()),
+        acknowledged.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])]), &DeletedHeads::default()),
         Vec::<String>::new()
     );
     let expected = [
@@ -191,7 +191,7 @@ fn missing_acknowledged_data_is_found() {
         format!("the verdict on call 2.1 of {OWNER} is missing"),
         format!("the shown record 3 of {OWNER} is missing: the last is 1"),
     ];
-    assert_eq!(acknowledged.lost(&Sessions::from([(OWNER, &owner[1..2])]), &Gone::default()), expected);
+    assert_eq!(acknowledged.lost(&Sessions::from([(OWNER, &owner[1..2])]), &DeletedHeads::default()), expected);
 }
 
 #[test]
@@ -229,14 +229,14 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     acknowledged.take(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
     acknowledged.take(Line::Deleting(OWNER));
     acknowledged.take(Line::Deleted(OWNER));
-    let there = Gone::from([(OWNER, head.clone())]);
+    let there = DeletedHeads::from([(OWNER, head.clone())]);
     let lost = acknowledged.lost(&Sessions::new(), &there);
     assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is missing")));
     // The child was erased together with its acknowledgements, and nothing else was.
     let child = Head { parent: Some(OWNER), ..head.clone() }.erased();
-    let gone = Gone::from([(OWNER, head.erased()), (CHILD, child.clone())]);
+    let gone = DeletedHeads::from([(OWNER, head.erased()), (CHILD, child.clone())]);
     assert_eq!(acknowledged.lost(&Sessions::new(), &gone), Vec::<String>::new());
-    let other = Gone::from([(CHILD, Head { parent: None, ..child })]);
+    let other = DeletedHeads::from([(CHILD, Head { parent: None, ..child })]);
     let lost = Acknowledgements::default().lost(&Sessions::new(), &other);
     assert_eq!(lost, [format!("{CHILD} is deleted, but its deletion was not requested")]);
 
@@ -259,9 +259,9 @@ fn j10_partial_and_later_undone_deletions_are_found() {
     let child = Head { parent: Some(OWNER), ..deleted.clone() };
     let mut acknowledged = Acknowledgements::default();
     acknowledged.take(Line::Deleting(OWNER));
-    let whole = Gone::from([(OWNER, deleted), (CHILD, child.clone())]);
-    let part = Gone::from([(OWNER, head.clone()), (CHILD, child)]);
-    let none = Gone::from([(OWNER, head.clone()), (CHILD, Head { parent: Some(OWNER), ..head })]);
+    let whole = DeletedHeads::from([(OWNER, deleted), (CHILD, child.clone())]);
+    let part = DeletedHeads::from([(OWNER, head.clone()), (CHILD, child)]);
+    let none = DeletedHeads::from([(OWNER, head.clone()), (CHILD, Head { parent: Some(OWNER), ..head })]);
     assert_eq!(acknowledged.lost(&Sessions::new(), &none), Vec::<String>::new());
     assert_eq!(acknowledged.lost(&Sessions::new(), &whole), Vec::<String>::new());
     let lost = acknowledged.lost(&Sessions::new(), &part);

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use subtend_actors::{CONTINUE_TEXT, CompactedHistory, Control, checkpoints};
 use subtend_session::ids::RunNo;
-use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::outcome::{Initiator, OutcomeKind};
 use subtend_session::record::{Hold, Record};
 use utoipa::{IntoParams, ToSchema};
 
@@ -191,7 +191,7 @@ pub(super) async fn roll_back(
     let _guard = host.alone().await;
     let wanted = what.run.map(RunNo);
     let rolled_back = |record: &Record| {
-        let Record::RolledBack { run, by: By::Person } = record else { return None };
+        let Record::RolledBack { run, by: Initiator::Person } = record else { return None };
         wanted.is_none_or(|wanted| wanted == *run).then_some(*run)
     };
     let shown = what.files.as_deref().map(digest).transpose()?;

@@ -14,9 +14,9 @@ use subtend_session::ids::{Seq, SessionId};
 use utoipa::IntoParams;
 
 use super::{Path, Query};
-use crate::flaw::Flaw;
 use crate::follow::{Cursor, Followed, TreeEvents};
 use crate::host::Host;
+use crate::host_bug::HostBug;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
 
@@ -35,7 +35,7 @@ pub(super) struct After {
 impl After {
     /// Returns the position of the client: from its header, else from the query.
     fn last(self, headers: &HeaderMap, host: &Host) -> Result<Option<String>, Problem> {
-        if host.options().flawed.has(Flaw::NoResume) {
+        if host.options().injected_bug.has(HostBug::NoResume) {
             return Ok(None);
         }
         match headers.get(LAST_EVENT_ID) {
@@ -72,7 +72,7 @@ pub(super) async fn session(
     if last > newest {
         return Err(beyond(&last.to_string(), &newest.to_string()));
     }
-    let last = if host.options().flawed.has(Flaw::LateJoin) { newest } else { last };
+    let last = if host.options().injected_bug.has(HostBug::LateJoin) { newest } else { last };
     Ok(stream_of(&host, handle.events(last.next())))
 }
 

@@ -55,12 +55,13 @@ pub(super) struct Accepted {
     /// Run that takes the input.
     run: u32,
     /// True if the same key was already accepted.
-    again: bool,
+    #[serde(rename = "again")]
+    duplicate: bool,
 }
 
 impl From<&Receipt> for Accepted {
     fn from(of: &Receipt) -> Self {
-        Self { session: of.session().id(), input: of.input, run: of.run.0, again: of.again }
+        Self { session: of.session().id(), input: of.input, run: of.run.0, duplicate: of.duplicate }
     }
 }
 
@@ -179,7 +180,7 @@ impl NewInput {
             Lane::Send => input.send().await?,
             Lane::Steer => input.steer().await?,
         };
-        if let Some((request, sent)) = request.zip(sent).filter(|_| receipt.again) {
+        if let Some((request, sent)) = request.zip(sent).filter(|_| receipt.duplicate) {
             match receipt.input.is_of_request(request.hash) {
                 Some(true) => {}
                 Some(false) => return Err(Problem::reused(&request.key)),

@@ -110,11 +110,11 @@ impl NewSession {
             true => (None, self.restriction()?),
             false => (policy, None),
         };
-        let at_home = |workspace: &String| {
+        let home_root = |workspace: &String| {
             self.servers.is_empty() && host.options().home.as_deref() == Some(workspace) && !is_script(&self.model)
         };
         let named = self.workspace.clone().or_else(|| is_script(&self.model).then(|| host.options().home.clone())?);
-        let workspace = named.filter(|workspace| !at_home(workspace));
+        let workspace = named.filter(|workspace| !home_root(workspace));
         if workspace.is_none() && !self.servers.is_empty() {
             return Err(Problem::invalid("invalid_servers", "`servers` needs `workspace`: name the directory too"));
         }
@@ -219,7 +219,7 @@ fn rule_of(word: &str) -> Result<Rule, Problem> {
 
 /// Adds the rules that protected paths ask, unless the policy names them explicitly.
 fn bounded(policy: RuleSet) -> Authority {
-    let protected = Authority::of(HostPolicy::protected(&policy));
+    let protected = Authority::of(HostPolicy::protected_files(&policy));
     Authority::of(policy).meet(&protected)
 }
 

@@ -72,7 +72,7 @@ impl Session {
     pub(super) fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
         let run = runtime.journal().inflight_of(id)?.map(|row| row.run.0);
         // A session that cannot be read is still listed.
-        let birth = birth(runtime, id).ok().flatten();
+        let creation = creation(runtime, id).ok().flatten();
         Ok(Self {
             id,
             short: head.short.to_string(),
@@ -87,8 +87,8 @@ impl Session {
             kind: head.kind,
             inspectable: head.inspectable,
             closed: head.closed,
-            workspace: birth.as_ref().map(|birth| birth.workspace.to_string()),
-            model: birth.map(|birth| birth.model.to_string()),
+            workspace: creation.as_ref().map(|creation| creation.workspace.to_string()),
+            model: creation.map(|creation| creation.model.to_string()),
             last_seq: head.last_seq.0,
             created_ms: head.created_ms,
             updated_ms: head.updated_ms,
@@ -97,9 +97,9 @@ impl Session {
 }
 
 /// Reads the first record of a session.
-fn birth(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreated>>, ReadError> {
-    let births = runtime.journal().records_from(id, Seq(1), 1)?;
-    Ok(births.into_iter().find_map(|stored| {
+fn creation(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreated>>, ReadError> {
+    let creations = runtime.journal().records_from(id, Seq(1), 1)?;
+    Ok(creations.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };
         Some(created)
     }))

@@ -22,7 +22,7 @@ const MAX_PAGE_SIZE: usize = 1_000;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Which {
+pub(super) struct EntriesQuery {
     /// Record as of which the transcript is read. Default: now.
     at: Option<u64>,
     /// Only entries that began after this record: `next` of the previous page.
@@ -62,12 +62,12 @@ struct Item {
 
 /// Returns the transcript of a session.
 #[utoipa::path(get, path = "/v1/sessions/{id}/transcript", tag = "sessions", operation_id = "get_transcript",
-    params(("id" = String, Path, description = "The session"), Which),
+    params(("id" = String, Path, description = "The session"), EntriesQuery),
     responses((status = 200, body = TranscriptPage), (status = 400, body = Problem), (status = 404, body = Problem)))]
 pub(super) async fn get(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(which): Query<Which>,
+    Query(which): Query<EntriesQuery>,
 ) -> Result<Json<TranscriptPage>, Problem> {
     if which.at.is_some() && which.children {
         return Err(Problem::malformed(

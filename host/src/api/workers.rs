@@ -14,8 +14,8 @@ use utoipa::ToSchema;
 use super::waiting::WaitQuery;
 use super::{Body, Query};
 use crate::auth::{Access, Sender};
-use crate::flaw::Flaw;
 use crate::host::Host;
+use crate::host_bug::HostBug;
 use crate::problem::Problem;
 use crate::workers::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult, WorkersView};
 
@@ -173,7 +173,7 @@ pub(super) async fn complete(
     Body(request): Body<CompleteCall>,
 ) -> Result<StatusCode, Problem> {
     may(sender, host.workers().tool_of(&request.token).as_slice())?;
-    let any_lease = host.options().flawed.has(Flaw::OldLease);
+    let any_lease = host.options().injected_bug.has(HostBug::OldLease);
     host.workers().complete(&request.token, request.result, any_lease)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -90,7 +90,7 @@ impl OpenWork {
 
 /// Describes a call by the display of its tool.
 pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
-    let shown = runtime.shown(tool, args, None);
+    let shown = runtime.render_call(tool, args, None);
     let name = if shown.display.name.is_empty() { &*shown.tool } else { &*shown.display.name };
     let input = shown.input.as_deref().unwrap_or(args);
     words::line(&format!("{name} {input}"))

@@ -15,7 +15,7 @@ struct Agent {
     tools: String,
 }
 
-struct Trouble {
+struct AgentFileProblem {
     path: String,
     text: String,
 }
@@ -24,7 +24,7 @@ struct Trouble {
 #[template(path = "agents.html")]
 struct AgentsPage {
     frame: PageFrame,
-    troubles: Vec<Trouble>,
+    troubles: Vec<AgentFileProblem>,
     agents: Vec<Agent>,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refus
         },
     };
     let agents = catalog.all().filter(|agent| !agent.hidden).map(agent).collect();
-    let trouble = |of: &subtend_agents::catalog::AgentProblem| Trouble {
+    let trouble = |of: &subtend_agents::catalog::AgentProblem| AgentFileProblem {
         path: of.path.display().to_string(),
         text: of.message.clone(),
     };

@@ -7,9 +7,9 @@ use subtend_actors::transcript::{Block, CallOutcome, Entry, Group, Minion, Neste
 use subtend_actors::{Alternatives, Runtime};
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{RunNo, Seq, SessionId};
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::place::BranchKind;
-use subtend_session::record::{AskBy, AskVerdict, From, Hold};
+use subtend_session::record::{AnsweredBy, AskVerdict, From, Hold};
 
 use super::words::{self, StateLabel};
 use super::{activity, bounds, diff, fragment, markdown};
@@ -232,10 +232,10 @@ fn event(entry: &Entry) -> String {
                 AskVerdict::Deny => "denied",
             };
             let by = match by {
-                AskBy::Person => "",
-                AskBy::Deadline => ": its deadline passed",
-                AskBy::NoApprover => ": no approver is attached",
-                AskBy::Closed => ": the call was closed before",
+                AnsweredBy::Person => "",
+                AnsweredBy::Deadline => ": its deadline passed",
+                AnsweredBy::NoApprover => ": no approver is attached",
+                AnsweredBy::Closed => ": the call was closed before",
             };
             format!("call {call} is {verdict}{by}")
         }
@@ -252,13 +252,13 @@ fn event(entry: &Entry) -> String {
     }
 }
 
-fn by_word(by: &By) -> &'static str {
+fn by_word(by: &Initiator) -> &'static str {
     match by {
-        By::Person => " by a person",
-        By::Host => " by the host",
-        By::Model { .. } => " by a call of its owner",
-        By::Owner { .. } => " by its owner's end",
-        By::Sweep => " at a start",
+        Initiator::Person => " by a person",
+        Initiator::Host => " by the host",
+        Initiator::Model { .. } => " by a call of its owner",
+        Initiator::Owner { .. } => " by its owner's end",
+        Initiator::Sweep => " at a start",
     }
 }
 

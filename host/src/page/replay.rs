@@ -53,7 +53,7 @@ struct ReplayMessage {
 /// The tree at one record.
 #[derive(Template)]
 #[template(path = "replay_at.html")]
-struct Moment {
+struct ReplayFrame {
     id: SessionId,
     at: usize,
     all: usize,
@@ -114,7 +114,7 @@ fn steps(host: &Host, top: SessionId) -> Result<Vec<ReplayStep>, Problem> {
     Ok(steps)
 }
 
-impl Moment {
+impl ReplayFrame {
     /// Folds the records up to number `at`, counted from 1.
     fn of(host: &Host, id: SessionId, steps: &[ReplayStep], wanted: &ReplayQuery) -> Result<Self, Problem> {
         let all = steps.len();
@@ -209,7 +209,7 @@ pub(super) async fn page(
     let id = host.session(&id).await?.id();
     host.settled().await?;
     let steps = steps(&host, id)?;
-    let moment = Moment::of(&host, id, &steps, &at)?;
+    let moment = ReplayFrame::of(&host, id, &steps, &at)?;
     let frame = PageFrame::of_view(&host, id, "Replay", "replay").await;
     html(&ReplayPage { frame, id, at: moment.at, all: moment.all, moment: fragment(&moment) })
 }
@@ -222,5 +222,5 @@ pub(super) async fn at(
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let steps = steps(&host, id)?;
-    html(&Moment::of(&host, id, &steps, &at)?)
+    html(&ReplayFrame::of(&host, id, &steps, &at)?)
 }

@@ -114,7 +114,7 @@ impl Spans {
             }
             Record::AttemptDiscarded(discarded) => {
                 self.end_model(at, discarded.queued_ms);
-                self.retry = (at, discarded.again_ms.unwrap_or(0));
+                self.retry = (at, discarded.retry_delay_ms.unwrap_or(0));
             }
             Record::TurnAnswered(answered) => {
                 self.end_model(at, answered.queued_ms);
@@ -275,10 +275,10 @@ fn read_subtree(journal: &Journal, top: SessionId, mut budget: usize) -> Result<
             subtree.cut += usize::from(records.len() > budget);
             records.truncate(budget);
             budget -= records.len();
-            spawned = History::of(&records).born;
+            spawned = History::of(&records).children;
             subtree.read.push(SessionRecords { id, level, records });
         }
-        let others = journal.kids(id)?.into_iter().filter(|child| !spawned.contains(child));
+        let others = journal.children(id)?.into_iter().filter(|child| !spawned.contains(child));
         let children: Vec<_> = spawned.iter().copied().chain(others).collect();
         next.extend(children.into_iter().rev().map(|child| (child, level + 1)));
     }

@@ -243,8 +243,8 @@ impl Running {
         let journal = host.runtime().journal();
         let (mut children, mut queued, mut all) = (Vec::new(), 0, 0);
         // In the order in which they were spawned. Without readable records the order is not known.
-        let spawned = journal.records(id).map(|records| History::of(&records).born).unwrap_or_default();
-        let others = journal.kids(id)?.into_iter().filter(|child| !spawned.contains(child)).collect::<Vec<_>>();
+        let spawned = journal.records(id).map(|records| History::of(&records).children).unwrap_or_default();
+        let others = journal.children(id)?.into_iter().filter(|child| !spawned.contains(child)).collect::<Vec<_>>();
         for child in spawned.iter().copied().chain(others) {
             let Some(head) = journal.head(child)?.filter(|head| !head.deleted) else { continue };
             if head.kind == Some(BranchKind::Service) {

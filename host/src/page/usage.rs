@@ -73,7 +73,7 @@ impl UsageTally {
                 while let Some(id) = next.pop() {
                     if known.insert(id) {
                         found.extend(journal.head(id)?.map(|head| (id, head)));
-                        next.extend(journal.kids(id)?);
+                        next.extend(journal.children(id)?);
                     }
                 }
                 found

@@ -9,9 +9,9 @@ async fn tree_shows_children_and_what_each_did() {
     let id = talk(&app, "children").await;
     let tree = get(&app, &format!("/v1/trees/{id}")).await.json();
     let name = |of: &serde_json::Value, field: &str| of[field].as_str().expect("text").to_owned();
-    let kids: Vec<_> = tree["tree"]["children"].as_array().expect("children").iter().collect();
-    let (one, two) = (name(kids[0], "id"), name(kids[1], "id"));
-    let shorts = [&tree["tree"], kids[0], kids[1]].map(|of| name(of, "short"));
+    let children: Vec<_> = tree["tree"]["children"].as_array().expect("children").iter().collect();
+    let (one, two) = (name(children[0], "id"), name(children[1], "id"));
+    let shorts = [&tree["tree"], children[0], children[1]].map(|of| name(of, "short"));
     let ids =
         [(&*id, "TOP"), (&*one, "ONE"), (&*two, "TWO"), (&*shorts[0], "a"), (&*shorts[1], "b"), (&*shorts[2], "c")];
     let page = get(&app, &format!("/s/{id}/tree")).await.body;
@@ -31,9 +31,9 @@ async fn tree_shows_children_and_what_each_did() {
         <span class=\"facts\">2 turns · 0 tokens · subtree 0 tokens · 2 below</span></div>";
     assert_eq!(plain(item, &ids), expected);
     // A line is loaded with its children, which say where their own are loaded from.
-    let kids = get(&app, &format!("/s/{id}/kids")).await.body;
-    assert_eq!(kids.matches("role=\"treeitem\"").count(), 2);
-    assert!(kids.contains(&format!("hx-get=\"/s/{two}/kids\" hx-trigger=\"load-kids once\"")), "{kids}");
+    let children = get(&app, &format!("/s/{id}/kids")).await.body;
+    assert_eq!(children.matches("role=\"treeitem\"").count(), 2);
+    assert!(children.contains(&format!("hx-get=\"/s/{two}/kids\" hx-trigger=\"load-kids once\"")), "{children}");
     drop(app);
     end(host).await;
 }

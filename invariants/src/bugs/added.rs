@@ -99,7 +99,7 @@ fn stale_completion(case: &Case) -> Option<Record> {
             error: failed.error,
             message: failed.message.clone(),
             model: failed.model.clone(),
-            again_ms: None,
+            retry_delay_ms: None,
             usage: failed.usage,
             queued_ms: 0,
         })))
@@ -172,7 +172,7 @@ fn end_again(case: &Case, reply: &Reply) -> Vec<Record> {
         usage_self: last.usage_self,
         usage_owned: last.usage_owned,
         worked_ms: case.clock.worked_ms,
-        queue_stands: false,
+        keeps_queue: false,
         gave_up: None,
     });
     ended.map(|ended| Record::RunEnded(Box::new(ended))).into_iter().collect()
@@ -308,7 +308,7 @@ fn keep_text(case: &Case, state: &mut State, records: &mut [Record]) {
 /// Lets a branch inherit everything visible.
 fn see_later(case: &Case, decision: &mut Decision) {
     let (Command::Branch(_) | Command::Regenerate(_)) = case.command else { return };
-    for record in decision.new_sessions.iter_mut().flat_map(|birth| &mut birth.records) {
+    for record in decision.new_sessions.iter_mut().flat_map(|creation| &mut creation.records) {
         if let Record::SessionCreated(created) = record
             && !created.inherited.is_empty()
         {

@@ -62,10 +62,10 @@ fn reopened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
 /// Treats rolled-back messages as visible.
 fn unhidden(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let hidden: Vec<RunNo> =
-        state.stretches.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, _)| *run).collect();
+        state.message_ranges.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, _)| *run).collect();
     let hide = |state: &mut State, hides: bool| {
         for run in &hidden {
-            if let Some(stretch) = state.stretches.get_mut(run) {
+            if let Some(stretch) = state.message_ranges.get_mut(run) {
                 stretch.hidden = hides;
             }
         }
@@ -79,27 +79,27 @@ fn unhidden(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
 /// Opens the next run from a queue that should stay queued.
 fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = plain(case, state, case.command.clone())?;
-    let stays = |record: &Record| matches!(record, Record::RunEnded(ended) if ended.queue_stands);
+    let stays = |record: &Record| matches!(record, Record::RunEnded(ended) if ended.keeps_queue);
     if state.queue.is_empty() || !decision.records.iter().any(stays) {
         return Ok(decision);
     }
     let mut other = case.before.clone();
     let hold = other.run.as_mut().and_then(|run| run.hold.as_mut());
-    if let Some(Hold::Closing { queue_stands, .. }) = hold {
-        *queue_stands = false;
+    if let Some(Hold::Closing { keeps_queue, .. }) = hold {
+        *keeps_queue = false;
     }
     let mut command = case.command.clone();
-    if let Command::Cancel { queue_stands, .. }
-    | Command::OwnerEnded { queue_stands, .. }
-    | Command::Lost { queue_stands, .. } = &mut command
+    if let Command::Cancel { keeps_queue, .. }
+    | Command::OwnerEnded { keeps_queue, .. }
+    | Command::Lost { keeps_queue, .. } = &mut command
     {
-        *queue_stands = false;
+        *keeps_queue = false;
     }
     let mut opened = plain(case, &mut other, command)?;
     let decided = opened.records.clone();
     for record in &mut opened.records {
         if let Record::RunEnded(ended) = record {
-            ended.queue_stands = true;
+            ended.keeps_queue = true;
         }
     }
     refold(case, &mut other, &decided, &opened.records);

@@ -4,8 +4,8 @@ use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::{Command, Deadline};
 use subtend_session::effect::{Decision, Effect};
 use subtend_session::ids::{AttemptNo, CallId};
-use subtend_session::outcome::{By, Outcome};
-use subtend_session::record::{AskBy, Hold, Park, Record};
+use subtend_session::outcome::{Initiator, Outcome};
+use subtend_session::record::{AnsweredBy, Hold, Park, Record};
 use subtend_session::state::{CallPhase, Due, State};
 
 use super::refold::{force, refold, takes_message};
@@ -73,7 +73,7 @@ fn interrupts(case: &Case) -> bool {
 }
 
 fn closes_ask(record: &Record) -> bool {
-    matches!(record, Record::AskAnswered { by: AskBy::Closed, .. })
+    matches!(record, Record::AskAnswered { by: AnsweredBy::Closed, .. })
 }
 
 /// Drops records of taken items before a slot request, except in a held run, whose input lifts the hold.
@@ -194,8 +194,8 @@ fn has_live_owned_run(state: &State) -> bool {
 /// Names a person as the cause of an end by the owner.
 fn name_a_person(decision: &mut Decision) {
     let rename = |outcome: &mut Outcome| {
-        if matches!(outcome, Outcome::Cancelled { by: By::Owner { .. } }) {
-            *outcome = Outcome::Cancelled { by: By::Person };
+        if matches!(outcome, Outcome::Cancelled { by: Initiator::Owner { .. } }) {
+            *outcome = Outcome::Cancelled { by: Initiator::Person };
         }
     };
     for record in &mut decision.records {

@@ -7,8 +7,8 @@ use subtend_session::ids::{Epoch, RunNo, Seq, SessionId, Text};
 
 /// Why a session was activated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
-    Birth,
+pub enum ActivationCause {
+    Creation,
     /// A message arrived while it was not in memory.
     Message,
     Restart,
@@ -21,7 +21,7 @@ pub struct Activated {
     pub session: SessionId,
     pub epoch: Epoch,
     pub at: When,
-    pub why: Why,
+    pub why: ActivationCause,
     /// The last record of the fold.
     pub last: Seq,
 }

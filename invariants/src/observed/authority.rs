@@ -3,7 +3,7 @@
 use super::When;
 use subtend_session::authority::{Access, Rule, Verdict};
 use subtend_session::ids::{CallId, SessionId, Text};
-use subtend_session::record::AskBy;
+use subtend_session::record::AnsweredBy;
 
 /// A query to a session's authority, like that of a call's check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,12 +11,12 @@ pub struct Probe {
     pub session: SessionId,
     pub access: Access,
     pub verdict: Verdict,
-    pub under: Under,
+    pub under: QueryContext,
 }
 
 /// The circumstances of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Under {
+pub enum QueryContext {
     Present,
     /// With one more rule in the rule set of the session or an ancestor.
     Added {
@@ -53,5 +53,5 @@ pub struct AskSeen {
     pub call: CallId,
     pub opened: When,
     /// When and by whom it was answered.
-    pub answered: Option<(When, AskBy)>,
+    pub answered: Option<(When, AnsweredBy)>,
 }

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use super::When;
 use subtend_session::ids::{InputId, RunKey, SessionId, Text};
-use subtend_session::outcome::{Budget, By, Outcome, TimeLimit};
+use subtend_session::outcome::{Budget, Initiator, Outcome, TimeLimit};
 
 /// All external causes of ends. A cause that is missing here did not occur.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
     /// Cancels by persons and the host, of a run or its tree: every notified run.
-    pub cancels: Vec<(RunKey, By)>,
+    pub cancels: Vec<(RunKey, Initiator)>,
     /// Cancelled trees, by root: they end detached runs too.
     pub trees: BTreeSet<SessionId>,
     /// Interrupts by persons and the host.
-    pub interrupts: Vec<(RunKey, By)>,
+    pub interrupts: Vec<(RunKey, Initiator)>,
     pub passed: Vec<(RunKey, TimeLimit)>,
     pub refused: Vec<(RunKey, Budget)>,
     /// Starts of the host with runs in flight.
@@ -29,16 +29,16 @@ pub struct Causes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerSeen {
     pub run: RunKey,
-    pub given: Given,
+    pub given: ReplySubject,
     pub at: When,
     pub answer: ControlAnswer,
 }
 
 /// The control, wait or late completion that a reply is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Given {
-    Cancel(By),
-    Interrupt(By),
+pub enum ReplySubject {
+    Cancel(Initiator),
+    Interrupt(Initiator),
     /// A wait, event or notice of an end.
     End,
     /// A late completion: an answer, a tool result, a slot, a deadline.

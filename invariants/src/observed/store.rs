@@ -28,7 +28,7 @@ pub struct Recovery {
 
 /// Damaged sessions of a store, and the replies of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Aside {
+pub struct DamageReplies {
     pub damaged: BTreeSet<SessionId>,
     /// Sessions that replied with a typed error naming them.
     pub refused: BTreeSet<SessionId>,

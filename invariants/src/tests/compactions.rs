@@ -8,7 +8,7 @@ use super::scene::{CHILD, Scene, answered, inputs, notice, taken};
 use crate::InvariantId;
 use subtend_session::ids::{AttemptNo, Seq, TurnNo};
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::record::{Carrier, Compacted, CompactionCause, Record};
 
 /// The good scene with a run in flight, and a compaction that hides the first `upto` messages except `verbatim`.
@@ -18,7 +18,7 @@ fn compacts(upto: u64, verbatim: &[u64], text: &str) -> Scene {
     let compacted = Compacted {
         turn: Some((TurnNo(2), AttemptNo(1))),
         cause: CompactionCause::Share,
-        by: By::Host,
+        by: Initiator::Host,
         upto,
         verbatim: verbatim.to_vec(),
         text: text.into(),

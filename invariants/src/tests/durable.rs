@@ -13,7 +13,7 @@ use subtend_session::call::CallKind;
 use subtend_session::ids::{RunNo, Seq, Short};
 use subtend_session::index::{Row, RowKind};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, TimeLimit};
+use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, TimeLimit};
 use subtend_session::place::{BranchKind, Owner, Worktree};
 use subtend_session::record::*;
 use subtend_session::usage::Usage;
@@ -58,7 +58,7 @@ fn reserve(scene: &mut Scene, at: usize, tokens: u64) {
     end_of_root(scene).usage_self.add(&used);
 }
 
-fn branch(at: u64, by: By) -> Record {
+fn branch(at: u64, by: Initiator) -> Record {
     let (child, short, agent) = (CHILD, Short("cccccc".into()), "explore".into());
     Record::BranchCreated(Box::new(BranchCreated { child, short, agent, kind: BranchKind::Human, at: Seq(at), by }))
 }
@@ -81,13 +81,13 @@ pub(super) const STORIES: &[Case] = &[
     (
         "a closed session takes an input",
         Scene::good,
-        |s| s.root.extend([Record::SessionClosed { by: By::Person }, accepted(9)]),
+        |s| s.root.extend([Record::SessionClosed { by: Initiator::Person }, accepted(9)]),
         &[InvariantId::S3],
     ),
     (
         "a deleted session continues",
         Scene::good,
-        |s| s.root.extend([Record::SessionDeleted { by: By::Person }, accepted(9)]),
+        |s| s.root.extend([Record::SessionDeleted { by: Initiator::Person }, accepted(9)]),
         &[InvariantId::S3],
     ),
     (
@@ -102,7 +102,7 @@ pub(super) const STORIES: &[Case] = &[
         "a branch that was not created",
         Scene::good,
         |s| {
-            s.root.push(branch(2, By::Person));
+            s.root.push(branch(2, Initiator::Person));
             let Some(Record::BranchCreated(created)) = s.root.last_mut() else { panic!("a branch") };
             created.child = subtend_session::ids::SessionId(uuid::Uuid::from_u128(77));
         },
@@ -137,7 +137,7 @@ pub(super) const STORIES: &[Case] = &[
     (
         "interrupted, but never held",
         Scene::at_work,
-        |s| ends(s, Outcome::Interrupted { by: By::Person }),
+        |s| ends(s, Outcome::Interrupted { by: Initiator::Person }),
         &[InvariantId::S8],
     ),
     (
@@ -162,7 +162,7 @@ pub(super) const STORIES: &[Case] = &[
         "ended by the sweep while it worked",
         Scene::child_at_work,
         |s| {
-            s.child.push(ended(1, Outcome::Cancelled { by: By::Sweep }));
+            s.child.push(ended(1, Outcome::Cancelled { by: Initiator::Sweep }));
         },
         &[InvariantId::S8],
     ),
@@ -180,7 +180,7 @@ pub(super) const STORIES: &[Case] = &[
         Scene::child_at_work,
         |s| {
             s.root.push(Record::CancelAsked { call: Some(AGAIN), child: CHILD, key: CALL });
-            s.child.push(ended(1, Outcome::Cancelled { by: By::Model { call: CALL } }));
+            s.child.push(ended(1, Outcome::Cancelled { by: Initiator::Model { call: CALL } }));
         },
         &[InvariantId::S8],
     ),
@@ -223,7 +223,7 @@ pub(super) const STORIES: &[Case] = &[
         "a queue that should stay queued, but opens the next run",
         Scene::good,
         |s| {
-            let hold = Hold::Closing { outcome: Outcome::Completed, queue_stands: true };
+            let hold = Hold::Closing { outcome: Outcome::Completed, keeps_queue: true };
             s.root.insert(END, Record::RunHeld { run: RunNo(1), why: Box::new(hold) });
         },
         &[InvariantId::S12],
@@ -260,7 +260,7 @@ pub(super) const STORIES: &[Case] = &[
     (
         "a branch at a record that does not exist",
         Scene::good,
-        |s| s.root.push(branch(99, By::Person)),
+        |s| s.root.push(branch(99, Initiator::Person)),
         &[InvariantId::T2],
     ),
     (
@@ -287,7 +287,7 @@ pub(super) const STORIES: &[Case] = &[
         |s| {
             let opened = run_of_child(s);
             (opened.owner, opened.wall_cap_at) = (Owner::Detached { by_host: true }, Some(9));
-            let by = By::Owner { outcome: subtend_session::outcome::OutcomeKind::Cancelled };
+            let by = Initiator::Owner { outcome: subtend_session::outcome::OutcomeKind::Cancelled };
             s.child.push(ended(1, Outcome::Cancelled { by }));
         },
         &[InvariantId::T6],
@@ -380,7 +380,7 @@ pub(super) const STORIES: &[Case] = &[
         "allowed by a deadline",
         Scene::allowed,
         |s| {
-            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Allow, by: AskBy::Deadline };
+            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Allow, by: AnsweredBy::Deadline };
         },
         &[InvariantId::P5],
     ),
@@ -388,7 +388,7 @@ pub(super) const STORIES: &[Case] = &[
         "started despite a deny",
         Scene::allowed,
         |s| {
-            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Deny, by: AskBy::Person };
+            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Deny, by: AnsweredBy::Person };
             s.root.insert(15, accepted(9));
         },
         &[InvariantId::P5],
@@ -465,7 +465,7 @@ pub(super) const STORIES: &[Case] = &[
     (
         "a branch that a model created",
         Scene::good,
-        |s| s.root.push(branch(2, By::Model { call: CALL })),
+        |s| s.root.push(branch(2, Initiator::Model { call: CALL })),
         &[InvariantId::P6],
     ),
     ("a first run that a person owns", Scene::good, |s| run_of_child(s).owner = Owner::Person, &[InvariantId::P6]),

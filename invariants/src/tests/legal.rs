@@ -7,7 +7,7 @@ use subtend_session::authority::Access;
 use subtend_session::call::{CallEnd, CallKind, ToolEffect};
 use subtend_session::ids::{AttemptNo, TurnNo};
 use subtend_session::index::{Row, RowKey, RowKind};
-use subtend_session::outcome::{By, FailKind, Outcome};
+use subtend_session::outcome::{FailKind, Initiator, Outcome};
 use subtend_session::place::Owner;
 use subtend_session::record::*;
 
@@ -18,14 +18,14 @@ fn access() -> Box<Access> {
 #[test]
 fn good_stories_violate_nothing() {
     let mut always = Scene::allowed();
-    always.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AskBy::Person };
+    always.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AnsweredBy::Person };
     let kind = CallKind::Local(ToolEffect::SideEffect);
     always.root[14] =
         Record::CallStarted { call: AGAIN, kind: Box::new(kind), timeout_ms: None, access: Some(access()) };
     let refused = {
         let mut scene = Scene::continued();
         scene.child.truncate(8);
-        scene.child.push(Record::SessionClosed { by: By::Person });
+        scene.child.push(Record::SessionClosed { by: Initiator::Person });
         scene.child.push(Record::ContinueRefused { owner: ROOT, key: AGAIN, why: ContinueRefusal::Closed });
         let why = ContinueRefusal::Closed;
         let outcome = Outcome::Failed { kind: FailKind::NotContinued { why } };
@@ -55,7 +55,7 @@ fn good_stories_violate_nothing() {
 fn queue_opens_the_next_run_unless_it_is_kept() {
     let mut stands = Scene::good();
     let Some(Record::RunEnded(ended)) = stands.root.last_mut() else { panic!("the root ends") };
-    ended.queue_stands = true;
+    ended.keeps_queue = true;
     stands.root.insert(END, accepted(9));
     let mut opens = Scene::good();
     opens.root.insert(END, accepted(9));

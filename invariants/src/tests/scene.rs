@@ -199,7 +199,7 @@ pub(super) fn ended_after(run: u32, outcome: Outcome, turns: u32) -> Record {
         usage_self: Usage::default(),
         usage_owned: Usage::default(),
         worked_ms: 0,
-        queue_stands: false,
+        keeps_queue: false,
         gave_up: None,
     }))
 }
@@ -410,7 +410,7 @@ impl Scene {
                 root: ROOT,
                 deadline_at: None,
             },
-            Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Allow, by: AskBy::Person },
+            Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Allow, by: AnsweredBy::Person },
             started(AGAIN, CallKind::Local(ToolEffect::SideEffect)),
             finished(AGAIN),
             turn(3, 1),

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use super::Case;
 use super::scene::{AGAIN, CALL, CHILD, ROOT, Scene, ended, id, opened, turn_in};
 use crate::observed::{
-    Acked, Activated, AnswerSeen, Approver, Aside, AskSeen, Boot, Causes, ClientLog, ContextGiven, ControlAnswer,
-    ControlSeen, Death, Effect, Failure, Given, Heard, KeyedCommand, Listing, Observed, Offer, Probe, QueueAnswer,
-    QueueSeen, Recovery, Restart, RestartBudget, Shutdown, Stop, SubscriberLog, Under, When, Why, Work,
+    Acked, Activated, ActivationCause, AnswerSeen, Approver, AskSeen, Boot, Causes, ClientLog, ContextGiven,
+    ControlAnswer, ControlSeen, DamageReplies, Death, Delivered, Effect, Failure, KeyedCommand, Listing, Observed,
+    Offer, Probe, QueryContext, QueueAnswer, QueueSeen, Recovery, ReplySubject, Restart, RestartBudget, Shutdown, Stop,
+    SubscriberLog, When, Work,
 };
 use crate::world::Frame;
 use crate::{InvariantId, tree};
 use subtend_session::authority::{Access, Rule, Verdict as Answered};
 use subtend_session::ids::{AttemptNo, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, FailKind, Outcome};
+use subtend_session::outcome::{FailKind, Initiator, Outcome};
 use subtend_session::place::{BranchKind, Owner};
-use subtend_session::record::{AskBy, AskVerdict, BranchCreated, Hold, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, BranchCreated, Hold, Record};
 
 mod good;
 
@@ -40,7 +41,7 @@ fn tool(repeatable: bool) -> Work {
     Work::Tool { call: CALL, repeatable }
 }
 
-fn answer(given: Given, answer: ControlAnswer) -> AnswerSeen {
+fn answer(given: ReplySubject, answer: ControlAnswer) -> AnswerSeen {
     AnswerSeen { run: OF_ROOT, given, at: when(9), answer }
 }
 
@@ -52,7 +53,7 @@ fn write(resource: &str) -> Access {
     Access { action: "fs.write".into(), resource: resource.into() }
 }
 
-fn probe(session: SessionId, resource: &str, verdict: Answered, under: Under) -> Probe {
+fn probe(session: SessionId, resource: &str, verdict: Answered, under: QueryContext) -> Probe {
     Probe { session, access: write(resource), verdict, under }
 }
 
@@ -79,7 +80,7 @@ fn death(order: u64, took: &[SessionId]) -> Death {
     Death { session: CHILD, at: when(order), command, took: took.iter().copied().collect() }
 }
 
-fn activated(epoch: u32, why: Why, last: u64) -> Activated {
+fn activated(epoch: u32, why: ActivationCause, last: u64) -> Activated {
     Activated { session: CHILD, epoch: Epoch(epoch), at: when(u64::from(epoch)), why, last: Seq(last) }
 }
 
@@ -91,11 +92,11 @@ fn shutdown(returned: Option<u64>) -> Option<Shutdown> {
     Some(Shutdown { asked: when(20), returned: returned.map(when), grace_ms: 100 })
 }
 
-fn log(received: Vec<Heard>) -> SubscriberLog {
+fn log(received: Vec<Delivered>) -> SubscriberLog {
     SubscriberLog { name: "reader".into(), follows: Some((ROOT, Seq(1))), received, dry: false }
 }
 
-fn ask(opened: u64, answered: Option<(u64, AskBy)>) -> AskSeen {
+fn ask(opened: u64, answered: Option<(u64, AnsweredBy)>) -> AskSeen {
     let answered = answered.map(|(order, by)| (when(order), by));
     AskSeen { session: ROOT, call: AGAIN, opened: when(opened), answered }
 }
@@ -104,12 +105,12 @@ fn recovery(cut: u32, outcome: Outcome) -> Recovery {
     Recovery { crash: "after write 7".into(), cut, ends: [(OF_CHILD, outcome)].into() }
 }
 
-fn aside(scene: &mut Scene) -> &mut Aside {
+fn aside(scene: &mut Scene) -> &mut DamageReplies {
     scene.observed.aside.as_mut().expect("damage was seen")
 }
 
-fn all_heard() -> Vec<Heard> {
-    (1..=13).map(|seq| Heard::Record(ROOT, Seq(seq))).collect()
+fn all_heard() -> Vec<Delivered> {
+    (1..=13).map(|seq| Delivered::Record(ROOT, Seq(seq))).collect()
 }
 
 fn seen() -> Observed {
@@ -131,42 +132,49 @@ fn seen() -> Observed {
         ],
         contexts: vec![context(1, vec![offer(true, Answered::Allow)], Some(Vec::new()))],
         answers: vec![
-            answer(Given::Cancel(By::Person), ControlAnswer::Ended(Outcome::Completed)),
-            answer(Given::Late, ControlAnswer::Stale(0)),
-            AnswerSeen { run: RunKey { session: ROOT, run: RunNo(2) }, ..answer(Given::End, ControlAnswer::NotFound) },
+            answer(ReplySubject::Cancel(Initiator::Person), ControlAnswer::Ended(Outcome::Completed)),
+            answer(ReplySubject::Late, ControlAnswer::Stale(0)),
+            AnswerSeen {
+                run: RunKey { session: ROOT, run: RunNo(2) },
+                ..answer(ReplySubject::End, ControlAnswer::NotFound)
+            },
         ],
         controls: vec![ControlSeen { session: ROOT, given: when(1), handled: when(2), waited_for: 1 }],
         queues: vec![put(1, QueueAnswer::Taken(Some(id(1)))), put(2, QueueAnswer::Busy)],
         acked: vec![Acked { session: ROOT, seq: Seq(13), at: when(12), durable: Some(Seq(13)) }],
         subscribers: vec![
             SubscriberLog { dry: true, ..log(all_heard()) },
-            log(vec![Heard::Record(ROOT, Seq(1)), Heard::Missed(2), Heard::Record(ROOT, Seq(4))]),
-            log(vec![Heard::Skipped(ROOT, Seq(1), Seq(9)), Heard::Record(ROOT, Seq(10))]),
+            log(vec![Delivered::Record(ROOT, Seq(1)), Delivered::Missed(2), Delivered::Record(ROOT, Seq(4))]),
+            log(vec![Delivered::Skipped(ROOT, Seq(1), Seq(9)), Delivered::Record(ROOT, Seq(10))]),
         ],
         listings: vec![Listing { root: ROOT, listed: BTreeSet::new(), reached: Some(BTreeSet::new()) }],
-        activations: vec![activated(1, Why::Birth, 3), activated(2, Why::Restart, 4), activated(3, Why::Restart, 4)],
+        activations: vec![
+            activated(1, ActivationCause::Creation, 3),
+            activated(2, ActivationCause::Restart, 4),
+            activated(3, ActivationCause::Restart, 4),
+        ],
         budget: Some(budget),
         deaths: vec![death(1, &[]), death(2, &[])],
         restarts: vec![restart(1, true)],
         stops: vec![stop(CHILD, 21, false), stop(ROOT, 22, false)],
         shutdown: shutdown(Some(23)),
         probes: vec![
-            probe(ROOT, "b", Answered::Allow, Under::Present),
-            probe(CHILD, "b", Answered::Ask, Under::Present),
-            probe(CHILD, "b", Answered::Deny, Under::Added { at: ROOT, rule: rule(Answered::Deny) }),
-            probe(CHILD, "b", Answered::Ask, Under::Reordered),
-            probe(CHILD, "b", Answered::Ask, Under::After("a restart".into())),
+            probe(ROOT, "b", Answered::Allow, QueryContext::Present),
+            probe(CHILD, "b", Answered::Ask, QueryContext::Present),
+            probe(CHILD, "b", Answered::Deny, QueryContext::Added { at: ROOT, rule: rule(Answered::Deny) }),
+            probe(CHILD, "b", Answered::Ask, QueryContext::Reordered),
+            probe(CHILD, "b", Answered::Ask, QueryContext::After("a restart".into())),
         ],
         approvers: Some(vec![Approver { from: when(5), until: Some(when(9)) }]),
         asks: vec![
-            ask(1, Some((1, AskBy::NoApprover))),
-            ask(6, Some((7, AskBy::Person))),
-            ask(6, Some((16, AskBy::Deadline))),
+            ask(1, Some((1, AnsweredBy::NoApprover))),
+            ask(6, Some((7, AnsweredBy::Person))),
+            ask(6, Some((16, AnsweredBy::Deadline))),
         ],
         ask_ms: Some(100),
         boots: vec![Boot { at: when(1), at_rest: false, wrote: 3 }, Boot { at: when(2), at_rest: true, wrote: 0 }],
         recoveries: vec![recovery(0, Outcome::Lost), recovery(2, Outcome::Lost)],
-        aside: Some(Aside {
+        aside: Some(DamageReplies {
             damaged: [id(77)].map(|input| SessionId(input.0)).into(),
             refused: [id(77)].map(|input| SessionId(input.0)).into(),
             served: [ROOT, CHILD].into(),
@@ -192,7 +200,7 @@ fn child_at_work() -> Scene {
 fn closes_over_a_child(ended_by: Epoch) -> Scene {
     let mut scene = child_at_work();
     let outcome = Outcome::Failed { kind: FailKind::Refused };
-    let why = Box::new(Hold::Closing { outcome: outcome.clone(), queue_stands: true });
+    let why = Box::new(Hold::Closing { outcome: outcome.clone(), keeps_queue: true });
     scene.root.extend([Record::RunHeld { run: RunNo(1), why }, ended(1, outcome)]);
     scene.child.push(ended(1, Outcome::Lost));
     let at = u64::try_from(scene.root.len()).unwrap();
@@ -276,13 +284,17 @@ pub(super) const SIGHTS: &[Case] = &[
     (
         "a cancel that was done, and the run continues",
         child_at_work,
-        |s| s.observed.answers.push(answer(Given::Cancel(By::Person), ControlAnswer::Done)),
+        |s| s.observed.answers.push(answer(ReplySubject::Cancel(Initiator::Person), ControlAnswer::Done)),
         &[InvariantId::S2],
     ),
     (
         "ended, it says, and it has not",
         child_at_work,
-        |s| s.observed.answers.push(answer(Given::Interrupt(By::Person), ControlAnswer::Ended(Outcome::Lost))),
+        |s| {
+            s.observed
+                .answers
+                .push(answer(ReplySubject::Interrupt(Initiator::Person), ControlAnswer::Ended(Outcome::Lost)))
+        },
         &[InvariantId::S3],
     ),
     (
@@ -305,7 +317,7 @@ pub(super) const SIGHTS: &[Case] = &[
         child_at_work,
         |s| {
             s.observed.causes = Some(Causes::default());
-            s.child.push(ended(1, Outcome::Cancelled { by: By::Person }));
+            s.child.push(ended(1, Outcome::Cancelled { by: Initiator::Person }));
         },
         &[InvariantId::S8],
     ),
@@ -332,7 +344,7 @@ pub(super) const SIGHTS: &[Case] = &[
             let Some(Record::RunOpened(opened)) = s.child.get_mut(2) else { panic!("the child has a run") };
             opened.owner = subtend_session::place::Owner::Detached { by_host: true };
             opened.wall_cap_at = Some(9);
-            s.child.push(ended(1, Outcome::Cancelled { by: By::Host }));
+            s.child.push(ended(1, Outcome::Cancelled { by: Initiator::Host }));
             s.observed.causes = Some(Causes::default());
         },
         &[InvariantId::T6],
@@ -369,13 +381,13 @@ pub(super) const SIGHTS: &[Case] = &[
     (
         "an event twice",
         good,
-        |s| s.observed.subscribers[1].received.push(Heard::Record(ROOT, Seq(4))),
+        |s| s.observed.subscribers[1].received.push(Delivered::Record(ROOT, Seq(4))),
         &[InvariantId::N6],
     ),
     (
         "more missed than was said",
         good,
-        |s| s.observed.subscribers[1].received.push(Heard::Record(ROOT, Seq(6))),
+        |s| s.observed.subscribers[1].received.push(Delivered::Record(ROOT, Seq(6))),
         &[InvariantId::N6],
     ),
     ("the last event is not received", good, |s| _ = s.observed.subscribers[0].received.pop(), &[InvariantId::N6]),
@@ -398,7 +410,7 @@ pub(super) const SIGHTS: &[Case] = &[
         "a model is given what was rolled back",
         good,
         |s| {
-            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            s.root.push(Record::RolledBack { run: RunNo(1), by: Initiator::Person });
             s.root.extend([opened(2, Owner::Person), turn_in(2, 3, 1)]);
             let message = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
             s.observed.contexts.push(context(3, Vec::new(), Some(vec![message])));
@@ -409,7 +421,7 @@ pub(super) const SIGHTS: &[Case] = &[
         "a model is given a result of what was rolled back",
         good,
         |s| {
-            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            s.root.push(Record::RolledBack { run: RunNo(1), by: Initiator::Person });
             s.root.extend([opened(2, Owner::Person), turn_in(2, 3, 1)]);
             let result = Message::Result { call: CALL, error: false, content: "ok".into() };
             s.observed.contexts.push(context(3, Vec::new(), Some(vec![result])));
@@ -420,9 +432,9 @@ pub(super) const SIGHTS: &[Case] = &[
         "a branch inherits what was rolled back",
         good,
         |s| {
-            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            s.root.push(Record::RolledBack { run: RunNo(1), by: Initiator::Person });
             let (short, agent) = (CHILD.short(), "general".into());
-            let (child, at, by, kind) = (CHILD, Seq(7), By::Person, BranchKind::Human);
+            let (child, at, by, kind) = (CHILD, Seq(7), Initiator::Person, BranchKind::Human);
             s.root.push(Record::BranchCreated(Box::new(BranchCreated { child, short, agent, kind, at, by })));
             let message = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
             if let Record::SessionCreated(created) = &mut s.child[0] {
@@ -455,14 +467,18 @@ pub(super) const SIGHTS: &[Case] = &[
     (
         "a fourth start for nothing",
         good,
-        |s| s.observed.activations.extend([activated(4, Why::Restart, 4), activated(5, Why::Boot, 4)]),
+        |s| {
+            s.observed
+                .activations
+                .extend([activated(4, ActivationCause::Restart, 4), activated(5, ActivationCause::Boot, 4)])
+        },
         &[InvariantId::V3],
     ),
     (
         "started by an activation after the end",
         good,
         |s| {
-            s.observed.activations.push(activated(4, Why::Restart, 8));
+            s.observed.activations.push(activated(4, ActivationCause::Restart, 8));
             s.observed.effects[2].epoch = Epoch(4);
         },
         &[InvariantId::V4],
@@ -473,7 +489,7 @@ pub(super) const SIGHTS: &[Case] = &[
     (
         "alive after the shutdown",
         good,
-        |s| s.observed.activations.push(activated(25, Why::Message, 8)),
+        |s| s.observed.activations.push(activated(25, ActivationCause::Message, 8)),
         &[InvariantId::V5],
     ),
     (
@@ -499,7 +515,7 @@ pub(super) const SIGHTS: &[Case] = &[
         good,
         |s| {
             s.observed.probes[0].verdict = Answered::Ask;
-            let added = Under::Added { at: CHILD, rule: rule(Answered::Allow) };
+            let added = QueryContext::Added { at: CHILD, rule: rule(Answered::Allow) };
             s.observed.probes[2] = probe(CHILD, "b", Answered::Allow, added);
         },
         &[InvariantId::P2],
@@ -513,22 +529,27 @@ pub(super) const SIGHTS: &[Case] = &[
     (
         "more after a restart than at birth",
         good,
-        |s| s.observed.probes.push(probe(CHILD, "secret", Answered::Ask, Under::After("a restart".into()))),
+        |s| s.observed.probes.push(probe(CHILD, "secret", Answered::Ask, QueryContext::After("a restart".into()))),
         &[InvariantId::P4],
     ),
     ("denied, but an approver was attached", good, |s| s.observed.asks[0].opened = when(6), &[InvariantId::P5]),
     (
         "no approver, and it waits",
         good,
-        |s| s.observed.asks[0].answered = Some((when(4), AskBy::NoApprover)),
+        |s| s.observed.asks[0].answered = Some((when(4), AnsweredBy::NoApprover)),
         &[InvariantId::P5],
     ),
-    ("an early deadline", good, |s| s.observed.asks[2].answered = Some((when(8), AskBy::Deadline)), &[InvariantId::P5]),
+    (
+        "an early deadline",
+        good,
+        |s| s.observed.asks[2].answered = Some((when(8), AnsweredBy::Deadline)),
+        &[InvariantId::P5],
+    ),
     ("an ask without end", good, |s| s.observed.asks[2].answered = None, &[InvariantId::P5]),
     (
         "answered without an approver",
         good,
-        |s| s.observed.asks[1] = ask(10, Some((11, AskBy::Person))),
+        |s| s.observed.asks[1] = ask(10, Some((11, AnsweredBy::Person))),
         &[InvariantId::P5],
     ),
     (
@@ -547,7 +568,7 @@ pub(super) const SIGHTS: &[Case] = &[
         "kept back, and run on a word for something else",
         Scene::allowed,
         |s| {
-            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AskBy::Person };
+            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AnsweredBy::Person };
             s.observed.contexts.push(context(1, vec![offer(false, Answered::Deny)], None));
         },
         &[InvariantId::P7],

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use subtend_journal::EngineError;
-use subtend_journal::engine::{Engine, Go, Group, Payload, Range, Result, StoredFrame};
+use subtend_journal::engine::{Engine, Group, Payload, Range, Result, ScanFlow, StoredFrame};
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
@@ -69,11 +69,11 @@ impl Engine for Floor {
         Ok(None)
     }
 
-    fn frames(&self, _: Lsn, _: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
+    fn frames(&self, _: Lsn, _: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()> {
         Ok(())
     }
 
-    fn places(&self, _: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+    fn positions(&self, _: SessionId) -> Result<Vec<(Seq, Lsn)>> {
         Ok(Vec::new())
     }
 
@@ -81,7 +81,7 @@ impl Engine for Floor {
         Ok(Range { head: Ok(None), inflight: Ok(None), frames: Vec::new() })
     }
 
-    fn all_places(&self, _: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+    fn all_positions(&self, _: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Engine for Floor {
         Ok(None)
     }
 
-    fn heads(&self, _: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+    fn heads(&self, _: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()> {
         Ok(())
     }
 
@@ -97,19 +97,19 @@ impl Engine for Floor {
         Ok(None)
     }
 
-    fn inflights(&self, _: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+    fn inflights(&self, _: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()> {
         Ok(())
     }
 
-    fn kids(&self, _: SessionId) -> Result<Vec<SessionId>> {
+    fn children(&self, _: SessionId) -> Result<Vec<SessionId>> {
         Ok(Vec::new())
     }
 
-    fn all_kids(&self, _: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+    fn all_children(&self, _: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
         Ok(())
     }
 
-    fn outbox(&self, _: Option<SessionId>, _: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+    fn outbox(&self, _: Option<SessionId>, _: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()> {
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Engine for Floor {
         Ok(None)
     }
 
-    fn defs(&self, _: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+    fn defs(&self, _: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         Ok(())
     }
 }

@@ -74,7 +74,7 @@ fn text(seed: &mut u64) -> String {
     (0..TEXT).map(|_| char::from(letters[(random(seed) >> 32) as usize % letters.len()])).collect()
 }
 
-fn birth(id: SessionId) -> Vec<Record> {
+fn creation(id: SessionId) -> Vec<Record> {
     let authority: Authority = serde_json::from_str("[]").expect("an authority");
     vec![
         record(json!({"session_created": {
@@ -97,7 +97,7 @@ fn session(id: SessionId, seed: &mut u64) -> Vec<Frame> {
     let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(1), created_ms: 0, updated_ms: 0 };
     let frame =
         |first_seq, records, changes| Frame { session: id, first_seq, epoch: Epoch(1), at_ms: 0, records, changes };
-    let mut all = birth(id);
+    let mut all = creation(id);
     let mut born = index::creation(&NewSession { session: id, records: all.clone() }, stamp);
     if let Some(Record::SessionCreated(created)) = all.first() {
         born.defs = index::defs(created).expect("bodies");

@@ -5,7 +5,7 @@ use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::{InputId, RunNo, TurnNo};
 use subtend_session::index::Changes;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::Owner;
 use subtend_session::record::{From, InputAccepted, Lane};
 
@@ -14,7 +14,7 @@ use super::*;
 /// From JSON, so that a new field with a default changes no test.
 fn created(system: &str) -> Record {
     let ceiling: Authority = serde_json::from_str("[]").unwrap();
-    let birth = serde_json::json!({
+    let creation = serde_json::json!({
         "place": "root",
         "short": "abc123",
         "agent": "explore",
@@ -25,7 +25,7 @@ fn created(system: &str) -> Record {
         "limits": Interned::new(Arc::new(Limits::default())).unwrap(),
         "workspace": ".",
     });
-    Record::SessionCreated(serde_json::from_value(birth).unwrap())
+    Record::SessionCreated(serde_json::from_value(creation).unwrap())
 }
 
 fn input(text: String, key: Option<String>, id: u128) -> Record {
@@ -57,8 +57,8 @@ fn bodies(decoded: &Decoded) -> [bool; 3] {
 #[test]
 fn birth_carries_only_the_bodies_that_its_frame_defines() {
     let record = created("be brief");
-    let Record::SessionCreated(birth) = &record else { panic!("no birth") };
-    let def = (birth.system.hash, Text::from("\"be brief\""));
+    let Record::SessionCreated(creation) = &record else { panic!("no birth") };
+    let def = (creation.system.hash, Text::from("\"be brief\""));
     let first = frame(vec![record.clone()], Changes { defs: vec![def.clone()], ..Changes::default() });
     assert_eq!(bodies(&decode(&encode(&first).unwrap()).unwrap()), [true, false, false]);
     let later = frame(vec![record.clone()], Changes::default());
@@ -67,15 +67,15 @@ fn birth_carries_only_the_bodies_that_its_frame_defines() {
 
     let defs = [
         def,
-        (birth.ceiling.hash, serde_json::to_string(&birth.ceiling.body).unwrap().into()),
-        (birth.limits.hash, serde_json::to_string(&birth.limits.body).unwrap().into()),
+        (creation.ceiling.hash, serde_json::to_string(&creation.ceiling.body).unwrap().into()),
+        (creation.limits.hash, serde_json::to_string(&creation.limits.body).unwrap().into()),
     ];
     let mut look = |hash| Ok(defs.iter().find(|(name, _)| *name == hash).map(|(_, text)| Text::clone(text)));
     fill(&mut decoded.records[0], &mut look, &|why| why).unwrap();
     let Record::SessionCreated(filled) = &decoded.records[0] else { panic!("no birth") };
     assert_eq!(filled.system.body.as_deref(), Some("be brief"));
-    assert_eq!(filled.ceiling.body, birth.ceiling.body);
-    assert_eq!(filled.limits.body, birth.limits.body);
+    assert_eq!(filled.ceiling.body, creation.ceiling.body);
+    assert_eq!(filled.limits.body, creation.limits.body);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn any_record() -> impl Strategy<Value = Record> {
             let ids = ids.into_iter().map(|id| InputId(Uuid::from_u128(id))).collect();
             Record::InputsTaken { ids, run: RunNo(run), turn: TurnNo(turn) }
         }),
-        Just(Record::SessionClosed { by: By::Host }),
+        Just(Record::SessionClosed { by: Initiator::Host }),
     ]
 }
 

@@ -8,7 +8,7 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use crate::compact;
-use crate::engine::{Engine, Go};
+use crate::engine::{Engine, ScanFlow};
 use crate::error::ReadError;
 use crate::read;
 use crate::verify::Progress;
@@ -42,7 +42,7 @@ pub(super) fn trees(
             Ok(head) => _ = survey.heads.insert(session, head),
             Err(error) => _ = survey.damaged.insert(session, error.to_string()),
         }
-        Go::Continue(())
+        ScanFlow::Continue(())
     })?;
     let mut done = Progress::default();
     let deleted = compact::deleted(&survey.heads);
@@ -93,9 +93,9 @@ impl Survey<'_> {
     /// Separates undamaged trees from damaged sessions.
     fn parted(self) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
         let mut parents = BTreeMap::new();
-        self.engine.all_kids(&mut |parent, kid| {
-            parents.insert(kid, parent);
-            Go::Continue(())
+        self.engine.all_children(&mut |parent, child| {
+            parents.insert(child, parent);
+            ScanFlow::Continue(())
         })?;
         let roots: BTreeMap<SessionId, SessionId> =
             self.damaged.keys().map(|session| (*session, self.root(*session, &parents))).collect();

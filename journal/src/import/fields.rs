@@ -50,7 +50,7 @@ pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportB
 
 fn judge(record: &Record, session: SessionId) -> Result<(), Wrong> {
     if let Record::SessionCreated(created) = record {
-        return birth(created, session);
+        return creation(created, session);
     }
     if let Record::ChildSpawned(spawned) = record {
         short(&spawned.short, spawned.child)?;
@@ -97,7 +97,7 @@ pub(super) fn rules(permissions: &Authority) -> Result<(), Wrong> {
     permissions.check_size().map_err(|error| error.to_string())
 }
 
-fn birth(created: &SessionCreated, session: SessionId) -> Result<(), Wrong> {
+fn creation(created: &SessionCreated, session: SessionId) -> Result<(), Wrong> {
     short(&created.short, session)?;
     agent(&created.agent)?;
     depth(created.place.depth())?;

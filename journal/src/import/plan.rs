@@ -14,8 +14,8 @@ use subtend_session::state::State;
 use super::bodies::Bodies;
 use super::fields;
 use super::lines::Lines;
-use super::survey::{At, Session, Survey};
-use super::{ImportBounds, ImportError, Places};
+use super::survey::{LinePosition, Session, Survey};
+use super::{ImportBounds, ImportError, Positions};
 use crate::codec::{self, Decoded};
 use crate::engine::Engine;
 use crate::error::ReadError;
@@ -33,7 +33,7 @@ const MAX_INPUTS: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct Planned {
     /// LSNs of frames that an unfinished import has written.
-    pub(super) places: Places,
+    pub(super) positions: Positions,
     /// Rows of each session, as a frame without records.
     pub(super) sessions: Vec<Rows>,
     /// Limits after applying the bounds, by the hash of the exported limits.
@@ -51,7 +51,7 @@ pub(super) struct Rows {
 
 /// Frames in which an obligation was last created and last taken.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fate {
+struct RowLifetime {
     put: Option<usize>,
     taken: Option<usize>,
 }
@@ -63,11 +63,11 @@ struct ImportPlan<'a, R> {
     within: &'a ImportBounds,
     bodies: Bodies,
     planned: Planned,
-    fates: BTreeMap<Row, Fate>,
+    lifetimes: BTreeMap<Row, RowLifetime>,
     /// Root of each session, from its first frame.
     roots: BTreeMap<usize, SessionId>,
     /// Position and line of each session.
-    places: BTreeMap<SessionId, (At, Place, Option<Worktree>)>,
+    positions: BTreeMap<SessionId, (LinePosition, Place, Option<Worktree>)>,
 }
 
 pub(super) fn plan<R: BufRead + Seek>(
@@ -86,7 +86,7 @@ pub(super) fn plan<R: BufRead + Seek>(
         }
     }
     let planned = Planned {
-        places: vec![Lsn(0); survey.frames.len()],
+        positions: vec![Lsn(0); survey.frames.len()],
         sessions: Vec::new(),
         limits: BTreeMap::new(),
         owed: Vec::new(),
@@ -99,9 +99,9 @@ pub(super) fn plan<R: BufRead + Seek>(
         within,
         bodies: Bodies::default(),
         planned,
-        fates: BTreeMap::new(),
+        lifetimes: BTreeMap::new(),
         roots: BTreeMap::new(),
-        places: BTreeMap::new(),
+        positions: BTreeMap::new(),
     };
     let mut done = Progress::default();
     for (id, session) in &survey.sessions {
@@ -118,7 +118,7 @@ pub(super) fn plan<R: BufRead + Seek>(
 
 impl<R: BufRead + Seek> ImportPlan<'_, R> {
     fn session(&mut self, id: SessionId, session: &Session) -> Result<(), ImportError> {
-        let left = self.engine.places(id).map_err(ReadError::from)?;
+        let left = self.engine.positions(id).map_err(ReadError::from)?;
         let mut left = left.into_iter();
         let mut fold = Fold { id, state: None, place: None, owner: None, opened: None };
         let (mut last, mut created_ms) = (None, None);
@@ -146,7 +146,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    fn frame(&mut self, at: At) -> Result<FrameLine<Vec<Record>>, ImportError> {
+    fn frame(&mut self, at: LinePosition) -> Result<FrameLine<Vec<Record>>, ImportError> {
         self.lines.go_to(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
         let mut frame = self.lines.parse::<Vec<Record>>()?.frame.ok_or(ImportError::Changed { line: at.line })?;
@@ -155,7 +155,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(frame)
     }
 
-    fn fits(&self, at: At, frame: &FrameLine<Vec<Record>>, line: usize) -> Result<(), ImportError> {
+    fn fits(&self, at: LinePosition, frame: &FrameLine<Vec<Record>>, line: usize) -> Result<(), ImportError> {
         let limit = self.engine.max_body();
         // A line is at least as long as its frame's body.
         if !self.engine.wants_bytes() || (line.saturating_add(codec::HEADER) as u64) <= limit {
@@ -173,7 +173,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     fn left(
         &mut self,
         ix: usize,
-        at: At,
+        at: LinePosition,
         lsn: Lsn,
         seq: Seq,
         frame: &FrameLine<Vec<Record>>,
@@ -186,14 +186,14 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         if !same || records != frame.records {
             return Err(other());
         }
-        if let Some(place) = self.planned.places.get_mut(ix) {
+        if let Some(place) = self.planned.positions.get_mut(ix) {
             *place = lsn;
         }
         Ok(())
     }
 
     /// Restores the bodies of a new session from earlier lines.
-    fn fill(&mut self, session: SessionId, at: At, records: &mut [Record]) -> Result<(), ImportError> {
+    fn fill(&mut self, session: SessionId, at: LinePosition, records: &mut [Record]) -> Result<(), ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         for record in records {
             if let Record::SessionCreated(created) = &*record
@@ -232,7 +232,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    fn def(&mut self, hash: Hash, before: At) -> Result<Option<Text>, ImportError> {
+    fn def(&mut self, hash: Hash, before: LinePosition) -> Result<Option<Text>, ImportError> {
         let found = self.survey.defs.get(&hash).map(|(at, _)| *at);
         let Some(at) = found.filter(|at| at.line < before.line) else { return Ok(None) };
         self.lines.go_to(at.line, at.offset)?;
@@ -241,7 +241,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     /// Records the obligations that a frame creates and takes.
-    fn note(&mut self, ix: usize, at: At, mut changes: Changes) -> Result<(), ImportError> {
+    fn note(&mut self, ix: usize, at: LinePosition, mut changes: Changes) -> Result<(), ImportError> {
         // Obligations of a deleted session are void.
         let stays = |row: &Row| [row.to, row.from].iter().all(|end| !self.survey.deleted.contains_key(end));
         changes.put.retain(stays);
@@ -255,11 +255,11 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             }
         }
         for row in changes.put {
-            let fate = self.fates.entry(row).or_default();
+            let fate = self.lifetimes.entry(row).or_default();
             fate.put = fate.put.max(Some(ix));
         }
         for row in changes.take {
-            let fate = self.fates.entry(row).or_default();
+            let fate = self.lifetimes.entry(row).or_default();
             fate.taken = fate.taken.max(Some(ix));
         }
         Ok(())
@@ -270,7 +270,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         &mut self,
         id: SessionId,
         session: &Session,
-        at: At,
+        at: LinePosition,
         state: Option<&State>,
     ) -> Result<(), ImportError> {
         let damaged = |why| ImportError::Damaged { line: at.line, why };
@@ -290,19 +290,19 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             )));
         }
         self.roots.extend(session.frames.iter().map(|ix| (*ix, root)));
-        self.places.insert(id, (at, place.clone(), worktree));
+        self.positions.insert(id, (at, place.clone(), worktree));
         Ok(())
     }
 
     fn trees(&self) -> Result<(), ImportError> {
-        for (id, (at, place, worktree)) in &self.places {
+        for (id, (at, place, worktree)) in &self.positions {
             let damaged = |why| Err(ImportError::Damaged { line: at.line, why });
-            let of_parent = place.parent().and_then(|parent| self.places.get(&parent)).and_then(|above| above.2);
+            let of_parent = place.parent().and_then(|parent| self.positions.get(&parent)).and_then(|above| above.2);
             if !Worktree::fits(*worktree, *id, of_parent) {
                 return damaged(format!("session {id} works in the worktree of another session than its parent"));
             }
             let Place::Child { parent, root, kind, depth, .. } = place else { continue };
-            let Some((_, above, _)) = self.places.get(parent) else { continue };
+            let Some((_, above, _)) = self.positions.get(parent) else { continue };
             let tree = above.root(*parent);
             if tree != *root {
                 return damaged(format!(
@@ -330,7 +330,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     /// Checks that the frames of an unfinished import are the start of each tree, in file order.
     fn left_in_order(&self) -> Result<(), ImportError> {
         let mut trees: BTreeMap<SessionId, Option<Lsn>> = BTreeMap::new();
-        for (ix, lsn) in self.planned.places.iter().enumerate() {
+        for (ix, lsn) in self.planned.positions.iter().enumerate() {
             let Some(root) = self.roots.get(&ix) else { continue };
             let last = trees.entry(*root).or_insert(Some(Lsn(0)));
             match (*last, *lsn) {
@@ -347,7 +347,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
 
     fn owed(mut self) -> Result<Planned, ImportError> {
         // Within a frame, creations come first, as in engines.
-        let owed = self.fates.iter().filter_map(|(row, fate)| {
+        let owed = self.lifetimes.iter().filter_map(|(row, fate)| {
             let put = fate.put?;
             fate.taken.is_none_or(|taken| taken < put).then_some((put, *row))
         });
@@ -371,13 +371,13 @@ struct Fold {
 
 impl Fold {
     /// Folds a frame and returns its obligations.
-    fn take(&mut self, ix: usize, at: At, records: &[Record]) -> Result<Changes, ImportError> {
+    fn take(&mut self, ix: usize, at: LinePosition, records: &[Record]) -> Result<Changes, ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         let rest = match &self.state {
             Some(_) => records,
             None => {
-                let (birth, rest) = records.split_at_checked(1).unwrap_or((records, &[]));
-                let state = State::fold(self.id, birth).map_err(|error| damaged(error.to_string()))?;
+                let (creation, rest) = records.split_at_checked(1).unwrap_or((records, &[]));
+                let state = State::fold(self.id, creation).map_err(|error| damaged(error.to_string()))?;
                 self.place = Some(state.created.place.clone());
                 self.state = Some(state);
                 rest
@@ -439,7 +439,7 @@ mod tests {
         }}));
         let id = SessionId(uuid::Uuid::from_u128(7));
         let mut fold = Fold { id, state: None, place: None, owner: None, opened: None };
-        fold.take(0, At { line: 1, offset: 0 }, &[created]).unwrap();
+        fold.take(0, LinePosition { line: 1, offset: 0 }, &[created]).unwrap();
         fold
     }
 
@@ -457,7 +457,7 @@ mod tests {
             let mut fold = folded();
             fold.state.as_mut().unwrap().accepted =
                 (1..inputs).map(|n| InputId(uuid::Uuid::from_u128(n as u128))).collect();
-            fold.take(1, At { line: 9, offset: 0 }, &[input(inputs)]).map(drop)
+            fold.take(1, LinePosition { line: 9, offset: 0 }, &[input(inputs)]).map(drop)
         };
         with(MAX_INPUTS).unwrap();
         let refused = with(MAX_INPUTS + 1).unwrap_err();

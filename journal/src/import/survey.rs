@@ -17,7 +17,7 @@ use crate::export::{FORMAT, Scope, Tally};
 const MAX_VALUES: u64 = 2 << 20;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct LinePosition {
     pub(super) line: u64,
     pub(super) offset: u64,
 }
@@ -35,8 +35,8 @@ pub(super) struct Survey {
     /// Sessions deleted before the export, as heads without text.
     pub(super) deleted: BTreeMap<SessionId, Head>,
     /// Bodies and their sizes.
-    pub(super) defs: BTreeMap<Hash, (At, usize)>,
-    pub(super) frames: Vec<At>,
+    pub(super) defs: BTreeMap<Hash, (LinePosition, usize)>,
+    pub(super) frames: Vec<LinePosition>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) tally: Tally,
     /// Hash of all bytes before the last line.
@@ -136,7 +136,8 @@ impl Survey {
         if Hash::of(def.body.as_bytes()) != def.hash {
             return Err(lines.damaged(format!("the body is not the one that {} names", def.hash)));
         }
-        if self.defs.insert(def.hash, (At { line: lines.n, offset: lines.offset }, def.body.len())).is_some() {
+        if self.defs.insert(def.hash, (LinePosition { line: lines.n, offset: lines.offset }, def.body.len())).is_some()
+        {
             return Err(lines.damaged(format!("the body {} came before", def.hash)));
         }
         self.tally.defs = self.tally.defs.saturating_add(1);
@@ -175,7 +176,7 @@ impl Survey {
         session.next = Seq(first_seq.0.saturating_add(count));
         session.epoch = epoch;
         session.frames.push(self.frames.len());
-        self.frames.push(At { line: lines.n, offset: lines.offset });
+        self.frames.push(LinePosition { line: lines.n, offset: lines.offset });
         self.tally.frames = self.tally.frames.saturating_add(1);
         self.tally.records = self.tally.records.saturating_add(count);
         self.tally.sessions = self.sessions.len() as u64;

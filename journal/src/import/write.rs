@@ -11,17 +11,17 @@ use super::fields;
 use super::lines::Lines;
 use super::plan::{Planned, Rows, to_frame};
 use super::survey::Survey;
-use super::{ImportBounds, ImportError, Places, rows_only};
+use super::{ImportBounds, ImportError, Positions, rows_only};
 use crate::frame::Frame;
 use crate::journal::Journal;
 use crate::queue::GROUP_BYTES;
 use crate::verify::Progress;
 
 /// Most frames of one write: the work that a crash repeats.
-const PILE_FRAMES: usize = 256;
+const PENDING_FRAMES: usize = 256;
 
 #[derive(Default)]
-struct Pile {
+struct PendingFrames {
     frames: Vec<(Option<Lsn>, Frame)>,
     at: Vec<usize>,
     bytes: u64,
@@ -40,8 +40,8 @@ pub(super) async fn write<R: BufRead + Seek>(
 ) -> Result<(), ImportError> {
     let mut lines = Lines::new(file, survey.most)?;
     let mut sum = blake3::Hasher::new();
-    let mut pile = Pile::default();
-    let Planned { places, limits, .. } = planned;
+    let mut pending = PendingFrames::default();
+    let Planned { positions, limits, .. } = planned;
     let (mut ix, mut done) = (0_usize, Progress { sessions: survey.tally.sessions, frames: 0 });
     loop {
         let n = lines.n.saturating_add(1);
@@ -54,37 +54,38 @@ pub(super) async fn write<R: BufRead + Seek>(
         // Lowered limits take the place of those of the export.
         let is_used = |hash: &Hash| limits.get(hash).is_none_or(|here| here.hash == *hash);
         if let Some(def) = line.def.filter(|def| is_used(&def.hash)) {
-            pile.define(def.hash, || Ok(def.body))?;
+            pending.define(def.hash, || Ok(def.body))?;
         }
         let Some(mut frame) = line.frame else { continue };
         fields::admit(&mut frame.records, frame.session, within).map_err(|_| ImportError::Changed { line: n })?;
         for record in &mut frame.records {
             let Record::SessionCreated(created) = record else { continue };
             let Some(here) = limits.get(&created.limits.hash) else { continue };
-            pile.define(here.hash, || Ok(serde_json::to_string(&here.body).map_err(std::io::Error::from)?.into()))?;
+            pending
+                .define(here.hash, || Ok(serde_json::to_string(&here.body).map_err(std::io::Error::from)?.into()))?;
             created.limits = Interned { hash: here.hash, body: None };
         }
-        if places.get(ix).is_some_and(|lsn| *lsn == Lsn(0)) {
-            pile.take(ix, to_frame(frame), lines.bytes().len() as u64);
+        if positions.get(ix).is_some_and(|lsn| *lsn == Lsn(0)) {
+            pending.take(ix, to_frame(frame), lines.bytes().len() as u64);
         } else {
             // The frame is stored, with the bodies of its births.
-            pile.defs.clear();
+            pending.defs.clear();
         }
         ix = ix.saturating_add(1);
         done.frames = done.frames.saturating_add(1);
         progress(done);
-        if pile.bytes >= GROUP_BYTES || pile.frames.len() >= PILE_FRAMES {
-            pile.write(journal, places).await?;
+        if pending.bytes >= GROUP_BYTES || pending.frames.len() >= PENDING_FRAMES {
+            pending.write(journal, positions).await?;
         }
     }
     // Nothing is visible yet, so a changed file leaves nothing.
     if *sum.finalize().to_hex().as_str() != *survey.sum {
         return Err(ImportError::Changed { line: lines.n });
     }
-    pile.write(journal, places).await
+    pending.write(journal, positions).await
 }
 
-impl Pile {
+impl PendingFrames {
     fn define(&mut self, hash: Hash, body: impl FnOnce() -> Result<Text, ImportError>) -> Result<(), ImportError> {
         if self.defined.insert(hash) {
             self.defs.push((hash, body()?));
@@ -99,14 +100,14 @@ impl Pile {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    async fn write(&mut self, journal: &Journal, places: &mut Places) -> Result<(), ImportError> {
+    async fn write(&mut self, journal: &Journal, positions: &mut Positions) -> Result<(), ImportError> {
         self.bytes = 0;
         if self.frames.is_empty() {
             return Ok(());
         }
         let appended = journal.shared().append_imported(std::mem::take(&mut self.frames))?;
         for (ix, lsn) in self.at.drain(..).zip(appended.first.0..) {
-            if let Some(place) = places.get_mut(ix) {
+            if let Some(place) = positions.get_mut(ix) {
                 *place = Lsn(lsn);
             }
         }
@@ -116,8 +117,8 @@ impl Pile {
 
 /// Writes all rows in one batch: the sessions become visible.
 pub(super) async fn finish(journal: &Journal, planned: Planned) -> Result<(), ImportError> {
-    let Planned { places, sessions, owed, .. } = planned;
-    let place = |ix: usize| places.get(ix).copied().unwrap_or_default();
+    let Planned { positions, sessions, owed, .. } = planned;
+    let place = |ix: usize| positions.get(ix).copied().unwrap_or_default();
     let mut frames: Vec<(Option<Lsn>, Frame)> = Vec::with_capacity(sessions.len().saturating_add(owed.len()));
     for (ix, row) in owed {
         // With the LSN of its record: delivery reads that frame.

@@ -117,8 +117,8 @@ impl Journal {
     }
 
     /// Returns the session's children.
-    pub fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>, ReadError> {
-        Ok(self.shared().engine()?.kids(parent)?)
+    pub fn children(&self, parent: SessionId) -> Result<Vec<SessionId>, ReadError> {
+        Ok(self.shared().engine()?.children(parent)?)
     }
 
     /// Returns the sessions with a run in flight, except damaged rows (see [`Journal::damaged`]).
@@ -181,12 +181,12 @@ impl Journal {
             named.insert(session);
             GO
         })?;
-        engine.all_kids(&mut |_, kid| {
-            named.insert(kid);
+        engine.all_children(&mut |_, child| {
+            named.insert(child);
             GO
         })?;
         let mut left = BTreeSet::new();
-        engine.all_places(&mut |session, _, _| {
+        engine.all_positions(&mut |session, _, _| {
             if !named.contains(&session) {
                 left.insert(session);
             }

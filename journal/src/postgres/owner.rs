@@ -197,9 +197,9 @@ impl ShardClaim {
         let Some(connection) = &mut self.connection else {
             return Err(ServerFailure::Lost("the connection was lost before".to_owned()));
         };
-        let ErasedRows { log, ev, kid, outbox, def, head: (keys, values) } = rows;
+        let ErasedRows { log, ev, child, outbox, def, head: (keys, values) } = rows;
         let mut params: Vec<Param> = vec![Box::new(self.shard), Box::new(self.epoch), Box::new(self.last)];
-        for arrays in [log, ev, kid, outbox, def, keys, values] {
+        for arrays in [log, ev, child, outbox, def, keys, values] {
             params.push(Box::new(arrays));
         }
         let erased = connection.query(ERASE, &params).await?;
@@ -341,7 +341,7 @@ type Values = Vec<Vec<u8>>;
 pub(super) struct ErasedRows {
     pub(super) log: Values,
     pub(super) ev: Values,
-    pub(super) kid: Values,
+    pub(super) child: Values,
     pub(super) outbox: Values,
     pub(super) def: Values,
     pub(super) head: (Values, Values),
@@ -357,7 +357,7 @@ struct RowArrays {
 }
 
 /// Tables in the order of the statement's arrays.
-const PUTS: [Table; 7] = [Table::Log, Table::Ev, Table::Head, Table::Inflight, Table::Kid, Table::Outbox, Table::Def];
+const PUTS: [Table; 7] = [Table::Log, Table::Ev, Table::Head, Table::Inflight, Table::Child, Table::Outbox, Table::Def];
 
 impl RowArrays {
     fn of(tables: Vec<TableEdits>) -> Self {

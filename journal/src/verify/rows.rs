@@ -23,7 +23,7 @@ impl Check<'_> {
             return Ok(());
         }
         let opened_lsn = self.note_frames(session, records, state)?;
-        self.kids.extend(state.created.place.parent().map(|parent| (parent, session)));
+        self.children.extend(state.created.place.parent().map(|parent| (parent, session)));
         let head = self.engine.head(session);
         match self.row(session, head)? {
             None => self.report(Some(session), None, "it has no sound row in `head`".into()),
@@ -48,10 +48,10 @@ impl Check<'_> {
 
     /// Collects the obligations of each frame. Returns the LSN of the last `RunOpened`.
     fn note_frames(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<Lsn, ReadError> {
-        let places = self.engine.places(session)?;
+        let positions = self.engine.positions(session)?;
         let mut opened_lsn = Lsn(0);
         let mut owner: Option<Owner> = None;
-        for (lsn, frame) in frames(&places, records) {
+        for (lsn, frame) in frames(&positions, records) {
             let records: Vec<Record> = frame.into_iter().map(|stored| stored.record).collect();
             let mut out = Changes::default();
             index::rows(session, &state.created.place, owner.as_ref(), &records, &mut out);
@@ -70,7 +70,7 @@ impl Check<'_> {
     /// Checks children, obligations, and rows of sessions without records.
     pub(super) fn rows(&mut self) -> Result<(), ReadError> {
         self.orphans()?;
-        self.kid_rows()?;
+        self.child_rows()?;
         self.left_by_an_import();
         self.outbox_rows()
     }
@@ -109,21 +109,21 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn kid_rows(&mut self) -> Result<(), ReadError> {
+    fn child_rows(&mut self) -> Result<(), ReadError> {
         let engine = self.engine;
-        let mut expected = std::mem::take(&mut self.kids);
-        engine.all_kids(&mut |parent, kid| {
-            let known = expected.remove(&(parent, kid));
-            if self.left.remove(&kid) {
+        let mut expected = std::mem::take(&mut self.children);
+        engine.all_children(&mut |parent, child| {
+            let known = expected.remove(&(parent, child));
+            if self.left.remove(&child) {
                 // An import writes all rows at once.
-                self.report(Some(kid), None, format!("it has no row in `head`, and `kid` names it below {parent}"));
-            } else if !known && !self.damaged.contains(&kid) {
-                self.report(Some(kid), None, format!("`kid` names it below {parent}, its records do not"));
+                self.report(Some(child), None, format!("it has no row in `head`, and `kid` names it below {parent}"));
+            } else if !known && !self.damaged.contains(&child) {
+                self.report(Some(child), None, format!("`kid` names it below {parent}, its records do not"));
             }
             GO
         })?;
-        for (parent, kid) in expected {
-            self.report(Some(kid), None, format!("it is below {parent}, and `kid` does not name it"));
+        for (parent, child) in expected {
+            self.report(Some(child), None, format!("it is below {parent}, and `kid` does not name it"));
         }
         Ok(())
     }

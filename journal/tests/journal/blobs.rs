@@ -12,7 +12,7 @@ use subtend_session::record::Record;
 
 use crate::engines::{Kind, for_each_engine};
 use crate::files;
-use crate::scene::{Teller, birth, born, id, one, record};
+use crate::scene::{Teller, created_session, creation, id, one, record};
 
 fn input_record(teller: &Teller, bytes: usize) -> Record {
     let n = teller.records.len() as u128;
@@ -49,7 +49,7 @@ fn stored(kind: Kind, store: &Path) -> [Teller; 2] {
     let (small, large) = sizes(kind);
     [1, 2].map(|n| {
         let mut teller = Teller::new(id(n));
-        teller.opened_lsn = journal.append(one(born(&mut teller, None, true))).unwrap().last;
+        teller.opened_lsn = journal.append(one(created_session(&mut teller, None, true))).unwrap().last;
         for bytes in [small, large + n as usize] {
             let frame = input_frame(&mut teller, bytes);
             journal.append(one(frame)).unwrap();
@@ -123,7 +123,7 @@ async fn a_blob_is_there_before_the_row_that_names_it(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (_, large) = sizes(kind);
     let mut teller = Teller::new(id(1));
-    let birth = born(&mut teller, None, true);
+    let creation = created_session(&mut teller, None, true);
     let frame = input_frame(&mut teller, large);
     let open = || {
         let (engine, faults) = Faulty::new(kind.engine(dir.path()));
@@ -132,7 +132,7 @@ async fn a_blob_is_there_before_the_row_that_names_it(kind: Kind) {
     };
     let (journal, faults) = open();
     faults.fail_write(2);
-    journal.append(one(birth)).unwrap();
+    journal.append(one(creation)).unwrap();
     journal.settled().await.unwrap();
     journal.append(one(frame.clone())).unwrap();
     assert!(journal.settled().await.is_err());
@@ -158,7 +158,7 @@ async fn bodies_that_births_share_may_be_large_too(kind: Kind) {
     let hash = Hash::of(text.as_bytes());
     let journal = kind.open(dir.path());
     let mut teller = Teller::new(id(1));
-    let mut frame = born(&mut teller, None, true);
+    let mut frame = created_session(&mut teller, None, true);
     frame.changes.defs.push((hash, text.as_str().into()));
     journal.append(one(frame)).unwrap();
     journal.close().await.unwrap();
@@ -180,7 +180,7 @@ async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
         let journal = kind.open(dir.path());
         let system: Interned<str> = Interned::new("be brief ".repeat(sizes(kind).1 / 8).into()).unwrap();
         let briefed = |n: u128, defines: bool| {
-            let mut records = birth(id(n), None);
+            let mut records = creation(id(n), None);
             let Some(Record::SessionCreated(created)) = records.first_mut() else { panic!("no birth") };
             created.system = system.clone();
             let defs = index::defs(created).unwrap();
@@ -188,7 +188,7 @@ async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
             frame.changes.defs = if defines { defs } else { Vec::new() };
             frame
         };
-        for frame in [briefed(1, true), briefed(2, false), born(&mut Teller::new(id(3)), None, true)] {
+        for frame in [briefed(1, true), briefed(2, false), created_session(&mut Teller::new(id(3)), None, true)] {
             journal.append(one(frame)).unwrap();
         }
         journal.close().await.unwrap();
@@ -223,7 +223,7 @@ async fn without_a_directory_a_body_above_the_limit_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(kind.engine(dir.path()), Options::default()).unwrap();
     let mut teller = Teller::new(id(1));
-    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.append(one(created_session(&mut teller, None, true))).unwrap();
     let refused = journal.append(one(input_frame(&mut teller, sizes(kind).1)));
     assert!(matches!(refused, Err(AppendError::TooLarge { .. })), "{refused:?}");
 }
@@ -244,7 +244,7 @@ fn no_page_of_sled_is_too_large_for_its_log() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Kind::Sled.open(dir.path());
     let mut teller = Teller::new(id(1));
-    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.append(one(created_session(&mut teller, None, true))).unwrap();
     for _ in 0..40 {
         let frame = input_frame(&mut teller, largest);
         journal.append(one(frame)).unwrap();

@@ -8,7 +8,7 @@ use subtend_journal::{Journal, Options, Scope};
 
 use crate::described::served;
 use crate::kinds::{answer, ended, frames, input, tell};
-use crate::scene::{Teller, born, id, one, start};
+use crate::scene::{Teller, created_session, id, one, start};
 
 /// Writes a turn whose model call waits for a compaction.
 fn compacts(run: u32, no: u32) -> Value {
@@ -30,8 +30,8 @@ fn next(journal: &Journal, root: &mut Teller, run: u32, n: u128) {
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = Teller::new(id(60));
-    let birth = born(&mut root, None, true);
-    journal.append(one(birth)).unwrap();
+    let creation = created_session(&mut root, None, true);
+    journal.append(one(creation)).unwrap();
     journal.append(one(root.tell(start(root.id)))).unwrap();
     tell(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
     next(&journal, &mut root, 2, 61);

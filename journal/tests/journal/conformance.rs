@@ -11,7 +11,7 @@ use subtend_session::state::Phase;
 use tempfile::TempDir;
 
 use crate::engines::Kind;
-use crate::scene::{AT_MS, Family, Teller, born, family, id, one, start};
+use crate::scene::{AT_MS, Family, Teller, created_session, family, id, one, start};
 
 /// Store that can be reopened.
 pub(crate) enum Store {
@@ -89,8 +89,8 @@ async fn what_is_appended_is_read_back_now_and_after_a_reopening(store: Store) {
         assert_eq!(journal.records_from(root.id, Seq(11), 100).unwrap(), vec![]);
         assert_eq!(journal.frame_at(Lsn(5)).unwrap(), Some((child.id, stored(child).split_off(0)[..3].to_vec())));
         assert_eq!(journal.frame_at(Lsn(99)).unwrap(), None);
-        assert_eq!(journal.kids(root.id).unwrap(), vec![child.id]);
-        assert_eq!(journal.kids(child.id).unwrap(), vec![]);
+        assert_eq!(journal.children(root.id).unwrap(), vec![child.id]);
+        assert_eq!(journal.children(child.id).unwrap(), vec![]);
         let heads: Vec<_> =
             journal.heads().unwrap().into_iter().map(|(id, head)| (id, head.state, head.last_seq)).collect();
         assert_eq!(heads, vec![(root.id, Phase::Working, Seq(10)), (child.id, Phase::Quiet, Seq(8))]);
@@ -121,12 +121,12 @@ async fn a_birth_without_bodies_gets_them_from_an_earlier_one(store: Store) {
 async fn a_batch_over_several_sessions_is_all_or_nothing(store: Store) {
     let journal = store.open();
     let (mut one_, mut two) = (Teller::new(id(1)), Teller::new(id(2)));
-    let birth = born(&mut one_, None, true);
-    let stray = { two.clone().tell(crate::scene::birth(two.id, None)) };
-    let bad = Batch { frames: vec![birth.clone(), born(&mut two, None, false), stray] };
+    let creation = created_session(&mut one_, None, true);
+    let stray = { two.clone().tell(crate::scene::creation(two.id, None)) };
+    let bad = Batch { frames: vec![creation.clone(), created_session(&mut two, None, false), stray] };
     assert!(refused(journal.append(bad)).contains("starts at record 1, but record 4 comes next"));
     assert_eq!(journal.appended(), Lsn(0));
-    assert_eq!(journal.append(one(birth)).unwrap(), Appended { first: Lsn(1), last: Lsn(1) });
+    assert_eq!(journal.append(one(creation)).unwrap(), Appended { first: Lsn(1), last: Lsn(1) });
     journal.settled().await.unwrap();
     let heads: Vec<SessionId> = journal.heads().unwrap().into_iter().map(|(id, _)| id).collect();
     assert_eq!(heads, vec![id(1)]);
@@ -135,7 +135,7 @@ async fn a_batch_over_several_sessions_is_all_or_nothing(store: Store) {
 async fn a_frame_must_follow_the_last_record(store: Store) {
     let journal = store.open();
     let mut teller = Teller::new(id(1));
-    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.append(one(created_session(&mut teller, None, true))).unwrap();
     let next = teller.tell(start(teller.id));
     for wrong in [1, 3, 5] {
         let mut frame = next.clone();
@@ -151,7 +151,7 @@ async fn a_frame_must_follow_the_last_record(store: Store) {
 async fn a_later_activation_fences_all_earlier_ones(store: Store) {
     let journal = store.open();
     let mut old = Teller::new(id(1));
-    old.opened_lsn = journal.append(one(born(&mut old, None, true))).unwrap().last;
+    old.opened_lsn = journal.append(one(created_session(&mut old, None, true))).unwrap().last;
     journal.settled().await.unwrap();
     let activation = journal.activate(id(1)).unwrap();
     assert_eq!((activation.epoch, activation.next_seq), (Epoch(2), Seq(4)));
@@ -177,7 +177,7 @@ async fn a_later_activation_fences_all_earlier_ones(store: Store) {
 async fn a_deactivated_session_goes_on_where_it_was(store: Store) {
     let journal = store.open();
     let mut teller = Teller::new(id(1));
-    teller.opened_lsn = journal.append(one(born(&mut teller, None, true))).unwrap().last;
+    teller.opened_lsn = journal.append(one(created_session(&mut teller, None, true))).unwrap().last;
     journal.deactivate(id(1), Epoch(7));
     let frame = teller.tell(start(id(1)));
     journal.deactivate(id(1), Epoch(1));
@@ -196,7 +196,7 @@ async fn a_deactivated_session_goes_on_where_it_was(store: Store) {
 async fn obligations_are_made_and_taken(store: Store) {
     let journal = store.open();
     let mut teller = Teller::new(id(1));
-    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.append(one(created_session(&mut teller, None, true))).unwrap();
     let row = |from| Row {
         to: id(1),
         from: id(from),
@@ -223,12 +223,12 @@ async fn obligations_are_made_and_taken(store: Store) {
 async fn a_birth_of_a_session_that_exists_poisons_and_leaves_nothing(store: Store) {
     let journal = store.open();
     let mut teller = Teller::new(id(1));
-    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.append(one(created_session(&mut teller, None, true))).unwrap();
     journal.settled().await.unwrap();
     journal.deactivate(id(1), Epoch(1));
     let mut other = Teller::new(id(2));
     let mut again = Teller::new(id(1));
-    let frames = vec![born(&mut other, None, true), born(&mut again, None, true)];
+    let frames = vec![created_session(&mut other, None, true), created_session(&mut again, None, true)];
     // A store that writes at once fails at once.
     let _ = journal.append(Batch { frames });
     let poisoned = journal.on_poison().await.to_string();
@@ -244,7 +244,7 @@ async fn a_closed_journal_refuses_and_kept_everything(store: Store) {
     let journal = store.open();
     let other = journal.clone();
     let mut teller = Teller::new(id(1));
-    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.append(one(created_session(&mut teller, None, true))).unwrap();
     journal.close().await.unwrap();
     assert!(matches!(other.append(one(teller.clone().tell(start(id(1))))), Err(AppendError::Closed)));
     assert_eq!(other.records(id(1)).unwrap_err().to_string(), "the journal is closed");
@@ -255,7 +255,7 @@ async fn writers_at_the_same_time_do_not_meet(store: Store) {
     let journal = store.open();
     let first = id(1);
     let mut teller = Teller::new(first);
-    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.append(one(created_session(&mut teller, None, true))).unwrap();
     let tellers: Vec<Vec<Family>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (1..=4)
             .map(|writer| {
@@ -291,8 +291,8 @@ async fn readers_meet_no_part_of_a_batch(store: Store) {
         let journal = journal.clone();
         move || {
             for batch in 0..BATCHES {
-                let birth = |n| born(&mut Teller::new(id(batch * BIRTHS + n)), None, batch == 0);
-                journal.append(Batch { frames: (1..=BIRTHS).map(birth).collect() }).unwrap();
+                let creation = |n| created_session(&mut Teller::new(id(batch * BIRTHS + n)), None, batch == 0);
+                journal.append(Batch { frames: (1..=BIRTHS).map(creation).collect() }).unwrap();
             }
         }
     });

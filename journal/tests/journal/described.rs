@@ -9,11 +9,11 @@ use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 
 use crate::kinds::{answer, ended, frames, tell};
-use crate::scene::{Teller, birth, born, id, one, record, start};
+use crate::scene::{Teller, created_session, creation, id, one, record, start};
 
 pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str) -> SessionId {
     let mut service = Teller::new(id(n));
-    let Some(Record::SessionCreated(mut created)) = birth(service.id, None).into_iter().next() else {
+    let Some(Record::SessionCreated(mut created)) = creation(service.id, None).into_iter().next() else {
         panic!("no birth")
     };
     created.agent = agent.into();
@@ -25,8 +25,8 @@ pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str)
     let branch = json!({"branch_created": {
         "child": service.id, "short": created.short, "agent": agent, "kind": "service", "at": 2, "by": "host",
     }});
-    let births = service.tell(vec![Record::SessionCreated(created)]);
-    journal.append(Batch { frames: vec![root.tell(vec![record(branch)]), births] }).unwrap();
+    let creations = service.tell(vec![Record::SessionCreated(created)]);
+    journal.append(Batch { frames: vec![root.tell(vec![record(branch)]), creations] }).unwrap();
     let (me, owner) = (service.id, json!({"host": agent}));
     tell(
         journal,
@@ -48,7 +48,7 @@ pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str)
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = Teller::new(id(40));
-    let birth_of_root = born(&mut root, None, true);
+    let birth_of_root = created_session(&mut root, None, true);
     journal.append(one(birth_of_root)).unwrap();
     journal.append(one(root.tell(start(root.id)))).unwrap();
     let title = served(&journal, &mut root, 41, "title");

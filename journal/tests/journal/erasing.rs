@@ -4,14 +4,15 @@ use std::path::Path;
 
 use serde_json::json;
 use subtend_journal::{
-    Compacted, Compacting, Held, Journal, Options, ReadError, Scope, Stored, audit, compact_store, open_store_to_read,
+    Compacted, Compacting, DeferredErasure, Journal, Options, ReadError, Scope, Stored, audit, compact_store,
+    open_store_to_read,
 };
 use subtend_session::ids::{Hash, Lsn, SessionId};
 
 use crate::engines::{Kind, for_each_engine};
 use crate::exporting::{memory, problems, read, write};
 use crate::files;
-use crate::scene::{Family, Teller, born, family, id, one, record};
+use crate::scene::{Family, Teller, created_session, family, id, one, record};
 
 pub(crate) const SECRET: &str = "the-launch-code-is-0451";
 
@@ -22,7 +23,7 @@ pub(crate) fn with_deleted_child(journal: &Journal) -> Family {
     hear(journal, &mut family.child, SECRET);
     delete(journal, &mut family.child);
     let mut other = Teller::new(id(20));
-    journal.append(one(born(&mut other, None, false))).unwrap();
+    journal.append(one(created_session(&mut other, None, false))).unwrap();
     family
 }
 
@@ -98,7 +99,7 @@ async fn stored(kind: Kind, dir: &Path) {
     hear(&journal, &mut family.root, &"kept ".repeat(220 << 10));
     delete(&journal, &mut family.child);
     let mut other = Teller::new(id(20));
-    journal.append(one(born(&mut other, None, false))).unwrap();
+    journal.append(one(created_session(&mut other, None, false))).unwrap();
     journal.close().await.unwrap();
     let shelf = dir.join("blobs/ab");
     std::fs::create_dir_all(&shelf).unwrap();
@@ -132,7 +133,7 @@ async fn j10_a_compaction_erases_every_byte(kind: Kind) {
     assert!(journal.activate(id(11)).is_err());
     // New frames follow the last one.
     let mut third = Teller::new(id(30));
-    let appended = journal.append(one(born(&mut third, None, false))).unwrap();
+    let appended = journal.append(one(created_session(&mut third, None, false))).unwrap();
     assert_eq!(appended.first, before.0.next());
     journal.close().await.unwrap();
     let again = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
@@ -187,7 +188,7 @@ async fn j10_a_session_that_owes_something_is_held(kind: Kind) {
     journal.close().await.unwrap();
     let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
     let why = format!("session {} has not received what it sent", id(10));
-    assert_eq!(done, Compacted { held: vec![Held { session: id(11), why }], ..Compacted::default() });
+    assert_eq!(done, Compacted { held: vec![DeferredErasure { session: id(11), why }], ..Compacted::default() });
     let journal = kind.open(dir.path());
     assert_eq!((problems(&journal), journal.outbox().unwrap().len()), (vec![], 1));
     let epoch = journal.activate(id(10)).unwrap().epoch;

@@ -9,7 +9,7 @@ use subtend_journal::{ImportBounds, ImportError, Journal, Options, Scope, StoreS
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::record::Record;
 
-use crate::scene::{Teller, born, family, id, one};
+use crate::scene::{Teller, created_session, family, id, one};
 
 pub(crate) fn memory() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
@@ -63,7 +63,7 @@ pub(crate) fn problems(journal: &Journal) -> Vec<String> {
 
 pub(crate) fn is_empty(journal: &Journal) -> bool {
     let rows = (journal.heads().unwrap().len(), journal.inflight().unwrap().len(), journal.outbox().unwrap().len());
-    rows == (0, 0, 0) && (0..9).all(|n| journal.kids(id(10 * n + 10)).unwrap().is_empty())
+    rows == (0, 0, 0) && (0..9).all(|n| journal.children(id(10 * n + 10)).unwrap().is_empty())
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_file_with_valid_checksums_but_invalid_records_is_refused() {
 #[tokio::test]
 async fn a_child_without_its_parent_is_refused() {
     let journal = memory();
-    journal.append(one(born(&mut Teller::new(id(11)), Some(id(10)), true))).unwrap();
+    journal.append(one(created_session(&mut Teller::new(id(11)), Some(id(10)), true))).unwrap();
     let file = write(&journal, Scope::Store);
     let error = read(&memory(), &file).await.expect_err("an incomplete tree").to_string();
     assert!(error.contains(&format!("{} is a child of {}", id(11), id(10))), "{error}");

@@ -11,7 +11,7 @@ use subtend_session::ids::{CallId, Hash, SessionId, TurnNo};
 use subtend_session::index::continue_input;
 use subtend_session::record::Record;
 
-use crate::scene::{Teller, birth, born, id, one, record, start};
+use crate::scene::{Teller, created_session, creation, id, one, record, start};
 
 /// Writes records as the session's next frame.
 pub(crate) fn tell(journal: &Journal, teller: &mut Teller, records: &[Value]) {
@@ -90,8 +90,8 @@ fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
         record(finished(1, 0, "started")),
         record(args),
     ]);
-    let births = born(child, Some(root.id), false);
-    journal.append(Batch { frames: vec![spawned, births] }).unwrap();
+    let creations = created_session(child, Some(root.id), false);
+    journal.append(Batch { frames: vec![spawned, creations] }).unwrap();
     tell(
         journal,
         root,
@@ -171,7 +171,7 @@ fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let (mut root, mut child, mut gone) = (Teller::new(id(10)), Teller::new(id(11)), Teller::new(id(30)));
-    let birth_of_root = born(&mut root, None, true);
+    let birth_of_root = created_session(&mut root, None, true);
     journal.append(one(birth_of_root)).unwrap();
     of_the_first_turn(&journal, &mut root, &mut child);
     of_the_child(&journal, &mut child);
@@ -182,7 +182,7 @@ async fn story() -> Journal {
     let closing = json!({"closing": {"outcome": by_person}});
     tell(&journal, &mut root, &[json!({"run_held": {"run": 1, "why": closing}}), ended(1, 4, by_person)]);
     // Born without a run, and deleted.
-    let empty = gone.tell(birth(gone.id, None).into_iter().take(1).collect());
+    let empty = gone.tell(creation(gone.id, None).into_iter().take(1).collect());
     journal.append(one(empty)).unwrap();
     tell(&journal, &mut gone, &[json!({"session_deleted": {"by": "host"}})]);
     journal.settled().await.unwrap();

@@ -9,12 +9,12 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::Record;
 
 use crate::kinds::{answer, ended, frames, tell};
-use crate::scene::{Teller, birth, id, one, start};
+use crate::scene::{Teller, creation, id, one, start};
 
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = Teller::new(id(60));
-    let mut records = birth(root.id, None);
+    let mut records = creation(root.id, None);
     for record in &mut records {
         if let Record::SessionCreated(created) = record {
             (created.task, created.metadata) = (true, Some(r#"{"ticket":7}"#.into()));

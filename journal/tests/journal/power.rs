@@ -11,7 +11,7 @@ use subtend_session::record::Record;
 
 use crate::engines::CACHE;
 use crate::medium::{Medium, Survivors};
-use crate::scene::{Teller, born, id, record, start};
+use crate::scene::{Teller, created_session, id, record, start};
 
 fn seed() -> u64 {
     std::env::var("SUBTEND_POWER_SEED").map_or(20_261_122, |seed| seed.parse().unwrap())
@@ -61,8 +61,8 @@ impl Life {
     fn work(&mut self, from: u128, rng: &mut Rng) {
         for n in 0..3 {
             let (mut a, mut b) = (Teller::new(id(from + 2 * n)), Teller::new(id(from + 2 * n + 1)));
-            let births = vec![born(&mut a, None, true), born(&mut b, None, true)];
-            let Some(first) = self.append(births) else { return };
+            let creations = vec![created_session(&mut a, None, true), created_session(&mut b, None, true)];
+            let Some(first) = self.append(creations) else { return };
             (a.opened_lsn, b.opened_lsn) = (first, first.next());
             for frames in [
                 vec![a.tell(start(a.id)), b.tell(start(b.id))],

@@ -9,7 +9,7 @@ use subtend_journal::{Journal, OpenError, Options, Scope, open_store};
 use subtend_session::ids::Seq;
 
 use crate::exporting::{stores, tell_story, write};
-use crate::scene::{Teller, born, family, id, one};
+use crate::scene::{Teller, created_session, family, id, one};
 
 /// Returns a journal that reads through `host`.
 fn remote(host: &Journal) -> Result<Journal, OpenError> {
@@ -43,7 +43,7 @@ async fn h1_remote_reads_equal_those_of_the_engine() {
         let sessions: Vec<_> = host.heads().unwrap().into_iter().map(|(id, _)| id).collect();
         for id in sessions {
             assert_eq!(other.records(id).unwrap(), host.records(id).unwrap(), "{engine}: {id}");
-            assert_eq!(other.kids(id).unwrap(), host.kids(id).unwrap(), "{engine}: {id}");
+            assert_eq!(other.children(id).unwrap(), host.children(id).unwrap(), "{engine}: {id}");
             // In memory nothing is encoded but on its way.
             if engine != "memory" {
                 assert_eq!(other.bytes_of(id).unwrap(), host.bytes_of(id).unwrap(), "{engine}: {id}");
@@ -112,7 +112,7 @@ fn written(host: &Journal, most: usize) -> Journal {
         let nth = if is_log { reads.fetch_add(1, Relaxed) } else { most };
         if nth < most {
             let new = Teller::new(id(10_000 + u128::from(writer.appended().0)));
-            let last = writer.append(one(born(&mut { new }, None, true))).unwrap().last;
+            let last = writer.append(one(created_session(&mut { new }, None, true))).unwrap().last;
             while writer.durable() < last {
                 std::thread::yield_now();
             }
@@ -161,7 +161,7 @@ fn read_all(journal: &Journal) {
     _ = journal.verify(&mut |_| {});
     _ = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {});
     for (id, _) in journal.heads().into_iter().flatten() {
-        _ = (journal.records(id), journal.kids(id), journal.head(id), journal.bytes_of(id));
+        _ = (journal.records(id), journal.children(id), journal.head(id), journal.bytes_of(id));
         _ = journal.records_from(id, Seq(1), 2);
     }
     _ = (journal.inflight(), journal.outbox());

@@ -7,13 +7,13 @@ use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options, Scope};
 
 use crate::kinds::{answer, ended, frames, tell};
-use crate::scene::{Teller, born, id, one, start};
+use crate::scene::{Teller, created_session, id, one, start};
 
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = Teller::new(id(50));
-    let birth = born(&mut root, None, true);
-    journal.append(one(birth)).unwrap();
+    let creation = created_session(&mut root, None, true);
+    journal.append(one(creation)).unwrap();
     journal.append(one(root.tell(start(root.id)))).unwrap();
     let refused = json!({"failed": {"kind": "refused"}});
     let mut items = answer(1, 1, 1, &[]);

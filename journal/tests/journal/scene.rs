@@ -84,7 +84,7 @@ pub(crate) fn one(frame: Frame) -> Batch {
 }
 
 /// First records of a session with one open run: of a root, or of a child that call 1.0 of `parent` started.
-pub(crate) fn birth(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
+pub(crate) fn creation(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
     let authority: Authority = serde_json::from_str("[]").unwrap();
     let call = json!({"turn": 1, "ix": 0});
     let (place, owner, from) = match parent {
@@ -115,8 +115,8 @@ pub(crate) fn birth(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
 }
 
 /// Returns the first frame of a session, with bodies if `defines`.
-pub(crate) fn born(teller: &mut Teller, parent: Option<SessionId>, defines: bool) -> Frame {
-    let mut frame = teller.tell(birth(teller.id, parent));
+pub(crate) fn created_session(teller: &mut Teller, parent: Option<SessionId>, defines: bool) -> Frame {
+    let mut frame = teller.tell(creation(teller.id, parent));
     if defines && let Some(Record::SessionCreated(created)) = frame.records.first() {
         frame.changes.defs = index::defs(created).unwrap();
     }
@@ -147,7 +147,7 @@ pub(crate) struct Family {
 /// Appends the story of two sessions from `n` on, up to the child's end; the notice is in the outbox.
 pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
     let (mut root, mut child) = (Teller::new(id(n)), Teller::new(id(n + 1)));
-    let frame = born(&mut root, None, defines);
+    let frame = created_session(&mut root, None, defines);
     root.opened_lsn = journal.append(one(frame)).unwrap().last;
     journal.append(one(root.tell(start(root.id)))).unwrap();
     let calls = json!([{"provider_id": "c0", "tool": "task", "args": "{}"}]);
@@ -160,8 +160,8 @@ pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
             "depth": 1, "grant": {"spawns_left": 9},
         }})),
     ]);
-    let birth = born(&mut child, Some(root.id), false);
-    child.opened_lsn = journal.append(Batch { frames: vec![spawned, birth] }).unwrap().last;
+    let creation = created_session(&mut child, Some(root.id), false);
+    child.opened_lsn = journal.append(Batch { frames: vec![spawned, creation] }).unwrap().last;
     journal.append(one(child.tell(start(child.id)))).unwrap();
     let ended = child.tell(vec![
         answered(Some("done"), json!([])),

@@ -137,7 +137,7 @@ impl Draft {
             self.fail(too_much("bytes", MAX_BYTES));
         }
         if self.grown.elapsed() < KEEP_ALIVE {
-            self.deltas.alive();
+            self.deltas.keep_alive();
         }
     }
 

@@ -49,7 +49,7 @@ pub(super) struct RateLimiter {
     lines: BTreeMap<Path, BTreeMap<u64, WaitingCall>>,
     tickets: u64,
     /// Bells to ring once the lock is released.
-    rung: Vec<Arc<Notify>>,
+    pending_wakeups: Vec<Arc<Notify>>,
     /// Number of processes that share the rates.
     divided: u32,
     #[cfg(test)]
@@ -64,15 +64,15 @@ impl RateLimiter {
             quotas: BTreeMap::new(),
             lines: BTreeMap::new(),
             tickets: 0,
-            rung: Vec::new(),
+            pending_wakeups: Vec::new(),
             divided: 1,
             #[cfg(test)]
             bug: None,
         }
     }
 
-    pub(super) fn take_rung(&mut self) -> Vec<Arc<Notify>> {
-        mem::take(&mut self.rung)
+    pub(super) fn take_wakeups(&mut self) -> Vec<Arc<Notify>> {
+        mem::take(&mut self.pending_wakeups)
     }
 
     pub(super) fn join(&mut self, path: &Path, tokens: u64, bell: Arc<Notify>) -> u64 {
@@ -212,7 +212,7 @@ impl RateLimiter {
     fn ring(&mut self) {
         for (ticket, path, _) in self.firsts() {
             let waiting = self.lines.get(&path).and_then(|line| line.get(&ticket));
-            self.rung.extend(waiting.map(|waiting| Arc::clone(&waiting.bell)));
+            self.pending_wakeups.extend(waiting.map(|waiting| Arc::clone(&waiting.bell)));
         }
     }
 

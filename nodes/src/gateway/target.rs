@@ -55,7 +55,7 @@ impl RequestTarget {
 
 /// Parameters that the gateway removes from the query, and the remaining address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct RouteQuery {
     /// The shard that answers.
     pub(super) shard: Option<String>,
     /// The label of the shard of a new session.
@@ -63,7 +63,7 @@ pub(super) struct Wanted {
     pub(super) rest: Uri,
 }
 
-impl Wanted {
+impl RouteQuery {
     pub(super) fn of(parts: &request::Parts) -> Self {
         let uri = &parts.uri;
         let mut wanted = Self { rest: uri.clone(), ..Self::default() };
@@ -164,17 +164,17 @@ mod tests {
 
     #[test]
     fn d4_shard_and_label_are_taken_from_the_query() {
-        let wanted = Wanted::of(&parts("GET", "/v1/sessions?q=a%26b&shard=shard-1&limit=3"));
+        let wanted = RouteQuery::of(&parts("GET", "/v1/sessions?q=a%26b&shard=shard-1&limit=3"));
         assert_eq!(
             (wanted.shard.as_deref(), wanted.rest.to_string()),
             (Some("shard-1"), "/v1/sessions?q=a%26b&limit=3".to_owned())
         );
         let forwarded = with_shard(&wanted.rest, "shard-2");
-        let again = Wanted::of(&parts("GET", &forwarded.to_string()));
+        let again = RouteQuery::of(&parts("GET", &forwarded.to_string()));
         assert_eq!((again.shard.as_deref(), again.rest), (Some("shard-2"), wanted.rest));
-        let wanted = Wanted::of(&parts("POST", "/v1/sessions?label=gpu"));
+        let wanted = RouteQuery::of(&parts("POST", "/v1/sessions?label=gpu"));
         assert_eq!((wanted.label.as_deref(), wanted.rest.to_string()), (Some("gpu"), "/v1/sessions".to_owned()));
-        let wanted = Wanted::of(&parts("GET", "/v1/sessions?label=gpu"));
+        let wanted = RouteQuery::of(&parts("GET", "/v1/sessions?label=gpu"));
         assert_eq!(
             (wanted.label, wanted.rest.to_string()),
             (None, "/v1/sessions?label=gpu".to_owned()),

@@ -6,7 +6,7 @@ use crate::command::Deadline;
 use crate::effect::Rejection;
 use crate::ids::{InputId, RunNo};
 use crate::message::Message;
-use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Park, Prompt};
 
 pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_ended: Option<OutcomeKind>) -> Result<(), Rejection> {
@@ -18,7 +18,7 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_ended: Option<Ou
         return Err(stale);
     }
     if let Some(outcome) = owner_ended {
-        draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
+        draft.end(Outcome::Cancelled { by: Initiator::Owner { outcome } });
         return Ok(());
     }
     if !started {

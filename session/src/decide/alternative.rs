@@ -12,7 +12,7 @@ use crate::context::{self, Exchange};
 use crate::effect::{Effect, NewSession, Rejection, Reply};
 use crate::ids::{RunNo, Seq};
 use crate::message::Message;
-use crate::outcome::By;
+use crate::outcome::Initiator;
 use crate::place::{BranchKind, Mode, Owner};
 use crate::record::{From, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated};
 use crate::state::Alternatives;
@@ -31,7 +31,7 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
     let inherited = Arc::new(before(draft, exchange));
     let place = draft.place(BranchKind::Alternative, exchange.user, Some(of), draft.state.created.place.depth());
     let created = SessionCreated { place, inherited, ..created };
-    let from = if by == By::Person { From::Person } else { From::Host };
+    let from = if by == Initiator::Person { From::Person } else { From::Host };
     let accepted_input = draft.state.asked.get(&exchange.user);
     let accepted = InputAccepted {
         id: input,
@@ -104,7 +104,7 @@ fn answers(draft: &Draft<'_>) -> Vec<Seq> {
     answers
 }
 
-pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: By) -> Result<(), Rejection> {
+pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: Initiator) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }

@@ -11,13 +11,18 @@ use crate::command::Deadline;
 use crate::dialect::Dialect;
 use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{CallId, Text, TurnNo};
-use crate::record::{AskBy, AskVerdict, Park, Record};
+use crate::record::{AnsweredBy, AskVerdict, Park, Record};
 use crate::state::CallPhase;
 
 const STALE: Rejection = Rejection::Stale("an approval");
 
 /// Applies an approver's answer. `always` also approves the other calls of the turn that need the same access.
-pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict, by: AskBy) -> Result<(), Rejection> {
+pub(super) fn answered(
+    draft: &mut Draft<'_>,
+    call: CallId,
+    verdict: AskVerdict,
+    by: AnsweredBy,
+) -> Result<(), Rejection> {
     let access = draft.asked_for(call).ok_or(STALE)?;
     let run = draft.run().map(|run| run.no).ok_or(STALE)?;
     draft.reply(Reply::Done(run));
@@ -36,7 +41,7 @@ pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict,
 
 pub(super) fn passed(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejection> {
     let access = draft.asked_for(call).ok_or(Rejection::Stale("a deadline"))?;
-    draft.apply_verdict(call, access, AskVerdict::Deny, AskBy::Deadline);
+    draft.apply_verdict(call, access, AskVerdict::Deny, AnsweredBy::Deadline);
     draft.check();
     Ok(())
 }
@@ -89,7 +94,7 @@ impl Draft<'_> {
         if self.asked_for(call).is_none() {
             return;
         }
-        self.emit(Record::AskAnswered { call, verdict: AskVerdict::Deny, by: AskBy::Closed });
+        self.emit(Record::AskAnswered { call, verdict: AskVerdict::Deny, by: AnsweredBy::Closed });
         self.disarm(Deadline::Ask(call));
         self.state.due.asked.remove(&call.ix);
     }
@@ -111,7 +116,7 @@ impl Draft<'_> {
     }
 
     /// Records the answer. The call becomes due again, or gets its result.
-    fn apply_verdict(&mut self, call: CallId, access: Access, verdict: AskVerdict, by: AskBy) {
+    fn apply_verdict(&mut self, call: CallId, access: Access, verdict: AskVerdict, by: AnsweredBy) {
         self.emit(Record::AskAnswered { call, verdict, by });
         self.disarm(Deadline::Ask(call));
         let kind = self.state.due.asked.remove(&call.ix);
@@ -147,7 +152,7 @@ impl Draft<'_> {
         // The slot was released when the run began to wait.
         if slot {
             self.emit(Record::RunParked { run: no, why: Park::Slot, worked_ms: self.clock.worked_ms });
-            self.effect(Effect::RequestSlot { run: no, again: true });
+            self.effect(Effect::RequestSlot { run: no, resumed: true });
             return false;
         }
         self.resume(why, false);
@@ -183,30 +188,30 @@ impl Draft<'_> {
 }
 
 /// Returns the result text of a proposal that was not approved.
-fn proposal_refusal(by: AskBy) -> Text {
+fn proposal_refusal(by: AnsweredBy) -> Text {
     let text = match by {
-        AskBy::Person => {
+        AnsweredBy::Person => {
             "The plan is not approved: the approver rejected it. Continue planning: find out what is wrong with it or missing, \
              by asking where you cannot tell, and change nothing."
         }
-        AskBy::Deadline => {
+        AnsweredBy::Deadline => {
             "The plan is not approved: no approver answered in time. Change nothing: give the plan as your answer."
         }
-        AskBy::NoApprover => {
+        AnsweredBy::NoApprover => {
             "The plan is not approved: no approver is attached. Change nothing: give the plan as your answer."
         }
-        AskBy::Closed => "The plan is not approved: it was withdrawn before anyone answered. Change nothing.",
+        AnsweredBy::Closed => "The plan is not approved: it was withdrawn before anyone answered. Change nothing.",
     };
     text.into()
 }
 
-fn refusal(access: &Access, by: AskBy) -> Text {
+fn refusal(access: &Access, by: AnsweredBy) -> Text {
     let Access { action, resource } = access;
     let why = match by {
-        AskBy::Person => "the approver rejected it",
-        AskBy::Deadline => "no approver answered in time",
-        AskBy::NoApprover => "approval required, and no approver is attached",
-        AskBy::Closed => "it was withdrawn before anyone answered",
+        AnsweredBy::Person => "the approver rejected it",
+        AnsweredBy::Deadline => "no approver answered in time",
+        AnsweredBy::NoApprover => "approval required, and no approver is attached",
+        AnsweredBy::Closed => "it was withdrawn before anyone answered",
     };
     format!("Not allowed: {action} on {resource}; {why}. Continue without it.").into()
 }

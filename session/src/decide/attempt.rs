@@ -38,8 +38,8 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
         Some(ResetWait::Turn(model, after_ms)) => (Some((Some(model), after_ms)), None),
         Some(ResetWait::Park(after_ms)) => (None, Some(after_ms)),
     };
-    let again_ms = again.as_ref().map(|(_, after_ms)| *after_ms).or(parks);
-    let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage, queued_ms };
+    let retry_delay_ms = again.as_ref().map(|(_, after_ms)| *after_ms).or(parks);
+    let discarded = AttemptDiscarded { turn, attempt, error, message, model, retry_delay_ms, usage, queued_ms };
     draft.emit(Record::AttemptDiscarded(Box::new(discarded)));
     if let Some((model, after_ms)) = again {
         draft.start_again(model, after_ms, cause);

@@ -10,7 +10,7 @@ use crate::creation;
 use crate::effect::{NewSession, Rejection, Reply};
 use crate::ids::{Interned, MsgRef, RunNo, Seq, SessionId, Short};
 use crate::message::{Message, Transcript};
-use crate::outcome::By;
+use crate::outcome::Initiator;
 use crate::place::{BranchKind, Place, Worktree};
 use crate::record::{BranchCreated, Record, SessionCreated};
 
@@ -146,7 +146,7 @@ impl Draft<'_> {
         child: SessionId,
         kind: BranchKind,
         at: Seq,
-        by: By,
+        by: Initiator,
         created: SessionCreated,
         manifest: &Authority,
     ) -> Result<Record, Rejection> {

@@ -36,7 +36,7 @@ pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, w
         error: ModelFail::Dropped,
         message: format!("not called: the remaining {spent} budget of the tree is too small for the request").into(),
         model: None,
-        again_ms: None,
+        retry_delay_ms: None,
         // No call was made: the usage is zero.
         usage: Some(Usage::default()),
         queued_ms: 0,

@@ -3,11 +3,11 @@
 use super::draft::Draft;
 use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{RunKey, RunNo};
-use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Hold, Record};
 
-pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_stands: bool) {
-    draft.queue_stands = queue_stands;
+pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: Initiator, keeps_queue: bool) {
+    draft.keeps_queue = keeps_queue;
     let current = draft.run().map(|run| run.no);
     let target = run.or(current).unwrap_or(draft.state.last_run);
     if current != Some(target) {
@@ -15,7 +15,7 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_st
         return;
     }
     match draft.run().and_then(|run| run.hold.clone()) {
-        Some(Hold::Closing { outcome, queue_stands: already_kept }) => {
+        Some(Hold::Closing { outcome, keeps_queue: already_kept }) => {
             let key = RunKey { session: draft.state.id, run: target };
             draft.reply(match outcome {
                 Outcome::Cancelled { .. } => Reply::Done(target),
@@ -28,7 +28,7 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_st
                 | Outcome::Lost
                 | Outcome::RestartsExhausted { .. } => Reply::AlreadyEnded(key, outcome.clone()),
             });
-            if queue_stands && !already_kept {
+            if keeps_queue && !already_kept {
                 keep_queue(draft, target, outcome);
             }
         }
@@ -43,9 +43,9 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_st
 /// runs may have been notified only of the end, so they are notified again.
 fn keep_queue(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
     let kind = outcome.kind();
-    draft.emit(Record::RunHeld { run, why: Box::new(Hold::Closing { outcome, queue_stands: true }) });
+    draft.emit(Record::RunHeld { run, why: Box::new(Hold::Closing { outcome, keeps_queue: true }) });
     if draft.run().is_some_and(|run| !run.owned.is_empty()) {
-        draft.effect(Effect::CancelOwned { run, outcome: kind, queue_stands: true });
+        draft.effect(Effect::CancelOwned { run, outcome: kind, keeps_queue: true });
     }
 }
 
@@ -62,16 +62,16 @@ pub(super) fn owner_ended(
     draft: &mut Draft<'_>,
     owner: RunKey,
     outcome: OutcomeKind,
-    queue_stands: bool,
+    keeps_queue: bool,
 ) -> Result<(), Rejection> {
     let owned = draft.run().filter(|run| run.opened.owner.run() == Some(owner));
     let (run, hold) = owned.map(|run| (run.no, run.hold.clone())).ok_or(Rejection::Stale("the end of an owner"))?;
     match hold {
-        Some(Hold::Closing { outcome, queue_stands: false }) if queue_stands => keep_queue(draft, run, outcome),
+        Some(Hold::Closing { outcome, keeps_queue: false }) if keeps_queue => keep_queue(draft, run, outcome),
         Some(Hold::Closing { .. }) => {}
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None => {
-            draft.queue_stands = queue_stands;
-            draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
+            draft.keeps_queue = keeps_queue;
+            draft.end(Outcome::Cancelled { by: Initiator::Owner { outcome } });
         }
     }
     Ok(())

@@ -2,10 +2,10 @@
 
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
-use crate::outcome::By;
+use crate::outcome::Initiator;
 use crate::record::Record;
 
-pub(super) fn close(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
+pub(super) fn close(draft: &mut Draft<'_>, by: Initiator) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }

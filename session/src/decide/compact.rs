@@ -7,7 +7,7 @@ use crate::command::{Deadline, SummarisedHistory, Summary, Unsummarised};
 use crate::compaction;
 use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{AttemptNo, TurnNo};
-use crate::outcome::{By, FailKind, ModelFail, Outcome};
+use crate::outcome::{FailKind, Initiator, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Compacted, CompactionCause, CompactionFailed, CompactionFailure, Record};
 use crate::state::Phase;
 
@@ -69,7 +69,7 @@ fn discard(draft: &mut Draft<'_>, (turn, attempt): (TurnNo, AttemptNo), error: M
         error,
         message: message.into(),
         model: None,
-        again_ms: None,
+        retry_delay_ms: None,
         usage: Some(crate::usage::Usage::default()),
         queued_ms: 0,
     })));
@@ -137,7 +137,7 @@ fn compacted(
     })
 }
 
-pub(super) fn undo(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
+pub(super) fn undo(draft: &mut Draft<'_>, by: Initiator) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }

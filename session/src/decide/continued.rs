@@ -6,7 +6,7 @@ use crate::command::{Continue, ContinuePlan};
 use crate::effect::{Effect, Rejection};
 use crate::ids::CallId;
 use crate::index;
-use crate::outcome::{By, Outcome};
+use crate::outcome::{Initiator, Outcome};
 use crate::place::{Mode, Owner};
 use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, Record};
 use crate::render;
@@ -69,9 +69,9 @@ fn open_run(draft: &mut Draft<'_>, ask: Continue) {
     match owner_ended {
         None => draft.open(opened),
         Some(outcome) => {
-            draft.queue_stands = keeps_queue;
+            draft.keeps_queue = keeps_queue;
             draft.emit(Record::RunOpened(Box::new(opened)));
-            draft.end_now(Outcome::Cancelled { by: By::Owner { outcome } }, None);
+            draft.end_now(Outcome::Cancelled { by: Initiator::Owner { outcome } }, None);
         }
     }
 }

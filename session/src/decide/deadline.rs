@@ -114,8 +114,8 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     }
     draft.drop_local(Scope::Local, &end);
     match closing {
-        // `queue_stands` was sent before, and a later input may have reset it.
-        Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome, queue_stands: false }),
+        // `keeps_queue` was sent before, and a later input may have reset it.
+        Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome, keeps_queue: false }),
         Some(_) => {}
         None => draft.cancel_blocking(),
     }

@@ -3,10 +3,10 @@
 use super::close::quiet;
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
-use crate::outcome::By;
+use crate::outcome::Initiator;
 use crate::record::{QueueChange, Record};
 
-pub(super) fn delete(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
+pub(super) fn delete(draft: &mut Draft<'_>, by: Initiator) -> Result<(), Rejection> {
     quiet(draft, "delete")?;
     draft.reply(Reply::Done(draft.state.last_run));
     if draft.state.deleted {

@@ -6,7 +6,7 @@ use super::draft::Draft;
 use crate::command::Description;
 use crate::effect::{Rejection, Reply};
 use crate::ids::{SessionId, Text};
-use crate::outcome::By;
+use crate::outcome::Initiator;
 use crate::record::{MetadataSet, Record, SummarySet, TitleSet};
 use crate::title;
 
@@ -31,7 +31,7 @@ fn set_title(draft: &mut Draft<'_>, set: TitleSet) -> Result<(), Rejection> {
     title::check(&set.title).map_err(|bad| Rejection::BadInput(bad.to_string()))?;
     let taken = is_taken(draft, set.of)?;
     // A title set by a person takes precedence: the host's title may arrive late or twice.
-    let keeps_title = set.by != By::Person && draft.state.is_titled();
+    let keeps_title = set.by != Initiator::Person && draft.state.is_titled();
     if !keeps_title && !taken && draft.state.title.as_ref() != Some(&set.title) {
         draft.emit(Record::TitleSet(Box::new(set)));
     }
@@ -58,7 +58,7 @@ fn is_taken(draft: &Draft<'_>, of: Option<SessionId>) -> Result<bool, Rejection>
 }
 
 /// Merges `changes` key by key. A merge without a change does not write a record, so repeating one is harmless.
-fn merge_metadata(draft: &mut Draft<'_>, changes: &str, by: By) -> Result<(), Rejection> {
+fn merge_metadata(draft: &mut Draft<'_>, changes: &str, by: Initiator) -> Result<(), Rejection> {
     let refused = |why: &str| Rejection::BadInput(format!("metadata not merged: {why}"));
     let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();
     let changes = object(changes).ok_or_else(|| refused("the changes are not a JSON object"))?;

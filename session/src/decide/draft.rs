@@ -12,12 +12,12 @@ pub(super) struct Draft<'a> {
     /// True if the model answered in this decision.
     pub(super) answered: bool,
     /// True if queued inputs stay queued after the end.
-    pub(super) queue_stands: bool,
+    pub(super) keeps_queue: bool,
 }
 
 impl<'a> Draft<'a> {
     pub(super) fn new(state: &'a mut State, clock: Clock) -> Self {
-        Self { state, decision: Decision::default(), clock, answered: false, queue_stands: false }
+        Self { state, decision: Decision::default(), clock, answered: false, keeps_queue: false }
     }
 
     /// Returns the decision, with `Unload` if nothing remains to do.

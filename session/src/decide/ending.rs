@@ -6,7 +6,7 @@ use crate::command::Deadline;
 use crate::effect::Effect;
 use crate::ids::{CallId, Hash, Text};
 use crate::index;
-use crate::outcome::{By, ModelFail, Outcome};
+use crate::outcome::{Initiator, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Hold, QueueChange, Record, RunEnded};
 use crate::render;
 use crate::state::CallPhase;
@@ -36,8 +36,8 @@ impl Draft<'_> {
     }
 
     fn hold_closing(&mut self, outcome: Outcome) {
-        let queue_stands = self.queue_stands;
-        self.hold(Hold::Closing { outcome, queue_stands });
+        let keeps_queue = self.keeps_queue;
+        self.hold(Hold::Closing { outcome, keeps_queue });
     }
 
     /// Holds the run: releases its slot and stops its clock. The caller has answered calls and taken notices.
@@ -46,16 +46,16 @@ impl Draft<'_> {
         let (no, local, owns) = (run.no, run.has_local_work(), !run.owned.is_empty());
         self.stop_clock();
         let closing = match &why {
-            Hold::Closing { outcome, queue_stands } => Some((outcome.kind(), *queue_stands)),
+            Hold::Closing { outcome, keeps_queue } => Some((outcome.kind(), *keeps_queue)),
             Hold::Interrupted { .. } | Hold::OutOfTurns => None,
         };
         self.emit(Record::RunHeld { run: no, why: Box::new(why) });
-        let Some((outcome, queue_stands)) = closing else { return };
+        let Some((outcome, keeps_queue)) = closing else { return };
         if local {
             self.effect(Effect::CancelLocal);
         }
         if owns {
-            self.effect(Effect::CancelOwned { run: no, outcome, queue_stands });
+            self.effect(Effect::CancelOwned { run: no, outcome, keeps_queue });
         }
         self.arm(Deadline::Grace(no), self.state.limits.grace_ms);
     }
@@ -79,13 +79,13 @@ impl Draft<'_> {
         let queued = !run.started && opened.slot;
         let notice = index::notice_from(self.state.id, &self.state.created.place, &opened, &ended);
         self.stop_clock();
-        let (no, outcome, keeps_queue) = (ended.run, ended.outcome.clone(), ended.queue_stands);
+        let (no, outcome, keeps_queue) = (ended.run, ended.outcome.clone(), ended.keeps_queue);
         self.drop_relatives_messages();
         self.emit(Record::RunEnded(Box::new(ended)));
         // The next run may open in this decision, and has not worked yet.
         self.clock.worked_ms = 0;
         if self.state.created.rolls_back && outcome != Outcome::Completed {
-            self.emit(Record::RolledBack { run: no, by: By::Host });
+            self.emit(Record::RolledBack { run: no, by: Initiator::Host });
         }
         if queued {
             self.disarm(Deadline::Queue(no));
@@ -110,7 +110,7 @@ impl Draft<'_> {
         let messages = self.state.queue.iter().filter(|queued| queued.input.is_from_relative());
         let untaken = ids(messages);
         if !untaken.is_empty() {
-            self.emit(Record::QueueChanged { change: QueueChange::Removed(untaken), by: By::Host });
+            self.emit(Record::QueueChanged { change: QueueChange::Removed(untaken), by: Initiator::Host });
         }
     }
 
@@ -137,7 +137,7 @@ impl Draft<'_> {
             usage_self: run.usage_self,
             usage_owned: run.usage_owned,
             worked_ms: self.clock.worked_ms.max(run.worked_ms),
-            queue_stands: self.queue_stands || matches!(run.hold, Some(Hold::Closing { queue_stands: true, .. })),
+            keeps_queue: self.keeps_queue || matches!(run.hold, Some(Hold::Closing { keeps_queue: true, .. })),
             gave_up,
         })
     }
@@ -190,8 +190,8 @@ impl Draft<'_> {
         let (error, message) = (ModelFail::Dropped, why.into());
         // The cost so far is unknown, which is not zero.
         let usage = Some(Usage::UNKNOWN);
-        let (model, again_ms, queued_ms) = (None, None, 0);
-        let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage, queued_ms };
+        let (model, retry_delay_ms, queued_ms) = (None, None, 0);
+        let discarded = AttemptDiscarded { turn, attempt, error, message, model, retry_delay_ms, usage, queued_ms };
         self.emit(Record::AttemptDiscarded(Box::new(discarded)));
         self.disarm(Deadline::Turn(turn));
     }

@@ -8,11 +8,11 @@ use crate::command::Deadline;
 use crate::effect::{Effect, Reply};
 use crate::ids::{CallId, RunKey, SessionId};
 use crate::index;
-use crate::outcome::{By, Outcome};
+use crate::outcome::{Initiator, Outcome};
 use crate::record::{Hold, Record};
 use crate::state::Run;
 
-pub(super) fn interrupt(draft: &mut Draft<'_>, by: By) {
+pub(super) fn interrupt(draft: &mut Draft<'_>, by: Initiator) {
     let Some(run) = draft.run() else {
         reply_ended(draft, draft.state.last_run);
         return;

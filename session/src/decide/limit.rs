@@ -69,7 +69,7 @@ pub(super) fn passed(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(), Rejectio
     }
     if slot {
         draft.emit(Record::RunParked { run: no, why: Park::Slot, worked_ms: draft.clock.worked_ms });
-        draft.effect(Effect::RequestSlot { run: no, again: true });
+        draft.effect(Effect::RequestSlot { run: no, resumed: true });
         return Ok(());
     }
     draft.resume(Park::Limit { until: at }, false);

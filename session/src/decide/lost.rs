@@ -4,15 +4,15 @@ use super::draft::Draft;
 use super::ending::Scope;
 use crate::call::CallEnd;
 use crate::effect::Rejection;
-use crate::outcome::{By, Outcome};
+use crate::outcome::{Initiator, Outcome};
 use crate::record::Hold;
 use crate::state::Phase;
 
-pub(super) fn lost(draft: &mut Draft<'_>, owner_survives: bool, queue_stands: bool) -> Result<(), Rejection> {
-    draft.queue_stands = queue_stands;
+pub(super) fn lost(draft: &mut Draft<'_>, owner_survives: bool, keeps_queue: bool) -> Result<(), Rejection> {
+    draft.keeps_queue = keeps_queue;
     if draft.state.phase() == Phase::Queued {
         if !owner_survives {
-            draft.end(Outcome::Cancelled { by: By::Sweep });
+            draft.end(Outcome::Cancelled { by: Initiator::Sweep });
         }
         return Ok(());
     }

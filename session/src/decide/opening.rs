@@ -70,7 +70,7 @@ impl Draft<'_> {
             self.arm(Deadline::WallCap(run), until(at, self.clock.wall_ms));
         }
         if slot {
-            self.effect(Effect::RequestSlot { run, again: false });
+            self.effect(Effect::RequestSlot { run, resumed: false });
             self.arm(Deadline::Queue(run), self.state.limits.queue_ms);
         } else {
             self.begin();
@@ -132,7 +132,7 @@ impl Draft<'_> {
         }
         if run.opened.slot && !slot {
             self.emit(Record::RunParked { run: no, why: Park::Slot, worked_ms: self.clock.worked_ms });
-            self.effect(Effect::RequestSlot { run: no, again: true });
+            self.effect(Effect::RequestSlot { run: no, resumed: true });
             return;
         }
         if let Some(why) = parked {

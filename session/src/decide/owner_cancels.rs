@@ -6,14 +6,19 @@ use crate::dialect::id_for_model;
 use crate::effect::{Effect, Rejection};
 use crate::ids::{CallId, SessionId};
 use crate::index::{self, RowKey};
-use crate::outcome::{By, Outcome};
+use crate::outcome::{Initiator, Outcome};
 use crate::place::Owner;
 use crate::record::{Hold, Record};
 use crate::render;
 
 /// Ends the run in the child, if the call `key` opened it. The row exists until the owner takes that run's notice, so it
 /// may arrive again during a later run of the same owner.
-pub(super) fn owner_cancels(draft: &mut Draft<'_>, owner: SessionId, key: CallId, by: By) -> Result<(), Rejection> {
+pub(super) fn owner_cancels(
+    draft: &mut Draft<'_>,
+    owner: SessionId,
+    key: CallId,
+    by: Initiator,
+) -> Result<(), Rejection> {
     let opened =
         |owner_of: &Owner| matches!(owner_of, Owner::Run { session, call, .. } if *session == owner && *call == key);
     let Some(run) = draft.run().filter(|run| opened(&run.opened.owner)) else {

@@ -3,10 +3,10 @@
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
 use crate::ids::InputId;
-use crate::outcome::By;
+use crate::outcome::Initiator;
 use crate::record::{QueueChange, Record};
 
-pub(super) fn change(draft: &mut Draft<'_>, change: QueueChange, by: By) -> Result<(), Rejection> {
+pub(super) fn change(draft: &mut Draft<'_>, change: QueueChange, by: Initiator) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }

@@ -11,7 +11,7 @@ use crate::call::{CallEnd, CallKind, Invalid, ToolEffect};
 use crate::command::{Clock, Deadline, FoundCall};
 use crate::effect::Effect;
 use crate::ids::CallId;
-use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Hold, Park};
 use crate::state::{CallPhase, Phase, State};
 
@@ -21,7 +21,7 @@ pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_en
     let over = owner_ended.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
     if let Some(outcome) = over {
         draft.drop_local(Scope::Local, &CallEnd::Interrupted);
-        return draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
+        return draft.end(Outcome::Cancelled { by: Initiator::Owner { outcome } });
     }
     let effects = wake(draft.state, draft.clock);
     draft.decision.effects.extend(effects);
@@ -90,9 +90,9 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
 
 fn redo_cancel_owned(draft: &mut Draft<'_>) {
     let Some(run) = draft.run().filter(|run| !run.owned.is_empty()) else { return };
-    if let Some(Hold::Closing { outcome, queue_stands }) = &run.hold {
-        let (run, outcome, queue_stands) = (run.no, outcome.kind(), *queue_stands);
-        draft.effect(Effect::CancelOwned { run, outcome, queue_stands });
+    if let Some(Hold::Closing { outcome, keeps_queue }) = &run.hold {
+        let (run, outcome, keeps_queue) = (run.no, outcome.kind(), *keeps_queue);
+        draft.effect(Effect::CancelOwned { run, outcome, keeps_queue });
     }
 }
 
@@ -126,9 +126,9 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
         }
     }
     if run.opened.slot && !run.started {
-        effects.push(Effect::RequestSlot { run: no, again: false });
+        effects.push(Effect::RequestSlot { run: no, resumed: false });
     } else if run.parked == Some(Park::Slot) {
-        effects.push(Effect::RequestSlot { run: no, again: true });
+        effects.push(Effect::RequestSlot { run: no, resumed: true });
     }
     effects
 }

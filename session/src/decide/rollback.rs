@@ -4,10 +4,10 @@ use super::close::quiet;
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
 use crate::ids::RunNo;
-use crate::outcome::{By, Outcome};
+use crate::outcome::{Initiator, Outcome};
 use crate::record::Record;
 
-pub(super) fn roll_back(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) -> Result<(), Rejection> {
+pub(super) fn roll_back(draft: &mut Draft<'_>, run: Option<RunNo>, by: Initiator) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
     }

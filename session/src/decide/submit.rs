@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
 use crate::index::RowKey;
-use crate::outcome::By;
+use crate::outcome::Initiator;
 use crate::record::{From, InputAccepted, Record};
 use crate::state::Phase;
 
@@ -17,7 +17,7 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     let previous = input.key.as_ref().and_then(|key| draft.state.seen.get(key)).copied();
     let previous = previous.or_else(|| draft.state.accepted.binary_search(&input.id).is_ok().then_some(input.id));
     if let Some(input) = previous {
-        draft.reply(Reply::Accepted { input, again: true });
+        draft.reply(Reply::Accepted { input, duplicate: true });
         return Ok(());
     }
     check_limits(draft, &input)?;
@@ -29,10 +29,10 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     }
     let phase = draft.state.phase();
     if draft.state.closed {
-        let by = if input.from == From::Person { By::Person } else { By::Host };
+        let by = if input.from == From::Person { Initiator::Person } else { Initiator::Host };
         draft.emit(Record::SessionReopened { by });
     }
-    draft.reply(Reply::Accepted { input: input.id, again: false });
+    draft.reply(Reply::Accepted { input: input.id, duplicate: false });
     draft.emit(Record::InputAccepted(input));
     match phase {
         Phase::Quiet => draft.open_next(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::obliged::completion_row;
+use super::outbox_rows::completion_row;
 use super::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
 use crate::effect::NewSession;
 use crate::ids::{Epoch, Hash, Lsn, RunNo, Seq, SessionId, Text};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AttemptNo, SessionId, Text, TurnNo};
-use crate::outcome::By;
+use crate::outcome::Initiator;
 
 /// The reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
@@ -36,7 +36,7 @@ pub struct Compacted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<(TurnNo, AttemptNo)>,
     pub cause: CompactionCause,
-    pub by: By,
+    pub by: Initiator,
     /// Number of hidden messages, counted from the start of the transcript.
     pub upto: u64,
     /// Positions of messages among them that remain visible, in order.

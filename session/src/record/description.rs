@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Seq, SessionId, Text};
-use crate::outcome::By;
+use crate::outcome::Initiator;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TitleSet {
     pub title: Text,
     /// The originator. A title of the host never replaces an existing one.
-    pub by: By,
+    pub by: Initiator,
     /// The service session that wrote it; absent for a person's title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<SessionId>,
@@ -30,5 +30,5 @@ pub struct SummarySet {
 pub struct MetadataSet {
     /// All metadata, as the text of a JSON object.
     pub metadata: Text,
-    pub by: By,
+    pub by: Initiator,
 }

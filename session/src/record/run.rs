@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Hash, RunNo, Seq, Text};
-use crate::outcome::{By, Outcome};
+use crate::outcome::{Initiator, Outcome};
 use crate::usage::Usage;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub enum Park {
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
     /// The run was interrupted. It resumes with the next input.
-    Interrupted { by: By },
+    Interrupted { by: Initiator },
     /// The turn allowance is spent. The run ends after its owned runs.
     OutOfTurns,
     /// The outcome is fixed. The run ends after its local work and owned runs.
@@ -36,7 +36,8 @@ pub enum Hold {
         outcome: Outcome,
         /// True if queued inputs stay queued after the end instead of opening the next run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        queue_stands: bool,
+        #[serde(rename = "queue_stands")]
+        keeps_queue: bool,
     },
 }
 
@@ -63,7 +64,8 @@ pub struct RunEnded {
     pub worked_ms: u64,
     /// True if queued inputs stay queued instead of opening the next run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub queue_stands: bool,
+    #[serde(rename = "queue_stands")]
+    pub keeps_queue: bool,
     /// The reason that the actor was given up, if the outcome was fixed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<Text>,

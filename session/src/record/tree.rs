@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::dialect::Dialect;
 use crate::ids::{CallId, Hash, RunNo, Seq, SessionId, Short, Text};
 use crate::index::RowKey;
-use crate::outcome::{By, ContinueRefusal, Outcome};
+use crate::outcome::{ContinueRefusal, Initiator, Outcome};
 use crate::place::{BranchKind, Mode};
 use crate::usage::Usage;
 
@@ -71,7 +71,7 @@ pub struct BranchCreated {
     pub kind: BranchKind,
     /// The branch point; for an alternative, the original answer. A record of this session.
     pub at: Seq,
-    pub by: By,
+    pub by: Initiator,
 }
 
 /// Ends of owned runs, taken together.

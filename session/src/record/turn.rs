@@ -53,7 +53,8 @@ pub struct AttemptDiscarded {
     pub model: Option<Text>,
     /// Delay of the next attempt in milliseconds, without jitter; absent if none follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub again_ms: Option<u64>,
+    #[serde(rename = "again_ms")]
+    pub retry_delay_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Milliseconds for which the call waited for a permit of its model.
@@ -131,7 +132,7 @@ pub enum AskVerdict {
 /// The origin of an answer to an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AskBy {
+pub enum AnsweredBy {
     Person,
     /// The deadline passed, so the call is denied.
     Deadline,

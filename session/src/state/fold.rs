@@ -12,7 +12,7 @@ pub enum FoldError {
     #[error("session {session} has no records: nothing was written for it, or its journal is damaged")]
     Empty { session: SessionId },
     #[error("session {session} starts with {found} rather than with session_created: its journal is damaged")]
-    NotABirth { session: SessionId, found: &'static str },
+    NotCreation { session: SessionId, found: &'static str },
     #[error("session {session}: the body of its {what} is missing: read it from the store's definitions first")]
     NoBody { session: SessionId, what: &'static str },
     #[error("session {session}, record {seq}: {found} does not fit: {why}")]
@@ -28,7 +28,7 @@ impl State {
         let mut state = match records.next() {
             None => return Err(FoldError::Empty { session: id }),
             Some(Record::SessionCreated(created)) => Self::from_created(id, created)?,
-            Some(other) => return Err(FoldError::NotABirth { session: id, found: other.kind() }),
+            Some(other) => return Err(FoldError::NotCreation { session: id, found: other.kind() }),
         };
         records.try_for_each(|record| state.follow(record))?;
         Ok(state)
@@ -83,7 +83,7 @@ impl State {
             tools: created.tools.clone(),
             always: Default::default(),
             alternatives: Default::default(),
-            stretches: Default::default(),
+            message_ranges: Default::default(),
             compactions: Vec::new(),
             measured: None,
             revised: Seq(1),

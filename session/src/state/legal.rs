@@ -7,7 +7,7 @@ use crate::call::CallEnd;
 use crate::compaction;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, TurnNo};
 use crate::index;
-use crate::outcome::By;
+use crate::outcome::Initiator;
 use crate::record::{
     CallFinished, Carrier, Compacted, ContinueAsked, Hold, NoticeTaken, Park, QueueChange, Record, RunOpened,
 };
@@ -84,7 +84,7 @@ impl State {
             Record::RolledBack { run, .. } => {
                 need(!self.deleted, "the session is deleted")?;
                 need(self.run.is_none(), "a run is in flight")?;
-                let is_visible = self.stretches.get(run).is_some_and(|stretch| !stretch.hidden);
+                let is_visible = self.message_ranges.get(run).is_some_and(|stretch| !stretch.hidden);
                 need(is_visible, "the run does not exist, completed, or was rolled back before")
             }
             Record::Compacted(compacted) => self.may_compact(compacted),
@@ -96,7 +96,7 @@ impl State {
             }
             Record::TitleSet(set) => {
                 need(!self.deleted, "the session is deleted")?;
-                need(set.by == By::Person || !self.is_titled(), "the session has a title")?;
+                need(set.by == Initiator::Person || !self.is_titled(), "the session has a title")?;
                 set.of.map_or(Ok(()), |of| self.may_describe(of))
             }
             Record::SummarySet(set) => {
@@ -155,10 +155,10 @@ impl State {
 
     fn run_may_be_held(&self, run: RunNo, why: &Hold) -> Legality {
         let fits = match (&self.started(run)?.hold, why) {
-            // Only `queue_stands` may still change.
+            // Only `keeps_queue` may still change.
             (
-                Some(Hold::Closing { outcome: fixed, queue_stands: false }),
-                Hold::Closing { outcome, queue_stands: true },
+                Some(Hold::Closing { outcome: fixed, keeps_queue: false }),
+                Hold::Closing { outcome, keeps_queue: true },
             ) => fixed == outcome,
             (Some(Hold::Closing { .. }), _) => false,
             (Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None, _) => true,

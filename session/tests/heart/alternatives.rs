@@ -11,7 +11,7 @@ use subtend_session::effect::{Effect, Rejection, Reply};
 use subtend_session::ids::{InputId, Interned, MsgRef, RunNo, Seq, SessionId};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, FailKind, Outcome};
+use subtend_session::outcome::{FailKind, Initiator, Outcome};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
 use subtend_session::record::{InputAccepted, Lane, Notice, Record, RunOpened, Stop};
 
@@ -26,12 +26,12 @@ pub(crate) fn regenerate(child: u128, of: Option<u64>) -> Command {
         of: of.map(Seq),
         created: created(Place::Root, Limits::default()),
         manifest: reader(),
-        by: By::Person,
+        by: Initiator::Person,
     }))
 }
 
 pub(crate) fn switch(to: SwitchTo) -> Command {
-    Command::Switch { of: None, to, by: By::Person }
+    Command::Switch { of: None, to, by: Initiator::Person }
 }
 
 /// Returns the end of a branch's run.
@@ -174,9 +174,12 @@ fn completed_alternative_is_selected_when_answer_is_last() {
 #[test]
 fn incomplete_alternative_leaves_the_original_selected() {
     let failed = Outcome::Failed { kind: FailKind::Empty };
-    for outcome in
-        [failed, Outcome::Cancelled { by: By::Person }, Outcome::Interrupted { by: By::Person }, Outcome::Lost]
-    {
+    for outcome in [
+        failed,
+        Outcome::Cancelled { by: Initiator::Person },
+        Outcome::Interrupted { by: Initiator::Person },
+        Outcome::Lost,
+    ] {
         let mut heart = talked().then(regenerate(CHILD, None));
         assert_eq!(heart.summary(branch_ended(CHILD, 1, outcome, "half")), "message[1] > E");
         assert_eq!(shown_messages(&context(&heart.state).messages), "U:one A:first U:two A:second");
@@ -238,7 +241,7 @@ fn invalid_regenerate_or_switch_is_refused_with_valid_choices() {
         refusal(&mut heart, switch(SwitchTo::Next)),
         "no answer of this session has alternatives: regenerate one"
     );
-    let of = || Command::Switch { of: Some(Seq(second)), to: SwitchTo::Next, by: By::Person };
+    let of = || Command::Switch { of: Some(Seq(second)), to: SwitchTo::Next, by: Initiator::Person };
     let none = "has no alternatives, and no other answer has any: regenerate one first";
     assert_eq!(refusal(&mut heart, of()), format!("answer {second} {none}"));
     let mut heart = heart.then(regenerate(1, Some(first)));
@@ -291,7 +294,7 @@ fn alternative_replaces_the_whole_exchange() {
         "U:one A:first U:two A:other",
         "it inherits the visible messages"
     );
-    let back = Command::Switch { of: Some(Seq(points(&heart)[6])), to: SwitchTo::Index(0), by: By::Person };
+    let back = Command::Switch { of: Some(Seq(points(&heart)[6])), to: SwitchTo::Index(0), by: Initiator::Person };
     heart = heart.then(back).then(human(4, Some(hidden)));
     assert_eq!(shown_messages(&visible(&heart.state)), format!("{whole} U:three A:third"));
 }
@@ -305,11 +308,11 @@ fn regenerate_of_a_switched_answer_uses_context_of_its_question() {
 #[test]
 fn only_the_last_answer_of_an_exchange_is_regenerated() {
     let mut heart = worked();
-    let [_, first, _, on_the_way, .., second] = points(&heart)[..] else { panic!() };
-    let message = refusal(&mut heart, regenerate(CHILD, Some(on_the_way)));
+    let [_, first, _, in_transit, .., second] = points(&heart)[..] else { panic!() };
+    let message = refusal(&mut heart, regenerate(CHILD, Some(in_transit)));
     assert_eq!(
         message,
-        format!("answer {on_the_way} not found or cannot be regenerated; available answers: {first}, {second}")
+        format!("answer {in_transit} not found or cannot be regenerated; available answers: {first}, {second}")
     );
 }
 

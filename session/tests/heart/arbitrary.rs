@@ -2,7 +2,7 @@
 
 use subtend_session::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
 use subtend_session::ids::{AttemptNo, CallId, Hash, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
-use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
+use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
 use subtend_session::place::{Mode, OnRestart, Owner, Place, Service};
 use subtend_session::record::*;
 use subtend_session::usage::Usage;
@@ -33,9 +33,9 @@ pub(crate) fn record_of(seed: [u8; 12]) -> Record {
     if seed[0] % 24 < 11 { run_or_turn_record(seed) } else { call_or_end_record(seed) }
 }
 
-fn by_of(n: u8, call: CallId) -> By {
-    let owner = By::Owner { outcome: OutcomeKind::OutOfTurns };
-    [By::Person, By::Host, By::Model { call }, owner, By::Sweep][usize::from(n % 5)].clone()
+fn by_of(n: u8, call: CallId) -> Initiator {
+    let owner = Initiator::Owner { outcome: OutcomeKind::OutOfTurns };
+    [Initiator::Person, Initiator::Host, Initiator::Model { call }, owner, Initiator::Sweep][usize::from(n % 5)].clone()
 }
 
 fn usage_of(n: u8) -> Usage {
@@ -99,7 +99,7 @@ fn run_or_turn_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             error: ModelFail::Rate,
             message: text(a),
             model: (e > 50).then(|| text(d)),
-            again_ms: (e > 70).then_some(c.into()),
+            retry_delay_ms: (e > 70).then_some(c.into()),
             usage: (e > 9).then_some(usage),
             queued_ms: 0,
         })),
@@ -171,7 +171,7 @@ fn call_or_end_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             why: Box::new(if b > 99 {
                 Hold::OutOfTurns
             } else {
-                Hold::Closing { outcome: outcome_of(c, by), queue_stands: d > 99 }
+                Hold::Closing { outcome: outcome_of(c, by), keeps_queue: d > 99 }
             }),
         },
         20 => Record::RunEnded(Box::new(RunEnded {
@@ -186,7 +186,7 @@ fn call_or_end_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             usage_self: usage,
             usage_owned: usage,
             worked_ms: 1,
-            queue_stands: c > 199,
+            keeps_queue: c > 199,
             gave_up: (e > 99).then(|| text(e)),
         })),
         21 => Record::NoticeTaken(Box::new(NoticeTaken {
@@ -210,13 +210,13 @@ fn call_or_end_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             root: child,
             deadline_at: (b > 99).then_some(b.into()),
         },
-        22 => Record::AskAnswered { call, verdict: AskVerdict::Always, by: AskBy::NoApprover },
+        22 => Record::AskAnswered { call, verdict: AskVerdict::Always, by: AnsweredBy::NoApprover },
         _ if a > 99 => Record::SessionClosed { by },
         _ => Record::SessionReopened { by },
     }
 }
 
-fn compaction_record([a, b, d, e]: [u8; 4], call: CallId, of: SessionId, by: By) -> Record {
+fn compaction_record([a, b, d, e]: [u8; 4], call: CallId, of: SessionId, by: Initiator) -> Record {
     let (turn, attempt, cause) = (call.turn, AttemptNo(u32::from(b % 3)), CompactionCause::Overflow);
     match a % 3 {
         0 => Record::Compacted(Box::new(Compacted {
@@ -261,7 +261,7 @@ fn end_of(n: u8) -> CallEnd {
     }
 }
 
-fn outcome_of(n: u8, by: By) -> Outcome {
+fn outcome_of(n: u8, by: Initiator) -> Outcome {
     match n % 10 {
         0 => Outcome::Completed,
         1 => Outcome::Failed { kind: FailKind::Model { error: ModelFail::Auth, message: "m".into() } },

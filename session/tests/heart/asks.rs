@@ -12,7 +12,7 @@ use subtend_session::ids::{AttemptNo, CallId, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::place::Mode;
-use subtend_session::record::{AskBy, AskVerdict, CallFinished, Park, Record, Stop};
+use subtend_session::record::{AnsweredBy, AskVerdict, CallFinished, Park, Record, Stop};
 use subtend_session::state::{CallPhase, OpenAsk, Phase};
 
 use crate::folding::small;
@@ -46,7 +46,7 @@ fn open_ask(resource: &str) -> OpenAsk {
 }
 
 fn answer_ask(ix: u32, verdict: AskVerdict) -> Command {
-    Command::AskAnswered { call: call(1, ix), verdict, by: AskBy::Person }
+    Command::AskAnswered { call: call(1, ix), verdict, by: AnsweredBy::Person }
 }
 
 pub(crate) fn allow(ix: u32) -> Command {
@@ -98,7 +98,7 @@ fn ask_names_its_action_and_resource() {
 fn approved_call_starts_with_slot_and_records_its_access() {
     let mut heart = child(vec![(writes(), Some("a"))]);
     let decision = heart.decide(allow(0)).unwrap();
-    let answered = Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Allow, by: AskBy::Person };
+    let answered = Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Allow, by: AnsweredBy::Person };
     let parked = Record::RunParked { run: RunNo(1), why: Park::Slot, worked_ms: 100 };
     assert_eq!(decision.records, [answered, parked]);
     assert_eq!(decision.reply, Reply::Done(RunNo(1)));
@@ -106,7 +106,7 @@ fn approved_call_starts_with_slot_and_records_its_access() {
         decision.effects,
         [
             Effect::Disarm { deadline: Deadline::Ask(call(1, 0)) },
-            Effect::RequestSlot { run: RunNo(1), again: true },
+            Effect::RequestSlot { run: RunNo(1), resumed: true },
             Effect::Unload,
         ]
     );
@@ -157,7 +157,7 @@ fn denied_call_result_names_the_reason() {
         text(Command::Deadline(Deadline::Ask(call(1, 0)))),
         "Not allowed: fs.write on a; no approver answered in time. Continue without it."
     );
-    let by = AskBy::NoApprover;
+    let by = AnsweredBy::NoApprover;
     assert_eq!(
         text(Command::AskAnswered { call: call(1, 0), verdict: AskVerdict::Deny, by }),
         "Not allowed: fs.write on a; approval required, and no approver is attached. Continue without it."
@@ -351,7 +351,7 @@ fn end_closes_an_open_ask_once() {
     assert_eq!(
         decision.records[..2],
         [
-            Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Deny, by: AskBy::Closed },
+            Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Deny, by: AnsweredBy::Closed },
             Record::CallFinished(Box::new(finished)),
         ]
     );
@@ -442,7 +442,7 @@ fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
         2..=4 => {
             let verdict =
                 [AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always, AskVerdict::Allow][usize::from(b % 4)];
-            Command::AskAnswered { call: at, verdict, by: AskBy::Person }
+            Command::AskAnswered { call: at, verdict, by: AnsweredBy::Person }
         }
         5 => Command::Deadline(Deadline::Ask(at)),
         6 => Command::Admitted { run: heart.state.last_run, owner_ended: None },

@@ -12,7 +12,7 @@ use subtend_session::effect::{Decision, Effect, NewSession, Rejection, Reply};
 use subtend_session::ids::{CallId, Interned, MsgRef, Seq};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::{BranchKind, Mode, Place, Worktree};
 use subtend_session::record::{BranchCreated, Record, SessionCreated};
 use subtend_session::state::State;
@@ -35,7 +35,7 @@ fn branch_plan(child: u128, kind: BranchKind, at: Option<u64>) -> BranchPlan {
         at: at.map(Seq),
         created: created(Place::Root, Limits::default()),
         manifest: reader(),
-        by: By::Person,
+        by: Initiator::Person,
     }
 }
 
@@ -139,7 +139,7 @@ fn human_branch_inherits_messages_up_to_branch_point() {
         agent: "general".into(),
         kind: BranchKind::Human,
         at: Seq(answer),
-        by: By::Person,
+        by: Initiator::Person,
     };
     let expected = Decision {
         records: vec![Record::BranchCreated(Box::new(made))],
@@ -285,7 +285,7 @@ fn repeated_branch_command_returns_the_same_branch() {
 
 #[test]
 fn deleted_session_refuses_branches() {
-    let heart = talked().recorded(Record::SessionDeleted { by: By::Person });
+    let heart = talked().recorded(Record::SessionDeleted { by: Initiator::Person });
     for command in [human(1, None), regenerate(1, None), switch(SwitchTo::Next)] {
         assert_eq!(heart.clone().decide(command), Err(Rejection::Deleted));
     }

@@ -67,7 +67,7 @@ fn refused_reservation_discards_attempt_and_ends_run() {
         error: ModelFail::Dropped,
         message: "not called: the remaining money budget of the tree is too small for the request".into(),
         model: None,
-        again_ms: None,
+        retry_delay_ms: None,
         usage: Some(Usage::default()),
         queued_ms: 0,
     };
@@ -142,7 +142,7 @@ fn out_of_budget_ends_owned_runs_and_keeps_partial_output() {
         .then(spawn(1, subtend_session::place::Mode::Background, &[(0, 0xB1)]));
     let decision = heart.decide(refused(2, 1, Budget::Tokens)).unwrap();
     let outcome = subtend_session::outcome::OutcomeKind::OutOfBudget;
-    assert!(decision.effects.contains(&Effect::CancelOwned { run: RunNo(1), outcome, queue_stands: false }));
+    assert!(decision.effects.contains(&Effect::CancelOwned { run: RunNo(1), outcome, keeps_queue: false }));
     assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "message[1] ended(out_of_budget) > E");
     assert_eq!(heart.state.last.unwrap().text.as_deref(), Some("so far"));
 }

@@ -7,7 +7,7 @@ use subtend_session::effect::{Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{AttemptNo, RunNo, Seq, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, FailKind, ModelFail, Outcome};
+use subtend_session::outcome::{FailKind, Initiator, ModelFail, Outcome};
 use subtend_session::place::{BranchKind, Mode, Place};
 use subtend_session::record::{CompactionCause, CompactionFailure, Record, Stop};
 use subtend_session::state::{Phase, State};
@@ -26,7 +26,7 @@ fn with_service(heart: Heart, n: u128) -> Heart {
         at: None,
         created: created(Place::Root, Limits::default()),
         manifest: authority(),
-        by: By::Host,
+        by: Initiator::Host,
     })))
 }
 
@@ -60,13 +60,13 @@ fn talked(tokens: u64) -> Heart {
 fn summarised(turn: Option<(u32, u32)>, plan: HistoryCut, text: &str, of: u128) -> Command {
     let turn = turn.map(|(turn, attempt)| (TurnNo(turn), AttemptNo(attempt)));
     let result = Ok(Summary { text: text.into(), of: session(of) });
-    Command::Compact(Box::new(SummarisedHistory { turn, by: By::Host, plan, result }))
+    Command::Compact(Box::new(SummarisedHistory { turn, by: Initiator::Host, plan, result }))
 }
 
 fn unsummarised(turn: (u32, u32), plan: HistoryCut) -> Command {
     let turn = Some((TurnNo(turn.0), AttemptNo(turn.1)));
     let result = Err(Unsummarised { why: CompactionFailure::Agent, message: "it failed".into(), of: None });
-    Command::Compact(Box::new(SummarisedHistory { turn, by: By::Host, plan, result }))
+    Command::Compact(Box::new(SummarisedHistory { turn, by: Initiator::Host, plan, result }))
 }
 
 fn plan_of(heart: &Heart) -> HistoryCut {
@@ -300,7 +300,7 @@ fn g14_undone_compaction_shows_all_messages_again() {
     let (plan, whole) = (plan_of(&heart), visible_short(&heart.state));
     let mut heart = heart.then(summarised(None, plan, "asked for", 0xA1));
     assert_ne!(visible_short(&heart.state), whole);
-    let undo = || Command::UndoCompaction { by: By::Person };
+    let undo = || Command::UndoCompaction { by: Initiator::Person };
     assert_eq!(heart.decide(undo()).unwrap().reply, Reply::Done(RunNo(2)));
     assert_eq!(visible_short(&heart.state), whole);
     let why = Rejection::BadInput("no compaction to undo: all messages are visible".into());
@@ -323,9 +323,9 @@ fn g14_rollback_undoes_the_compactions_of_its_run() {
     heart = heart.then(summarised(Some((5, 1)), plan, "shorter", 0xA2)).then(cancel());
     heart = heart.then(attempt_failed(5, 1, ModelFail::Dropped));
     assert_eq!(heart.state.compactions.len(), 2);
-    let heart = heart.then(Command::RollBack { run: None, by: By::Person });
+    let heart = heart.then(Command::RollBack { run: None, by: Initiator::Person });
     assert_eq!(heart.state.compactions.len(), 1, "the first compaction does not hide messages of the run");
-    let undone = heart.then(Command::UndoCompaction { by: By::Person });
+    let undone = heart.then(Command::UndoCompaction { by: Initiator::Person });
     assert_eq!(visible_short(&undone.state), whole);
 }
 
@@ -342,7 +342,7 @@ fn b2_branch_at_a_compacted_message_has_its_history() {
             at,
             created: created(Place::Root, Limits::default()),
             manifest: authority(),
-            by: By::Person,
+            by: Initiator::Person,
         };
         let decision = heart.decide(Command::Branch(Box::new(plan))).unwrap();
         let Record::SessionCreated(created) = &decision.new_sessions[0].records[0] else { unreachable!() };
@@ -365,7 +365,7 @@ fn g14_answers_in_the_compacted_part_are_not_regenerated() {
         of: Some(answer),
         created: created(Place::Root, Limits::default()),
         manifest: authority(),
-        by: By::Person,
+        by: Initiator::Person,
     }));
     let why = format!(
         "answer {answer} is hidden, because its part of the history was compacted: undo the compaction first, or \

@@ -5,14 +5,14 @@ use subtend_session::effect::{Rejection, Reply};
 use subtend_session::ids::{Epoch, Seq, SessionId, Text};
 use subtend_session::index;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::{MetadataSet, Record, SummarySet, TitleSet};
 use subtend_session::state::State;
 
 use crate::given::*;
 
-fn title(title: &str, by: By, of: Option<SessionId>) -> Command {
+fn title(title: &str, by: Initiator, of: Option<SessionId>) -> Command {
     Command::Describe(Box::new(Description::Title(TitleSet { title: title.into(), by, of })))
 }
 
@@ -32,7 +32,7 @@ fn with_services() -> Heart {
                 at: None,
                 created: created(Place::Root, Limits::default()),
                 manifest: authority(),
-                by: By::Host,
+                by: Initiator::Host,
             })))
         },
     )
@@ -53,14 +53,14 @@ fn writes(heart: &mut Heart, command: Command) -> Vec<Record> {
 fn service_sets_the_title_once_if_missing() {
     let mut heart = with_services();
     assert_eq!(&*shown(&heart.state), "hello");
-    let named = title("Fix it", By::Host, Some(session(0xA1)));
-    let set = TitleSet { title: "Fix it".into(), by: By::Host, of: Some(session(0xA1)) };
+    let named = title("Fix it", Initiator::Host, Some(session(0xA1)));
+    let set = TitleSet { title: "Fix it".into(), by: Initiator::Host, of: Some(session(0xA1)) };
     assert_eq!(writes(&mut heart, named.clone()), [Record::TitleSet(Box::new(set))]);
     assert_eq!(&*shown(&heart.state), "Fix it");
     assert_eq!(writes(&mut heart, named), []);
-    assert_eq!(writes(&mut heart, title("Other", By::Host, Some(session(0xA2)))), [], "the session has a title");
-    assert_eq!(writes(&mut heart, title("Mine", By::Person, None)).len(), 1, "a person may change it");
-    assert_eq!(writes(&mut heart, title("Mine", By::Person, None)), []);
+    assert_eq!(writes(&mut heart, title("Other", Initiator::Host, Some(session(0xA2)))), [], "the session has a title");
+    assert_eq!(writes(&mut heart, title("Mine", Initiator::Person, None)).len(), 1, "a person may change it");
+    assert_eq!(writes(&mut heart, title("Mine", Initiator::Person, None)), []);
     assert_eq!(&*shown(&heart.state), "Mine");
 }
 
@@ -83,19 +83,22 @@ fn invalid_title_or_foreign_service_is_refused_with_reason() {
         Err(Rejection::BadInput(why)) => why,
         other => panic!("{other:?}"),
     };
-    assert_eq!(why(title(" ", By::Person, None)), "the title is empty: describe the session");
-    assert_eq!(why(title(&"x".repeat(201), By::Person, None)), "the title has 201 characters, the limit is 200");
-    assert_eq!(why(title("a\nb", By::Person, None)), "the title is more than one line, or has control characters");
+    assert_eq!(why(title(" ", Initiator::Person, None)), "the title is empty: describe the session");
+    assert_eq!(why(title(&"x".repeat(201), Initiator::Person, None)), "the title has 201 characters, the limit is 200");
+    assert_eq!(
+        why(title("a\nb", Initiator::Person, None)),
+        "the title is more than one line, or has control characters"
+    );
     assert_eq!(why(summary("", session(0xA1))), "the summary has 0 bytes: it must have 1 to 32768");
     let person = "session 00000000-0000-0000-0000-0000000000c1 is not a service session of this session";
-    assert_eq!(why(title("Fix it", By::Host, Some(session(0xC1)))), person);
+    assert_eq!(why(title("Fix it", Initiator::Host, Some(session(0xC1)))), person);
     assert_eq!(why(summary("done", session(0xC1))), person);
 }
 
 #[test]
 fn titles_and_summaries_are_accepted_up_to_their_bounds() {
     let mut heart = with_services();
-    assert_eq!(writes(&mut heart, title(&"é".repeat(200), By::Person, None)).len(), 1);
+    assert_eq!(writes(&mut heart, title(&"é".repeat(200), Initiator::Person, None)).len(), 1);
     assert_eq!(writes(&mut heart, summary(&"x".repeat(32_768), session(0xA1))).len(), 1);
     let why = heart.decide(summary(&"x".repeat(32_769), session(0xA2))).expect_err("refused");
     let text = "the summary has 32769 bytes: it must have 1 to 32768";
@@ -103,15 +106,16 @@ fn titles_and_summaries_are_accepted_up_to_their_bounds() {
 }
 
 fn merge(changes: &str) -> Command {
-    Command::Describe(Box::new(Description::Metadata { changes: changes.into(), by: By::Person }))
+    Command::Describe(Box::new(Description::Metadata { changes: changes.into(), by: Initiator::Person }))
 }
 
 /// Each record has the whole metadata, so a reader needs only the last one.
 #[test]
 fn b3_metadata_changes_are_merged_and_null_removes() {
     let mut heart = with_services();
-    let set =
-        |metadata: &str| [Record::MetadataSet(Box::new(MetadataSet { metadata: metadata.into(), by: By::Person }))];
+    let set = |metadata: &str| {
+        [Record::MetadataSet(Box::new(MetadataSet { metadata: metadata.into(), by: Initiator::Person }))]
+    };
     assert_eq!(heart.state.metadata(), None);
     assert_eq!(writes(&mut heart, merge(r#"{"a": {"x": 1}, "b": 1}"#)), set(r#"{"a":{"x":1},"b":1}"#));
     assert_eq!(writes(&mut heart, merge(r#"{"b": 1}"#)), [], "nothing changes");
@@ -129,9 +133,12 @@ fn records_that_no_decision_writes_do_not_fold() {
     let heart = with_services();
     let set = |by, of| Record::TitleSet(Box::new(TitleSet { title: "Fix it".into(), by, of }));
     let fold = |more: &[Record]| State::fold(heart.state.id, heart.log.iter().chain(more)).map(drop).is_ok();
-    assert!(fold(&[set(By::Host, Some(session(0xA1))), set(By::Person, None)]));
-    assert!(!fold(&[set(By::Person, None), set(By::Host, Some(session(0xA1)))]), "the session has a title");
-    assert!(!fold(&[set(By::Host, Some(session(0xC1)))]), "not a service");
+    assert!(fold(&[set(Initiator::Host, Some(session(0xA1))), set(Initiator::Person, None)]));
+    assert!(
+        !fold(&[set(Initiator::Person, None), set(Initiator::Host, Some(session(0xA1)))]),
+        "the session has a title"
+    );
+    assert!(!fold(&[set(Initiator::Host, Some(session(0xC1)))]), "not a service");
     let sum = |of| Record::SummarySet(Box::new(SummarySet { text: "done".into(), upto: Seq(3), of }));
     assert!(!fold(&[sum(session(0xA1)), sum(session(0xA1))]), "twice");
 }

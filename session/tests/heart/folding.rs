@@ -12,7 +12,7 @@ use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, TurnNo};
 use subtend_session::index::refusal_from;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind, Part};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind, Part};
 use subtend_session::place::{Mode, Owner, Place};
 use subtend_session::record::*;
 use subtend_session::state::{CallPhase, FoldError, State};
@@ -60,7 +60,7 @@ impl Life {
             17 if a > 200 => interrupt(),
             17 => answer(no.0, attempt.0, Some("said"), Vec::new(), Stop::End),
             18 if a < 20 => {
-                Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Failed, queue_stands: b % 2 == 0 }
+                Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Failed, keeps_queue: b % 2 == 0 }
             }
             18 => Command::OwnedEnded(vec![persons_end(0xB0, u32::from(a % 3))]),
             19 => Command::Deadline(match a {
@@ -80,7 +80,7 @@ impl Life {
             },
             21 if a < 10 => Command::RestartsExhausted { command: None },
             21 => Command::ToolPanicked { call, message: "boom".into() },
-            22 if a < 10 => Command::Lost { owner_survives: b > 100, queue_stands: false },
+            22 if a < 10 => Command::Lost { owner_survives: b > 100, keeps_queue: false },
             24.. => self.session_command(what % 31, a, b),
             _ => Command::TurnPanicked { turn: no, attempt, part: Part::Model, message: "boom".into() },
         }
@@ -91,7 +91,7 @@ impl Life {
         let key = CallId { turn: TurnNo(50 + u32::from(a % 8)), ix: 0 };
         let owned = self.owned.get(usize::from(a) % self.owned.len().max(1)).map(|(_, key)| *key);
         let queued = self.heart.state.queue.get(usize::from(b % 3)).map(|queued| queued.input.id);
-        let by = By::Person;
+        let by = Initiator::Person;
         match what {
             24 | 25 => continued(key, (b < 40).then_some(OutcomeKind::Cancelled)),
             26 => owner_cancels(key),
@@ -161,7 +161,7 @@ impl Life {
             return ended(0xDEAD, call(1, 0));
         }
         let (child, key) = self.owned[usize::from(a) % self.owned.len()];
-        let outcome = if b > 60 { Outcome::Completed } else { Outcome::Cancelled { by: By::Person } };
+        let outcome = if b > 60 { Outcome::Completed } else { Outcome::Cancelled { by: Initiator::Person } };
         let before = self.owned.iter().take_while(|(_, other)| *other != key).filter(|(other, _)| *other == child);
         let run = RunNo(1 + before.count() as u32);
         let one = match b {
@@ -212,7 +212,7 @@ fn assert_closed_and_deleted_rules(log: &[Record]) {
             Record::SessionReopened { .. } => closed = false,
             Record::SessionDeleted { .. } => deleted = true,
             Record::InputAccepted(_) => keeps_queue = false,
-            Record::RunEnded(ended) => keeps_queue = ended.queue_stands,
+            Record::RunEnded(ended) => keeps_queue = ended.keeps_queue,
             Record::RunOpened(opened) => {
                 assert!(!closed && !keeps_queue, "{opened:?} in a closed session, or from a kept queue");
                 if let Owner::Run { session, call, .. } = &opened.owner {
@@ -374,7 +374,7 @@ fn invalid_journal_is_a_typed_error() {
     let id = session(ME);
     let heart = Heart::root().then(send(1, "go"));
     assert_eq!(State::fold(id, []), Err(FoldError::Empty { session: id }));
-    assert_eq!(State::fold(id, &heart.log[1..]), Err(FoldError::NotABirth { session: id, found: "input_accepted" }));
+    assert_eq!(State::fold(id, &heart.log[1..]), Err(FoldError::NotCreation { session: id, found: "input_accepted" }));
     let Record::SessionCreated(created) = &heart.log[0] else { panic!("no creation record") };
     let stripped = SessionCreated { limits: created.limits.stripped(), ..(**created).clone() };
     let fold = State::fold(id, &[Record::SessionCreated(Box::new(stripped))]);

@@ -15,7 +15,7 @@ use subtend_session::ids::{
 };
 use subtend_session::index::continue_input;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Worktree};
 use subtend_session::record::{
     AgentOverride, Carrier, From, Hold, InputAccepted, Lane, Notice, Park, Record, RunOpened, SessionCreated,
@@ -383,11 +383,11 @@ pub(crate) fn continued(key: CallId, owner_ended: Option<OutcomeKind>) -> Comman
 
 /// Returns the `cancel` row of the owner's call `key`, by its model.
 pub(crate) fn owner_cancels(key: CallId) -> Command {
-    Command::OwnerCancels { owner: session(OWNER), key, by: By::Model { call: call(4, 0) } }
+    Command::OwnerCancels { owner: session(OWNER), key, by: Initiator::Model { call: call(4, 0) } }
 }
 
 pub(crate) fn cancel_tree() -> Command {
-    Command::Cancel { run: None, by: By::Person, queue_stands: true }
+    Command::Cancel { run: None, by: Initiator::Person, keeps_queue: true }
 }
 
 pub(crate) fn notice(child: u128, key: CallId, outcome: Outcome, text: &str) -> Notice {
@@ -418,9 +418,9 @@ pub(crate) fn persons_end(child: u128, run: u32) -> Notice {
 }
 
 pub(crate) fn cancel() -> Command {
-    Command::Cancel { run: None, by: By::Person, queue_stands: false }
+    Command::Cancel { run: None, by: Initiator::Person, keeps_queue: false }
 }
 
 pub(crate) fn interrupt() -> Command {
-    Command::Interrupt { by: By::Person }
+    Command::Interrupt { by: Initiator::Person }
 }

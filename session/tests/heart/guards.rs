@@ -6,7 +6,7 @@ use subtend_session::decide::arrive;
 use subtend_session::effect::{Decision, Effect, Rejection};
 use subtend_session::ids::{AttemptNo, RunNo};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::record::{Carrier, From, NoticeTaken, Park, Record};
 use subtend_session::state::State;
 use subtend_session::usage::Usage;
@@ -36,7 +36,7 @@ fn activation_requests_only_an_awaited_slot() {
         let mut heart = heart.refolded();
         let decision = heart.decide(Command::Reactivated { calls: Vec::new(), owner_ended: None }).unwrap();
         let slots = decision.effects.into_iter().filter_map(|effect| match effect {
-            Effect::RequestSlot { again, .. } => Some(again),
+            Effect::RequestSlot { resumed, .. } => Some(resumed),
             _ => None,
         });
         slots.collect::<Vec<_>>()
@@ -143,13 +143,13 @@ fn full_queue_rejects_input_in_every_queueing_phase() {
 #[test]
 fn reopening_records_the_originator_of_the_input() {
     let reopened = |from| {
-        let mut heart = Heart::root().recorded(Record::SessionClosed { by: By::Person });
+        let mut heart = Heart::root().recorded(Record::SessionClosed { by: Initiator::Person });
         let Command::Submit(mut input) = send(1, "hello") else { panic!("no input") };
         input.from = from;
         heart.decide(Command::Submit(input)).unwrap().records.remove(0)
     };
-    assert_eq!(reopened(From::Person), Record::SessionReopened { by: By::Person });
-    assert_eq!(reopened(From::Host), Record::SessionReopened { by: By::Host });
+    assert_eq!(reopened(From::Person), Record::SessionReopened { by: Initiator::Person });
+    assert_eq!(reopened(From::Host), Record::SessionReopened { by: Initiator::Host });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use subtend_session::index::{
     creation as creation_rows, defs, head, inflight, notice_from, refusal_from, rows,
 };
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, FailKind, Outcome, OutcomeKind};
+use subtend_session::outcome::{FailKind, Initiator, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
 use subtend_session::record::{ContinueAsked, ContinueRefusal, Record, RunOpened, SessionCreated};
 use subtend_session::state::Phase;
@@ -143,7 +143,7 @@ fn notice_equals_the_end_record_for_the_owner() {
     assert_eq!(row_of(Owner::Host(Service::Title)), None);
     assert_eq!(notice_from(session(ME), &Place::Root, &with_owner(Owner::Person), ended), None);
     let mut by_person = (**ended).clone();
-    by_person.outcome = Outcome::Cancelled { by: By::Person };
+    by_person.outcome = Outcome::Cancelled { by: Initiator::Person };
     let (_, notice) = notice_from(session(ME), place, &with_owner(owner), &by_person).unwrap();
     assert!(!notice.waking, "an end caused by a person does not wake a run");
     assert_eq!((notice.turns, notice.base_turns), (1, 3), "the notice has the turns of earlier runs");
@@ -166,8 +166,8 @@ fn row_content_is_stable_over_deliveries() {
     assert_eq!(input, "9d991764-32fa-89f9-a311-bb1a9834945d");
     assert_ne!(continue_input(session(OWNER), call(5, 1)).to_string(), input);
     assert_ne!(continue_input(session(ME), call(5, 0)).to_string(), input);
-    assert_eq!(cancel_by(Some(call(4, 0))), By::Model { call: call(4, 0) });
-    assert_eq!(cancel_by(None), By::Owner { outcome: OutcomeKind::Interrupted });
+    assert_eq!(cancel_by(Some(call(4, 0))), Initiator::Model { call: call(4, 0) });
+    assert_eq!(cancel_by(None), Initiator::Owner { outcome: OutcomeKind::Interrupted });
     let refused = refusal_from(session(ME), call(5, 0), ContinueRefusal::Closed);
     let outcome = Outcome::Failed { kind: FailKind::NotContinued { why: ContinueRefusal::Closed } };
     assert_eq!((refused.run, refused.key, refused.outcome, refused.waking), (None, Some(call(5, 0)), outcome, true));
@@ -182,7 +182,7 @@ fn head_row_has_the_kind_of_branch() {
 #[test]
 fn frame_without_a_run_keeps_the_boot_scan_row() {
     let mut heart = Heart::root();
-    let closed = frame(&mut heart, Command::Close { by: By::Person });
+    let closed = frame(&mut heart, Command::Close { by: Initiator::Person });
     assert_eq!(closed.inflight, InflightChange::Keep);
 }
 

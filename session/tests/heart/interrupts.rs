@@ -7,7 +7,7 @@ use subtend_session::ids::{CallId, RunKey, RunNo};
 use subtend_session::index::{Before, Changes, Row, RowKey, RowKind, Stamp, changes};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::Mode;
 use subtend_session::record::Record;
 
@@ -28,7 +28,7 @@ fn busy() -> Heart {
 
 /// Returns the end of 0xB1 by the interrupt of its owner.
 fn cancelled() -> Command {
-    let outcome = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } };
+    let outcome = Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::Interrupted } };
     Command::OwnedEnded(vec![notice(0xB1, call(1, 0), outcome, "half done")])
 }
 
@@ -71,7 +71,7 @@ fn interrupted_run_ends_after_its_stream_is_dropped() {
     assert_eq!(effects_without_timers(&decision), [Effect::CancelLocal, grace()]);
     assert_eq!(heart.summary(dropped(1)), "discarded ended(interrupted) > E");
     let last = heart.state.last.as_ref().unwrap();
-    assert_eq!(last.outcome, Outcome::Interrupted { by: By::Person });
+    assert_eq!(last.outcome, Outcome::Interrupted { by: Initiator::Person });
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn interrupt_answers_waits_stops_work_and_spares_background() {
         run: RunNo(1),
         child: session(0xB1),
         key: call(1, 0),
-        by: By::Owner { outcome: OutcomeKind::Interrupted },
+        by: Initiator::Owner { outcome: OutcomeKind::Interrupted },
     };
     assert_eq!(effects_without_timers(&decision), [Effect::CancelLocal, cancel, grace()]);
     let request = Record::CancelAsked { call: None, child: session(0xB1), key: call(1, 0) };
@@ -169,7 +169,7 @@ fn work_still_running_after_grace_is_killed() {
         run: RunNo(1),
         child: session(0xB1),
         key: call(1, 0),
-        by: By::Owner { outcome: OutcomeKind::Interrupted },
+        by: Initiator::Owner { outcome: OutcomeKind::Interrupted },
     };
     assert_eq!(effects_without_timers(&decision), [Effect::CancelLocal, cancel, Effect::Unload]);
     assert_eq!(heart.summary(tool(1, 2, "late")), "S");
@@ -235,7 +235,7 @@ fn new_activation_repeats_cancels_without_second_record() {
         run: RunNo(1),
         child: session(0xB1),
         key: call(1, 0),
-        by: By::Owner { outcome: OutcomeKind::Interrupted },
+        by: Initiator::Owner { outcome: OutcomeKind::Interrupted },
     };
     assert!(decision.effects.contains(&cancel) && decision.effects.contains(&grace()));
     heart.decide(cancelled()).unwrap();
@@ -260,8 +260,8 @@ fn lost_held_run_ends_interrupted() {
     let rows = vec![notice(0xB1, call(1, 0), lost.clone(), ""), notice(0xB2, call(1, 1), lost, "")];
     let mut heart = held.then(Command::OwnedEnded(rows));
     assert_eq!(
-        heart.summary(Command::Lost { owner_survives: true, queue_stands: false }),
+        heart.summary(Command::Lost { owner_survives: true, keeps_queue: false }),
         "-2:unknown ended(interrupted) > E"
     );
-    assert_eq!(heart.state.last.unwrap().outcome, Outcome::Interrupted { by: By::Person });
+    assert_eq!(heart.state.last.unwrap().outcome, Outcome::Interrupted { by: Initiator::Person });
 }

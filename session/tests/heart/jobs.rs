@@ -78,7 +78,7 @@ fn star_awaits_only_jobs() {
 #[test]
 fn jobs_of_a_run_ended_by_restart_are_awaited_and_reported() {
     for named in [&[][..], &[0xB1][..]] {
-        let lost = started().then(Command::Lost { owner_survives: true, queue_stands: false });
+        let lost = started().then(Command::Lost { owner_survives: true, keeps_queue: false });
         assert_eq!(lost.state.owed.len(), 2, "the run ended before both notices");
         let heart = lost.then(send(2, "again")).then(awaits(3, named));
         assert_eq!(result(&heart), None, "the notice has not arrived");

@@ -3,7 +3,7 @@
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::Command;
 use subtend_session::ids::{AttemptNo, InputId, RunNo, TurnNo};
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::Mode;
 use subtend_session::record::{CallFinished, ContinueAsked, Lane, Prompt, QueueChange, Record, RunOpened};
 use subtend_session::state::{Phase, State};
@@ -16,11 +16,11 @@ const CLOSED_OR_DELETED: Option<&str> = Some("the session is closed or deleted")
 const NOT_QUEUED: Option<&str> = Some("it names an input that is not queued");
 
 fn closed() -> Heart {
-    Heart::root().recorded(Record::SessionClosed { by: By::Person })
+    Heart::root().recorded(Record::SessionClosed { by: Initiator::Person })
 }
 
 fn deleted(heart: Heart) -> Heart {
-    heart.recorded(Record::SessionDeleted { by: By::Person })
+    heart.recorded(Record::SessionDeleted { by: Initiator::Person })
 }
 
 fn accepted(n: u128) -> Record {
@@ -46,7 +46,7 @@ fn closed_or_deleted_session_takes_no_input_or_run() {
 
 #[test]
 fn only_a_closed_session_is_reopened() {
-    let reopened = Record::SessionReopened { by: By::Person };
+    let reopened = Record::SessionReopened { by: Initiator::Person };
     assert_eq!(unfit(&closed(), &reopened), None);
     for heart in [Heart::root(), deleted(Heart::root()), deleted(closed())] {
         assert_eq!(unfit(&heart, &reopened), Some("the session is not closed, or it is deleted"));
@@ -63,7 +63,7 @@ fn inputs_not_in_the_queue_are_not_taken_or_removed() {
     assert_eq!((taken(&[2]), taken(&[]), taken(&[9]), taken(&[2, 9])), (None, NOT_QUEUED, NOT_QUEUED, NOT_QUEUED));
     let removed = |n| {
         let change = QueueChange::Removed(vec![input_id(n)]);
-        unfit(&heart, &Record::QueueChanged { change, by: By::Person })
+        unfit(&heart, &Record::QueueChanged { change, by: Initiator::Person })
     };
     assert_eq!((removed(2), removed(9)), (None, NOT_QUEUED));
     let queued = Heart::root().recorded(accepted(1));
@@ -128,7 +128,7 @@ fn child_is_continued_only_without_an_open_run() {
         .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
         .then(spawn(1, Mode::Background, &[(1, 0xB2)]))
         .then(ended(0xB1, call(1, 0)))
-        .then(Command::Lost { owner_survives: true, queue_stands: false })
+        .then(Command::Lost { owner_survives: true, keeps_queue: false })
         .then(send(2, "and now?"))
         .then(calls(3, vec![CallKind::Continue(Mode::Blocking), CallKind::Continue(Mode::Blocking)]))
         .recorded(starts(3, 0, CallKind::Continue(Mode::Blocking)));

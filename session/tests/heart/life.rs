@@ -7,7 +7,7 @@ use subtend_session::ids::{CallId, RunKey, RunNo, TurnNo};
 use subtend_session::index::{Before, Row, RowKey, RowKind, Stamp, changes, continue_from, refusal_from};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::{Mode, Owner};
 use subtend_session::record::{ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, QueueChange, Record};
 use subtend_session::state::Phase;
@@ -145,7 +145,7 @@ fn continue_of_an_ended_owner_starts_no_work() {
     let mut heart = quiet();
     let decision = heart.decide(continued(call(5, 0), Some(OutcomeKind::TimedOut))).unwrap();
     let last = heart.state.last.as_ref().unwrap();
-    assert_eq!(last.outcome, Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::TimedOut } });
+    assert_eq!(last.outcome, Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::TimedOut } });
     let is_work = |effect: &Effect| {
         matches!(
             effect,
@@ -182,7 +182,7 @@ fn child_is_not_continued_before_its_end_is_taken() {
         .then(calls(3, vec![CallKind::Continue(Mode::Blocking)]));
     assert_eq!(heart.summary(continue_children(3, Mode::Blocking, &[(0, 0xB2)])), "+0 -0:error message[1] turn > W");
     let mut lost = continuing(Mode::Background)
-        .then(Command::Lost { owner_survives: true, queue_stands: false })
+        .then(Command::Lost { owner_survives: true, keeps_queue: false })
         .then(send(2, "and now?"))
         .then(calls(4, vec![CallKind::Continue(Mode::Blocking)]));
     assert_eq!(lost.summary(continue_children(4, Mode::Blocking, &[(0, 0xB1)])), "+0 -0:error turn > W");
@@ -218,7 +218,7 @@ fn model_cancels_an_owned_run_once_and_continues() {
     assert_eq!(record_names(&decision), ["answered", "+0", "cancel_asked", "-0:ok", "+1", "-1:ok", "turn"]);
     let given = Record::CancelAsked { call: Some(call(3, 0)), child: session(0xB1), key: call(2, 0) };
     assert!(decision.records.contains(&given), "the record has the key of the run in flight");
-    let by = By::Model { call: call(3, 0) };
+    let by = Initiator::Model { call: call(3, 0) };
     let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), key: call(2, 0), by: by.clone() };
     assert_eq!(decision.effects.iter().filter(|effect| **effect == cancel).count(), 1);
     let mut heart = heart.then(answers(4, "so far"));
@@ -251,7 +251,10 @@ fn cancelled_run_records_the_cancelling_call() {
     assert_eq!(heart.summary(owner_cancels(call(5, 0))), "closing(cancelled) > Hc");
     assert_eq!(heart.summary(owner_cancels(call(5, 0))), "> Hc", "a repeated row changes nothing");
     assert_eq!(heart.summary(attempt_failed(2, 1, ModelFail::Dropped)), "discarded ended(cancelled) > E");
-    assert_eq!(heart.state.last.as_ref().unwrap().outcome, Outcome::Cancelled { by: By::Model { call: call(4, 0) } });
+    assert_eq!(
+        heart.state.last.as_ref().unwrap().outcome,
+        Outcome::Cancelled { by: Initiator::Model { call: call(4, 0) } }
+    );
     assert_eq!(heart.summary(owner_cancels(call(5, 0))), "S");
 }
 
@@ -260,7 +263,7 @@ fn interrupt_reaches_an_unopened_continued_run() {
     let mut heart = continuing(Mode::Blocking);
     let before = Before::of(&heart.state);
     let decision = heart.decide(interrupt()).unwrap();
-    let by = By::Owner { outcome: OutcomeKind::Interrupted };
+    let by = Initiator::Owner { outcome: OutcomeKind::Interrupted };
     let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), key: call(2, 0), by };
     assert!(decision.effects.contains(&cancel));
     let row = Row { to: session(0xB1), from: session(ME), kind: RowKind::Cancel, key: RowKey::Call(call(2, 0)) };
@@ -403,7 +406,7 @@ fn queue_is_kept_by_the_last_command_about_it() {
     let mut timed_out = timed_out.then(cancel_tree());
     assert!(matches!(
         timed_out.state.run.as_ref().unwrap().hold,
-        Some(Hold::Closing { outcome: Outcome::TimedOut { .. }, queue_stands: true })
+        Some(Hold::Closing { outcome: Outcome::TimedOut { .. }, keeps_queue: true })
     ));
     assert_eq!(timed_out.summary(cancel_tree()), "AE(timed_out) > Hc");
 }
@@ -411,17 +414,17 @@ fn queue_is_kept_by_the_last_command_about_it() {
 #[test]
 fn removed_inputs_never_open_a_run_in_any_phase() {
     let mut heart = kept_queue();
-    let removed = Command::ChangeQueue { change: QueueChange::Removed(vec![input_id(2)]), by: By::Person };
+    let removed = Command::ChangeQueue { change: QueueChange::Removed(vec![input_id(2)]), by: Initiator::Person };
     assert_eq!(heart.summary(removed), "queue_changed Done > E");
     assert_eq!(user_messages(&heart.clone().then(send(4, "fourth"))), ["go", "third"]);
-    let cleared = Command::ChangeQueue { change: QueueChange::Cleared, by: By::Host };
+    let cleared = Command::ChangeQueue { change: QueueChange::Cleared, by: Initiator::Host };
     assert_eq!(user_messages(&heart.then(cleared).then(send(4, "fourth"))), ["go", "fourth"]);
     let notices = Heart::root()
         .then(send(1, "go"))
         .then(calls(1, vec![background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
         .then(ended(0xB1, call(1, 0)))
-        .then(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person });
+        .then(Command::ChangeQueue { change: QueueChange::Cleared, by: Initiator::Person });
     assert_eq!(notices.state.arrived.len(), 1, "notices are not inputs");
 }
 
@@ -444,7 +447,7 @@ fn blocking_child_moves_to_the_background() {
 #[test]
 fn deleted_session_takes_only_owed_notices() {
     let mut heart = kept_queue();
-    assert_eq!(heart.summary(Command::Delete { by: By::Host }), "queue_changed session_deleted Done > E");
+    assert_eq!(heart.summary(Command::Delete { by: Initiator::Host }), "queue_changed session_deleted Done > E");
     assert_eq!(heart.decide(send(9, "hello")), Err(Rejection::Deleted));
     assert_eq!(heart.decide(send(1, "go")), Err(Rejection::Deleted), "also an input that was accepted before");
     assert_eq!(
@@ -484,7 +487,7 @@ fn detached_child_has_no_owner_and_its_own_cap() {
         child.summary(Command::OwnerEnded {
             owner: RunKey { session: session(ME), run: RunNo(1) },
             outcome: OutcomeKind::Cancelled,
-            queue_stands: false
+            keeps_queue: false
         }),
         "S"
     );

@@ -5,7 +5,7 @@ use subtend_session::decide::wake;
 use subtend_session::effect::{Effect, Rejection};
 use subtend_session::ids::{AttemptNo, RunNo, TurnNo};
 use subtend_session::limits::{Limits, Parking};
-use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::Mode;
 use subtend_session::record::{Park, Record};
 
@@ -143,7 +143,7 @@ fn park_off_fails_at_once_with_the_reason() {
 /// Covers every command of the table, in its order.
 #[test]
 fn parked_run_handles_every_command() {
-    let owner_ended = || Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Failed, queue_stands: false };
+    let owner_ended = || Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Failed, keeps_queue: false };
     let deadline = Command::Deadline;
     let cells: Vec<(&str, Command, &str)> = vec![
         ("send", send(9, "more"), "accepted > Wm"),
@@ -174,7 +174,7 @@ fn parked_run_handles_every_command() {
             "closing(cancelled) > Hc",
         ),
         ("restarts exhausted", Command::RestartsExhausted { command: None }, "closing(restarts_exhausted) > Hc"),
-        ("lost", Command::Lost { owner_survives: false, queue_stands: false }, "ended(lost) > E"),
+        ("lost", Command::Lost { owner_survives: false, keeps_queue: false }, "ended(lost) > E"),
         ("continue", continued(call(5, 0), None), "continue_refused > Wm"),
         ("background", Command::Background { call: call(1, 0) }, "Done > Wm"),
     ];
@@ -186,7 +186,7 @@ fn parked_run_handles_every_command() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    let closes = parked().decide(Command::Close { by: By::Person });
+    let closes = parked().decide(Command::Close { by: Initiator::Person });
     assert!(matches!(closes, Err(Rejection::Working { .. })), "{closes:?}");
 }
 

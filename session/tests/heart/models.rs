@@ -83,7 +83,7 @@ fn discarded_attempt_has_the_delay_of_the_next() {
     let again = |command| {
         let decision = started().decide(command).unwrap();
         let Record::AttemptDiscarded(discarded) = &decision.records[0] else { panic!("{decision:?}") };
-        discarded.again_ms
+        discarded.retry_delay_ms
     };
     assert_eq!(again(failed(1, ModelFail::Unavailable, "a", Some("b"))), Some(0));
     assert_eq!(again(failed(1, ModelFail::Unavailable, "a", None)), Some(500));

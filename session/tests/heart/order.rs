@@ -192,7 +192,7 @@ fn k26_owned_run_at_rest_waits_for_its_own_children_first() {
 fn k26_lost_owned_run_leaves_the_message_to_the_next() {
     let heart = Heart::child().then(admitted()).then(send(7, "and this?"));
     let mut heart = heart.refolded();
-    let lost = Command::Lost { owner_survives: false, queue_stands: false };
+    let lost = Command::Lost { owner_survives: false, keeps_queue: false };
     assert_eq!(heart.summary(lost), "discarded ended(lost) opened > Q");
     assert_eq!(owner_of_last_run(&heart), Owner::Person);
 }

@@ -5,18 +5,18 @@ use subtend_session::call::CallEnd;
 use subtend_session::command::{Command, Deadline};
 use subtend_session::context::context;
 use subtend_session::ids::SessionId;
-use subtend_session::outcome::{By, Outcome};
-use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::outcome::{Initiator, Outcome};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 use subtend_session::state::{CallPhase, OpenAsk, Phase};
 
 use crate::given::*;
 
-fn answer_ask(ix: u32, verdict: AskVerdict, by: AskBy) -> Command {
+fn answer_ask(ix: u32, verdict: AskVerdict, by: AnsweredBy) -> Command {
     Command::AskAnswered { call: call(1, ix), verdict, by }
 }
 
 fn allow(ix: u32) -> Command {
-    answer_ask(ix, AskVerdict::Allow, AskBy::Person)
+    answer_ask(ix, AskVerdict::Allow, AnsweredBy::Person)
 }
 
 fn planning() -> Heart {
@@ -75,9 +75,10 @@ fn approved_proposal_hands_over_in_the_batch_of_the_approval() {
 
 #[test]
 fn rejected_proposal_keeps_the_planner() {
-    for (by, message) in
-        [(AskBy::Person, "the approver rejected it. Continue planning"), (AskBy::NoApprover, "no approver is attached")]
-    {
+    for (by, message) in [
+        (AnsweredBy::Person, "the approver rejected it. Continue planning"),
+        (AnsweredBy::NoApprover, "no approver is attached"),
+    ] {
         let heart = planning().then(answer_ask(0, AskVerdict::Deny, by));
         let (end, text) = call_result(&heart);
         assert_eq!((end, active_agent(&heart)), (CallEnd::Denied, planner()));
@@ -87,14 +88,17 @@ fn rejected_proposal_keeps_the_planner() {
     let heart = planning().then(Command::Deadline(Deadline::Ask(call(1, 0))));
     assert!(call_result(&heart).1.contains("no approver answered in time"));
     let mut heart = planning();
-    heart.decide(Command::Cancel { run: None, by: By::Person, queue_stands: false }).expect("decided");
-    assert_eq!(heart.state.last.as_ref().map(|last| last.outcome.clone()), Some(Outcome::Cancelled { by: By::Person }));
+    heart.decide(Command::Cancel { run: None, by: Initiator::Person, keeps_queue: false }).expect("decided");
+    assert_eq!(
+        heart.state.last.as_ref().map(|last| last.outcome.clone()),
+        Some(Outcome::Cancelled { by: Initiator::Person })
+    );
     assert_eq!((call_result(&heart).0, heart.state.agent.clone()), (CallEnd::Cancelled, None));
 }
 
 #[test]
 fn always_approval_covers_only_one_proposal() {
-    let heart = planning().then(answer_ask(0, AskVerdict::Always, AskBy::Person));
+    let heart = planning().then(answer_ask(0, AskVerdict::Always, AnsweredBy::Person));
     let recorded_verdict = heart.log.iter().find_map(|record| match record {
         Record::AskAnswered { verdict, .. } => Some(*verdict),
         _ => None,
@@ -117,7 +121,8 @@ fn agent_after_a_proposal_has_a_new_turn_allowance() {
     let limits = subtend_session::limits::Limits { turns: 2, ..Default::default() };
     let heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![reads()])).then(tool(1, 0, "read"));
     let heart = heart.then(calls(2, vec![proposal()]));
-    let heart = heart.then(Command::AskAnswered { call: call(2, 0), verdict: AskVerdict::Allow, by: AskBy::Person });
+    let heart =
+        heart.then(Command::AskAnswered { call: call(2, 0), verdict: AskVerdict::Allow, by: AnsweredBy::Person });
     assert_eq!(heart.state.phase(), Phase::Working);
     assert_eq!(heart.state.run.as_ref().map(|run| (run.turns, run.spent)), Some((2, 0)));
 }

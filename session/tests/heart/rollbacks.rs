@@ -7,21 +7,21 @@ use subtend_session::context::{context, visible};
 use subtend_session::effect::{Rejection, Reply};
 use subtend_session::ids::{RunNo, Seq};
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, ModelFail};
+use subtend_session::outcome::{Initiator, ModelFail};
 use subtend_session::place::Mode;
 use subtend_session::record::{Record, Stop};
-use subtend_session::state::{State, Stretch};
+use subtend_session::state::{MessageRange, State};
 
 use crate::alternatives::{completed, regenerate, step, switch};
 use crate::branches::{CHILD, human, inherits, points, refusal, shown_messages, talked};
 use crate::given::*;
 
 fn roll_back(run: Option<u32>) -> Command {
-    Command::RollBack { run: run.map(RunNo), by: By::Person }
+    Command::RollBack { run: run.map(RunNo), by: Initiator::Person }
 }
 
 fn rolled_back(run: u32) -> Record {
-    Record::RolledBack { run: RunNo(run), by: By::Person }
+    Record::RolledBack { run: RunNo(run), by: Initiator::Person }
 }
 
 /// Returns a session with a completed run, and a run with a tool call and a steering input that was cancelled.
@@ -141,7 +141,7 @@ fn alternatives_within_a_rolled_back_run_are_hidden_with_it() {
     let mut heart = heart.then(roll_back(None));
     assert_eq!(last_text(&heart), "U:one A:other");
     let why = format!("message {last} is hidden, because run 2 was rolled back: choose a visible message");
-    let back = |of| Command::Switch { of, to: SwitchTo::Index(0), by: By::Person };
+    let back = |of| Command::Switch { of, to: SwitchTo::Index(0), by: Initiator::Person };
     assert_eq!(refusal(&mut heart, back(Some(Seq(last)))), why);
     assert_eq!(
         last_text(&heart.clone().then(back(None))),
@@ -178,14 +178,14 @@ fn answer_before_a_hidden_run_regenerates_from_its_question() {
 fn notices_outside_a_run_are_not_rolled_back() {
     let owner = Heart::child().then(admitted()).then(calls(1, vec![background()]));
     let owner = owner.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
-    let owner = owner.then(Command::Lost { owner_survives: true, queue_stands: false }).then(send(2, "two"));
+    let owner = owner.then(Command::Lost { owner_survives: true, keeps_queue: false }).then(send(2, "two"));
     let child = owner.then(ended(0xB1, call(1, 0))).then(cancel());
     let end = child.state.transcript.len();
-    assert_eq!(child.state.stretches[&RunNo(2)], Stretch { from: end, to: end, hidden: false });
+    assert_eq!(child.state.message_ranges[&RunNo(2)], MessageRange { from: end, to: end, hidden: false });
     assert!(last_text(&child.then(roll_back(None))).ends_with('N'));
     let waiting = Heart::root().then(send(1, "one")).then(calls(1, vec![background()]));
     let lost = waiting.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
-    let lost = lost.then(Command::Lost { owner_survives: true, queue_stands: false });
+    let lost = lost.then(Command::Lost { owner_survives: true, keeps_queue: false });
     let heart = lost.then(ended(0xB1, call(1, 0))).then(roll_back(None));
     assert_eq!(last_text(&heart), "N", "the late notice is a message and not a call's result");
 }
@@ -198,7 +198,7 @@ fn records_that_no_decision_writes_do_not_fold() {
     assert!(!fold(&[rolled_back(2), rolled_back(2)]), "twice");
     assert!(!fold(&[rolled_back(1)]), "the run completed");
     assert!(!fold(&[rolled_back(3)]), "unknown run");
-    assert!(!fold(&[Record::SessionDeleted { by: By::Person }, rolled_back(2)]), "the session is deleted");
+    assert!(!fold(&[Record::SessionDeleted { by: Initiator::Person }, rolled_back(2)]), "the session is deleted");
     let working = heart.clone().then(send(4, "three"));
     assert!(State::fold(working.state.id, working.log.iter().chain(&[rolled_back(2)])).is_err(), "a run is in flight");
 }

@@ -7,7 +7,7 @@ use subtend_session::effect::Effect;
 use subtend_session::ids::RunNo;
 use subtend_session::index::{Before, Stamp};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, ModelFail, OutcomeKind};
+use subtend_session::outcome::{Initiator, ModelFail, OutcomeKind};
 use subtend_session::place::Mode;
 use subtend_session::record::Stop;
 
@@ -167,7 +167,7 @@ fn rule_7_continue_checks_its_owner() {
 }
 
 fn continue_of_a_closed_session(rules: Rules) -> String {
-    quiet(rules).then(Command::Close { by: By::Person }).summary(continued(call(5, 0), None))
+    quiet(rules).then(Command::Close { by: Initiator::Person }).summary(continued(call(5, 0), None))
 }
 
 #[test]

@@ -13,12 +13,12 @@ use crate::given::*;
 /// Returns the end of the owner by a cancel of the whole tree.
 fn owner_over_with_its_tree() -> Command {
     let owner = RunKey { session: session(OWNER), run: RunNo(1) };
-    Command::OwnerEnded { owner, outcome: OutcomeKind::Cancelled, queue_stands: true }
+    Command::OwnerEnded { owner, outcome: OutcomeKind::Cancelled, keeps_queue: true }
 }
 
 fn owner_over_alone() -> Command {
     let owner = RunKey { session: session(OWNER), run: RunNo(1) };
-    Command::OwnerEnded { owner, outcome: OutcomeKind::Cancelled, queue_stands: false }
+    Command::OwnerEnded { owner, outcome: OutcomeKind::Cancelled, keeps_queue: false }
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn queue_stands_is_passed_to_owned_runs() {
     };
     let passed_on = |decision: &Decision| {
         decision.effects.iter().find_map(|effect| match effect {
-            Effect::CancelOwned { queue_stands, .. } => Some(*queue_stands),
+            Effect::CancelOwned { keeps_queue, .. } => Some(*keeps_queue),
             _ => None,
         })
     };

@@ -4,7 +4,7 @@ use subtend_session::call::CallKind;
 use subtend_session::command::Command;
 use subtend_session::ids::{RunKey, RunNo};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, ModelFail, OutcomeKind};
+use subtend_session::outcome::{Initiator, ModelFail, OutcomeKind};
 use subtend_session::place::Mode;
 use subtend_session::record::Stop;
 use subtend_session::state::Phase;
@@ -132,7 +132,7 @@ fn given(column: Phase, doing: Doing) -> Heart {
 }
 
 fn quiet(first: Heart, doing: Doing) -> Heart {
-    let by = By::Person;
+    let by = Initiator::Person;
     match doing {
         Doing::QueuedInput => {
             first.then(send(70, "later")).then(cancel_tree()).then(attempt_failed(1, 1, ModelFail::Dropped))

@@ -6,7 +6,7 @@ use subtend_session::dialect::{Dialect, branch_state};
 use subtend_session::ids::{RunKey, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
+use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, TimeLimit};
 use subtend_session::place::Mode;
 use subtend_session::record::{CallFinished, Notice, Record};
 use subtend_session::state::{CallPhase, Phase};
@@ -81,8 +81,8 @@ fn k6_owners_receive_the_words_of_the_table() {
     let outcomes = [
         Outcome::Completed,
         Outcome::Failed { kind: model },
-        Outcome::Cancelled { by: By::Person },
-        Outcome::Interrupted { by: By::Person },
+        Outcome::Cancelled { by: Initiator::Person },
+        Outcome::Interrupted { by: Initiator::Person },
         Outcome::TimedOut { what: TimeLimit::Run },
         Outcome::OutOfTurns,
         Outcome::OutOfBudget { which: Budget::Tokens },
@@ -132,16 +132,16 @@ fn every_outcome_describes_its_cause() {
     let model = FailKind::Model { error: ModelFail::Rate, message: "slow down".into() };
     let causes = [
         (Outcome::Failed { kind: model }, "failed: the model's rate limit was reached (\"slow down\")"),
-        (Outcome::Cancelled { by: By::Person }, "was cancelled by a person"),
+        (Outcome::Cancelled { by: Initiator::Person }, "was cancelled by a person"),
         (
-            Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::TimedOut } },
+            Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::TimedOut } },
             "by the end of its owner (timed out)",
         ),
         (
-            Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } },
+            Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::Interrupted } },
             "was cancelled by an interrupt of its owner",
         ),
-        (Outcome::Interrupted { by: By::Host }, "was interrupted by the host"),
+        (Outcome::Interrupted { by: Initiator::Host }, "was interrupted by the host"),
         (Outcome::OutOfBudget { which: Budget::Money }, "ran out of its cost budget"),
         (Outcome::Lost, "was lost: the host restarted while it was in flight"),
         (Outcome::RestartsExhausted { command: None }, "was given up after too many crashes"),
@@ -213,7 +213,7 @@ fn lost_child_is_reported_with_task_progress_and_effects() {
 /// A child that ended regularly has no unfinished effects.
 #[test]
 fn only_lost_runs_warn_of_possible_effects() {
-    for outcome in [Outcome::Completed, Outcome::OutOfTurns, Outcome::Cancelled { by: By::Person }] {
+    for outcome in [Outcome::Completed, Outcome::OutOfTurns, Outcome::Cancelled { by: Initiator::Person }] {
         let text = text_for_owner(Dialect::Task, Mode::Background, Notice { turns: 3, ..of(outcome, "") });
         assert!(!text.contains("may have had effects"), "{text}");
     }

@@ -6,7 +6,7 @@ use subtend_session::decide::wake;
 use subtend_session::effect::Effect;
 use subtend_session::ids::{RunKey, RunNo, TurnNo};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::Mode;
 
 use crate::given::*;
@@ -26,8 +26,8 @@ fn cap() -> Effect {
     arm(Deadline::WallCap(RUN), 8_000_000)
 }
 
-fn slot(again: bool) -> Effect {
-    Effect::RequestSlot { run: RUN, again }
+fn slot(resumed: bool) -> Effect {
+    Effect::RequestSlot { run: RUN, resumed }
 }
 
 fn works() -> Heart {
@@ -99,7 +99,7 @@ fn end_of_a_run_disarms_only_its_own_deadlines() {
     );
     // The clock of a waiting run is already stopped.
     let effects = waits().decide(cancel()).unwrap().effects;
-    let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, queue_stands: false };
+    let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, keeps_queue: false };
     assert_eq!(effects, [owned, grace(), Effect::Unload]);
 }
 
@@ -117,7 +117,7 @@ fn interrupt_has_a_grace_only_while_something_has_to_stop() {
         run: RUN,
         child: session(0xB1),
         key: call(1, 0),
-        by: By::Owner { outcome: OutcomeKind::Interrupted },
+        by: Initiator::Owner { outcome: OutcomeKind::Interrupted },
     };
     assert_eq!(waits().decide(interrupt()).unwrap().effects, [cancel, grace(), Effect::Unload]);
     assert_eq!(aside().then(answers(2, "so far")).decide(interrupt()).unwrap().effects, [Effect::Unload]);
@@ -128,7 +128,7 @@ fn closed_call_disarms_its_deadline() {
     let check = CallKind::Check { run: RunKey { session: session(0xB1), run: RunNo(1) }, wait: true };
     let mut checks = aside().then(calls(2, vec![check]));
     let effects = checks.decide(cancel()).unwrap().effects;
-    let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, queue_stands: false };
+    let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, keeps_queue: false };
     assert_eq!(effects, [disarm(Deadline::Call(call(2, 0))), owned, grace(), Effect::Unload]);
     // A child's call has no deadline: its run has deadlines of its own.
     let root = || Heart::root().then(send(1, "go")).then(calls(1, vec![blocking(), writes()]));

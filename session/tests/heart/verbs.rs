@@ -39,7 +39,7 @@ fn first_input_of_a_root_opens_a_run_and_calls_the_model() {
     let decision = heart.decide(send(1, "go")).unwrap();
     let names: Vec<String> = decision.records.iter().map(word).collect();
     assert_eq!(names, ["accepted", "opened", "started", "taken", "turn"]);
-    assert_eq!(decision.reply, Reply::Accepted { input: input_id(1), again: false });
+    assert_eq!(decision.reply, Reply::Accepted { input: input_id(1), duplicate: false });
     assert_eq!(model_calls(&decision), [(1, 1, 0)]);
     assert_eq!(slots(&decision), [""; 0], "roots do not have slots");
 }
@@ -66,7 +66,7 @@ fn input_is_accepted_once_by_key_and_by_id() {
     };
     assert_eq!(heart.summary(keyed(2)), "accepted > W");
     assert_eq!(heart.summary(keyed(3)), "again > W");
-    assert_eq!(heart.decide(keyed(3)).unwrap().reply, Reply::Accepted { input: input_id(2), again: true });
+    assert_eq!(heart.decide(keyed(3)).unwrap().reply, Reply::Accepted { input: input_id(2), duplicate: true });
     assert_eq!(heart.summary(send(1, "go")), "again > W");
 }
 
@@ -108,8 +108,8 @@ fn after_an_end_the_queue_opens_the_next_run() {
     assert_eq!(
         heart.summary(Command::Cancel {
             run: Some(RunNo(1)),
-            by: subtend_session::outcome::By::Host,
-            queue_stands: false
+            by: subtend_session::outcome::Initiator::Host,
+            keeps_queue: false
         }),
         "AE(cancelled) > W"
     );
@@ -352,7 +352,7 @@ fn creation_sets_place_short_name_and_ceiling() {
             (true, Some(480_000), subtend_session::state::Phase::Queued)
         );
         let wake = subtend_session::decide::wake(&child.state, clock());
-        assert!(wake.contains(&Effect::RequestSlot { run: RunNo(1), again: false }));
+        assert!(wake.contains(&Effect::RequestSlot { run: RunNo(1), resumed: false }));
         shorts.push(created.short.clone());
     }
     assert_eq!(shorts, [Short("a000b1".into()), Short("1a000b1".into()), Short("000003".into())]);
@@ -426,7 +426,7 @@ fn closing_run_waits_for_its_stream_and_children() {
     let owned = Effect::CancelOwned {
         run: RunNo(1),
         outcome: subtend_session::outcome::OutcomeKind::Cancelled,
-        queue_stands: false,
+        keeps_queue: false,
     };
     assert!(decision.effects.contains(&owned));
     assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "message[1] > Hc");
@@ -448,7 +448,7 @@ fn notices_wait_behind_an_input_and_enter_as_one_message() {
 
 #[test]
 fn input_reopens_a_closed_session() {
-    let closed = Record::SessionClosed { by: subtend_session::outcome::By::Person };
+    let closed = Record::SessionClosed { by: subtend_session::outcome::Initiator::Person };
     let mut heart = Heart::root().recorded(closed);
     assert_eq!(heart.summary(send(1, "hello")), "session_reopened accepted opened started taken turn > W");
 }
@@ -458,7 +458,7 @@ fn late_notice_of_a_lost_run_is_stored_without_waking() {
     let mut heart = started()
         .then(calls(1, vec![background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
-        .then(Command::Lost { owner_survives: true, queue_stands: false });
+        .then(Command::Lost { owner_survives: true, keeps_queue: false });
     assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "message[1] > E");
     assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "S");
 }

@@ -59,7 +59,7 @@ fn answered(mut heart: Heart) -> Heart {
 fn listed_order_is_the_order_of_taking() {
     type Given = (&'static str, fn() -> Heart, bool, fn(Heart) -> Heart);
     let same: fn(Heart) -> Heart = |heart| heart;
-    let lost: fn(Heart) -> Heart = |heart| heart.then(Command::Lost { owner_survives: true, queue_stands: false });
+    let lost: fn(Heart) -> Heart = |heart| heart.then(Command::Lost { owner_survives: true, keeps_queue: false });
     let given: [Given; 6] = [
         ("streams", || Heart::root().then(send(1, "go")), true, same),
         (

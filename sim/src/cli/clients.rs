@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, value_parser};
-use subtend_host::flaw::Flaw;
+use subtend_host::host_bug::HostBug;
 use subtend_sim::clients::{ClientPlan, ClientRun, simulate};
 
 /// Simulates clients over hosts that die; exits with 1 if a client does not receive each event once, or a command does
@@ -25,21 +25,21 @@ pub(crate) fn clients(args: &ClientsArgs) -> ExitCode {
     let seeds = args.base..args.base.saturating_add(args.seeds);
     if args.controls {
         let mut unnoticed = 0_u32;
-        for flaw in [Flaw::NoResume, Flaw::NoKey, Flaw::LateJoin] {
-            let run = |seed| simulate(ClientPlan { seed, flaw: Some(flaw) });
+        for host_bug in [HostBug::NoResume, HostBug::NoKey, HostBug::LateJoin] {
+            let run = |seed| simulate(ClientPlan { seed, host_bug: Some(host_bug) });
             let noticed = seeds.clone().find_map(|seed| run(seed).violations.last().map(|what| (seed, what.clone())));
             if let Some((seed, what)) = noticed {
-                println!("{flaw:?}: noticed with seed {seed}: {what}");
+                println!("{host_bug:?}: noticed with seed {seed}: {what}");
             } else {
                 unnoticed = unnoticed.saturating_add(1);
-                println!("{flaw:?}: NOT NOTICED in {} seeds", args.seeds);
+                println!("{host_bug:?}: NOT NOTICED in {} seeds", args.seeds);
             }
         }
         return if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let mut all = ClientRun::default();
     for seed in seeds {
-        let run = simulate(ClientPlan { seed, flaw: None });
+        let run = simulate(ClientPlan { seed, host_bug: None });
         run.violations.iter().for_each(|what| println!("subtend-sim clients --seeds 1 --base {seed}\n  {what}"));
         all.violations.extend(run.violations);
         for (sum, more) in [

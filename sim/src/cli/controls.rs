@@ -7,7 +7,7 @@ use clap::{Args, value_parser};
 use serde_json::json;
 use subtend_sim::fault::SimFault;
 use subtend_sim::lease::LeaseBug;
-use subtend_sim::simulate::{Crowd, Seeded};
+use subtend_sim::simulate::{SeedRunner, Seeded};
 
 use crate::cli::run::threads;
 use crate::cli::{lease, model};
@@ -62,7 +62,7 @@ pub(crate) fn controls(args: &ControlsArgs) -> ExitCode {
 fn simulator(args: &ControlsArgs) -> u32 {
     let mut survived = 0_u32;
     for bug in Seeded::all() {
-        let crowd = Crowd {
+        let seed_runner = SeedRunner {
             base: args.base,
             seeds: args.seeds,
             steps: args.steps,
@@ -71,7 +71,7 @@ fn simulator(args: &ControlsArgs) -> u32 {
             threads: threads(args.threads),
             failures: 1,
         };
-        let result = crowd.run(&|_| {});
+        let result = seed_runner.run(&|_| {});
         let noticed = result.failed.first();
         survived = survived.saturating_add(u32::from(noticed.is_none()));
         let command = noticed.map(|failed| failed.plan.command());

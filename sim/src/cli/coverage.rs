@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, value_parser};
 use subtend_sim::coverage::{lacking, of_model, table};
-use subtend_sim::simulate::Crowd;
+use subtend_sim::simulate::SeedRunner;
 
 use crate::cli::run::threads;
 
@@ -25,8 +25,9 @@ pub(crate) struct CoverageArgs {
 
 pub(crate) fn coverage(args: &CoverageArgs) -> ExitCode {
     let threads = threads(None);
-    let crowd = Crowd { base: args.base, seeds: args.seeds, steps: 500, bug: None, trace: false, threads, failures: 1 };
-    let simulated = crowd.run(&|_| {});
+    let seed_runner =
+        SeedRunner { base: args.base, seeds: args.seeds, steps: 500, bug: None, trace: false, threads, failures: 1 };
+    let simulated = seed_runner.run(&|_| {});
     let table = table(&of_model(threads, args.states), &simulated.tally.examined);
     println!("{:34} {:>12} {:>12} {:>12} {:>12}", "predicate", "model", "telling", "simulator", "telling");
     for (name, model, simulator) in &table {

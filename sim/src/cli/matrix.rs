@@ -1,24 +1,24 @@
 //! The matrix: how often each mishap occurred during each verb.
 
-use subtend_sim::simulate::{Mishap, Tally, Verb};
+use subtend_sim::simulate::{FaultKind, Tally, Verb};
 
 /// Columns of one block, for a wide terminal.
 const COLUMNS: usize = 9;
 
 pub(crate) fn print_matrix(tally: &Tally) {
-    for block in Mishap::ALL.chunks(COLUMNS) {
+    for block in FaultKind::ALL.chunks(COLUMNS) {
         print!("{:14}", "");
-        block.iter().for_each(|mishap| print!("{:>17}", format!("{mishap:?}")));
+        block.iter().for_each(|fault| print!("{:>17}", format!("{fault:?}")));
         println!();
         for verb in Verb::answered() {
             print!("{:14}", format!("{verb:?}"));
-            block.iter().for_each(|mishap| print!("{:17}", tally.cell(*mishap, verb)));
+            block.iter().for_each(|fault| print!("{:17}", tally.cell(*fault, verb)));
             println!();
         }
     }
 }
 
 pub(crate) fn empty_cells(tally: &Tally) -> Vec<String> {
-    let cells = Verb::answered().flat_map(|verb| Mishap::ALL.iter().map(move |mishap| (mishap, verb)));
-    cells.filter(|(mishap, verb)| tally.cell(**mishap, *verb) == 0).map(|(m, v)| format!("{m:?} × {v:?}")).collect()
+    let cells = Verb::answered().flat_map(|verb| FaultKind::ALL.iter().map(move |fault| (fault, verb)));
+    cells.filter(|(fault, verb)| tally.cell(**fault, *verb) == 0).map(|(m, v)| format!("{m:?} × {v:?}")).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, value_parser};
 use serde_json::{Value, json};
-use subtend_sim::simulate::{Crowd, CrowdResult, Seeded};
+use subtend_sim::simulate::{CrowdResult, SeedRunner, Seeded};
 
 use crate::cli::matrix;
 
@@ -50,7 +50,7 @@ pub(crate) fn threads(requested: Option<usize>) -> usize {
 }
 
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
-    let crowd = Crowd {
+    let seed_runner = SeedRunner {
         base: args.base,
         seeds: args.seeds,
         steps: args.steps,
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         failures: args.failures,
     };
     let done = AtomicU64::new(0);
-    let result = crowd.run(&|report| {
+    let result = seed_runner.run(&|report| {
         let done = done.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if let Some(failure) = &report.failure {
             eprintln!("seed {}: {failure}", report.plan.seed);
@@ -92,8 +92,8 @@ fn print_result(result: &CrowdResult, tally: bool) {
         for (mark, count) in &result.tally.marks {
             println!("{count:9} {mark}");
         }
-        for ((mishap, verb), count) in &result.tally.matrix {
-            println!("{count:9} {mishap:?} × {verb:?}");
+        for ((fault, verb), count) in &result.tally.matrix {
+            println!("{count:9} {fault:?} × {verb:?}");
         }
     }
     for failed in &result.failed {
@@ -107,7 +107,7 @@ fn as_json(result: &CrowdResult, tally: bool) -> Value {
         .iter()
         .map(|failed| json!({"command": failed.plan.command(), "id": failed.failure.id, "what": failed.failure.what}))
         .collect();
-    let matrix = result.tally.matrix.iter().map(|((mishap, verb), count)| json!([mishap, verb, count]));
+    let matrix = result.tally.matrix.iter().map(|((fault, verb), count)| json!([fault, verb, count]));
     let mut all = json!({"seeds": result.seeds, "records": result.records, "failures": failures});
     if tally && let Some(all) = all.as_object_mut() {
         all.insert("marks".to_owned(), json!(result.tally.marks));

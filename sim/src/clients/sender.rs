@@ -6,9 +6,9 @@ use axum::Router;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use subtend_invariants::When;
-use subtend_invariants::observed::{AnswerSeen, ControlAnswer, Given, KeyedCommand};
+use subtend_invariants::observed::{AnswerSeen, ControlAnswer, KeyedCommand, ReplySubject};
 use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 
 use super::{Door, KnownSession, SimClients, lock, request};
 
@@ -133,7 +133,7 @@ async fn cancel(router: &Router, session: SessionId, shared: &SimClients) {
         let result = answer.get("result").and_then(Value::as_str);
         if result == Some("done") {
             let run = RunKey { session, run: RunNo(1) };
-            let given = Given::Cancel(By::Person);
+            let given = ReplySubject::Cancel(Initiator::Person);
             shared.state().cancels.push(AnswerSeen { run, given, at: When::default(), answer: ControlAnswer::Done });
         } else if result != Some("already_ended") {
             shared.state().run.violations.push(format!("a cancel is answered {status}: {answer}"));

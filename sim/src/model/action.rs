@@ -147,7 +147,7 @@ impl System {
         }
         if let Some(root) = root.filter(|root| self.remaining.rollbacks > 0 && root.run.is_none()) {
             // A second delivery changes nothing.
-            actions.extend(root.stretches.keys().map(|run| Action::RollBack(*run)));
+            actions.extend(root.message_ranges.keys().map(|run| Action::RollBack(*run)));
         }
         if let Some(root) = root {
             self.add_service_actions(root, actions);

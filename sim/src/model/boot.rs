@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use subtend_invariants::observed::Why;
+use subtend_invariants::observed::ActivationCause;
 use subtend_session::command::{Clock, Command};
 use subtend_session::decide::wake;
 use subtend_session::ids::{Lsn, RunKey, SessionId};
@@ -48,7 +48,7 @@ impl System {
             if lost {
                 return Command::Lost {
                     owner_survives: !matches!(run.opened.owner, Owner::Run { .. }),
-                    queue_stands: false,
+                    keeps_queue: false,
                 };
             }
             let owner_ended = self.owner_ended(RunKey { session, run: run.no });
@@ -71,11 +71,11 @@ impl System {
         self.resting.remove(&session);
         let died = self.deaths.last().is_some_and(|death| death.session == session);
         let why = if lost {
-            Why::Boot
+            ActivationCause::Boot
         } else if died {
-            Why::Restart
+            ActivationCause::Restart
         } else {
-            Why::Message
+            ActivationCause::Message
         };
         self.activated(session, epoch, why);
         self.active.insert(session, Active { epoch, state: Arc::new(state) });
@@ -163,7 +163,8 @@ impl System {
         };
         let mut rows: Vec<(SessionId, Inflight)> = in_flight.iter().filter_map(row).collect();
         rows.sort_by_key(|(_, row)| row.depth);
-        let kept = if model.fault.is(EnvironmentBug::ParkedAreLost) { BTreeSet::new() } else { index::kept(&rows) };
+        let kept =
+            if model.fault.is(EnvironmentBug::ParkedAreLost) { BTreeSet::new() } else { index::surviving_runs(&rows) };
         let mut going = BTreeSet::new();
         for (session, row) in &rows {
             let owner = row.owner.run();

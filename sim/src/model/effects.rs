@@ -18,7 +18,7 @@ impl System {
         }
         for effect in effects {
             match effect {
-                Effect::RequestSlot { run, again } => self.request(model, RunKey { session, run }, again),
+                Effect::RequestSlot { run, resumed } => self.request(model, RunKey { session, run }, resumed),
                 Effect::ReleaseSlot { run } => self.release(model, RunKey { session, run }),
                 // The attempt waits for its summary as for an answer.
                 Effect::CallModel { turn, attempt, .. } | Effect::Compact { turn, attempt } => {
@@ -30,8 +30,8 @@ impl System {
                 Effect::StartChild { child } => self.request(model, RunKey { session: child, run: RunNo(1) }, false),
                 Effect::DeliverCompletion { to, notice } => self.notify(to, &notice),
                 Effect::CancelLocal => self.drop_work(session, Dropped::Own),
-                Effect::CancelOwned { run, outcome, queue_stands } => {
-                    self.cancel_owned(RunKey { session, run }, outcome, queue_stands);
+                Effect::CancelOwned { run, outcome, keeps_queue } => {
+                    self.cancel_owned(RunKey { session, run }, outcome, keeps_queue);
                 }
                 Effect::CancelChild { run, child, key, by } => {
                     self.cancel_child(RunKey { session, run }, child, key, &by);
@@ -49,11 +49,11 @@ impl System {
         }
     }
 
-    pub(super) fn request(&mut self, model: &SystemModel, key: RunKey, again: bool) {
-        if !again {
+    pub(super) fn request(&mut self, model: &SystemModel, key: RunKey, resumed: bool) {
+        if !resumed {
             self.armed.insert((key.session, Deadline::Queue(key.run)));
         }
-        self.pool(model, key).ask(key, again);
+        self.pool(model, key).ask(key, resumed);
         self.grant(model);
     }
 

@@ -2,9 +2,9 @@
 
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::Place;
-use subtend_session::record::{AskBy, AskVerdict, Carrier, Hold, Notice, Park, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Carrier, Hold, Notice, Park, Record};
 use subtend_session::state::State;
 
 use super::journal::{ends, place};
@@ -42,9 +42,9 @@ impl System {
     }
 
     pub(super) fn grandchild_cancelled(&self) -> bool {
-        let by_person = Outcome::Cancelled { by: By::Person };
+        let by_person = Outcome::Cancelled { by: Initiator::Person };
         let root = self.outcomes().any(|(depth, _, outcome)| depth == 0 && *outcome == by_person);
-        let below = |outcome: &Outcome| matches!(outcome, Outcome::Cancelled { by: By::Owner { .. } });
+        let below = |outcome: &Outcome| matches!(outcome, Outcome::Cancelled { by: Initiator::Owner { .. } });
         root && self.outcomes().any(|(depth, _, outcome)| depth == 2 && below(outcome))
     }
 
@@ -75,7 +75,7 @@ impl System {
     }
 
     pub(super) fn interrupt_ends_child(&self) -> bool {
-        let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } };
+        let by_owner = Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::Interrupted } };
         self.outcomes().any(|(_, _, outcome)| *outcome == by_owner)
     }
 
@@ -102,7 +102,7 @@ impl System {
     }
 
     pub(super) fn stopped_by_model(&self) -> bool {
-        self.noticed(|notice| matches!(notice.outcome, Outcome::Cancelled { by: By::Model { .. } }))
+        self.noticed(|notice| matches!(notice.outcome, Outcome::Cancelled { by: Initiator::Model { .. } }))
     }
 
     pub(super) fn moved_completes(&self) -> bool {
@@ -111,10 +111,10 @@ impl System {
     }
 
     pub(super) fn queue_is_kept(&self) -> bool {
-        self.recorded(|record| matches!(record, Record::RunEnded(ended) if ended.queue_stands))
+        self.recorded(|record| matches!(record, Record::RunEnded(ended) if ended.keeps_queue))
     }
 
-    pub(super) fn ask_answered(&self, verdict: AskVerdict, by: AskBy) -> bool {
+    pub(super) fn ask_answered(&self, verdict: AskVerdict, by: AnsweredBy) -> bool {
         let gives = |record: &Record| matches!(record, Record::AskAnswered { verdict: given, by: giver, .. } if (*given, *giver) == (verdict, by));
         self.recorded(gives) && self.outcomes().any(|(_, _, outcome)| *outcome == Outcome::Completed)
     }

@@ -6,7 +6,7 @@ use subtend_invariants::observed::{Causes, Effect, Work};
 use subtend_invariants::{Activation, InvariantId, Ledger, Observed, Pool, View, Violation, When, World};
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::Row;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::state::State;
 
 use super::SystemModel;
@@ -104,14 +104,14 @@ impl System {
 
     fn ledger(&self, model: &SystemModel) -> Ledger {
         let granted = |slots: &Slots| {
-            let on_the_way =
+            let in_transit =
                 |message: &&Message| matches!(message, Message::Granted { to } if slots.holders.contains(to));
-            u32::try_from(self.flight.iter().filter(on_the_way).count()).unwrap_or(u32::MAX)
+            u32::try_from(self.flight.iter().filter(in_transit).count()).unwrap_or(u32::MAX)
         };
         let pool = |slots: &Slots, per_root: u8| Pool {
             per_root: u32::from(per_root),
             used: BTreeMap::from([(ROOT, slots.used)]),
-            on_the_way: BTreeMap::from([(ROOT, granted(slots))]),
+            in_transit: BTreeMap::from([(ROOT, granted(slots))]),
         };
         Ledger {
             global: None,
@@ -126,7 +126,7 @@ impl System {
 
     /// Returns the observations that no journal has.
     fn observed(&self, model: &SystemModel) -> Observed {
-        let by_person = |runs: &BTreeSet<_>| runs.iter().map(|run| (*run, By::Person)).collect();
+        let by_person = |runs: &BTreeSet<_>| runs.iter().map(|run| (*run, Initiator::Person)).collect();
         let trees = model.size.tree_cancels > self.remaining.tree_cancels;
         let causes = Causes {
             cancels: by_person(&self.cancelled),

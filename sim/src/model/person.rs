@@ -3,7 +3,7 @@
 use subtend_session::command::Command;
 use subtend_session::effect::Reply as Answered;
 use subtend_session::ids::{Epoch, RunKey, SessionId};
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::state::State;
 
 use super::action::Action;
@@ -41,7 +41,7 @@ impl System {
             }
             Action::RollBack(run) => {
                 self.remaining.rollbacks = self.remaining.rollbacks.saturating_sub(1);
-                self.send_commands(model, ROOT, vec![Command::RollBack { run: Some(*run), by: By::Person }])
+                self.send_commands(model, ROOT, vec![Command::RollBack { run: Some(*run), by: Initiator::Person }])
             }
             Action::Serve => {
                 let plan = plan::service(model, self.remaining.services);
@@ -61,7 +61,7 @@ impl System {
             }
             Action::Close(session) => {
                 self.remaining.closes = self.remaining.closes.saturating_sub(1);
-                self.send_commands(model, *session, vec![Command::Close { by: By::Person }])
+                self.send_commands(model, *session, vec![Command::Close { by: Initiator::Person }])
             }
             Action::Write(from, to) => {
                 let Some(run) = self.run_in_flight(*from) else { return false };
@@ -115,7 +115,7 @@ impl System {
         if !closed {
             self.cancelled.insert(to);
         }
-        let command = Command::Cancel { run: Some(to.run), by: By::Person, queue_stands: true };
+        let command = Command::Cancel { run: Some(to.run), by: Initiator::Person, keeps_queue: true };
         self.send_commands(model, to.session, vec![command]);
         self.check_control_answer(to, true);
         true
@@ -126,7 +126,7 @@ impl System {
         let Some(run) = self.run_in_flight(session) else { return false };
         let key = RunKey { session, run };
         self.cancelled.insert(key);
-        let command = Command::Cancel { run: Some(run), by: By::Person, queue_stands: false };
+        let command = Command::Cancel { run: Some(run), by: Initiator::Person, keeps_queue: false };
         if !model.fault.is(EnvironmentBug::CancelNotDurable) {
             self.send_commands(model, session, vec![command]);
             self.check_control_answer(key, true);
@@ -145,7 +145,7 @@ impl System {
 
     fn cancel_ended(&mut self, model: &SystemModel, session: SessionId) -> bool {
         let Some(run) = self.active.get(&session).map(|active| active.state.last_run) else { return false };
-        let command = Command::Cancel { run: Some(run), by: By::Person, queue_stands: false };
+        let command = Command::Cancel { run: Some(run), by: Initiator::Person, keeps_queue: false };
         self.send_commands(model, session, vec![command]);
         self.check_control_answer(RunKey { session, run }, false);
         true
@@ -157,7 +157,7 @@ impl System {
         let Some(run) = run else { return false };
         let key = RunKey { session, run };
         self.interrupts.insert(key);
-        self.send_commands(model, session, vec![Command::Interrupt { by: By::Person }]);
+        self.send_commands(model, session, vec![Command::Interrupt { by: Initiator::Person }]);
         self.check_control_answer(key, true);
         true
     }

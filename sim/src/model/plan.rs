@@ -15,7 +15,7 @@ use subtend_session::ids::{AttemptNo, CallId, Hash, InputId, Interned, RunKey, S
 use subtend_session::index::message_input;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
 use subtend_session::record::{
     From, InputAccepted, Lane, SessionCreated, SpawnGranted, SummarySet, TitleSet, ToolCall,
@@ -151,7 +151,7 @@ pub(super) fn branch(model: &SystemModel, state: &State, n: u8) -> BranchPlan {
         at: first_said(state),
         created: created(model, Place::Root, child),
         manifest: Arc::new(Authority::allow_all()),
-        by: By::Person,
+        by: Initiator::Person,
     }
 }
 
@@ -164,7 +164,7 @@ pub(super) fn service(model: &SystemModel, n: u8) -> BranchPlan {
         at: None,
         created: SessionCreated { inspectable: false, ..created(model, Place::Root, child) },
         manifest: Arc::new(Authority::allow_all()),
-        by: By::Host,
+        by: Initiator::Host,
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) fn description(of: SessionId, titled: bool) -> Description {
     if titled {
         return Description::Summary(SummarySet { text: "done".into(), upto: Seq(1), of });
     }
-    Description::Title(TitleSet { title: "work".into(), by: By::Host, of: Some(of) })
+    Description::Title(TitleSet { title: "work".into(), by: Initiator::Host, of: Some(of) })
 }
 
 /// Returns a regeneration of the last answer; `n` remain.
@@ -205,7 +205,7 @@ pub(super) fn regenerate(model: &SystemModel, n: u8) -> RegeneratePlan {
         of: None,
         created: created(model, Place::Root, child),
         manifest: Arc::new(Authority::allow_all()),
-        by: By::Person,
+        by: Initiator::Person,
     }
 }
 

@@ -14,8 +14,8 @@ use subtend_session::compaction;
 use subtend_session::effect::{Effect, NewSession, Rejection, Reply as Answered};
 use subtend_session::ids::{AttemptNo, CallId, RunKey, SessionId, TurnNo};
 use subtend_session::index::{self, Changes};
-use subtend_session::outcome::{By, ModelFail, TimeLimit};
-use subtend_session::record::{AskBy, AskVerdict, CompactionFailure, Notice, Record, Stop};
+use subtend_session::outcome::{Initiator, ModelFail, TimeLimit};
+use subtend_session::record::{AnsweredBy, AskVerdict, CompactionFailure, Notice, Record, Stop};
 use subtend_session::state::State;
 use subtend_session::usage::Usage;
 
@@ -163,9 +163,9 @@ impl System {
             Message::TreeCancel { to } => self.tree_cancel(model, to),
             Message::Ask { session, call } => {
                 let (verdict, by) = match reply {
-                    FakeReply::Allow => (AskVerdict::Allow, AskBy::Person),
-                    FakeReply::Always => (AskVerdict::Always, AskBy::Person),
-                    FakeReply::Deny => (AskVerdict::Deny, AskBy::Person),
+                    FakeReply::Allow => (AskVerdict::Allow, AnsweredBy::Person),
+                    FakeReply::Always => (AskVerdict::Always, AnsweredBy::Person),
+                    FakeReply::Deny => (AskVerdict::Deny, AnsweredBy::Person),
                     FakeReply::Plain
                     | FakeReply::Final
                     | FakeReply::Blocking
@@ -177,12 +177,12 @@ impl System {
                     | FakeReply::Write
                     | FakeReply::Overflow
                     | FakeReply::Failed
-                    | FakeReply::Limited => (AskVerdict::Deny, AskBy::NoApprover),
+                    | FakeReply::Limited => (AskVerdict::Deny, AnsweredBy::NoApprover),
                 };
                 self.send_commands(model, session, vec![Command::AskAnswered { call, verdict, by }])
             }
-            Message::OwnerEnded { to, owner, outcome, queue_stands } => {
-                self.send_commands(model, to.session, vec![Command::OwnerEnded { owner, outcome, queue_stands }])
+            Message::OwnerEnded { to, owner, outcome, keeps_queue } => {
+                self.send_commands(model, to.session, vec![Command::OwnerEnded { owner, outcome, keeps_queue }])
             }
             Message::Restart(session) => self.send_commands(model, session, Vec::new()),
             Message::Append(batch) => {
@@ -257,14 +257,14 @@ impl System {
     fn compact(&self, model: &SystemModel, of: SessionId, at: (TurnNo, AttemptNo), reply: FakeReply) -> Vec<Command> {
         let plan = self.active.get(&of).and_then(|active| compaction::plan(&active.state));
         let Some(plan) = plan else { return vec![failed(at.0, at.1, ModelFail::Dropped, None)] };
-        let birth = plan::compaction_service(model, of, at);
+        let creation = plan::compaction_service(model, of, at);
         let result = if reply == FakeReply::Failed {
             Err(Unsummarised { why: CompactionFailure::Agent, message: "no summary".into(), of: None })
         } else {
-            Ok(Summary { text: "done".into(), of: birth.child })
+            Ok(Summary { text: "done".into(), of: creation.child })
         };
-        let compact = SummarisedHistory { turn: Some(at), by: By::Host, plan, result };
-        vec![Command::Branch(Box::new(birth)), Command::Compact(Box::new(compact))]
+        let compact = SummarisedHistory { turn: Some(at), by: Initiator::Host, plan, result };
+        vec![Command::Branch(Box::new(creation)), Command::Compact(Box::new(compact))]
     }
 
     /// Returns the owner's cancel for the run of `session`, which comes before the ends of the work that its token stopped.
@@ -411,12 +411,12 @@ impl System {
     }
 
     pub(super) fn create_children(&mut self, parent: SessionId, new_sessions: &[NewSession]) {
-        for birth in new_sessions {
-            if self.journals.contains_key(&birth.session) {
-                self.wrong = Some(format!("{parent} created {} a second time", birth.session));
+        for creation in new_sessions {
+            if self.journals.contains_key(&creation.session) {
+                self.wrong = Some(format!("{parent} created {} a second time", creation.session));
                 continue;
             }
-            self.create_session(birth.session, &birth.records);
+            self.create_session(creation.session, &creation.records);
         }
     }
 

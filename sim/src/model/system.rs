@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use subtend_invariants::When;
-use subtend_invariants::observed::{Activated, Death, Why};
+use subtend_invariants::observed::{Activated, ActivationCause, Death};
 use subtend_session::command::Deadline;
 use subtend_session::effect::Reply as Answered;
 use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
@@ -86,7 +86,7 @@ pub enum Message {
         owner: RunKey,
         outcome: OutcomeKind,
         /// Whether queued inputs remain.
-        queue_stands: bool,
+        keeps_queue: bool,
     },
     /// The supervisor restarts a session.
     Restart(SessionId),
@@ -162,9 +162,9 @@ impl Slots {
         self.holders.iter().copied().chain(self.queue.iter().map(|(_, key)| *key))
     }
 
-    pub(super) fn ask(&mut self, key: RunKey, again: bool) {
+    pub(super) fn ask(&mut self, key: RunKey, resumed: bool) {
         if !self.holders.contains(&key) && !self.queue.iter().any(|(_, queued)| *queued == key) {
-            self.queue.push((again, key));
+            self.queue.push((resumed, key));
         }
     }
 
@@ -180,8 +180,11 @@ impl Slots {
         if self.used >= limit {
             return None;
         }
-        let at =
-            self.queue.iter().position(|(again, _)| *again).or(if self.queue.is_empty() { None } else { Some(0) })?;
+        let at = self.queue.iter().position(|(resumed, _)| *resumed).or(if self.queue.is_empty() {
+            None
+        } else {
+            Some(0)
+        })?;
         let (_, key) = self.queue.remove(at);
         self.used = self.used.saturating_add(1);
         self.holders.insert(key);
@@ -299,14 +302,14 @@ impl System {
         match State::fold(session, &*journal.records) {
             Ok(state) => {
                 self.touched.insert(session);
-                self.activated(session, Epoch(1), Why::Birth);
+                self.activated(session, Epoch(1), ActivationCause::Creation);
                 self.active.insert(session, Active { epoch: Epoch(1), state: Arc::new(state) });
             }
             Err(error) => self.wrong = Some(error.to_string()),
         }
     }
 
-    pub(super) fn activated(&mut self, session: SessionId, epoch: Epoch, why: Why) {
+    pub(super) fn activated(&mut self, session: SessionId, epoch: Epoch, why: ActivationCause) {
         let records = self.journals.get(&session).map_or(0, |journal| journal.records.len());
         let last = Seq(u64::try_from(records).unwrap_or(u64::MAX));
         let at = self.now();

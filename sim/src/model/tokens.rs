@@ -3,7 +3,7 @@
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::{self, RowKind};
-use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::outcome::{Initiator, OutcomeKind};
 use subtend_session::record::Hold;
 
 use super::system::{Dropped, Message, System};
@@ -11,24 +11,24 @@ use super::{SystemModel, journal};
 use crate::fault::EnvironmentBug;
 
 impl System {
-    pub(super) fn cancel_owned(&mut self, key: RunKey, outcome: OutcomeKind, queue_stands: bool) {
+    pub(super) fn cancel_owned(&mut self, key: RunKey, outcome: OutcomeKind, keeps_queue: bool) {
         let kept_before = self.closing.get(&key).is_some_and(|(_, keeps_queue)| *keeps_queue);
-        self.closing.insert(key, (outcome, queue_stands || kept_before));
+        self.closing.insert(key, (outcome, keeps_queue || kept_before));
         for to in self.owned_by(key) {
-            self.send(Message::OwnerEnded { to, owner: key, outcome, queue_stands });
+            self.send(Message::OwnerEnded { to, owner: key, outcome, keeps_queue });
             self.fire_tokens(to);
         }
     }
 
     /// Cancels one owned run and fires its token. A run that its session has not opened yet has no token: it opens, and
     /// its cancel is handled next.
-    pub(super) fn cancel_child(&mut self, owner: RunKey, child: SessionId, key: CallId, by: &By) {
+    pub(super) fn cancel_child(&mut self, owner: RunKey, child: SessionId, key: CallId, by: &Initiator) {
         let owns = self.active.get(&owner.session).and_then(|active| active.state.run.as_ref());
         // A later command of the batch may have taken its notice.
         if owns.is_none_or(|run| !run.owned.contains_key(&key)) {
             return;
         }
-        let model = if let By::Model { call } = by { Some(*call) } else { None };
+        let model = if let Initiator::Model { call } = by { Some(*call) } else { None };
         let to = self.opened_by(child, owner, key);
         if let Some(to) = to {
             // Recorded only for the child, because the owner's other runs continue.
@@ -88,8 +88,8 @@ impl System {
         match self.single.get(&owned).filter(|_| !model.fault.is(EnvironmentBug::CauseLost)) {
             Some((key, call)) => Command::OwnerCancels { owner: owner.session, key: *key, by: index::cancel_by(*call) },
             None => {
-                let queue_stands = self.keeps_queues(owner);
-                Command::OwnerEnded { owner, outcome: self.closing_kind(owner, owned), queue_stands }
+                let keeps_queue = self.keeps_queues(owner);
+                Command::OwnerEnded { owner, outcome: self.closing_kind(owner, owned), keeps_queue }
             }
         }
     }
@@ -112,7 +112,7 @@ impl System {
         let outcome = self.owner_ended(key)?;
         let (opened, _) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened)?;
-        self.keeps_queues(owner).then_some(Command::OwnerEnded { owner, outcome, queue_stands: true })
+        self.keeps_queues(owner).then_some(Command::OwnerEnded { owner, outcome, keeps_queue: true })
     }
 
     /// Returns the outcome of an owner that continues a child, if the owner has ended or closes.

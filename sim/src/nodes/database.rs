@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
-use subtend_journal::engine::{Engine as _, Group, Payload, Placed};
+use subtend_journal::engine::{Engine as _, Group, GroupFrame, Payload};
 use subtend_journal::memory::Memory;
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::state::State;
@@ -209,7 +209,7 @@ impl SimShard {
         Ok(())
     }
 
-    fn check_frame(&mut self, frame: &Placed) -> Result<(), String> {
+    fn check_frame(&mut self, frame: &GroupFrame) -> Result<(), String> {
         let Payload::Records(records) = &frame.payload else { return Ok(()) };
         match self.states.entry(frame.session) {
             Entry::Occupied(state) => {

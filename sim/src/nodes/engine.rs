@@ -56,7 +56,7 @@ impl ClaimedShard {
             CommitFate::Late,
             CommitFate::Repeated,
         ];
-        world.chance.pick(&fates).unwrap_or(CommitFate::Answered)
+        world.rng.pick(&fates).unwrap_or(CommitFate::Answered)
     }
 
     /// Sends a commit once. Returns `None` if no reply arrives, otherwise whether it was stored.

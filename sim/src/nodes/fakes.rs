@@ -88,7 +88,7 @@ fn name(effect: ToolEffect) -> &'static str {
 /// Waits for the duration of a call: short, and sometimes longer than a lease.
 async fn wait_for_call(world: &NodesWorld) {
     let most = if world.draw_fault(20) { 20_000 } else { 400 };
-    tokio::time::sleep(world.chance.ms(0, most)).await;
+    tokio::time::sleep(world.rng.ms(0, most)).await;
 }
 
 fn answer(world: &NodesWorld, request: &Request) -> Answer {
@@ -101,13 +101,13 @@ fn answer(world: &NodesWorld, request: &Request) -> Answer {
         let call = ToolCall { provider_id: "c".into(), tool: tool.into(), args: args.to_string().into() };
         Answer::of_calls(None, vec![call])
     };
-    match world.chance.below(6) {
+    match world.rng.below(6) {
         0 | 1 => text(),
         2 | 3 => call("write", json!({})),
         4 => call("read", json!({})),
         _ => {
-            let agent = world.chance.pick(&[RESUMING_AGENT, LOST_AGENT]).unwrap_or(RESUMING_AGENT);
-            let background = world.chance.one_in(2);
+            let agent = world.rng.pick(&[RESUMING_AGENT, LOST_AGENT]).unwrap_or(RESUMING_AGENT);
+            let background = world.rng.one_in(2);
             call("task", json!({"subagent_type": agent, "prompt": "a part", "background": background}))
         }
     }

@@ -80,7 +80,7 @@ pub(super) async fn live(node: Node) {
 
 impl Node {
     pub(super) fn new(world: &Arc<NodesWorld>, number: usize, stopped: Arc<Mutex<Duration>>) -> Self {
-        let date = world.chance.between(50, 70);
+        let date = world.rng.between(50, 70);
         Self { world: Arc::clone(world), number, stopped, shards: Arc::default(), date }
     }
 
@@ -112,7 +112,7 @@ impl Node {
 
     async fn travel(&self) {
         let most = if self.world.draw_fault(12) { 6_000 } else { 20 };
-        sleep(self.world.chance.ms(0, most)).await;
+        sleep(self.world.rng.ms(0, most)).await;
     }
 
     /// Returns the expiry of a lease that is renewed now.
@@ -185,7 +185,7 @@ impl Node {
             let open = self.open();
             let claimable = self.ask(|database| database.claimable(term.id, &open)).await.unwrap_or_default();
             for shard in claimable {
-                if self.world.chance.one_in(2) {
+                if self.world.rng.one_in(2) {
                     self.claim(shard, term).await;
                 }
             }
@@ -197,7 +197,7 @@ impl Node {
             if self.world.draw_fault(60) {
                 return;
             }
-            sleep(self.world.chance.ms(800, 1_200)).await;
+            sleep(self.world.rng.ms(800, 1_200)).await;
         }
     }
 
@@ -264,10 +264,10 @@ impl Node {
 /// Writes the commits of a journal, with delays.
 async fn write(world: Arc<NodesWorld>, mut stepper: Stepper) {
     loop {
-        stepper.stirred().await;
+        stepper.work_added().await;
         let most = if world.draw_fault(40) { 2_500 } else { 15 };
-        sleep(world.chance.ms(0, most)).await;
-        let most = usize::try_from(world.chance.between(1, 6)).unwrap_or(1);
+        sleep(world.rng.ms(0, most)).await;
+        let most = usize::try_from(world.rng.between(1, 6)).unwrap_or(1);
         if stepper.step(most) == Stepped::Closed {
             return;
         }

@@ -26,7 +26,7 @@ impl Process {
     pub(super) fn start(world: &Arc<NodesWorld>, number: usize) -> std::io::Result<Self> {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
         // Clocks differ by less than a third of the time between the last effect of a lease and its end.
-        let rate = world.chance.between(930, 1_070);
+        let rate = world.rng.between(930, 1_070);
         let stopped = Arc::<Mutex<Duration>>::default();
         let node = Node::new(world, number, Arc::clone(&stopped));
         let life = tokio.spawn(live(node.clone()));

@@ -17,8 +17,8 @@ const MAX_SESSIONS: usize = 6;
 /// Sends commands until the node ends.
 pub(super) async fn act(node: Node) {
     loop {
-        sleep(node.world.chance.ms(20, 1_500)).await;
-        let Some(shard) = node.world.chance.pick(&node.open()) else { continue };
+        sleep(node.world.rng.ms(20, 1_500)).await;
+        let Some(shard) = node.world.rng.pick(&node.open()) else { continue };
         if let Some((command, session)) = next(&node, shard) {
             send(&node, command, &session).await;
         } else if node.world.draw_fault(10)
@@ -34,7 +34,7 @@ fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
     let world = &node.world;
     let pending: Vec<Command> =
         world.clients().pending.iter().filter(|command| command.shard == shard).cloned().collect();
-    if let Some(command) = world.chance.pick(&pending) {
+    if let Some(command) = world.rng.pick(&pending) {
         match found(node, shard, command.session) {
             Some(session) => return Some((command, session)),
             // The session was never durable, and it accepted no input.
@@ -47,9 +47,9 @@ fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
         return None;
     }
     let session = match known(node, shard) {
-        Some(session) if sessions >= MAX_SESSIONS || !world.chance.one_in(3) => session,
+        Some(session) if sessions >= MAX_SESSIONS || !world.rng.one_in(3) => session,
         _ => {
-            let agent = world.chance.pick(&[RESUMING_AGENT, RESUMING_AGENT, LOST_AGENT]).unwrap_or(RESUMING_AGENT);
+            let agent = world.rng.pick(&[RESUMING_AGENT, RESUMING_AGENT, LOST_AGENT]).unwrap_or(RESUMING_AGENT);
             node.with_runtime(shard, |runtime| runtime.open(OpenOptions::agent(agent)).ok())??
         }
     };
@@ -63,7 +63,7 @@ fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
 fn known(node: &Node, shard: usize) -> Option<SessionHandle> {
     let sessions: Vec<SessionId> =
         node.world.clients().sessions.iter().filter(|(of, _)| *of == shard).map(|(_, session)| *session).collect();
-    found(node, shard, node.world.chance.pick(&sessions)?)
+    found(node, shard, node.world.rng.pick(&sessions)?)
 }
 
 fn found(node: &Node, shard: usize, session: SessionId) -> Option<SessionHandle> {

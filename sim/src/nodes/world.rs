@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::database::{Database, LeaseId};
 use super::{NodesPlan, NodesReport};
-use crate::chance::Chance;
 use crate::lease::LeaseBug;
+use crate::rng::SeededRng;
 
 /// Number of shards.
 pub(super) const SHARDS: usize = 2;
@@ -55,7 +55,7 @@ struct Slice {
 
 pub(super) struct NodesWorld {
     pub(super) plan: NodesPlan,
-    pub(super) chance: Chance,
+    pub(super) rng: SeededRng,
     calm: AtomicBool,
     database: Mutex<Database>,
     slice: Mutex<Slice>,
@@ -71,7 +71,7 @@ impl NodesWorld {
     pub(super) fn new(plan: NodesPlan) -> Arc<Self> {
         Arc::new(Self {
             plan,
-            chance: Chance::new(plan.seed),
+            rng: SeededRng::new(plan.seed),
             calm: AtomicBool::default(),
             database: Mutex::new(Database::new(SHARDS, plan.bug)),
             slice: Mutex::new(Slice { starts: Duration::ZERO, began: None, rate: TRUE_RATE }),
@@ -132,7 +132,7 @@ impl NodesWorld {
 
     /// Draws whether a fault occurs now, once in `of` times.
     pub(super) fn draw_fault(&self, of: u64) -> bool {
-        self.chance.one_in(of) && !self.is_calm()
+        self.rng.one_in(of) && !self.is_calm()
     }
 
     /// Stops a node at the end of its slice.

@@ -44,7 +44,7 @@ pub(crate) fn spawn(world: &Arc<World>, action: Action) {
                 format!("{:?} of {} was not answered within {MAX_ANSWER_TIME:?}", action.verb, action.session.id());
             world.oracle.wrong("B-2", what);
         }
-        if is_judged(action.verb) && world.chance.one_in(5) {
+        if is_judged(action.verb) && world.rng.one_in(5) {
             judge::judge_all(&world, false);
         }
         let mut oracle = world.oracle.lock();
@@ -114,7 +114,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
             if let Some(call) = call {
                 answers::replied(world, action, session.background(call).await);
                 // An interrupt right after it must not affect that run.
-                if world.chance.one_in(3) {
+                if world.rng.one_in(3) {
                     let action = Action { verb: Verb::Interrupt, session: session.clone() };
                     answers::controlled(world, &action, session.interrupt().await);
                 }
@@ -146,18 +146,18 @@ async fn ask(world: &Arc<World>, action: &Action) {
 async fn input(world: &World, action: &Action) {
     let session = &action.session;
     let mut input = session.input(describe(world, session.id()));
-    if world.chance.one_in(6) {
-        let turns = u32::try_from(world.chance.between(1, 4)).unwrap_or(1);
+    if world.rng.one_in(6) {
+        let turns = u32::try_from(world.rng.between(1, 4)).unwrap_or(1);
         // An input above the limit is refused.
         input = input.turns(turns.min(world.swarm.limits.turns));
     }
     // Few keys, so that some are reused.
-    if world.chance.one_in(8) {
-        input = input.key(format!("key {}", world.chance.below(3)));
+    if world.rng.one_in(8) {
+        input = input.key(format!("key {}", world.rng.below(3)));
     }
     let sent = match action.verb {
         Verb::Steer => input.steer().await,
-        Verb::Override => input.agent(world.chance.pick(&["reader", "worker"]).unwrap_or("worker")).send().await,
+        Verb::Override => input.agent(world.rng.pick(&["reader", "worker"]).unwrap_or("worker")).send().await,
         Verb::Continue => session.continue_with(None).await,
         _ => input.send().await,
     };
@@ -169,7 +169,7 @@ async fn queue(world: &World, action: &Action) {
     let session = &action.session;
     match action.verb {
         Verb::QueueRemove => {
-            let back = usize::try_from(world.chance.below(3)).unwrap_or_default();
+            let back = usize::try_from(world.rng.below(3)).unwrap_or_default();
             let input = world.oracle.lock().some_input(session.id(), back);
             if let Some(input) = input {
                 answers::replied(world, action, session.queue_remove(input).await);
@@ -195,14 +195,14 @@ async fn queue(world: &World, action: &Action) {
 async fn branch(world: &World, action: &Action) {
     let session = &action.session;
     let answers = world.oracle.lock().answers.get(&session.id()).cloned().unwrap_or_default();
-    let at = world.chance.pick(&answers).filter(|_| world.chance.one_in(2));
+    let at = world.rng.pick(&answers).filter(|_| world.rng.one_in(2));
     match action.verb {
         Verb::Branch => {
-            let kind = world.chance.pick(&[BranchKind::Human, BranchKind::Human, BranchKind::Subagent]);
+            let kind = world.rng.pick(&[BranchKind::Human, BranchKind::Human, BranchKind::Subagent]);
             let kind = kind.unwrap_or(BranchKind::Human);
             let made = session.branch(BranchOptions { at, kind, ..BranchOptions::default() }).await;
             if let Ok(child) = &made
-                && world.chance.one_in(2)
+                && world.rng.one_in(2)
             {
                 // A branch without an input shows little.
                 answers::sent(
@@ -216,7 +216,7 @@ async fn branch(world: &World, action: &Action) {
         Verb::Regenerate => answers::replied(world, action, session.regenerate(at).await),
         _ => {
             let to = [SwitchTo::Previous, SwitchTo::Next, SwitchTo::Index(0), SwitchTo::Index(1), SwitchTo::Index(9)];
-            let to = world.chance.pick(&to).unwrap_or(SwitchTo::Next);
+            let to = world.rng.pick(&to).unwrap_or(SwitchTo::Next);
             answers::replied(world, action, session.switch(at, to).await);
         }
     }
@@ -225,7 +225,7 @@ async fn branch(world: &World, action: &Action) {
 /// Rolls back mostly the last failed run. Half the time an input follows, which shows where the model is called again.
 async fn roll_back(world: &World, action: &Action) {
     let session = &action.session;
-    let run = match world.chance.below(6) {
+    let run = match world.rng.below(6) {
         0 => None,
         1 => Some(some_run(world, session)),
         _ => world.oracle.lock().archive.state(session.id()).and_then(failed),
@@ -233,7 +233,7 @@ async fn roll_back(world: &World, action: &Action) {
     let rolled_back = session.roll_back(run).await;
     let done = rolled_back.is_ok();
     answers::rolled_back(world, action, rolled_back);
-    if done && world.chance.one_in(2) {
+    if done && world.rng.one_in(2) {
         let action = Action { verb: Verb::Send, session: session.clone() };
         answers::sent(world, &action, session.send(describe(world, session.id())).await);
     }
@@ -242,12 +242,12 @@ async fn roll_back(world: &World, action: &Action) {
 /// Requests a compaction, or undoes the last one. An input often follows, so that the history is used.
 async fn compact(world: &World, action: &Action) {
     let session = &action.session;
-    if world.chance.one_in(3) {
+    if world.rng.one_in(3) {
         answers::replied(world, action, session.undo_compaction().await);
     } else {
         answers::compacted(world, action, session.compact().await);
     }
-    if world.chance.one_in(2) {
+    if world.rng.one_in(2) {
         let action = Action { verb: Verb::Send, session: session.clone() };
         answers::sent(world, &action, session.send(describe(world, session.id())).await);
     }
@@ -256,7 +256,7 @@ async fn compact(world: &World, action: &Action) {
 /// Reads listings, which must neither fail nor have an effect.
 async fn read_listings(world: &Arc<World>, action: &Action) {
     let session = &action.session;
-    match world.chance.below(6) {
+    match world.rng.below(6) {
         // The journal of the session continues, and so do its followers.
         5 => watcher::follow(world, session),
         0 => answers::read(world, action, session.usage().await),
@@ -313,7 +313,7 @@ async fn cancel_each(world: &World, root: &SessionHandle) {
 
 fn some_run(world: &World, session: &SessionHandle) -> RunNo {
     let last = world.oracle.lock().runs.get(&session.id()).map_or(1, |run| run.0);
-    RunNo(u32::try_from(world.chance.between(1, u64::from(last))).unwrap_or(1))
+    RunNo(u32::try_from(world.rng.between(1, u64::from(last))).unwrap_or(1))
 }
 
 /// Returns the text of an input to `session`: after a deletion nothing else may contain it (J-10).
@@ -322,7 +322,7 @@ fn describe(world: &World, session: SessionId) -> String {
 }
 
 fn task(world: &World) -> String {
-    format!("do {}", world.chance.below(1_000))
+    format!("do {}", world.rng.below(1_000))
 }
 
 async fn wait(world: &World, session: &SessionHandle) {

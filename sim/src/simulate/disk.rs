@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_journal::compact::{self, Compacted};
-use subtend_journal::engine::{Engine as _, Go, Group, Payload, Result};
+use subtend_journal::engine::{Engine as _, Group, Payload, Result, ScanFlow};
 use subtend_journal::error::EngineError;
 use subtend_journal::memory::Memory;
 use subtend_session::ids::{Seq, SessionId};
@@ -47,7 +47,7 @@ impl Disk {
                 Ok((row, _)) => _ = rows.insert(row),
                 Err(error) => failed = Some(error),
             }
-            Go::Continue(())
+            ScanFlow::Continue(())
         })?;
         failed.map_or(Ok(rows), Err)
     }
@@ -56,8 +56,8 @@ impl Disk {
     pub(crate) fn below(&self, root: SessionId) -> BTreeSet<SessionId> {
         let (mut below, mut next) = (BTreeSet::new(), vec![root]);
         while let Some(at) = next.pop() {
-            let kids = self.memory().kids(at).unwrap_or_default();
-            next.extend(kids.into_iter().filter(|child| below.insert(*child)));
+            let children = self.memory().children(at).unwrap_or_default();
+            next.extend(children.into_iter().filter(|child| below.insert(*child)));
         }
         below
     }

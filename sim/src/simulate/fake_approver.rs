@@ -14,15 +14,15 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
     tokio::spawn(async move {
         loop {
             let approval = approver.next().await;
-            if !world.is_calm() && world.chance.one_in(4) {
+            if !world.is_calm() && world.rng.one_in(4) {
                 world.oracle.mark("left unanswered");
                 continue;
             }
             // Sometimes after the deadline of the ask.
-            let most = world.chance.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
-            tokio::time::sleep(world.chance.ms(0, most)).await;
+            let most = world.rng.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
+            tokio::time::sleep(world.rng.ms(0, most)).await;
             let verdicts = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
-            let word = world.chance.pick(&verdicts).unwrap_or(AskVerdict::Allow);
+            let word = world.rng.pick(&verdicts).unwrap_or(AskVerdict::Allow);
             let verb = world.oracle.lock().ask(Verb::Answer);
             let reply = approver.answer(&approval, word).await;
             let mut oracle = world.oracle.lock();

@@ -15,7 +15,7 @@ use crate::simulate::judge::secret;
 use crate::simulate::offered::is_service;
 use crate::simulate::oracle::Intent;
 use crate::simulate::plan::{CallChoice, CallDuration, ModelBehaviour};
-use crate::simulate::tally::Mishap;
+use crate::simulate::tally::FaultKind;
 use crate::simulate::world::{RunningEffect, World, ordered_panic};
 
 pub(crate) struct FakeModel(pub(crate) Arc<World>);
@@ -40,7 +40,7 @@ impl Model for FakeModel {
         let leaves = world.swarm.leaves || world.swarm.durable_before_call;
         let at_work = world.oracle.lock().effect(request.session, intent, leaves);
         let at_work = RunningEffect::new(&world, at_work);
-        let checks_tools = world.chance.one_in(8);
+        let checks_tools = world.rng.one_in(8);
         world.oracle.lock().record_call(&request, checks_tools);
         let says = draw(&world, &request);
         let takes = world.takes();
@@ -50,11 +50,11 @@ impl Model for FakeModel {
             oracle.trace(|| {
                 format!("  {} turn {} {says:?} {takes:?}", oracle.session_number(request.session), request.turn)
             });
-            if let Some(mishap) = mishap(says) {
-                oracle.mishap(mishap);
+            if let Some(fault) = fault_of(says) {
+                oracle.record_fault(fault);
             }
         }
-        if says == ModelBehaviour::Panics && world.chance.one_in(2) {
+        if says == ModelBehaviour::Panics && world.rng.one_in(2) {
             ordered_panic();
         }
         let answer = answer(&world, &request, says);
@@ -77,29 +77,29 @@ impl Model for FakeModel {
     }
 }
 
-fn mishap(says: ModelBehaviour) -> Option<Mishap> {
+fn fault_of(says: ModelBehaviour) -> Option<FaultKind> {
     match says {
         ModelBehaviour::Text | ModelBehaviour::Calls => None,
         ModelBehaviour::Cut
         | ModelBehaviour::CutCalls
         | ModelBehaviour::Empty
         | ModelBehaviour::Refuses
-        | ModelBehaviour::Fails => Some(Mishap::ModelFails),
-        ModelBehaviour::Hangs => Some(Mishap::ModelHangs),
-        ModelBehaviour::Panics => Some(Mishap::ModelPanic),
+        | ModelBehaviour::Fails => Some(FaultKind::ModelFails),
+        ModelBehaviour::Hangs => Some(FaultKind::ModelHangs),
+        ModelBehaviour::Panics => Some(FaultKind::ModelPanic),
     }
 }
 
 /// Streams long answers, or is silent.
 async fn stream_answer(world: &World, deltas: &Deltas, takes: CallDuration) {
-    if takes == CallDuration::Long && world.chance.one_in(2) {
-        for piece in 0..world.chance.between(1, 6) {
+    if takes == CallDuration::Long && world.rng.one_in(2) {
+        for piece in 0..world.rng.between(1, 6) {
             tokio::time::sleep(Duration::from_millis(900)).await;
             deltas.send(Delta::Text(format!("piece {piece} ").into()));
         }
         return;
     }
-    if world.chance.one_in(3) {
+    if world.rng.one_in(3) {
         deltas.send(Delta::Text("at once ".into()));
     }
     world.pass(takes).await;
@@ -111,12 +111,12 @@ fn draw(world: &World, request: &Request) -> ModelBehaviour {
     }
     let answer_count = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
     // An endless run shows less than several runs that end.
-    if answer_count > 24 || (answer_count > 6 && world.chance.one_in(2)) {
+    if answer_count > 24 || (answer_count > 6 && world.rng.one_in(2)) {
         return ModelBehaviour::Text;
     }
-    let says = world.chance.weighted(&world.swarm.says).unwrap_or(ModelBehaviour::Text);
+    let says = world.rng.weighted(&world.swarm.says).unwrap_or(ModelBehaviour::Text);
     // A service has no tools; some request one anyway.
-    if says == ModelBehaviour::Calls && is_service(&request.agent) && !world.chance.one_in(8) {
+    if says == ModelBehaviour::Calls && is_service(&request.agent) && !world.rng.one_in(8) {
         ModelBehaviour::Text
     } else {
         says
@@ -127,8 +127,8 @@ fn answer(world: &World, request: &Request, says: ModelBehaviour) -> Result<Answ
     // The text of persons' runs stays in their own session; other answers also reach their owners.
     let own = world.oracle.lock().is_persons((request.session, request.turn, request.attempt));
     let own = if own { secret(request.session) } else { String::new() };
-    let text = || Some(format!("answer {} of turn {} {own}", world.chance.below(1000), request.turn).into());
-    let usage = Usage { input: world.chance.below(1000), output: world.chance.below(100), ..Usage::default() };
+    let text = || Some(format!("answer {} of turn {} {own}", world.rng.below(1000), request.turn).into());
+    let usage = Usage { input: world.rng.below(1000), output: world.rng.below(100), ..Usage::default() };
     let answer = |text, calls, stop| Answer { text, reasoning: None, calls, stop, model: None, usage };
     match says {
         ModelBehaviour::Text | ModelBehaviour::Hangs | ModelBehaviour::Panics => {
@@ -136,7 +136,7 @@ fn answer(world: &World, request: &Request, says: ModelBehaviour) -> Result<Answ
         }
         ModelBehaviour::Calls => {
             let calls = calls(world, request);
-            Ok(answer(text().filter(|_| world.chance.one_in(2)), calls, Stop::Calls))
+            Ok(answer(text().filter(|_| world.rng.one_in(2)), calls, Stop::Calls))
         }
         ModelBehaviour::Cut => Ok(answer(text(), Vec::new(), Stop::Length)),
         ModelBehaviour::CutCalls => Ok(answer(None, calls(world, request), Stop::Length)),
@@ -158,23 +158,23 @@ fn failure(world: &World, own: &str) -> ModelError {
         ModelFail::ContextOverflow,
         ModelFail::InvalidRequest,
     ];
-    let kind = world.chance.pick(&kinds).unwrap_or(ModelFail::Unavailable);
-    let retry_after_ms = world.chance.pick(&[None, None, Some(5), Some(1_500), Some(90_000)]).flatten();
+    let kind = world.rng.pick(&kinds).unwrap_or(ModelFail::Unavailable);
+    let retry_after_ms = world.rng.pick(&[None, None, Some(5), Some(1_500), Some(90_000)]).flatten();
     ModelError { retry_after_ms, ..ModelError::new(kind, format!("drawn {own}")) }
 }
 
 fn calls(world: &World, request: &Request) -> Vec<ToolCall> {
-    let many = world.chance.pick(&[1, 1, 2, 3, 5, 9]).unwrap_or(1);
+    let many = world.rng.pick(&[1, 1, 2, 3, 5, 9]).unwrap_or(1);
     (0..many).filter_map(|ix| call(world, request, ix)).collect()
 }
 
 fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
-    let asks = world.chance.weighted(&world.swarm.asks)?;
+    let asks = world.rng.weighted(&world.swarm.asks)?;
     world.oracle.mark(&format!("asks {asks:?}"));
     if matches!(asks, CallChoice::Unknown | CallChoice::Garbage) {
-        world.oracle.lock().mishap(Mishap::ModelGarbage);
+        world.oracle.lock().record_fault(FaultKind::ModelGarbage);
     }
-    let back = world.chance.one_in(2);
+    let back = world.rng.one_in(2);
     let (tool, args): (&str, Value) = match asks {
         CallChoice::Task => ("task", task(world, false)),
         CallChoice::Background => ("task", task(world, true)),
@@ -199,34 +199,34 @@ fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
 
 /// Returns one of the caller's own tasks, or an unknown one.
 fn own_task(world: &World, request: &Request) -> String {
-    let kids = world.oracle.lock().kids.get(&request.session).cloned().unwrap_or_default();
-    world.chance.pick(&kids).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())
+    let children = world.oracle.lock().children.get(&request.session).cloned().unwrap_or_default();
+    world.rng.pick(&children).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())
 }
 
 /// Returns the parent, one of the caller's tasks or siblings, or an unknown one.
 fn relative(world: &World, request: &Request) -> String {
-    if world.chance.one_in(3) {
+    if world.rng.one_in(3) {
         return "parent".to_owned();
     }
     let siblings = {
         let oracle = world.oracle.lock();
         let parent = oracle.archive.state(request.session).and_then(|state| state.created.place.parent());
-        parent.and_then(|parent| oracle.kids.get(&parent).cloned()).unwrap_or_default()
+        parent.and_then(|parent| oracle.children.get(&parent).cloned()).unwrap_or_default()
     };
-    match world.chance.pick(&siblings) {
-        Some(short) if world.chance.one_in(2) => short.to_string(),
+    match world.rng.pick(&siblings) {
+        Some(short) if world.rng.one_in(2) => short.to_string(),
         _ => own_task(world, request),
     }
 }
 
 fn task(world: &World, background: bool) -> Value {
-    let agent = world.chance.pick(&["worker", "worker", "reader"]).unwrap_or("worker");
-    json!({"subagent_type": agent, "prompt": format!("part {}", world.chance.below(1000)), "background": background})
+    let agent = world.rng.pick(&["worker", "worker", "reader"]).unwrap_or("worker");
+    json!({"subagent_type": agent, "prompt": format!("part {}", world.rng.below(1000)), "background": background})
 }
 
 /// Panics in a turn task, outside of its model.
 pub(crate) fn panic_in_turn_task(world: &World) {
-    if world.draw_fault(world.swarm.task_panics, Mishap::TaskPanic) {
+    if world.draw_fault(world.swarm.task_panics, FaultKind::TaskPanic) {
         ordered_panic();
     }
 }

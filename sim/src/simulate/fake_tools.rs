@@ -14,7 +14,7 @@ use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
 use crate::simulate::offered::{FakeTool, GUARDED, TOOLS};
 use crate::simulate::oracle::Intent;
 use crate::simulate::plan::CallDuration;
-use crate::simulate::tally::Mishap;
+use crate::simulate::tally::FaultKind;
 use crate::simulate::world::{RunningEffect, World, ordered_panic};
 
 pub(crate) fn registry(world: &Arc<World>) -> Result<Registry, RegistryError> {
@@ -55,12 +55,12 @@ async fn work(world: Arc<World>, tool: FakeTool, call: ToolInvocation) -> Result
     }
     if tool.panics && !world.is_calm() {
         world.pass(world.takes()).await;
-        world.oracle.lock().mishap(Mishap::ToolPanic);
+        world.oracle.lock().record_fault(FaultKind::ToolPanic);
         ordered_panic();
     }
     let takes = if tool.slow && !world.is_calm() { CallDuration::Long } else { world.takes() };
     if takes == CallDuration::Long {
-        world.oracle.lock().mishap(Mishap::ToolHangs);
+        world.oracle.lock().record_fault(FaultKind::ToolHangs);
     }
     if tool.stubborn {
         world.pass(takes).await;
@@ -71,9 +71,9 @@ async fn work(world: Arc<World>, tool: FakeTool, call: ToolInvocation) -> Result
             () = world.pass(takes) => {}
         }
     }
-    if world.chance.one_in(6) && !world.is_calm() {
-        world.oracle.lock().mishap(Mishap::ToolFails);
+    if world.rng.one_in(6) && !world.is_calm() {
+        world.oracle.lock().record_fault(FaultKind::ToolFails);
         return Err(ToolError::failed("the simulator drew a failure"));
     }
-    Ok(ToolOutput::text(format!("{} {}", tool.name, world.chance.below(1000))))
+    Ok(ToolOutput::text(format!("{} {}", tool.name, world.rng.below(1000))))
 }

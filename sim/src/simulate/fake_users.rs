@@ -10,7 +10,7 @@ use crate::simulate::action::{Action, spawn};
 use crate::simulate::fake_approver;
 use crate::simulate::judge;
 use crate::simulate::plan::Mode;
-use crate::simulate::tally::{Mishap, Verb};
+use crate::simulate::tally::{FaultKind, Verb};
 use crate::simulate::watcher;
 use crate::simulate::world::World;
 
@@ -68,10 +68,10 @@ impl FakeUsers {
                 break;
             }
             self.pause().await;
-            if world.chance.one_in(ACTIONS_PER_JUDGEMENT) {
+            if world.rng.one_in(ACTIONS_PER_JUDGEMENT) {
                 self.judge(false);
             }
-            let Some(verb) = world.chance.weighted(&world.swarm.verbs) else { break };
+            let Some(verb) = world.rng.weighted(&world.swarm.verbs) else { break };
             world.oracle.mark(&format!("verb {verb:?}"));
             if let Some(end) = self.act(verb).await {
                 return end;
@@ -91,11 +91,11 @@ impl FakeUsers {
     }
 
     async fn pause(&self) {
-        let most = self.world.chance.weighted(&self.world.swarm.pauses).unwrap_or(1);
+        let most = self.world.rng.weighted(&self.world.swarm.pauses).unwrap_or(1);
         if most == 0 {
             return self.world.yields().await;
         }
-        tokio::time::sleep(self.world.chance.ms(1, most)).await;
+        tokio::time::sleep(self.world.rng.ms(1, most)).await;
     }
 
     fn runtime(&self) -> Option<&Runtime> {
@@ -109,10 +109,10 @@ impl FakeUsers {
             Verb::Crash => return Some(ProcessEnd::Crashed),
             Verb::Shutdown => return Some(ProcessEnd::Down),
             Verb::ClockJump => {
-                let far = self.world.chance.ms(1, 90_000);
+                let far = self.world.rng.ms(1, 90_000);
                 {
                     let mut oracle = self.world.oracle.lock();
-                    oracle.mishap(Mishap::ClockJump);
+                    oracle.record_fault(FaultKind::ClockJump);
                     oracle.jumped = oracle.jumped.saturating_add(far);
                 }
                 tokio::time::advance(far).await;
@@ -161,11 +161,10 @@ impl FakeUsers {
     fn session(&self, verb: Verb) -> Option<SessionHandle> {
         let sessions = self.sessions();
         let recent = sessions.len().saturating_sub(6);
-        let some = if self.world.chance.one_in(2) { sessions.get(recent..) } else { None };
-        let likely =
-            if self.world.chance.one_in(2) { self.world.oracle.lock().archive.likely(verb) } else { Vec::new() };
-        let likely = self.world.chance.pick(&likely);
-        let id = likely.or_else(|| self.world.chance.pick(some.unwrap_or(&sessions)))?;
+        let some = if self.world.rng.one_in(2) { sessions.get(recent..) } else { None };
+        let likely = if self.world.rng.one_in(2) { self.world.oracle.lock().archive.likely(verb) } else { Vec::new() };
+        let likely = self.world.rng.pick(&likely);
+        let id = likely.or_else(|| self.world.rng.pick(some.unwrap_or(&sessions)))?;
         match self.runtime()?.session(id) {
             Ok(found) => found,
             Err(error) => {
@@ -177,7 +176,7 @@ impl FakeUsers {
 
     fn watch(&self) {
         let Some(runtime) = self.runtime() else { return };
-        let root = self.world.oracle.lock().sessions.first().copied().filter(|_| self.world.chance.one_in(2));
+        let root = self.world.oracle.lock().sessions.first().copied().filter(|_| self.world.rng.one_in(2));
         watcher::spawn(&self.world, runtime.subscribe(root));
     }
 

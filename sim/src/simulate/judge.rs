@@ -44,7 +44,7 @@ pub(crate) fn judge_all(world: &World, at_rest: bool) {
     let now = oracle.now();
     // A jump of the clock delays everything.
     let grace_ms = oracle.jumped.is_zero().then(|| limits.grace_ms.saturating_add(TICKS_MS));
-    let lists = world.chance.one_in(4) || oracle.misses();
+    let lists = world.rng.one_in(4) || oracle.misses();
     let listings = if lists { listings(&oracle, world) } else { Vec::new() };
     oracle.observations.tick(now);
     oracle.observations.record_listings(listings);

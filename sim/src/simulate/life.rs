@@ -23,7 +23,7 @@ use crate::simulate::judge;
 use crate::simulate::offered::{GUARDED, READER};
 use crate::simulate::plan::{SeedPlan, Sync};
 use crate::simulate::seeded::{Seeded, StoreBug};
-use crate::simulate::tally::{Mishap, Verb};
+use crate::simulate::tally::{FaultKind, Verb};
 use crate::simulate::world::{World, ordered_panic};
 use crate::storage::Simulated;
 
@@ -50,8 +50,8 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> ProcessEnd {
         };
         let mut oracle = world.oracle.lock();
         if end == ProcessEnd::Crashed {
-            let mishap = if oracle.booting { Mishap::CrashInRecovery } else { Mishap::Crash };
-            oracle.mishap(mishap);
+            let fault = if oracle.booting { FaultKind::CrashInRecovery } else { FaultKind::Crash };
+            oracle.record_fault(fault);
         }
         (end, oracle.now())
     });
@@ -124,7 +124,7 @@ fn is_at_rest(journal: &Journal) -> bool {
 
 /// Shuts down, and checks that no task remains.
 async fn shut_down(world: &Arc<World>, runtime: Runtime) {
-    let grace = world.chance.pick(&[0, 200, 20_000]).unwrap_or(0);
+    let grace = world.rng.pick(&[0, 200, 20_000]).unwrap_or(0);
     let grace = Duration::from_millis(grace);
     let begun_at = {
         let mut oracle = world.oracle.lock();
@@ -174,17 +174,17 @@ fn open(world: &Arc<World>) -> Option<Journal> {
         let mut oracle = oracle.lock();
         oracle.begin_store_failure();
         // Counted when it occurs, because the life may end earlier.
-        of.get().into_iter().for_each(|mishap| oracle.mishap(*mishap));
+        of.get().into_iter().for_each(|fault| oracle.record_fault(*fault));
     });
-    let at = world.chance.between(1, 60);
+    let at = world.rng.between(1, 60);
     if world.is_drawn(world.swarm.write_fails) {
         faults.fail_write(at);
-        armed.get_or_init(|| Mishap::WriteFails);
+        armed.get_or_init(|| FaultKind::WriteFails);
     } else if world.is_drawn(world.swarm.sync_fails) {
         faults.fail_sync(at);
-        armed.get_or_init(|| Mishap::SyncFails);
+        armed.get_or_init(|| FaultKind::SyncFails);
     }
-    if world.plan.bug == Some(Seeded::Disk(StoreBug::TailLost)) && world.chance.one_in(2) {
+    if world.plan.bug == Some(Seeded::Disk(StoreBug::TailLost)) && world.rng.one_in(2) {
         faults.tear(at);
     }
     if world.plan.bug == Some(Seeded::Disk(StoreBug::FailureHidden)) {
@@ -205,12 +205,12 @@ fn open(world: &Arc<World>) -> Option<Journal> {
 /// Writes to the disk, with delays.
 async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
     loop {
-        stepper.stirred().await;
+        stepper.work_added().await;
         world.yields().await;
         if most_ms > 0 {
-            tokio::time::sleep(world.chance.ms(0, most_ms)).await;
+            tokio::time::sleep(world.rng.ms(0, most_ms)).await;
         }
-        let group = usize::try_from(world.chance.between(1, 8)).unwrap_or(1);
+        let group = usize::try_from(world.rng.between(1, 8)).unwrap_or(1);
         if stepper.step(group) == Stepped::Closed {
             return;
         }
@@ -219,8 +219,8 @@ async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
 
 /// Draws whether, and at which write, the process dies.
 fn draw_death(world: &World) {
-    let dies = world.chance.one_in(world.swarm.dies_at_write) && !world.is_calm();
-    let (after, gets_through) = (world.chance.between(1, 40), world.chance.one_in(2));
+    let dies = world.rng.one_in(world.swarm.dies_at_write) && !world.is_calm();
+    let (after, gets_through) = (world.rng.between(1, 40), world.rng.one_in(2));
     let mut oracle = world.oracle.lock();
     let at = oracle.writes.saturating_add(after);
     oracle.dies_at = dies.then_some((at, gets_through));
@@ -285,12 +285,12 @@ fn faults(world: &Arc<World>) -> Faults {
     let (of, bug) = (Arc::clone(world), world.plan.bug);
     let faults = Faults::new(move |point, _| match point {
         Point::Handler => {
-            if of.draw_fault(of.swarm.handler_panics, Mishap::HandlerPanic) {
+            if of.draw_fault(of.swarm.handler_panics, FaultKind::HandlerPanic) {
                 ordered_panic();
             }
         }
         Point::AfterAppend => {
-            if of.draw_fault(of.swarm.append_panics, Mishap::AppendPanic) {
+            if of.draw_fault(of.swarm.append_panics, FaultKind::AppendPanic) {
                 ordered_panic();
             }
         }
@@ -302,7 +302,7 @@ fn faults(world: &Arc<World>) -> Faults {
     let faults = faults.observed(move |sight| of.oracle.lock().observe(sight));
     match bug {
         Some(Seeded::Heart(bug)) => faults.rules(subtend_invariants::bugs::Rules::without(bug)),
-        Some(Seeded::Hub(flaw)) => faults.flawed(flaw),
+        Some(Seeded::Hub(runtime_bug)) => faults.with_bug(runtime_bug),
         Some(Seeded::Disk(_)) | None => faults,
     }
 }
@@ -312,10 +312,10 @@ mod tests {
     use super::*;
 
     /// Returns a world whose first life has the failure, and no other fault.
-    fn failing(mishap: Mishap) -> Arc<World> {
+    fn failing(fault: FaultKind) -> Arc<World> {
         let mut world = World::new(SeedPlan { seed: 5, steps: 500, bug: None, trace: false });
         let swarm = &mut Arc::get_mut(&mut world).expect("not shared yet").swarm;
-        (swarm.write_fails, swarm.sync_fails) = if mishap == Mishap::WriteFails { (1, 0) } else { (0, 1) };
+        (swarm.write_fails, swarm.sync_fails) = if fault == FaultKind::WriteFails { (1, 0) } else { (0, 1) };
         (swarm.handler_panics, swarm.append_panics, swarm.task_panics) = (0, 0, 0);
         swarm.sync = Sync::AtOnce;
         world
@@ -326,25 +326,25 @@ mod tests {
     fn failure_counts_only_when_it_occurs() {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         tokio.expect("a runtime").block_on(async {
-            for mishap in [Mishap::WriteFails, Mishap::SyncFails] {
-                let world = failing(mishap);
+            for fault in [FaultKind::WriteFails, FaultKind::SyncFails] {
+                let world = failing(fault);
                 let counted =
-                    || world.oracle.lock().tally.marks.get(&format!("{mishap:?}")).copied().unwrap_or_default();
+                    || world.oracle.lock().tally.marks.get(&format!("{fault:?}")).copied().unwrap_or_default();
                 drop(open(&world).expect("a journal"));
-                assert_eq!(counted(), 0, "{mishap:?}: armed, and the life ended without a write");
+                assert_eq!(counted(), 0, "{fault:?}: armed, and the life ended without a write");
                 let journal = open(&world).expect("a journal");
                 let runtime = start(&world, &journal, 0).await.expect("a runtime");
                 let mut opened = 0;
                 while journal.poisoned().is_none() {
-                    assert_eq!(counted(), 0, "{mishap:?}: {opened} writes succeeded");
+                    assert_eq!(counted(), 0, "{fault:?}: {opened} writes succeeded");
                     let session = runtime.open("worker");
                     let settled = journal.settled().await;
                     opened += u32::from(session.is_ok() && settled.is_ok());
-                    assert!(opened <= 60, "{mishap:?}: it never came");
+                    assert!(opened <= 60, "{fault:?}: it never came");
                 }
-                assert_eq!(counted(), 1, "{mishap:?}: it struck behind {opened} writes");
+                assert_eq!(counted(), 1, "{fault:?}: it struck behind {opened} writes");
                 drop(runtime.open("worker"));
-                assert_eq!(counted(), 1, "{mishap:?}: once");
+                assert_eq!(counted(), 1, "{fault:?}: once");
                 runtime.shutdown(Duration::ZERO).await;
             }
         });

@@ -19,7 +19,7 @@ use subtend_tools::tool::ToolKey;
 use tokio::time::Instant;
 
 use crate::simulate::report::SimFailure;
-use crate::simulate::tally::{Mishap, Tally, Verb};
+use crate::simulate::tally::{FaultKind, Tally, Verb};
 use archive::Archive;
 use contexts::Contexts;
 use observations::Observations;
@@ -82,7 +82,7 @@ pub(crate) struct OracleState {
     inputs: BTreeMap<(SessionId, InputId), Seq>,
     pub(crate) acknowledged: BTreeSet<(SessionId, InputId)>,
     /// Short names of the children of each session.
-    pub(crate) kids: BTreeMap<SessionId, Vec<Text>>,
+    pub(crate) children: BTreeMap<SessionId, Vec<Text>>,
     pub(crate) answers: BTreeMap<SessionId, Vec<Seq>>,
     /// The last call of each session that opened a run.
     pub(crate) child_calls: BTreeMap<SessionId, CallId>,
@@ -98,7 +98,7 @@ pub(crate) struct OracleState {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DurableSession {
-    pub(crate) born_at: Duration,
+    pub(crate) created_at: Duration,
     pub(crate) last: Seq,
 }
 
@@ -216,39 +216,39 @@ impl OracleState {
         }
     }
 
-    pub(crate) fn mishap(&mut self, mishap: Mishap) {
-        self.tally.mark(&format!("{mishap:?}"));
-        match mishap {
-            Mishap::HandlerPanic | Mishap::AppendPanic => {
+    pub(crate) fn record_fault(&mut self, fault: FaultKind) {
+        self.tally.mark(&format!("{fault:?}"));
+        match fault {
+            FaultKind::HandlerPanic | FaultKind::AppendPanic => {
                 self.last_death = Some(self.now());
                 // A decided batch that was not appended is lost with its actor: its turn is repeated with another
                 // context.
                 self.contexts.forget();
             }
-            Mishap::ClockJump => {
+            FaultKind::ClockJump => {
                 self.last_jump = Some(self.now());
                 self.delays(|_| true);
             }
-            Mishap::TaskPanic
-            | Mishap::WriteFails
-            | Mishap::SyncFails
-            | Mishap::Crash
-            | Mishap::CrashInRecovery
-            | Mishap::ModelPanic
-            | Mishap::ModelHangs
-            | Mishap::ModelFails
-            | Mishap::ModelGarbage
-            | Mishap::ToolPanic
-            | Mishap::ToolHangs
-            | Mishap::ToolFails
-            | Mishap::SlowSubscriber
-            | Mishap::FullQueue => {}
+            FaultKind::TaskPanic
+            | FaultKind::WriteFails
+            | FaultKind::SyncFails
+            | FaultKind::Crash
+            | FaultKind::CrashInRecovery
+            | FaultKind::ModelPanic
+            | FaultKind::ModelHangs
+            | FaultKind::ModelFails
+            | FaultKind::ModelGarbage
+            | FaultKind::ToolPanic
+            | FaultKind::ToolHangs
+            | FaultKind::ToolFails
+            | FaultKind::SlowSubscriber
+            | FaultKind::FullQueue => {}
         }
-        self.trace(|| format!("! {mishap:?}"));
+        self.trace(|| format!("! {fault:?}"));
         let now = self.now();
         for (verb, answered) in self.pending.values() {
             if answered.is_none_or(|at| now.saturating_sub(at) < RECENT) {
-                let count = self.tally.matrix.entry((mishap, *verb)).or_default();
+                let count = self.tally.matrix.entry((fault, *verb)).or_default();
                 *count = count.saturating_add(1);
             }
         }
@@ -260,7 +260,7 @@ impl OracleState {
         self.tally.mark(record.kind());
         self.seen.entry(session).or_insert_with(|| {
             self.sessions.push(session);
-            DurableSession { born_at: now, last: seq }
+            DurableSession { created_at: now, last: seq }
         });
         if let Some(seen) = self.seen.get_mut(&session) {
             seen.last = seq;
@@ -303,7 +303,7 @@ impl OracleState {
                 self.child_calls.insert(session, *call);
             }
         } else if let Record::ChildSpawned(spawned) = record {
-            self.kids.entry(session).or_default().push(Text::clone(&spawned.short.0));
+            self.children.entry(session).or_default().push(Text::clone(&spawned.short.0));
         } else if let Record::TurnAnswered(_) = record {
             self.answers.entry(session).or_default().push(seq);
         }

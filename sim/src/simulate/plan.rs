@@ -5,7 +5,7 @@ use std::time::Duration;
 use subtend_session::limits::Limits;
 use subtend_session::place::OnRestart;
 
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 use crate::simulate::seeded::Seeded;
 use crate::simulate::tally::Verb;
 
@@ -159,20 +159,20 @@ pub(crate) struct Swarm {
 }
 
 impl Swarm {
-    pub(crate) fn draw(plan: &SeedPlan, chance: &Chance) -> Self {
-        let weight = || chance.pick(&[0, 1, 1, 3, 10]).unwrap_or(1);
-        let rate = |rare: u64| chance.pick(&[0, 0, rare, rare / 4]).unwrap_or(0);
-        let verbs = verbs(plan, chance);
+    pub(crate) fn draw(plan: &SeedPlan, rng: &SeededRng) -> Self {
+        let weight = || rng.pick(&[0, 1, 1, 3, 10]).unwrap_or(1);
+        let rate = |rare: u64| rng.pick(&[0, 0, rare, rare / 4]).unwrap_or(0);
+        let verbs = verbs(plan, rng);
         let mut swarm = Self {
-            mode: chance.pick(&[Mode::Safety, Mode::Liveness, Mode::Liveness]).unwrap_or(Mode::Liveness),
-            sync: chance.pick(&[Sync::AtOnce, Sync::Later(0), Sync::Later(3), Sync::Later(40)]).unwrap_or(Sync::AtOnce),
-            limits: limits(chance),
-            slots: chance.pick(&[1, 2, 3, 8, 64]).unwrap_or(8),
-            inbox: chance.pick(&[2, 8, 64]).unwrap_or(64),
-            events: chance.pick(&[4, 64, 8192]).unwrap_or(8192),
-            idle: Duration::from_millis(chance.pick(&[1, 50, 5_000]).unwrap_or(5_000)),
-            durable_before_call: chance.one_in(4),
-            leaves: chance.one_in(2),
+            mode: rng.pick(&[Mode::Safety, Mode::Liveness, Mode::Liveness]).unwrap_or(Mode::Liveness),
+            sync: rng.pick(&[Sync::AtOnce, Sync::Later(0), Sync::Later(3), Sync::Later(40)]).unwrap_or(Sync::AtOnce),
+            limits: limits(rng),
+            slots: rng.pick(&[1, 2, 3, 8, 64]).unwrap_or(8),
+            inbox: rng.pick(&[2, 8, 64]).unwrap_or(64),
+            events: rng.pick(&[4, 64, 8192]).unwrap_or(8192),
+            idle: Duration::from_millis(rng.pick(&[1, 50, 5_000]).unwrap_or(5_000)),
+            durable_before_call: rng.one_in(4),
+            leaves: rng.one_in(2),
             verbs,
             says: says(&weight),
             asks: asks(plan, &weight),
@@ -191,9 +191,9 @@ impl Swarm {
             write_fails: rate(6),
             sync_fails: rate(6),
             dies_at_write: rate(4),
-            roots: chance.between(1, 4),
-            watchers: chance.between(0, 3),
-            attended: !chance.one_in(4),
+            roots: rng.between(1, 4),
+            watchers: rng.between(0, 3),
+            attended: !rng.one_in(4),
             // From the seed, not drawn, so that other draws stay the same.
             queued_states: [0, 1, 1_024].get((plan.seed % 3) as usize).copied().unwrap_or_default(),
         };
@@ -205,16 +205,16 @@ impl Swarm {
 }
 
 /// Each verb sometimes, a few often, and inputs always.
-fn verbs(plan: &SeedPlan, chance: &Chance) -> Vec<(Verb, u32)> {
+fn verbs(plan: &SeedPlan, rng: &SeededRng) -> Vec<(Verb, u32)> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are equally likely")]
     let weight = |verb: &Verb| match verb {
         Verb::Open => 3,
-        Verb::Send => chance.pick(&[10, 20, 40]).unwrap_or(20),
+        Verb::Send => rng.pick(&[10, 20, 40]).unwrap_or(20),
         Verb::Crash | Verb::Shutdown | Verb::ClockJump | Verb::Delete | Verb::DeleteForced => {
-            chance.pick(&[0, 0, 1, 2]).unwrap_or(0)
+            rng.pick(&[0, 0, 1, 2]).unwrap_or(0)
         }
         Verb::RollBack | Verb::Summarise if !plan.is_wide() => 0,
-        _ => chance.pick(&[0, 0, 2, 6]).unwrap_or(0),
+        _ => rng.pick(&[0, 0, 2, 6]).unwrap_or(0),
     };
     Verb::PEOPLE.iter().map(|verb| (*verb, weight(verb))).collect()
 }
@@ -265,8 +265,8 @@ fn takes(weight: &dyn Fn() -> u32) -> Vec<(CallDuration, u32)> {
     ]
 }
 
-fn limits(chance: &Chance) -> Limits {
-    let pick = |of: &[u32]| chance.pick(of).unwrap_or(3);
+fn limits(rng: &SeededRng) -> Limits {
+    let pick = |of: &[u32]| rng.pick(of).unwrap_or(3);
     Limits {
         max_depth: pick(&[1, 2, 3, 3]),
         live_runs: pick(&[1, 2, 3, 8]),
@@ -284,10 +284,10 @@ fn limits(chance: &Chance) -> Limits {
         calls_per_answer: 8,
         local_calls: pick(&[1, 2, 8]),
         queue: pick(&[2, 16]),
-        wall_ms: chance.pick(&[None, None, Some(40_000)]).flatten(),
+        wall_ms: rng.pick(&[None, None, Some(40_000)]).flatten(),
         ask_ms: 10_000,
         detached_ms: 30_000,
-        tokens: chance.pick(&[None, None, Some(20_000)]).flatten(),
+        tokens: rng.pick(&[None, None, Some(20_000)]).flatten(),
         ..Limits::default()
     }
 }

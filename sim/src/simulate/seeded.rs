@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use subtend_actors::faults::Flaw;
+use subtend_actors::faults::RuntimeBug;
 use subtend_invariants::bugs::Bug;
 
 /// A bug of the store.
@@ -46,7 +46,7 @@ pub enum Seeded {
     Heart(Bug),
     /// The store is faulty.
     Disk(StoreBug),
-    Hub(Flaw),
+    Hub(RuntimeBug),
 }
 
 impl Seeded {
@@ -69,7 +69,7 @@ impl Seeded {
 
     pub fn all() -> impl Iterator<Item = Self> {
         let shown = Bug::ALL.into_iter().filter(|bug| !Self::HIDDEN.contains(bug));
-        shown.map(Self::Heart).chain(StoreBug::ALL.map(Self::Disk)).chain(Flaw::ALL.map(Self::Hub))
+        shown.map(Self::Heart).chain(StoreBug::ALL.map(Self::Disk)).chain(RuntimeBug::ALL.map(Self::Hub))
     }
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Seeded {
         match self {
             Self::Heart(bug) => write!(f, "{bug:?}"),
             Self::Disk(rot) => write!(f, "{rot:?}"),
-            Self::Hub(flaw) => write!(f, "{flaw:?}"),
+            Self::Hub(runtime_bug) => write!(f, "{runtime_bug:?}"),
         }
     }
 }

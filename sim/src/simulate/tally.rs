@@ -97,7 +97,7 @@ impl Verb {
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mishap {
+pub enum FaultKind {
     /// An actor panics in its handler.
     HandlerPanic,
     /// An actor panics between append and effects.
@@ -124,7 +124,7 @@ pub enum Mishap {
     FullQueue,
 }
 
-impl Mishap {
+impl FaultKind {
     pub const ALL: [Self; 17] = [
         Self::HandlerPanic,
         Self::AppendPanic,
@@ -152,15 +152,15 @@ pub struct Tally {
     /// Marks by name, for events that should occur in some run.
     pub marks: BTreeMap<String, u64>,
     /// Number of times that a mishap occurred during a verb: before its answer, or within a second after it.
-    pub matrix: BTreeMap<(Mishap, Verb), u64>,
+    pub matrix: BTreeMap<(FaultKind, Verb), u64>,
     /// Worlds that each predicate judged.
     pub examined: BTreeMap<&'static str, Count>,
 }
 
 impl Tally {
     /// Returns how often a mishap occurred during a verb.
-    pub fn cell(&self, mishap: Mishap, verb: Verb) -> u64 {
-        self.matrix.get(&(mishap, verb)).copied().unwrap_or_default()
+    pub fn cell(&self, fault: FaultKind, verb: Verb) -> u64 {
+        self.matrix.get(&(fault, verb)).copied().unwrap_or_default()
     }
 
     pub fn mark(&mut self, mark: &str) {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use subtend_actors::SessionHandle;
 use subtend_actors::event::{EventKind, Next, Subscription};
-use subtend_invariants::observed::Heard;
+use subtend_invariants::observed::Delivered;
 use subtend_session::ids::{Seq, SessionId};
 
-use crate::simulate::tally::Mishap;
+use crate::simulate::tally::FaultKind;
 use crate::simulate::world::World;
 
 /// Maximum delay of the disk.
@@ -22,7 +22,7 @@ pub(crate) fn spawn(world: &Arc<World>, subscription: Subscription) {
 }
 
 async fn read(world: Arc<World>, mut subscription: Subscription) {
-    let slow = world.chance.one_in(3);
+    let slow = world.rng.one_in(3);
     let name = if slow { "a slow watcher" } else { "a watcher" };
     let reader = world.oracle.lock().observations.add_reader(name.into(), None);
     let (since, before) = {
@@ -34,14 +34,14 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
     let mut missed = false;
     while let Some(next) = subscription.next().await {
         if slow && !world.is_calm() {
-            tokio::time::sleep(world.chance.ms(0, 200)).await;
+            tokio::time::sleep(world.rng.ms(0, 200)).await;
         }
         let event = match next {
             Next::Event(event) => event,
             Next::Missed(count) => {
                 let mut oracle = world.oracle.lock();
-                oracle.observations.record_delivery(reader, Heard::Missed(count));
-                oracle.mishap(Mishap::SlowSubscriber);
+                oracle.observations.record_delivery(reader, Delivered::Missed(count));
+                oracle.record_fault(FaultKind::SlowSubscriber);
                 missed = true;
                 last.clear();
                 continue;
@@ -49,14 +49,14 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         };
         let EventKind::Record { seq, .. } = event.what else { continue };
         let mut oracle = world.oracle.lock();
-        oracle.observations.record_delivery(reader, Heard::Record(event.session, seq));
+        oracle.observations.record_delivery(reader, Delivered::Record(event.session, seq));
         let seen = oracle.seen.get(&event.session).copied();
         if seen.is_none_or(|seen| seen.last < seq) {
             oracle.wrong("J-5", format!("record {seq} of {} is shown and not durable", event.session));
         }
         // Earlier records that were not durable yet are not shown.
         let disk = DISK.saturating_add(oracle.jumped.saturating_sub(before));
-        let born_here = !missed && seen.is_some_and(|seen| seen.born_at > since.saturating_add(disk));
+        let born_here = !missed && seen.is_some_and(|seen| seen.created_at > since.saturating_add(disk));
         let expected = last.get(&event.session).map(|last| last.next()).or(born_here.then_some(Seq(1)));
         if expected.is_some_and(|expected| expected != seq) {
             oracle.wrong("N-6", format!("record {seq} of {} is shown, but {expected:?} is next", event.session));
@@ -69,14 +69,14 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
 pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
     let (world, id) = (Arc::clone(world), session.id());
     let last = world.oracle.lock().seen.get(&id).map_or(Seq(1), |seen| seen.last);
-    let from = Seq(world.chance.between(1, last.0));
+    let from = Seq(world.rng.between(1, last.0));
     let mut events = session.events(from);
     tokio::spawn(async move {
-        let slow = world.chance.one_in(2);
+        let slow = world.rng.one_in(2);
         let reader = world.oracle.lock().observations.add_reader("a follower".into(), Some((id, from)));
         while let Ok(Some(event)) = events.next().await {
             if slow && !world.is_calm() {
-                tokio::time::sleep(world.chance.ms(0, 400)).await;
+                tokio::time::sleep(world.rng.ms(0, 400)).await;
             }
             let EventKind::Record { seq, .. } = event.what else { continue };
             let mut oracle = world.oracle.lock();
@@ -84,7 +84,7 @@ pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
             if oracle.seen.get(&id).is_none_or(|seen| seen.last < seq) {
                 oracle.wrong("J-5", format!("record {seq} of {id} is shown and not durable"));
             }
-            oracle.observations.record_delivery(reader, Heard::Record(id, seq));
+            oracle.observations.record_delivery(reader, Delivered::Record(id, seq));
         }
     });
 }

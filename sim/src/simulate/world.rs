@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use subtend_actors::Runtime;
 
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 use crate::simulate::disk::Disk;
 use crate::simulate::oracle::Oracle;
 use crate::simulate::plan::{CallDuration, SeedPlan, Swarm};
-use crate::simulate::tally::Mishap;
+use crate::simulate::tally::FaultKind;
 
 pub(crate) struct World {
     pub(crate) plan: SeedPlan,
     pub(crate) swarm: Swarm,
-    pub(crate) chance: Chance,
+    pub(crate) rng: SeededRng,
     pub(crate) oracle: Arc<Oracle>,
     pub(crate) disk: Disk,
     left: Mutex<Option<Runtime>>,
@@ -22,12 +22,12 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(plan: SeedPlan) -> Arc<Self> {
-        let chance = Chance::new(plan.seed);
-        let swarm = Swarm::draw(&plan, &chance);
+        let rng = SeededRng::new(plan.seed);
+        let swarm = Swarm::draw(&plan, &rng);
         let oracle = Arc::<Oracle>::default();
         oracle.lock().trace = plan.trace;
         let disk = Disk::new(Arc::clone(&oracle), plan.bug);
-        Arc::new(Self { plan, swarm, chance, oracle, disk, left: Mutex::default() })
+        Arc::new(Self { plan, swarm, rng, oracle, disk, left: Mutex::default() })
     }
 
     /// Keeps the runtime of a dead process; returns the previous one.
@@ -48,22 +48,22 @@ impl World {
     }
 
     /// Draws whether a fault occurs now, once in `of` times, and counts it.
-    pub(crate) fn draw_fault(&self, of: u64, mishap: Mishap) -> bool {
+    pub(crate) fn draw_fault(&self, of: u64, fault: FaultKind) -> bool {
         let strikes = self.is_drawn(of);
         if strikes {
-            self.oracle.lock().mishap(mishap);
+            self.oracle.lock().record_fault(fault);
         }
         strikes
     }
 
     /// Draws whether a fault will occur, once in `of` times.
     pub(crate) fn is_drawn(&self, of: u64) -> bool {
-        self.chance.one_in(of) && !self.is_calm()
+        self.rng.one_in(of) && !self.is_calm()
     }
 
     pub(crate) fn takes(&self) -> CallDuration {
         let calm = [(CallDuration::Short, 1)];
-        self.chance.weighted(if self.is_calm() { &calm } else { &self.swarm.takes }).unwrap_or(CallDuration::Short)
+        self.rng.weighted(if self.is_calm() { &calm } else { &self.swarm.takes }).unwrap_or(CallDuration::Short)
     }
 
     pub(crate) async fn pass(&self, takes: CallDuration) {
@@ -71,13 +71,13 @@ impl World {
             CallDuration::Nothing => {}
             CallDuration::Yields => self.yields().await,
             CallDuration::Tick => tokio::time::sleep(Duration::from_millis(1)).await,
-            CallDuration::Short => tokio::time::sleep(self.chance.ms(1, 50)).await,
-            CallDuration::Long => tokio::time::sleep(self.chance.ms(500, 12_000)).await,
+            CallDuration::Short => tokio::time::sleep(self.rng.ms(1, 50)).await,
+            CallDuration::Long => tokio::time::sleep(self.rng.ms(500, 12_000)).await,
         }
     }
 
     pub(crate) async fn yields(&self) {
-        for _ in 0..self.chance.below(5) {
+        for _ in 0..self.rng.below(5) {
             tokio::task::yield_now().await;
         }
     }

@@ -110,9 +110,9 @@ impl KnownModels {
             (None, DefaultModel::Pool(pool)) => {
                 pools.get(&pool).into_iter().flatten().map(ToString::to_string).collect()
             }
-            (None, DefaultModel::Unsaid) => vec!["offline".to_owned()],
+            (None, DefaultModel::Unset) => vec!["offline".to_owned()],
         };
-        let is_chosen = text.is_some() || loaded.default_model() != DefaultModel::Unsaid;
+        let is_chosen = text.is_some() || loaded.default_model() != DefaultModel::Unset;
         let for_all = is_chosen && named.iter().all(|name| needs_no_server(name));
         named.extend(pools.values().flatten().map(ToString::to_string));
         Self { named, pools: pools.keys().map(ToString::to_string).collect(), for_all }

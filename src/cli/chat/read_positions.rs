@@ -83,7 +83,7 @@ pub(super) fn active(inflight: &[(SessionId, Inflight)], session: SessionId) -> 
 mod tests {
     use subtend_models::model::Delta;
     use subtend_session::ids::{AttemptNo, RunNo};
-    use subtend_session::outcome::By;
+    use subtend_session::outcome::Initiator;
 
     use super::*;
 
@@ -92,7 +92,7 @@ mod tests {
         let (here, elsewhere) = (SessionId(uuid::Uuid::from_u128(1)), SessionId(uuid::Uuid::from_u128(2)));
         let positions = ReadPositions(HashMap::from([(here, Mark { seq: Seq(7), answered: Some(TurnNo(2)) })]));
         let record = |session, seq| {
-            let record = Arc::new(Record::SessionClosed { by: By::Person });
+            let record = Arc::new(Record::SessionClosed { by: Initiator::Person });
             Event { root: here, session, what: EventKind::Record { seq: Seq(seq), record } }
         };
         let piece = |session, turn| {

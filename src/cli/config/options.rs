@@ -110,7 +110,7 @@ pub(super) fn fill_required(
     };
     let model = match settings::load(workspace, Trust::decide(workspace)?)?.default_model() {
         DefaultModel::Model(model) => Some(model.to_string()),
-        DefaultModel::Pool(_) | DefaultModel::Unsaid => None,
+        DefaultModel::Pool(_) | DefaultModel::Unset => None,
     };
     let mut all = given.clone();
     option::fill(&options, &mut all, model.as_deref());

@@ -75,7 +75,7 @@ fn hosted(host: Attached, place: &StoreLocation) -> Vec<Finding> {
 
 fn refused(error: &OpenError) -> Finding {
     let advice = match error {
-        OpenError::Held { .. } => {
+        OpenError::ClaimedElsewhere { .. } => {
             let advice = "nothing, if that process is yours; to inspect the store, stop it first";
             return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
         }

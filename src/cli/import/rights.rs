@@ -12,7 +12,7 @@ use super::super::fail::Fail;
 use super::super::paint::count;
 
 #[derive(Debug, Default)]
-pub(super) struct Lost {
+pub(super) struct LostRights {
     sessions: u64,
     /// Lost permissions, such as `shell.run allow → ask`.
     actions: BTreeSet<String>,
@@ -23,8 +23,8 @@ pub(super) fn sessions(journal: &Journal) -> Result<BTreeSet<SessionId>, Fail> {
 }
 
 /// Compares the recorded permissions of the sessions imported since `before` with their permissions here.
-pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<Lost, Fail> {
-    let (mut lost, mut known) = (Lost::default(), HashMap::new());
+pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<LostRights, Fail> {
+    let (mut lost, mut known) = (LostRights::default(), HashMap::new());
     for session in sessions(journal)?.difference(before) {
         for stored in journal.records_from(*session, Seq(1), 1)? {
             let Record::SessionCreated(created) = stored.record else { continue };
@@ -48,11 +48,11 @@ fn reductions(had: &Authority, has: &Authority) -> Vec<String> {
 }
 
 /// Returns the lost permissions, such as `shell.run allow → ask`.
-pub(super) fn lost_actions(lost: &Lost) -> &BTreeSet<String> {
+pub(super) fn lost_actions(lost: &LostRights) -> &BTreeSet<String> {
     &lost.actions
 }
 
-pub(super) fn describe(lost: &Lost) -> String {
+pub(super) fn describe(lost: &LostRights) -> String {
     let most = "their permissions are limited to those of a new session here";
     if lost.actions.is_empty() {
         return format!("{most}; none had more");

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use subtend_actors::OpenOptions;
 use subtend_drill::FAULT;
 use subtend_host::auth::{Guard, TokenFile};
-use subtend_host::flaw::Flawed;
+use subtend_host::host_bug::InjectedBug;
 use subtend_host::listen::{self, Bounds};
 use subtend_host::workers::Workers;
 use subtend_host::{Host, HostOptions};
@@ -155,7 +155,7 @@ impl CommandShards {
             home: Some(home.clone()),
             settings: Some(Arc::new(HomeSettings::of(&home))),
             commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&home) })),
-            flawed: Flawed::named(&std::env::var(FAULT).unwrap_or_default()),
+            injected_bug: InjectedBug::named(&std::env::var(FAULT).unwrap_or_default()),
             ..HostOptions::default()
         };
         let host = Host::new(runtime, options);

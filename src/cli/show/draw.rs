@@ -10,7 +10,7 @@ use subtend_actors::worked::Worked;
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{Seq, Short};
 use subtend_session::place::BranchKind;
-use subtend_session::record::{AskBy, AskVerdict, From, Hold};
+use subtend_session::record::{AnsweredBy, AskVerdict, From, Hold};
 use subtend_tools::registry::Registry;
 
 use crate::cli::cause;
@@ -187,10 +187,10 @@ fn event_line(me: &Short, entry: &Entry) -> String {
                 AskVerdict::Deny => "denied",
             };
             let by = match by {
-                AskBy::Person => "by a person",
-                AskBy::Deadline => "no answer in time",
-                AskBy::NoApprover => "no approver attached",
-                AskBy::Closed => "because the call ended first",
+                AnsweredBy::Person => "by a person",
+                AnsweredBy::Deadline => "no answer in time",
+                AnsweredBy::NoApprover => "no approver attached",
+                AnsweredBy::Closed => "because the call ended first",
             };
             format!("call {call} is {verdict} {by}")
         }
@@ -240,7 +240,7 @@ fn hold(why: &Hold) -> String {
 fn call(out: &mut dyn Write, call: &CallEntry, options: DrawOptions) -> io::Result<()> {
     let child = call.child.map(|child| format!("  → {}", child.short())).unwrap_or_default();
     // Shortened calls use the display of their tool, full ones the model's own arguments.
-    let shown = Registry::default().shown(&call.tool, &call.args, None);
+    let shown = Registry::default().render_call(&call.tool, &call.args, None);
     let named = !options.full && !shown.display.name.is_empty();
     let icon = if named { format!("{} ", clip(&shown.display.icon, 4)) } else { String::new() };
     let tool = if named { &shown.display.name } else { &call.tool };

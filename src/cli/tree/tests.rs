@@ -1,6 +1,6 @@
 use serde_json::json;
 use subtend_session::ids::{Epoch, Seq};
-use subtend_session::outcome::{By, FailKind, OutcomeKind};
+use subtend_session::outcome::{FailKind, Initiator, OutcomeKind};
 
 use super::*;
 
@@ -45,12 +45,12 @@ fn heads() -> Heads {
 }
 
 fn read(session: SessionId) -> Result<(History, Option<String>), Fail> {
-    let ended = |outcome, born| History {
+    let ended = |outcome, children| History {
         outcome: Some(outcome),
         background: session != id(ROOT),
         turns: 2,
         usage: Usage { input: 1_000, output: 234, ..Usage::default() },
-        born,
+        children,
         worked: Worked { ms: 1_500, at_least: false },
         ..History::default()
     };
@@ -88,13 +88,13 @@ fn footer_reports_runs_of_a_dead_process() {
     let first = format!("4 sessions, 2.4k tokens in all; session {ROOT}");
     let (none, it) = (BTreeSet::new(), BTreeSet::from([id(YOUNGER)]));
     let hint = "with the next command that runs agents (`subtend continue 000001`)";
-    for (goes_on, keeps, fate) in [
+    for (resumes, keeps, fate) in [
         (&none, &none, "it ends as lost with the next command that changes this store".to_owned()),
         (&it, &none, format!("it resumes {hint}")),
         (&none, &it, format!("it starts {hint}")),
     ] {
         let expected = format!("{first}\n1 run was in flight when the last process ended: {fate}");
-        assert_eq!(plain(&footer(&tree, Some((goes_on, keeps)))), expected);
+        assert_eq!(plain(&footer(&tree, Some((resumes, keeps)))), expected);
     }
     let mut heads = heads();
     heads.get_mut(&id(ROOT)).expect("the root").state = Phase::WaitingAtRest;
@@ -110,7 +110,7 @@ fn subtree_is_one_json_object() {
     let mut heads = heads();
     heads.remove(&id(GRANDCHILD));
     let cancelled =
-        |_| Ok((History { outcome: Some(Outcome::Cancelled { by: By::Person }), ..History::default() }, None));
+        |_| Ok((History { outcome: Some(Outcome::Cancelled { by: Initiator::Person }), ..History::default() }, None));
     let tree = build(&heads, &BTreeSet::new(), id(ELDER), &cancelled).expect("a tree");
     let expected = json!({
         "id": ELDER, "agent": "explore", "state": "quiet",

@@ -303,14 +303,14 @@ pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
 
 #[cfg(test)]
 mod tests {
-    use subtend_session::record::AskBy;
+    use subtend_session::record::AnsweredBy;
 
     use super::super::super::paint::exact;
     use super::super::live::tests::{ROOT, ask_opened, event, id};
     use super::*;
 
     fn answered(ix: u32) -> Record {
-        Record::AskAnswered { call: CallId { turn: TurnNo(1), ix }, verdict: AskVerdict::Allow, by: AskBy::Person }
+        Record::AskAnswered { call: CallId { turn: TurnNo(1), ix }, verdict: AskVerdict::Allow, by: AnsweredBy::Person }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use subtend_session::dialect::discovery;
-use subtend_tools::display::ShownCall;
+use subtend_tools::display::RenderedCall;
 use subtend_tools::registry::Registry;
 
 use super::super::paint::clip;
@@ -25,7 +25,7 @@ const DESCRIPTIVE: [(&str, bool); 9] = [
 
 /// Returns a short description of the call by the display of its tool, without control characters.
 pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
-    let ShownCall { tool, display, input, .. } = tools.shown(named, args, None);
+    let RenderedCall { tool, display, input, .. } = tools.render_call(named, args, None);
     let used = discovery::resolve(named, args);
     let args = used.as_ref().map_or(args, |(_, args)| args);
     let tool = if display.name.is_empty() { tool } else { display.name };

@@ -181,10 +181,10 @@ impl ModelArgs {
             DefaultModel::Pool(pool) => {
                 (NamedModels::new(), loaded.config.llm.pools.get(&**pool).is_some_and(|members| call_servers(members)))
             }
-            DefaultModel::Unsaid => models("offline", &servers).map_err(Fail::Usage)?,
+            DefaultModel::Unset => models("offline", &servers).map_err(Fail::Usage)?,
         };
         // If the user named local models only, no server is called, even if agents or pools name one.
-        let named = self.model_text().is_some() || (own.is_none() && default != DefaultModel::Unsaid);
+        let named = self.model_text().is_some() || (own.is_none() && default != DefaultModel::Unset);
         let providers = calls || !named;
         let calls = calls || (providers && loaded.config.llm.pools.values().any(|members| call_servers(members)));
         if let Some(own) = session.filter(|own| own.imported && calls) {
@@ -193,7 +193,7 @@ impl ModelArgs {
         let (pools, members) = pools(loaded, &servers, providers)?;
         let default_pool = match default {
             DefaultModel::Pool(pool) => Some(pool.to_string()),
-            DefaultModel::Model(_) | DefaultModel::Unsaid => None,
+            DefaultModel::Model(_) | DefaultModel::Unset => None,
         };
         Ok(ModelSetup { models, default_pool, pools, members, servers, enabled, rates, chosen, providers, calls })
     }

@@ -15,13 +15,13 @@ use super::super::fail::Fail;
 use super::super::paint::harmless;
 use super::super::servers::ServerWarnings;
 use super::attempts::Attempts;
-use super::face::Face;
+use super::output_options::OutputOptions;
 use super::source::{EventSource, Since};
 use super::{Screen, StopSignal};
 
 /// State of a command that works with the host of its store, which is this process if no other process hosts the store.
 pub(crate) struct Work<'a> {
-    pub(crate) face: Face<'a>,
+    pub(crate) output_options: OutputOptions<'a>,
     pub(super) host: HostLocation<'a>,
     pub(super) connection: Connection,
     /// Reads the store.

@@ -76,8 +76,8 @@ impl Work<'_> {
             Err(_) if !self.is_own() => self.read_without_host(list).await?,
             queued => queued?,
         };
-        if self.face.store.place()?.path().is_some() && queued.iter().any(|entry| entry.id == input) {
-            let (name, again) = (id.short().0, self.face.store.options_for_shell());
+        if self.output_options.store.place()?.path().is_some() && queued.iter().any(|entry| entry.id == input) {
+            let (name, again) = (id.short().0, self.output_options.store.options_for_shell());
             self.screen.alert(&format!(
                 "the input was not taken and is queued in session {name}: run it with `subtend continue {name}{again}`, or remove \
                  it with `subtend queue {name}{again} remove {input}`"
@@ -116,22 +116,22 @@ impl Work<'_> {
                 Ok(Code::Cancelled)
             }
             Followed::Left => {
-                let (name, again) = (session.short().0, self.face.store.options_for_shell());
+                let (name, again) = (session.short().0, self.output_options.store.options_for_shell());
                 self.screen.note(&format!("it continues in the background; follow it: subtend attach {name}{again}"));
                 Ok(Code::Done)
             }
             Followed::LeftToNextHost => {
-                let (name, again) = (session.short().0, self.face.store.options_for_shell());
+                let (name, again) = (session.short().0, self.output_options.store.options_for_shell());
                 Err(Fail::Unavailable(format!(
                     "this process was asked to end: run {run} of session {name} continues with the next one, such as `subtend continue \
                      {name}{again}`"
                 )))
             }
             Followed::Ended(mut ended) => {
-                if let Some(input) = input.filter(|_| !self.face.json) {
+                if let Some(input) = input.filter(|_| !self.output_options.json) {
                     ended.text = self.own_answer(session, (ended.run, input)).await.or(ended.text);
                 }
-                report::report_end(self.face, self.screen, session, &ended)?;
+                report::report_end(self.output_options, self.screen, session, &ended)?;
                 if let Some(input) = input.filter(|_| ended.outcome != Outcome::Completed) {
                     self.report_queued(session, input).await?;
                 }
@@ -178,7 +178,7 @@ impl Work<'_> {
         &self,
         read: impl FnOnce(&Journal) -> Result<T, Fail> + Send + 'static,
     ) -> Result<T, Fail> {
-        let store = self.face.store.clone();
+        let store = self.output_options.store.clone();
         let open = move || {
             for _ in 1..MAX_OPENINGS {
                 match StoreReader::must_open(&store) {
@@ -295,7 +295,7 @@ impl Work<'_> {
             }
             None => {}
         }
-        if self.face.json {
+        if self.output_options.json {
             writeln!(std::io::stdout(), "{}", received.line()?)?;
         }
         Ok(())

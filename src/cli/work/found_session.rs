@@ -24,7 +24,7 @@ pub(crate) struct HereArgs {
 
 /// The subject of a command that runs agents.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum About<'a> {
+pub(crate) enum CommandSubject<'a> {
     /// A new session of the named agent, or of the default one.
     New(Option<&'a str>),
     Session(&'a str, HereArgs),
@@ -40,7 +40,7 @@ pub(super) struct FoundSession {
     imported: bool,
 }
 
-impl About<'_> {
+impl CommandSubject<'_> {
     /// Finds the session before the runtime starts, since the start would resume its queue. A session of another workspace is
     /// refused without `--here`, because its agent would use the files of this one.
     pub(super) fn find(self, place: &StoreLocation, workspace: &Workspace) -> Result<Option<FoundSession>, Fail> {

@@ -13,7 +13,7 @@ use subtend_supervision::Lease;
 
 use super::super::data::StoreLocation;
 use super::super::fail::{Code, Fail};
-use super::found_session::About;
+use super::found_session::CommandSubject;
 use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, report_recovery, setup};
 
 /// The parts of a runtime that is not started, and the options with which its host authority sessions.
@@ -33,7 +33,7 @@ impl HostParts {
     /// Checks options and files before anything is started.
     pub(crate) fn of(args: &WorkArgs, screen: &mut Screen) -> Result<Self, Fail> {
         let PreparedWork { mut parts, agent, model, servers, authority, files, .. } =
-            PreparedWork::of(args, About::New(None), screen)?;
+            PreparedWork::of(args, CommandSubject::New(None), screen)?;
         parts.files = Some(files);
         let home = parts.workspace.path().to_string_lossy().into_owned();
         let open = OpenOptions { model, servers, policy: Some(authority), ..OpenOptions::agent(agent) };

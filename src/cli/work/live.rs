@@ -71,7 +71,7 @@ pub(super) enum NodeActivity {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum News {
+pub(super) enum ActivityUpdate {
     Created,
     Tool(String),
     /// A local call ended: its description, effect, end and result.
@@ -107,7 +107,7 @@ impl LiveTree {
     }
 
     /// Handles an event, and returns the news to print with its session.
-    pub(super) fn take(&mut self, event: &Event, now: Instant) -> Option<(SessionId, News)> {
+    pub(super) fn take(&mut self, event: &Event, now: Instant) -> Option<(SessionId, ActivityUpdate)> {
         let id = event.session;
         match &event.what {
             EventKind::Record { record, .. } => self.record(id, record, now),
@@ -137,7 +137,7 @@ impl LiveTree {
         runs.map(|node| node.tokens).fold(0, u64::saturating_add)
     }
 
-    fn record(&mut self, id: SessionId, record: &Arc<Record>, now: Instant) -> Option<(SessionId, News)> {
+    fn record(&mut self, id: SessionId, record: &Arc<Record>, now: Instant) -> Option<(SessionId, ActivityUpdate)> {
         let Some(node) = self.nodes.get_mut(&id) else {
             // Parent and child publish independently: the child's first records may arrive before its creation record.
             self.early_records.entry(id).or_default().push(Arc::clone(record));
@@ -164,7 +164,7 @@ impl LiveTree {
                 node.record(&record, now);
             }
             self.nodes.insert(child, node);
-            return Some((child, News::Created));
+            return Some((child, ActivityUpdate::Created));
         }
         node.record(record, now).map(|news| (id, news))
     }
@@ -216,7 +216,7 @@ impl LiveNode {
         }
     }
 
-    fn record(&mut self, record: &Record, now: Instant) -> Option<News> {
+    fn record(&mut self, record: &Record, now: Instant) -> Option<ActivityUpdate> {
         match record {
             Record::RunOpened(opened) => {
                 (self.turns, self.tokens, self.ended, self.opened) = (0, 0, None, now);
@@ -228,11 +228,14 @@ impl LiveNode {
             Record::Compacted(done) => {
                 self.compacted(now);
                 let why = done.cause.phrase();
-                return Some(News::Compacted(format!("compacted, {why}: {} to {} tokens", done.before, done.after)));
+                return Some(ActivityUpdate::Compacted(format!(
+                    "compacted, {why}: {} to {} tokens",
+                    done.before, done.after
+                )));
             }
             Record::CompactionFailed(failed) => {
                 self.compacted(now);
-                return Some(News::Compacted(format!("not compacted: {}", failed.message)));
+                return Some(ActivityUpdate::Compacted(format!("not compacted: {}", failed.message)));
             }
             Record::RunStarted { .. } | Record::TurnStarted { .. } | Record::RunResumed { .. } => {
                 self.set_activity(NodeActivity::Thinking, now);
@@ -241,7 +244,7 @@ impl LiveNode {
             Record::AttemptDiscarded(discarded) => {
                 let usage = discarded.usage.unwrap_or_default();
                 self.tokens = self.tokens.saturating_add(usage.tokens());
-                return Some(News::Failed(failed(discarded)));
+                return Some(ActivityUpdate::Failed(failed(discarded)));
             }
             Record::CallStarted { call, kind, .. } => return self.started(*call, kind, now),
             Record::CallFinished(finished) => {
@@ -252,7 +255,12 @@ impl LiveNode {
                     None => ToolEffect::ReadOnly,
                     Some(_) => return None,
                 };
-                return Some(News::Called(open.brief, effect, finished.end.clone(), finished.content.clone()));
+                return Some(ActivityUpdate::Called(
+                    open.brief,
+                    effect,
+                    finished.end.clone(),
+                    finished.content.clone(),
+                ));
             }
             Record::NoticeTaken(taken) => self.close_calls(taken, now),
             Record::RunParked { why, .. } => {
@@ -278,7 +286,7 @@ impl LiveNode {
                 self.ended = Some(now);
                 self.set_activity(NodeActivity::Ended(ended.outcome.clone()), now);
                 self.worked = Duration::from_millis(ended.worked_ms);
-                return Some(News::Ended(ended.outcome.clone()));
+                return Some(ActivityUpdate::Ended(ended.outcome.clone()));
             }
             Record::SessionCreated(_)
             | Record::InputAccepted(_)
@@ -318,10 +326,10 @@ impl LiveNode {
             .collect();
     }
 
-    fn started(&mut self, call: CallId, kind: &CallKind, now: Instant) -> Option<News> {
+    fn started(&mut self, call: CallId, kind: &CallKind, now: Instant) -> Option<ActivityUpdate> {
         let open = self.open.get_mut(&call)?;
         open.kind = Some(kind.clone());
-        let news = kind.is_local().then(|| News::Tool(open.brief.clone()));
+        let news = kind.is_local().then(|| ActivityUpdate::Tool(open.brief.clone()));
         self.update_activity(now);
         news
     }
@@ -355,7 +363,7 @@ impl LiveNode {
 /// Describes a discarded attempt: its model if the session has several, and the retry.
 fn failed(discarded: &AttemptDiscarded) -> String {
     let who = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
-    let then = match discarded.again_ms {
+    let then = match discarded.retry_delay_ms {
         None => String::new(),
         Some(0) => "; retrying".to_owned(),
         Some(ms) => format!("; retrying in {}.{} s", ms / 1_000, ms % 1_000 / 100),

@@ -27,7 +27,7 @@ pub(super) fn read(
 /// Returns the maximum permissions of imported sessions: those of a new session with the rules of both options.
 pub(crate) fn for_imports(allow: &[String], ask: &[String], config: &Config) -> Result<Authority, Fail> {
     let policy = rules(allow, ask, |rule| without_tool(rule, config))?;
-    let protected = HostPolicy::protected(&policy);
+    let protected = HostPolicy::protected_files(&policy);
     Ok(Authority::of(policy).meet(&Authority::of(protected)))
 }
 
@@ -53,7 +53,7 @@ pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSe
     let mut paths = store.protected_paths()?;
     paths.extend(settings::named(FILE).and_then(|file| file.parent().map(Path::to_owned)));
     let all = [&*paths, &own_files(), &store.token_files()].concat();
-    let kept = HostPolicy::kept(workspace.path(), &all).map_err(|error| Fail::Usage(error.to_string()))?;
+    let kept = HostPolicy::denied_host_paths(workspace.path(), &all).map_err(|error| Fail::Usage(error.to_string()))?;
     let readable = sandbox::places(workspace.path()).readable;
     if let Some((path, place)) = paths.iter().find_map(|path| Some((path, containing_dir(path, &readable)?))) {
         let (path, place) = (path.display(), place.display());
@@ -61,8 +61,8 @@ pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSe
             format!("{path} is inside of {place}, which every command may read; use another directory (--data DIR)");
         return Err(Fail::Usage(why));
     }
-    let mut asked = HostPolicy::linked(workspace.path());
-    asked.rules.extend(HostPolicy::own(workspace.path(), &guidance::own_paths()).rules);
+    let mut asked = HostPolicy::protected_links(workspace.path());
+    asked.rules.extend(HostPolicy::protected_user_paths(workspace.path(), &guidance::own_paths()).rules);
     Ok([asked, kept])
 }
 

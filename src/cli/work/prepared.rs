@@ -20,7 +20,7 @@ use super::super::fail::Fail;
 use super::super::servers::ServerPool;
 use super::super::trust::Trust;
 use super::super::{agents, checkpoints, client, guidance, remote, servers, settings, workspace, worktree};
-use super::found_session::{About, FoundSession};
+use super::found_session::{CommandSubject, FoundSession};
 use super::{Screen, WorkArgs, choice, environments, limit, named, policy, price, setup};
 
 /// The inputs of a command before anything is started.
@@ -49,7 +49,7 @@ impl PreparedWork {
     }
 
     /// Checks options and files before anything is started.
-    pub(super) fn of(args: &WorkArgs, about: About<'_>, screen: &mut Screen) -> Result<Self, Fail> {
+    pub(super) fn of(args: &WorkArgs, about: CommandSubject<'_>, screen: &mut Screen) -> Result<Self, Fail> {
         if args.raw && std::io::stdout().is_terminal() {
             return Err(Fail::Usage("`--raw` cannot be used at a terminal, which would obey control characters of the model: redirect the output".to_owned()));
         }
@@ -71,10 +71,10 @@ impl PreparedWork {
         let (limits, host) = limit::bounds(&args.limit, &args.host, &loaded)?;
         let prices = price::read(&args.price, loaded.config.prices.clone())?;
         let agent: Text = match about {
-            About::New(Some(name)) => name.into(),
-            About::New(None) | About::Session(..) => loaded.config.agent.clone(),
+            CommandSubject::New(Some(name)) => name.into(),
+            CommandSubject::New(None) | CommandSubject::Session(..) => loaded.config.agent.clone(),
         };
-        if let About::New(_) = about {
+        if let CommandSubject::New(_) = about {
             check_agent(&catalog, &agent, args.models.is_given())?;
         }
         let place = args.store.place()?;
@@ -90,7 +90,7 @@ impl PreparedWork {
         let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp), &workers)?;
         // Permissions of an existing session are recorded, and not changed here.
         let bounds = policy::bounds(&args.store, &workspace)?;
-        let protected = HostPolicy::protected(&rules);
+        let protected = HostPolicy::protected_files(&rules);
         if !args.quiet && found.is_none() {
             let [linked, kept] = bounds.clone();
             setup::withheld(&tools, &rules, &[protected.clone(), linked, kept])
@@ -145,7 +145,7 @@ impl PreparedWork {
             hooks,
             load: Some(Box::new(environments::loader(args.store.clone(), slots, pool.clone(), workers.clone()))),
             files: None,
-            at_home: found.as_ref().map(|found| found.root),
+            home_root: found.as_ref().map(|found| found.root),
             worktrees,
             checkpoints,
             lease: Lease::default(),

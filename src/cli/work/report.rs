@@ -12,7 +12,7 @@ use super::super::cause;
 use super::super::fail::Fail;
 use super::super::paint::harmless;
 use super::Screen;
-use super::face::Face;
+use super::output_options::OutputOptions;
 use crate::cli::json;
 
 #[derive(Serialize)]
@@ -29,20 +29,25 @@ struct ResultLine<'a> {
 }
 
 /// Reports the end of a run: the answer on stdout, the cause and a hint on stderr.
-pub(super) fn report_end(face: Face<'_>, screen: &mut Screen, session: SessionId, ended: &Ended) -> Result<(), Fail> {
-    let result = if face.json {
+pub(super) fn report_end(
+    output_options: OutputOptions<'_>,
+    screen: &mut Screen,
+    session: SessionId,
+    ended: &Ended,
+) -> Result<(), Fail> {
+    let result = if output_options.json {
         writeln!(std::io::stdout(), "{}", json(session, ended)?).map_err(Fail::from)
     } else if ended.text.as_deref().is_some_and(|text| screen.has_printed(text)) {
         Ok(())
     } else {
-        answer(ended, face.raw)
+        answer(ended, output_options.raw)
     };
     if let Some(cause) = cause(ended) {
         screen.alert(&cause);
     }
-    match face.store.place()?.path() {
+    match output_options.store.place()?.path() {
         Some(_) => {
-            let again = face.store.options_for_shell();
+            let again = output_options.store.options_for_shell();
             screen.note(&format!("session {session}\ninspect it: subtend tree {session}{again}"));
         }
         None => screen.note(&format!("session {session} was kept in memory only")),
@@ -96,7 +101,7 @@ fn cause(ended: &Ended) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use subtend_session::outcome::By;
+    use subtend_session::outcome::Initiator;
 
     use super::*;
 
@@ -126,7 +131,7 @@ mod tests {
 
     #[test]
     fn failed_run_has_partial_output_and_a_cause() {
-        let stopped = ended(Outcome::Cancelled { by: By::Person }, Some("forty"));
+        let stopped = ended(Outcome::Cancelled { by: Initiator::Person }, Some("forty"));
         assert_eq!(line(&stopped), expected(json!({"cancelled": {"by": "person"}}), Value::Null, json!("forty")));
         let text = "run 1 cancelled by a person; the partial answer is on stdout";
         assert_eq!(cause(&stopped).as_deref(), Some(text));

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::super::paint::{DIM, In, ODD, harmless};
-use super::live::{LiveTree, News};
+use super::live::{ActivityUpdate, LiveTree};
 use super::stream::Stream;
 use super::view;
 
@@ -126,15 +126,15 @@ impl Screen {
         let Some((id, news)) = live.take(event, now) else { return };
         let Some(node) = live.node(id) else { return };
         let printed = match (self.mode, &news) {
-            (ScreenMode::Lines, News::Called(..)) | (ScreenMode::Silent, _) => false,
+            (ScreenMode::Lines, ActivityUpdate::Called(..)) | (ScreenMode::Silent, _) => false,
             (ScreenMode::Lines, _) => true,
             // Calls with effects are printed for all sessions, read-only calls for the followed ones.
-            (ScreenMode::Tree, News::Called(_, effect, ..)) => {
+            (ScreenMode::Tree, ActivityUpdate::Called(_, effect, ..)) => {
                 !self.followed.is_empty() && (followed || *effect != ToolEffect::ReadOnly)
             }
-            (ScreenMode::Tree, News::Ended(_)) => !self.followed.is_empty() && node.depth == 1,
-            (ScreenMode::Tree, News::Failed(_) | News::Compacted(_)) => followed,
-            (ScreenMode::Tree, News::Created | News::Tool(_)) => false,
+            (ScreenMode::Tree, ActivityUpdate::Ended(_)) => !self.followed.is_empty() && node.depth == 1,
+            (ScreenMode::Tree, ActivityUpdate::Failed(_) | ActivityUpdate::Compacted(_)) => followed,
+            (ScreenMode::Tree, ActivityUpdate::Created | ActivityUpdate::Tool(_)) => false,
         };
         if printed {
             let line = view::paint(&view::news(node, &news, now), self.colours);

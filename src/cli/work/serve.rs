@@ -28,7 +28,7 @@ use super::super::progress::ProgressLine;
 use super::super::trust::Trust;
 use super::super::{checkpoints, settings, workspace};
 use super::choice::ModelArgs;
-use super::found_session::{About, FoundSession, HereArgs};
+use super::found_session::{CommandSubject, FoundSession, HereArgs};
 use super::setup::{self, Parts};
 use super::{StopSignal, async_runtime, named};
 
@@ -79,7 +79,7 @@ impl ServeArgs {
             return Err(place.missing_store());
         }
         // Services do not read files, so any directory is accepted.
-        let found = About::Session(name, HereArgs { here: true }).find(&place, &workspace)?;
+        let found = CommandSubject::Session(name, HereArgs { here: true }).find(&place, &workspace)?;
         let found = found.ok_or_else(|| place.missing_store())?;
         let models = self.models.choose(&loaded, Some(found.recorded_model()))?;
         let config = loaded.config;
@@ -114,7 +114,7 @@ impl ServeArgs {
             hooks,
             load: None,
             files: None,
-            at_home: None,
+            home_root: None,
             worktrees: None,
             checkpoints,
             lease: Lease::default(),

@@ -81,7 +81,7 @@ pub(crate) struct Parts {
     /// Reloads the files of this environment.
     pub(crate) files: Option<Box<FilesLoader>>,
     /// Root of the tree that uses this environment, independent of its root's options.
-    pub(crate) at_home: Option<SessionId>,
+    pub(crate) home_root: Option<SessionId>,
     /// Worktrees of the store.
     pub(crate) worktrees: Option<Worktrees>,
     pub(crate) checkpoints: Option<Checkpoints>,
@@ -208,7 +208,7 @@ impl Parts {
         };
         let builder = builder.environment(home).rates(rates).prices(self.prices).options(self.options);
         let builder = match self.load {
-            Some(load) => builder.environments(load).at_home(self.at_home),
+            Some(load) => builder.environments(load).home_root(self.home_root),
             None => builder,
         };
         match self.hooks {

@@ -17,8 +17,8 @@ impl WorkArgs {
     pub(crate) fn slash_commands(&self, work: &Work<'_>, here: HereArgs) -> Result<SlashCommands, Fail> {
         let workspace = workspace::open(&self.workspace)?;
         if let Some(session) = work.session.filter(|_| !here.here) {
-            let birth = work.read(|journal| found_session::creation(journal, session))?;
-            let home = Path::new(&*birth.workspace);
+            let creation = work.read(|journal| found_session::creation(journal, session))?;
+            let home = Path::new(&*creation.workspace);
             if !found_session::is_same(home, workspace.path()) {
                 // `--trust` and its variable apply only to the directory of this command.
                 return of_directory(home);

@@ -10,15 +10,19 @@ use super::super::paint::harmless;
 use super::super::trust::Trust;
 use super::super::{names, settings, workspace};
 use super::choice::RecordedModel;
-use super::{About, HereArgs, Screen, WorkArgs, found_session, limit, policy};
+use super::{CommandSubject, HereArgs, Screen, WorkArgs, found_session, limit, policy};
 
 impl WorkArgs {
     /// Refuses options that only the host process decides, and for an existing session also options of its opening. Exported
     /// variables are defaults, and never refused.
-    pub(super) fn check_options_for_host(&self, serving: &ServingProcess, about: About<'_>) -> Result<(), Fail> {
+    pub(super) fn check_options_for_host(
+        &self,
+        serving: &ServingProcess,
+        about: CommandSubject<'_>,
+    ) -> Result<(), Fail> {
         let (exists, here) = match about {
-            About::New(_) => (false, false),
-            About::Session(_, HereArgs { here }) => (true, here),
+            CommandSubject::New(_) => (false, false),
+            CommandSubject::Session(_, HereArgs { here }) => (true, here),
         };
         let of_process = [
             ("--host", !self.host.is_empty()),

@@ -12,7 +12,7 @@ use super::super::cause;
 use super::super::paint::{
     ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, limited, mark, span, tokens,
 };
-use super::live::{LiveNode, LiveTree, News, NodeActivity};
+use super::live::{ActivityUpdate, LiveNode, LiveTree, NodeActivity};
 
 pub(super) type StyledLine = Vec<(Style, String)>;
 
@@ -194,7 +194,7 @@ pub(super) fn paint(line: &StyledLine, colours: bool) -> String {
 }
 
 /// Returns news as a line of text.
-pub(super) fn news(node: &LiveNode, news: &News, now: Instant) -> StyledLine {
+pub(super) fn news(node: &LiveNode, news: &ActivityUpdate, now: Instant) -> StyledLine {
     let mut line = vec![(BOLD, clip(&node.agent, 32)), (DIM, format!(" {}", node.short))];
     if node.short.is_empty() {
         line.truncate(1);
@@ -202,20 +202,20 @@ pub(super) fn news(node: &LiveNode, news: &News, now: Instant) -> StyledLine {
     let indent = "  ".repeat(node.depth);
     line.insert(0, (Style::new(), indent));
     match news {
-        News::Created => line.push((DIM, "  started".to_owned())),
-        News::Tool(brief) => {
+        ActivityUpdate::Created => line.push((DIM, "  started".to_owned())),
+        ActivityUpdate::Tool(brief) => {
             line.push((LIVE, format!("  {brief}")));
             line.push((DIM, format!("  turn {}", node.turns)));
         }
-        News::Called(brief, _, end, result) => {
+        ActivityUpdate::Called(brief, _, end, result) => {
             let (sign, style, why) = called(end, result);
             line.insert(0, (style, format!("{sign} ")));
             line.push((Style::new(), format!("  {brief}")));
             line.push((style, why));
         }
-        News::Failed(message) => line.push((ODD, format!("  model: {}", clip(message, 160)))),
-        News::Compacted(message) => line.push((ODD, format!("  {}", clip(message, 160)))),
-        News::Ended(outcome) => {
+        ActivityUpdate::Failed(message) => line.push((ODD, format!("  model: {}", clip(message, 160)))),
+        ActivityUpdate::Compacted(message) => line.push((ODD, format!("  {}", clip(message, 160)))),
+        ActivityUpdate::Ended(outcome) => {
             let (sign, style) = mark(outcome.kind());
             let numbers = [count(node.turns, "turn"), tokens(node.tokens), span(node.worked(now))].join(" · ");
             line.push((style, format!("  {sign} {}", clip(&cause::sentence(outcome), 160))));

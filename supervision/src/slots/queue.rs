@@ -19,7 +19,7 @@ pub(super) struct Queue<R, T> {
     accounts: HashMap<R, RootAccount<T>, FixedState>,
     positions: HashMap<T, QueuePosition<R>, FixedState>,
     /// Root queues below their bound, by turn.
-    ready_again: BTreeSet<(u64, R)>,
+    ready_resumed: BTreeSet<(u64, R)>,
     ready_start: BTreeSet<(u64, R)>,
     next: u64,
 }
@@ -27,7 +27,7 @@ pub(super) struct Queue<R, T> {
 struct RootAccount<T> {
     in_use: usize,
     bound: usize,
-    again: RootQueue<T>,
+    resumed: RootQueue<T>,
     start: RootQueue<T>,
     last_grant: Option<Instant>,
 }
@@ -42,18 +42,18 @@ struct QueuePosition<R> {
 
 impl<T> RootAccount<T> {
     fn new() -> Self {
-        Self { in_use: 0, bound: 0, again: RootQueue::new(), start: RootQueue::new(), last_grant: None }
+        Self { in_use: 0, bound: 0, resumed: RootQueue::new(), start: RootQueue::new(), last_grant: None }
     }
 
     fn queue(&mut self, class: Class) -> &mut RootQueue<T> {
         match class {
-            Class::Resume => &mut self.again,
+            Class::Resume => &mut self.resumed,
             Class::Start => &mut self.start,
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.in_use == 0 && self.again.is_empty() && self.start.is_empty()
+        self.in_use == 0 && self.resumed.is_empty() && self.start.is_empty()
     }
 }
 
@@ -64,7 +64,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
             in_use: 0,
             accounts: HashMap::default(),
             positions: HashMap::default(),
-            ready_again: BTreeSet::new(),
+            ready_resumed: BTreeSet::new(),
             ready_start: BTreeSet::new(),
             next: 0,
         }
@@ -130,8 +130,8 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         let QueuePosition { root, class, number, .. } = self.positions.get(&ticket)?;
         let account = self.accounts.get(root)?;
         Some(match class {
-            Class::Resume => account.again.position(*number),
-            Class::Start => account.again.len() + account.start.position(*number),
+            Class::Resume => account.resumed.position(*number),
+            Class::Start => account.resumed.len() + account.start.position(*number),
         })
     }
 
@@ -143,7 +143,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     fn grant_ready(&mut self, now: Instant) -> Vec<(R, T)> {
         let mut granted = Vec::new();
         while self.in_use < self.global {
-            let next = self.ready_again.first().map(|(_, root)| (*root, Class::Resume));
+            let next = self.ready_resumed.first().map(|(_, root)| (*root, Class::Resume));
             let next = next.or_else(|| self.ready_start.first().map(|(_, root)| (*root, Class::Start)));
             let Some((root, class)) = next else { break };
             if let Some(ticket) = self.grant(root, class, now) {
@@ -178,7 +178,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         }
         if account.in_use < account.bound {
             for (queue, ready) in
-                [(&mut account.again, &mut self.ready_again), (&mut account.start, &mut self.ready_start)]
+                [(&mut account.resumed, &mut self.ready_resumed), (&mut account.start, &mut self.ready_start)]
             {
                 queue.ready = !queue.is_empty() && ready.insert((queue.turn, root));
             }
@@ -187,7 +187,8 @@ impl<R: Root, T: Ticket> Queue<R, T> {
 
     fn remove_ready(&mut self, root: R) {
         let Some(account) = self.accounts.get_mut(&root) else { return };
-        for (queue, ready) in [(&mut account.again, &mut self.ready_again), (&mut account.start, &mut self.ready_start)]
+        for (queue, ready) in
+            [(&mut account.resumed, &mut self.ready_resumed), (&mut account.start, &mut self.ready_start)]
         {
             if std::mem::take(&mut queue.ready) {
                 ready.remove(&(queue.turn, root));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
-use super::roster::Roster;
+use super::capacities::ShardCapacities;
 use super::{Exit, ExitReason, ExitSink, StormSeen, StormSink};
 use crate::intensity::{Storm, StormLimit};
 
@@ -21,7 +21,7 @@ pub(super) enum NoMessage {}
 /// The state of a shard. It is dropped when the shard ends.
 pub(super) struct ShardState {
     number: usize,
-    roster: Arc<Roster>,
+    capacities: Arc<ShardCapacities>,
     sink: ExitSink,
     on_storm: StormSink,
     limit: StormLimit,
@@ -51,10 +51,15 @@ impl Actor for Shard {
 }
 
 impl ShardState {
-    pub(super) fn new(roster: Arc<Roster>, sink: &ExitSink, on_storm: &StormSink, limit: StormLimit) -> Self {
+    pub(super) fn new(
+        capacities: Arc<ShardCapacities>,
+        sink: &ExitSink,
+        on_storm: &StormSink,
+        limit: StormLimit,
+    ) -> Self {
         Self {
-            number: roster.reserve_number(),
-            roster,
+            number: capacities.reserve_number(),
+            capacities,
             sink: Arc::clone(sink),
             on_storm: Arc::clone(on_storm),
             limit,
@@ -82,7 +87,7 @@ impl ShardState {
         self.note(&exit.how);
         guarded(|| (self.sink)(exit));
         // This comes last, so that a waiter for the last actor finds it reported.
-        self.roster.vacate(self.number);
+        self.capacities.vacate(self.number);
     }
 
     fn note(&mut self, how: &ExitReason) {
@@ -101,7 +106,7 @@ impl ShardState {
 
 impl Drop for ShardState {
     fn drop(&mut self) {
-        let lost = self.roster.retire(self.number);
+        let lost = self.capacities.retire(self.number);
         if lost > 0 {
             tracing::error!(shard = self.number, lost, "a supervisor ended with its children");
         }

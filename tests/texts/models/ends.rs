@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use subtend::format::ContinueRefusal;
-use subtend::session::{Budget, By, CallId, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
+use subtend::session::{Budget, CallId, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
 use subtend_session::render;
 
 use super::super::page::check;
@@ -38,8 +38,8 @@ fn failures() -> Vec<FailKind> {
 }
 
 fn outcomes() -> Vec<Outcome> {
-    let owners = OutcomeKind::ALL.map(|outcome| By::Owner { outcome });
-    let by = || [By::Person, By::Host, By::Sweep].into_iter().chain(owners.clone());
+    let owners = OutcomeKind::ALL.map(|outcome| Initiator::Owner { outcome });
+    let by = || [Initiator::Person, Initiator::Host, Initiator::Sweep].into_iter().chain(owners.clone());
     let mut all = vec![Outcome::Completed, Outcome::OutOfTurns, Outcome::Lost];
     all.extend(failures().into_iter().map(|kind| Outcome::Failed { kind }));
     all.extend(by().map(|by| Outcome::Cancelled { by }));
@@ -92,7 +92,11 @@ fn exhaustive(outcome: Outcome, call: CallId) {
             },
         },
         Outcome::Cancelled { by } | Outcome::Interrupted { by } => match by {
-            By::Person | By::Host | By::Model { .. } | By::Owner { .. } | By::Sweep => {}
+            Initiator::Person
+            | Initiator::Host
+            | Initiator::Model { .. }
+            | Initiator::Owner { .. }
+            | Initiator::Sweep => {}
         },
         Outcome::TimedOut { what } => match what {
             TimeLimit::Run | TimeLimit::Queue | TimeLimit::Turn | TimeLimit::WallCap => {}

@@ -24,7 +24,7 @@ use crate::path::resource;
 use crate::schema;
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::workspace::Workspace;
-use crate::workspace::names::{OtherNames, Unopened};
+use crate::workspace::names::{OpenNamedError, OtherNames};
 
 pub(crate) const WRITE: &str = "fs.write";
 /// Maximum number of concurrent calls of a tool that walks directories.
@@ -102,7 +102,7 @@ impl Job {
     }
 
     /// Checks that the session may read all other names (hard links) of `file`, which was opened from a directory.
-    pub(super) fn permit_names(&self, entry: (&Dir, &Path), file: &File) -> Result<(), Unopened> {
+    pub(super) fn permit_names(&self, entry: (&Dir, &Path), file: &File) -> Result<(), OpenNamedError> {
         self.other_names.permit(&self.workspace, &self.authority, entry, file)
     }
 

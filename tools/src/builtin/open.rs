@@ -7,13 +7,13 @@ use cap_std::fs::{File, Metadata};
 
 use super::file_tool::Job;
 use crate::tool::ToolError;
-use crate::workspace::names::Unopened;
+use crate::workspace::names::OpenNamedError;
 use crate::workspace::{beneath, failure};
 
 /// Number of bytes at the start of a file that decide whether it is binary.
 pub(super) const PROBE_BYTES: usize = 8192;
 
-pub(super) fn regular(job: &Job, os: &Path) -> Result<File, Unopened> {
+pub(super) fn regular(job: &Job, os: &Path) -> Result<File, OpenNamedError> {
     let (dir, name) = beneath::parent(job.workspace.dir(), os)?;
     let file = beneath::file(&dir, name)?;
     if !file.metadata()?.is_file() {
@@ -48,8 +48,8 @@ pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(Fil
             let size = file.metadata().map_err(failed)?.len();
             Ok((file, size))
         }
-        Err(Unopened::Io(error)) => Err(failed(error)),
-        Err(Unopened::OtherName(why)) => Err(ToolError::denied(format!("cannot {verb} `{path}`: {why}"))),
+        Err(OpenNamedError::Io(error)) => Err(failed(error)),
+        Err(OpenNamedError::OtherName(why)) => Err(ToolError::denied(format!("cannot {verb} `{path}`: {why}"))),
     }
 }
 

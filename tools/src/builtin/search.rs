@@ -19,8 +19,8 @@ use super::open;
 use crate::bounded::{self, Bounded, count};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
+use crate::workspace::names::OpenNamedError;
 use crate::workspace::names::READ;
-use crate::workspace::names::Unopened;
 
 /// Maximum bytes shown of one line.
 const MAX_LINE: usize = 400;
@@ -198,11 +198,11 @@ impl FileSearch<'_> {
     fn file(&mut self, os: &Path, path: &str) -> Result<(), ToolError> {
         let file = match open::regular(self.job, os) {
             Ok(file) => file,
-            Err(Unopened::OtherName(_)) => {
+            Err(OpenNamedError::OtherName(_)) => {
                 self.seen.denied = self.seen.denied.saturating_add(1);
                 return Ok(());
             }
-            Err(Unopened::Io(_)) => {
+            Err(OpenNamedError::Io(_)) => {
                 self.seen.unreadable = self.seen.unreadable.saturating_add(1);
                 return Ok(());
             }

@@ -75,7 +75,7 @@ impl Resolve for CheckedResolver {
 }
 
 /// The hosts that a client may reach.
-pub(crate) enum Reached {
+pub(crate) enum AllowedHosts {
     /// Public hosts, and the listed ones.
     Public(Vec<InternalHost>),
     /// All hosts, for an address configured by the user.
@@ -97,7 +97,7 @@ pub(crate) enum RequestFailed {
 pub(crate) struct CheckedClient(Arc<ClientParts>);
 
 struct ClientParts {
-    reached: Reached,
+    allowed_hosts: AllowedHosts,
     resolver: Arc<dyn Resolver>,
     proxies: Matcher,
     /// Created once, because the system's root certificates are read for it.
@@ -105,8 +105,8 @@ struct ClientParts {
 }
 
 impl CheckedClient {
-    pub(crate) fn new(reached: Reached, resolver: Arc<dyn Resolver>) -> Self {
-        Self(Arc::new(ClientParts { reached, resolver, proxies: Matcher::from_system(), tls: OnceLock::new() }))
+    pub(crate) fn new(allowed_hosts: AllowedHosts, resolver: Arc<dyn Resolver>) -> Self {
+        Self(Arc::new(ClientParts { allowed_hosts, resolver, proxies: Matcher::from_system(), tls: OnceLock::new() }))
     }
 
     /// Checks the address of a request, and sends it. Does not follow redirects.
@@ -114,9 +114,9 @@ impl CheckedClient {
     /// Must run on a thread of its own ([`run_separately`](crate::threads::run_separately)).
     pub(crate) async fn send(&self, request: Request) -> Result<Response, RequestFailed> {
         let url = request.url();
-        let is_listed = match &self.0.reached {
-            Reached::Public(hosts) => hosts.iter().any(|host| host.matches(url)),
-            Reached::All => true,
+        let is_listed = match &self.0.allowed_hosts {
+            AllowedHosts::Public(hosts) => hosts.iter().any(|host| host.matches(url)),
+            AllowedHosts::All => true,
         };
         if !is_listed && literal(url).is_some_and(|ip| !is_public(ip)) {
             return Err(RequestFailed::Internal);

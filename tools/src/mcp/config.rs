@@ -27,7 +27,7 @@ pub enum Origin {
 
 /// The transport of a server.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Reached {
+pub enum ServerTransport {
     /// A process that reads and writes one message per line.
     Stdio { command: String, args: Vec<String>, env: BTreeMap<String, String> },
     /// An address of the streamable HTTP transport.
@@ -40,7 +40,7 @@ pub struct ServerConfig {
     /// The name used in tool names and rules.
     pub name: Text,
     pub origin: Origin,
-    pub reached: Reached,
+    pub transport: ServerTransport,
     /// Time limit of one tool call, in addition to the session's own limit.
     pub timeout: Option<Duration>,
     /// True if its process starts in the workspace.
@@ -55,7 +55,7 @@ pub struct ServerList {
 }
 
 /// Shows only names, because arguments, variables and headers may contain keys.
-impl std::fmt::Debug for Reached {
+impl std::fmt::Debug for ServerTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stdio { command, env, .. } => {
@@ -159,14 +159,14 @@ fn server(
         texts.iter().map(|(key, value)| Ok((key.clone(), expand(value)?))).collect::<Result<BTreeMap<_, _>, String>>()
     };
     let kind = entry.kind.as_deref().unwrap_or(if entry.url.is_some() { "http" } else { "stdio" });
-    let reached = match (kind, &entry.command, &entry.url) {
-        ("stdio", Some(command), None) => Reached::Stdio {
+    let transport = match (kind, &entry.command, &entry.url) {
+        ("stdio", Some(command), None) => ServerTransport::Stdio {
             command: expand(command)?,
             args: entry.args.iter().map(expand).collect::<Result<_, _>>()?,
             env: expand_all(&entry.env)?,
         },
         ("http" | "streamable-http" | "streamableHttp", None, Some(url)) => {
-            Reached::Http { url: address(expand(url)?)?, headers: expand_all(&entry.headers)? }
+            ServerTransport::Http { url: address(expand(url)?)?, headers: expand_all(&entry.headers)? }
         }
         ("sse" | "ws", ..) => {
             return Err(format!("the transport `{kind}` is not supported: use stdio or streamable HTTP"));
@@ -178,7 +178,7 @@ fn server(
         }
         _ => return Err(format!("the transport `{}` is unknown: use `stdio` or `http`", crate::escape::exact(kind))),
     };
-    if let Reached::Stdio { command, args, env } = &reached {
+    if let ServerTransport::Stdio { command, args, env } = &transport {
         let all = [command].into_iter().chain(args).chain(env.keys()).chain(env.values());
         if command.trim().is_empty() || all.into_iter().any(|text| text.contains('\0')) {
             return Err("`command` is empty, or a value contains NUL".to_owned());
@@ -189,7 +189,7 @@ fn server(
     }
     let timeout = entry.timeout.map(|ms| Duration::from_millis(ms.max(1)));
     let in_workspace = entry.in_workspace || origin == Origin::Workspace;
-    Ok(Some(ServerConfig { name, origin, reached, timeout, in_workspace }))
+    Ok(Some(ServerConfig { name, origin, transport, timeout, in_workspace }))
 }
 
 /// Checks that an address has no credentials and does not send those of headers unencrypted over the network.
@@ -262,7 +262,7 @@ mod tests {
         ServerConfig {
             name: name.into(),
             origin: Origin::Workspace,
-            reached: Reached::Stdio {
+            transport: ServerTransport::Stdio {
                 command: command.into(),
                 args: args.iter().map(|arg| (*arg).into()).collect(),
                 env: env.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
@@ -284,7 +284,7 @@ mod tests {
         let web = ServerConfig {
             name: "web".into(),
             origin: Origin::Workspace,
-            reached: Reached::Http {
+            transport: ServerTransport::Http {
                 url: "https://example.com/mcp".into(),
                 headers: [("Authorization".into(), "Bearer t0p".into())].into(),
             },

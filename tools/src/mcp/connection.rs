@@ -17,7 +17,7 @@ use rmcp::{ErrorData, RoleClient};
 
 use super::answering::{OpenRequests, bounded_transport};
 use super::client::Client;
-use super::config::{Reached, ServerConfig};
+use super::config::{ServerConfig, ServerTransport};
 use super::login::{LoginStore, ServerLogin, missing_scopes};
 use super::open_calls::ServerCall;
 use super::process::{self, ServerLife};
@@ -40,7 +40,7 @@ const MAX_ROUNDS: usize = 4;
 
 /// The settings with which the servers of one environment start.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct ConnectionSettings {
     /// Working directory of servers that start in the workspace.
     pub workspace: PathBuf,
     /// Working directory of other servers, because many programs execute files of their working directory. `None` means the workspace.
@@ -69,13 +69,17 @@ impl ServerConnection {
     /// Starts a server and negotiates the protocol: version 2026-07-28, or the latest version with a handshake that both support.
     ///
     /// If the server exits during the first attempt, it is restarted with the handshake only.
-    pub(super) async fn open(config: &ServerConfig, ground: &Ground, login: &ServerLogin) -> Result<Self, String> {
+    pub(super) async fn open(
+        config: &ServerConfig,
+        settings: &ConnectionSettings,
+        login: &ServerLogin,
+    ) -> Result<Self, String> {
         let mode = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::LATEST],
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         };
-        match Self::start(config, (ground, login), mode).await {
-            Err((_, true)) => Self::start(config, (ground, login), ClientLifecycleMode::Initialize).await,
+        match Self::start(config, (settings, login), mode).await {
+            Err((_, true)) => Self::start(config, (settings, login), ClientLifecycleMode::Initialize).await,
             started => started,
         }
         .map_err(|(why, _)| why)
@@ -84,17 +88,18 @@ impl ServerConnection {
     /// Starts a server. The flag in the error is true if the server exited by itself.
     async fn start(
         config: &ServerConfig,
-        (ground, login): (&Ground, &ServerLogin),
+        (settings, login): (&ConnectionSettings, &ServerLogin),
         mode: ClientLifecycleMode,
     ) -> Result<Self, (String, bool)> {
         let (client, open) = (Client::default(), OpenRequests::default());
         let failed = |why: String| (why, false);
-        let (served, life, thread) = match &config.reached {
-            Reached::Stdio { command, args, env } => {
+        let (served, life, thread) = match &config.transport {
+            ServerTransport::Stdio { command, args, env } => {
                 let env = env.iter().map(|(name, value)| (name.into(), value.into()));
-                let directory = ground.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&ground.workspace);
+                let directory =
+                    settings.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&settings.workspace);
                 let started =
-                    process::start((command, args), env, directory, (ground.guard.as_ref(), &ground.commands));
+                    process::start((command, args), env, directory, (settings.guard.as_ref(), &settings.commands));
                 let process = started.map_err(|error| failed(format!("cannot start its command: {error}")))?;
                 let transport = bounded_transport((process.stdout, process.stdin), open.clone(), client.clone());
                 let served =
@@ -102,7 +107,7 @@ impl ServerConnection {
                         .await;
                 (served, Some(process.life), None)
             }
-            Reached::Http { url, headers } => {
+            ServerTransport::Http { url, headers } => {
                 let manager = login.manager(url).await.map_err(failed)?;
                 let (transport, thread) = http::transport(url, headers, manager).map_err(failed)?;
                 let transport = bounded_transport(transport, open.clone(), client.clone());

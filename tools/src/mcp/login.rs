@@ -16,7 +16,7 @@ use rmcp::transport::auth::{AuthorizationMetadata, StoredCredentials};
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Text;
 
-use super::config::{Origin, Reached, ServerConfig};
+use super::config::{Origin, ServerConfig, ServerTransport};
 
 pub(super) use credentials::ServerLogin;
 pub use pending::{LoginError, LoginOptions, PendingLogin, RegisteredClient, UnprovenPage};
@@ -117,11 +117,13 @@ pub trait LoginStore: fmt::Debug + Send + Sync {
 /// # Errors
 /// Returns why the server takes no login.
 pub fn login_address(server: &ServerConfig) -> Result<&str, &'static str> {
-    match &server.reached {
-        Reached::Stdio { .. } => Err("it is a process: only servers with `url` take a login"),
-        Reached::Http { headers, .. } if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) => {
+    match &server.transport {
+        ServerTransport::Stdio { .. } => Err("it is a process: only servers with `url` take a login"),
+        ServerTransport::Http { headers, .. }
+            if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) =>
+        {
             Err("its `headers` have an `Authorization`: remove it to log in")
         }
-        Reached::Http { url, .. } => Ok(url),
+        ServerTransport::Http { url, .. } => Ok(url),
     }
 }

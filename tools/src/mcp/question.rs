@@ -30,12 +30,12 @@ pub(super) struct Question {
     id: String,
     /// The message in quotes, on one line.
     message: String,
-    asked: Asked,
+    asked: RequestedInput,
 }
 
 /// What a question asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestedInput {
     /// An object that fits this schema, whose text is printable.
     Form(String),
     /// That the user opens a page. Nothing else opens it.
@@ -65,7 +65,14 @@ impl Question {
         if text.len().saturating_add(form.len()) > MAX_QUESTION {
             return other(message, "it is too long to be answered");
         }
-        (ServerQuestion::Answerable(Self { id: digest.to_string(), message: text, asked: Asked::Form(form) }), schema)
+        (
+            ServerQuestion::Answerable(Self {
+                id: digest.to_string(),
+                message: text,
+                asked: RequestedInput::Form(form),
+            }),
+            schema,
+        )
     }
 
     /// Returns the question of a server that wants a page opened.
@@ -88,7 +95,7 @@ impl Question {
             return Err("it is too long to be answered");
         }
         let digest = Hash::of(format!("page {} {message}{raw}", message.len()).as_bytes());
-        Ok(Self { id: digest.to_string(), message: text, asked: Asked::Page { url, host } })
+        Ok(Self { id: digest.to_string(), message: text, asked: RequestedInput::Page { url, host } })
     }
 
     /// Returns the action of an answer to a question that wants a page opened; `None` for a form.
@@ -96,7 +103,7 @@ impl Question {
     /// # Errors
     /// If the answer is not one of the three actions.
     pub(super) fn action(&self, answer: &Value) -> Option<Result<ElicitationAction, String>> {
-        if let Asked::Form(_) = self.asked {
+        if let RequestedInput::Form(_) = self.asked {
             return None;
         }
         let is_alone = answer.as_object().is_some_and(|fields| fields.len() == 1);
@@ -117,10 +124,10 @@ impl ServerQuestion {
     /// Returns a line for the result of the call.
     pub(super) fn line(&self) -> String {
         match self {
-            Self::Answerable(Question { id, message, asked: Asked::Form(form) }) => {
+            Self::Answerable(Question { id, message, asked: RequestedInput::Form(form) }) => {
                 format!("question {id}: {message}, answered by an object that fits {form}")
             }
-            Self::Answerable(Question { id, message, asked: Asked::Page { url, .. } }) => {
+            Self::Answerable(Question { id, message, asked: RequestedInput::Page { url, .. } }) => {
                 format!(
                     "question {id}: {message}, for which a person opens {url}; answered by {{\"action\": \"accept\"}}, `decline` or \
                      `cancel`"
@@ -155,10 +162,10 @@ pub(super) fn shown(server: &str, questions: &[Question], answers: &Value) -> St
         let answer = answer.to_string();
         lines.push(format!("answer to {server} ({} bytes): {answer}", answer.len()));
         lines.push(match questions.iter().find(|question| question.id == id) {
-            Some(Question { message, asked: Asked::Form(form), .. }) => {
+            Some(Question { message, asked: RequestedInput::Form(form), .. }) => {
                 format!("its question ({} bytes): {message}\nits form ({} bytes): {form}", message.len(), form.len())
             }
-            Some(Question { message, asked: Asked::Page { url, host }, .. }) => format!(
+            Some(Question { message, asked: RequestedInput::Page { url, host }, .. }) => format!(
                 "you open its page at the host {host}, before you allow this ({} bytes): {url}\nits question ({} bytes): {message}",
                 url.len(),
                 message.len()

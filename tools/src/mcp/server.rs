@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checker::Checker;
 use super::config::{Origin, ServerConfig};
-use super::connection::{Ground, START_TIMEOUT, ServerConnection};
+use super::connection::{ConnectionSettings, START_TIMEOUT, ServerConnection};
 use super::described::{self, Described, Purpose};
 use super::known::KnownTools;
 use super::login::ServerLogin;
@@ -68,7 +68,7 @@ pub struct ToolReport {
 /// A server of an environment.
 pub(super) struct LiveServer {
     pub(super) config: ServerConfig,
-    ground: Arc<Ground>,
+    settings: Arc<ConnectionSettings>,
     login: ServerLogin,
     known: Arc<KnownTools>,
     /// Counts changes of the tools of all servers.
@@ -101,13 +101,13 @@ struct Listed {
 impl LiveServer {
     pub(super) fn new(
         config: ServerConfig,
-        (ground, known): (&Arc<Ground>, &Arc<KnownTools>),
+        (settings, known): (&Arc<ConnectionSettings>, &Arc<KnownTools>),
         generation: &Arc<AtomicU64>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            login: ServerLogin::of(&config, &ground.workspace, (ground.logins.as_ref(), &ground.internal_hosts)),
+            login: ServerLogin::of(&config, &settings.workspace, (settings.logins.as_ref(), &settings.internal_hosts)),
             config,
-            ground: Arc::clone(ground),
+            settings: Arc::clone(settings),
             known: Arc::clone(known),
             generation: Arc::clone(generation),
             slot: tokio::sync::Mutex::default(),
@@ -231,7 +231,7 @@ impl LiveServer {
     }
 
     async fn start(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
-        let up = Arc::new(ServerConnection::open(&self.config, &self.ground, &self.login).await?);
+        let up = Arc::new(ServerConnection::open(&self.config, &self.settings, &self.login).await?);
         self.list(&up).await?;
         let (peer, client) = (up.peer(), up.client().clone());
         tokio::spawn(ServerConnection::subscribe(peer, client.clone()));
@@ -279,7 +279,7 @@ impl LiveServer {
         }
         let seen_tools: Vec<(&str, String)> =
             seen_tools.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
-        let (changed, kept) = self.known.changed(&self.ground.workspace, &self.config.name, &seen_tools);
+        let (changed, kept) = self.known.changed(&self.settings.workspace, &self.config.name, &seen_tools);
         problems.extend(kept.err().map(|why| format!("the descriptions of its tools cannot be remembered: {why}")));
         for tool in &changed {
             tracing::warn!(server = %self.config.name, %tool, "the description of an MCP tool changed");

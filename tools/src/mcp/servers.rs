@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::watch;
 
 use super::config::ServerList;
-use super::connection::Ground;
+use super::connection::ConnectionSettings;
 use super::known::KnownTools;
 use super::server::{LiveServer, ServerReport};
 use super::tool::ServerTool;
@@ -37,10 +37,10 @@ struct SharedServers {
 
 impl Servers {
     /// Returns servers that have not started. Values of `secrets` are redacted in results of their tools.
-    pub fn new(list: ServerList, ground: Ground, known: Arc<KnownTools>, secrets: Secrets) -> Self {
-        let (ground, generation) = (Arc::new(ground), Arc::new(AtomicU64::new(0)));
+    pub fn new(list: ServerList, settings: ConnectionSettings, known: Arc<KnownTools>, secrets: Secrets) -> Self {
+        let (settings, generation) = (Arc::new(settings), Arc::new(AtomicU64::new(0)));
         let servers: Vec<_> =
-            list.servers.into_iter().map(|config| LiveServer::new(config, (&ground, &known), &generation)).collect();
+            list.servers.into_iter().map(|config| LiveServer::new(config, (&settings, &known), &generation)).collect();
         let (settled, _) = watch::channel(servers.is_empty());
         let registry = Mutex::new((0, Registry::default()));
         let started = AtomicBool::new(false);

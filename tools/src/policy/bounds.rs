@@ -28,16 +28,16 @@ pub const PROTECTED: [&str; 10] = [
 
 /// A path of the host that cannot be hidden from tools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CannotKeep {
+pub enum ProtectError {
     #[error(
         "the workspace {} lies in {}, which tools may not use: choose another workspace or another data directory",
         workspace.display(),
         path.display()
     )]
-    Around { workspace: PathBuf, path: PathBuf },
+    WorkspaceInside { workspace: PathBuf, path: PathBuf },
     /// A rule cannot express its name.
     #[error("{} cannot be hidden from tools: a rule cannot express its name; choose another directory", path.display())]
-    Unnamed { path: PathBuf },
+    Inexpressible { path: PathBuf },
 }
 
 impl HostPolicy {
@@ -47,12 +47,12 @@ impl HostPolicy {
     /// ```
     /// use subtend_tools::policy::{HostPolicy, PROTECTED};
     ///
-    /// let asked = |rules: &[&str]| HostPolicy::allowing(rules.iter().copied()).map(|policy| HostPolicy::protected(&policy).rules.len());
+    /// let asked = |rules: &[&str]| HostPolicy::allowing(rules.iter().copied()).map(|policy| HostPolicy::protected_files(&policy).rules.len());
     /// assert_eq!(asked(&["fs.write"])?, PROTECTED.len());
     /// assert_eq!(asked(&["fs.write", "fs.write=.subtend/**"])?, PROTECTED.len() - 1);
     /// # Ok::<(), subtend_tools::policy::BadRule>(())
     /// ```
-    pub fn protected(policy: &RuleSet) -> RuleSet {
+    pub fn protected_files(policy: &RuleSet) -> RuleSet {
         let allows = |rule: &&Rule| rule.verdict == Verdict::Allow && matches!(&*rule.action, WRITE | "fs.*");
         let allowed: Vec<&Rule> = policy.rules.iter().filter(allows).collect();
         let mut rules = Vec::new();
@@ -72,7 +72,7 @@ impl HostPolicy {
 
     /// Requires approval for writes to the targets of protected paths that are symbolic links. Targets outside of the workspace cannot be
     /// written anyway.
-    pub fn linked(workspace: &Path) -> RuleSet {
+    pub fn protected_links(workspace: &Path) -> RuleSet {
         let workspace = resolved(workspace);
         let target = |path: &&str| {
             let link = workspace.join(path);
@@ -88,7 +88,7 @@ impl HostPolicy {
 
     /// Requires approval for writes to the user's own `paths` in `workspace`, such as a folder of global skills, and to the links on the
     /// way to them. A path need not exist yet. Paths that contain the workspace are ignored.
-    pub fn own(workspace: &Path, paths: &[PathBuf]) -> RuleSet {
+    pub fn protected_user_paths(workspace: &Path, paths: &[PathBuf]) -> RuleSet {
         let workspace = resolved(workspace);
         let named =
             paths.iter().flat_map(|path| links_and_target(path)).filter_map(|path| rule_path(&workspace, &path));
@@ -101,18 +101,18 @@ impl HostPolicy {
     /// them, since replacing a link would redirect the host. A path need not exist yet.
     ///
     /// # Errors
-    /// [`CannotKeep`] if the workspace lies in such a path, or a rule cannot express its name.
-    pub fn kept(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, CannotKeep> {
+    /// [`ProtectError`] if the workspace lies in such a path, or a rule cannot express its name.
+    pub fn denied_host_paths(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, ProtectError> {
         let workspace = resolved(workspace);
         let mut rules = Vec::new();
         for path in paths {
             let path = resolved(path);
             if workspace.starts_with(&path) {
-                return Err(CannotKeep::Around { workspace, path });
+                return Err(ProtectError::WorkspaceInside { workspace, path });
             }
             let Ok(below) = path.strip_prefix(&workspace) else { continue };
             let Some(below) = below.to_str().filter(|below| !below.contains(['\\', '*'])) else {
-                return Err(CannotKeep::Unnamed { path });
+                return Err(ProtectError::Inexpressible { path });
             };
             rules.push(Rule { action: "fs.*".into(), resource: below.into(), verdict: Verdict::Deny });
         }
@@ -125,7 +125,7 @@ impl HostPolicy {
     }
 }
 
-/// Returns the authority for commands: `authority` without the rules of [`HostPolicy::protected`] for paths that do not exist.
+/// Returns the authority for commands: `authority` without the rules of [`HostPolicy::protected_files`] for paths that do not exist.
 ///
 /// A sandbox can prevent the creation of a path only by denying all new files next to it. A created file is not used before the user
 /// trusts it.
@@ -196,15 +196,15 @@ mod tests {
         Authority::of(rules.clone()).verdict(&Access { action: action.into(), resource: resource.into() })
     }
 
-    fn protected(rules: &[&str]) -> RuleSet {
-        HostPolicy::protected(&HostPolicy::allowing(rules.iter().copied()).unwrap())
+    fn protected_files(rules: &[&str]) -> RuleSet {
+        HostPolicy::protected_files(&HostPolicy::allowing(rules.iter().copied()).unwrap())
     }
 
     #[test]
     fn protected_paths_ask_unless_a_rule_names_them() {
         let paths = ["subtend.yaml", ".subtend/agents/a.md", ".claude/settings.json", "src/main.rs", ".subtend-x"];
         let verdicts = |rules: &[&str]| {
-            let set = protected(rules);
+            let set = protected_files(rules);
             paths.map(|path| verdict(&set, "fs.write", path))
         };
         let (ask, allow) = (Verdict::Ask, Verdict::Allow);
@@ -214,13 +214,13 @@ mod tests {
         assert_eq!(verdicts(&["fs.write=.subtend/**"]), [ask, allow, ask, allow, allow]);
         assert_eq!(verdicts(&["fs.write=.subtend/agents/a.md"]), [ask, allow, ask, allow, allow]);
         assert_eq!(verdicts(&["fs.write=subtend.yaml"]), [allow, ask, ask, allow, allow]);
-        assert_eq!(verdict(&protected(&[]), "fs.read", ".subtend/agents/a.md"), allow);
+        assert_eq!(verdict(&protected_files(&[]), "fs.read", ".subtend/agents/a.md"), allow);
     }
 
     #[test]
     fn commands_cannot_write_existing_protected_paths() {
         let all = HostPolicy::allowing(["fs.write"]).unwrap();
-        let authority = Authority::of(all.clone()).meet(&Authority::of(HostPolicy::protected(&all)));
+        let authority = Authority::of(all.clone()).meet(&Authority::of(HostPolicy::protected_files(&all)));
         let verdicts = |authority: &Authority| {
             [".subtend", ".claude"]
                 .map(|path| authority.verdict(&Access { action: WRITE.into(), resource: path.into() }))
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(verdicts(&authority), [Verdict::Ask, Verdict::Ask]);
         assert_eq!(verdicts(&for_commands(&authority, |path| path == ".subtend")), [Verdict::Ask, Verdict::Allow]);
         // An explicit rule of the user remains.
-        let own = RuleSet { default: Verdict::Deny, ..HostPolicy::protected(&all) };
+        let own = RuleSet { default: Verdict::Deny, ..HostPolicy::protected_files(&all) };
         assert_eq!(verdicts(&for_commands(&Authority::of(own), |_| false)), [Verdict::Ask, Verdict::Ask]);
     }
 
@@ -237,16 +237,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let workspace = dir.path().join("w");
         std::fs::create_dir(&workspace).unwrap();
-        let kept = HostPolicy::kept(&workspace, &[workspace.join("made/later"), dir.path().join("sibling")]).unwrap();
+        let kept =
+            HostPolicy::denied_host_paths(&workspace, &[workspace.join("made/later"), dir.path().join("sibling")])
+                .unwrap();
         let seen = ["made/later", "made/later/redb/LOCK", "made", "made/other"];
         let (deny, allow) = (Verdict::Deny, Verdict::Allow);
         for action in ["fs.read", "fs.write"] {
             assert_eq!(seen.map(|path| verdict(&kept, action, path)), [deny, deny, allow, allow]);
         }
         for around in [workspace.clone(), dir.path().to_owned()] {
-            assert!(matches!(HostPolicy::kept(&workspace, &[around]), Err(CannotKeep::Around { .. })));
+            assert!(matches!(
+                HostPolicy::denied_host_paths(&workspace, &[around]),
+                Err(ProtectError::WorkspaceInside { .. })
+            ));
         }
-        let odd = HostPolicy::kept(&workspace, &[workspace.join("a*b")]);
-        assert!(matches!(odd, Err(CannotKeep::Unnamed { .. })));
+        let odd = HostPolicy::denied_host_paths(&workspace, &[workspace.join("a*b")]);
+        assert!(matches!(odd, Err(ProtectError::Inexpressible { .. })));
     }
 }

@@ -8,7 +8,7 @@ use subtend_session::ids::Text;
 
 use super::Registry;
 use crate::dialect::{self, minion};
-use crate::display::{Display, ShownCall};
+use crate::display::{Display, RenderedCall};
 use crate::{arguments, bounded};
 
 /// Maximum bytes of one displayed input or output.
@@ -19,7 +19,7 @@ impl Registry {
     ///
     /// The tool's render functions are host code: the text is left out if one panics, and long texts are truncated. Texts may contain
     /// terminal control characters.
-    pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> ShownCall {
+    pub fn render_call(&self, tool: &str, args: &str, result: Option<&str>) -> RenderedCall {
         let used = discovery::resolve(tool, args);
         let (tool, args) = used.as_ref().map_or((tool, args), |(tool, args)| (tool, args));
         let parsed = arguments::parse(tool, args).ok();
@@ -35,7 +35,7 @@ impl Registry {
             ),
             None => (dialect_display(tool), bounded_text(&|| dialect_input(tool, parsed.as_ref()?)), None),
         };
-        ShownCall { tool: tool.into(), display, input, output }
+        RenderedCall { tool: tool.into(), display, input, output }
     }
 }
 
@@ -89,30 +89,30 @@ mod tests {
         let tool = tool.render_input(|args| Some(args["url"].as_str()?.into()));
         let tools = registry(tool.render_output(|text| Some(format!("{} letters", text.len()).into())));
         let shown =
-            ShownCall { tool: "fetch".into(), display, input: Some("a.b".into()), output: Some("4 letters".into()) };
-        assert_eq!(tools.shown("fetch", r#"{"url":"a.b"}"#, Some("page")), shown);
-        assert_eq!(tools.shown("use_tool", r#"{"tool":"fetch","args":{"url":"a.b"}}"#, Some("page")), shown);
-        let silent = ShownCall { input: None, output: None, ..shown };
-        assert_eq!(tools.shown("fetch", "no JSON", None), silent);
+            RenderedCall { tool: "fetch".into(), display, input: Some("a.b".into()), output: Some("4 letters".into()) };
+        assert_eq!(tools.render_call("fetch", r#"{"url":"a.b"}"#, Some("page")), shown);
+        assert_eq!(tools.render_call("use_tool", r#"{"tool":"fetch","args":{"url":"a.b"}}"#, Some("page")), shown);
+        let silent = RenderedCall { input: None, output: None, ..shown };
+        assert_eq!(tools.render_call("fetch", "no JSON", None), silent);
     }
 
     #[test]
     fn m13_failed_long_or_empty_rendering_is_handled() {
         let tool = fetch().render_input(|_| panic!("render failed")).render_output(|_| Some("x".repeat(20_000).into()));
-        let shown = registry(tool).shown("fetch", "{}", Some("page"));
+        let shown = registry(tool).render_call("fetch", "{}", Some("page"));
         assert_eq!((shown.display, shown.input), (Display::default(), None));
         assert!(shown.output.unwrap().ends_with("(3616 more bytes)"));
-        let empty = registry(fetch().render_input(|_| Some(" ".into()))).shown("fetch", "{}", None);
-        assert_eq!(empty, ShownCall { tool: "fetch".into(), ..ShownCall::default() });
+        let empty = registry(fetch().render_input(|_| Some(" ".into()))).render_call("fetch", "{}", None);
+        assert_eq!(empty, RenderedCall { tool: "fetch".into(), ..RenderedCall::default() });
     }
 
     #[test]
     fn m13_minion_and_return_have_their_own_display() {
         let tools = Registry::builder().build();
-        let minion = tools.shown("minion", r#"{"message":"Count.","enableWeb":false,"enabledTools":[]}"#, None);
+        let minion = tools.render_call("minion", r#"{"message":"Count.","enableWeb":false,"enabledTools":[]}"#, None);
         let display = Display::named("Minion").subtitle("Delegate a task to a sub-agent").icons("🤖", "🤖");
         assert_eq!((minion.display, minion.input.as_deref()), (display, Some("Count.")));
-        let returned = tools.shown("return", r#"{"result":"3"}"#, None);
+        let returned = tools.render_call("return", r#"{"result":"3"}"#, None);
         assert_eq!((&*returned.display.name, returned.input.as_deref()), ("Return", Some("3")));
     }
 }

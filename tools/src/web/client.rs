@@ -7,7 +7,7 @@ use reqwest::{Method, Request, StatusCode, Url};
 
 use super::address::named;
 use super::page::{self, Page, unanswered};
-use crate::http::checked::{CheckedClient, Reached, RequestFailed, Resolver};
+use crate::http::checked::{AllowedHosts, CheckedClient, RequestFailed, Resolver};
 use crate::threads;
 use crate::tool::ToolError;
 
@@ -24,8 +24,8 @@ pub(super) struct WebAnswer {
 pub(super) struct WebClient(CheckedClient);
 
 impl WebClient {
-    pub(super) fn new(reached: Reached, resolver: Arc<dyn Resolver>) -> Self {
-        Self(CheckedClient::new(reached, resolver))
+    pub(super) fn new(allowed_hosts: AllowedHosts, resolver: Arc<dyn Resolver>) -> Self {
+        Self(CheckedClient::new(allowed_hosts, resolver))
     }
 
     /// Checks an address, requests it, and reads the page of a successful answer. Does not follow redirects.

@@ -17,12 +17,12 @@ pub(crate) const READ: &str = "fs.read";
 type Inode = (u64, u64);
 
 #[derive(Debug)]
-pub(crate) enum Unopened {
+pub(crate) enum OpenNamedError {
     Io(io::Error),
     OtherName(String),
 }
 
-impl From<io::Error> for Unopened {
+impl From<io::Error> for OpenNamedError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -52,7 +52,7 @@ impl OtherNames {
         authority: &Authority,
         (dir, name): (&Dir, &Path),
         file: &File,
-    ) -> Result<(), Unopened> {
+    ) -> Result<(), OpenNamedError> {
         if !self.limited {
             return Ok(());
         }
@@ -62,13 +62,13 @@ impl OtherNames {
         }
         let unread = self.unread.get_or_init(|| unread(workspace, authority));
         match unread {
-            Ok(unread) if unread.contains(&inode) => Err(Unopened::OtherName(
+            Ok(unread) if unread.contains(&inode) => Err(OpenNamedError::OtherName(
                 "it has another name (a hard link), which this session may not read".to_owned(),
             )),
             Ok(_) => Ok(()),
-            Err(why) => {
-                Err(Unopened::OtherName(format!("it has other names (hard links), which cannot be checked: {why}")))
-            }
+            Err(why) => Err(OpenNamedError::OtherName(format!(
+                "it has other names (hard links), which cannot be checked: {why}"
+            ))),
         }
     }
 }

@@ -74,7 +74,7 @@ impl Worktrees {
     /// Returns the changes as a patch.
     ///
     /// # Errors
-    /// As [`Worktrees::changes`], [`WorktreeError::TooLong`], [`WorktreeError::TooLarge`] and [`WorktreeError::Spoiled`].
+    /// As [`Worktrees::changes`], [`WorktreeError::TooLong`], [`WorktreeError::TooLarge`] and [`WorktreeError::WrongObject`].
     pub fn diff(&self, session: SessionId) -> Result<(WorktreeChanges, Vec<u8>), WorktreeError> {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;

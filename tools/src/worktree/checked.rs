@@ -27,7 +27,7 @@ impl Worktrees {
     /// Runs `act` in a verified copy of the differences between base and tip, and of the base's attributes. The caller must hold the lock.
     ///
     /// # Errors
-    /// [`WorktreeError::Spoiled`] if an object does not match its id, [`WorktreeError::TooLarge`], and errors of `act`.
+    /// [`WorktreeError::WrongObject`] if an object does not match its id, [`WorktreeError::TooLarge`], and errors of `act`.
     pub(super) fn checked<T>(
         &self,
         entry: &WorktreeEntry,
@@ -133,7 +133,7 @@ impl Worktrees {
                 objects.iter().zip(found.lines()).find(|((object, _), found)| object != found)
             {
                 let (object, repository) = (object.clone(), entry.repository.clone());
-                return Err(WorktreeError::Spoiled { object, repository });
+                return Err(WorktreeError::WrongObject { object, repository });
             }
             objects.iter().try_for_each(|(object, _)| remove_if_exists(&path(object)))?;
         }

@@ -9,7 +9,7 @@ use cap_std::fs::Dir;
 use subtend_session::ids::SessionId;
 
 use super::git::{GitReach, confined};
-use super::repository::{self, Found};
+use super::repository::{self, FoundRepository};
 use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cannot, remove_if_exists};
 use crate::removal;
 use crate::workspace::beneath;
@@ -34,7 +34,7 @@ impl Worktrees {
                 (snapshot.repository.clone(), String::new(), workspace.to_owned(), snapshot.commit.clone())
             }
             (WorktreeOrigin::Workspace(workspace), None) => {
-                let Found { git_dir, repository, prefix } = repository::find(workspace)?;
+                let FoundRepository { git_dir, repository, prefix } = repository::find(workspace)?;
                 let at = self.refs_place(&repository, &git_dir)?;
                 let head = self.git.line(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]);
                 let head =

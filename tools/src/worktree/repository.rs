@@ -15,7 +15,7 @@ const MAX_LINE_FILE: u64 = 4 << 10;
 const MAX_SETTINGS: u64 = 1 << 20;
 
 /// The repository of a workspace.
-pub(super) struct Found {
+pub(super) struct FoundRepository {
     /// The git directory of this working tree.
     pub(super) git_dir: PathBuf,
     /// The git directory shared by all working trees.
@@ -27,8 +27,8 @@ pub(super) struct Found {
 /// Returns the repository that contains `workspace`.
 ///
 /// # Errors
-/// [`WorktreeError::NoRepository`]; [`WorktreeError::OfOthers`], since git checks owners only when it searches itself.
-pub(super) fn find(workspace: &Path) -> Result<Found, WorktreeError> {
+/// [`WorktreeError::NoRepository`]; [`WorktreeError::NotOwned`], since git checks owners only when it searches itself.
+pub(super) fn find(workspace: &Path) -> Result<FoundRepository, WorktreeError> {
     let none = |why: String| WorktreeError::NoRepository { path: workspace.into(), why };
     let path = workspace.canonicalize().map_err(|error| none(error.to_string()))?;
     let top = top(&path).ok_or_else(|| none("no directory above it has a `.git`".to_owned()))?;
@@ -38,7 +38,7 @@ pub(super) fn find(workspace: &Path) -> Result<Found, WorktreeError> {
     let places = ancestors.chain([&*top.join(".git"), &*git_dir, &*repository]).map(Path::to_owned).collect::<Vec<_>>();
     let others = places.into_iter().find_map(|place| foreign_control(&place, &path).map(|why| (place, why)));
     if let Some((path, why)) = others {
-        return Err(WorktreeError::OfOthers { path, why });
+        return Err(WorktreeError::NotOwned { path, why });
     }
     let mut prefix = String::new();
     for part in path.strip_prefix(top).unwrap_or(Path::new("")) {
@@ -46,7 +46,7 @@ pub(super) fn find(workspace: &Path) -> Result<Found, WorktreeError> {
         prefix.push_str(part);
         prefix.push('/');
     }
-    Ok(Found { git_dir, repository, prefix })
+    Ok(FoundRepository { git_dir, repository, prefix })
 }
 
 /// Returns the directory of `workspace`, or above it, that has a `.git`.

@@ -194,7 +194,7 @@ fn x14_killed_creation_is_repeated_from_its_record() {
     for step in steps {
         let scene = Repository::new();
         let first = scene.git(&["rev-parse", "HEAD"]);
-        assert!(matches!(opened(&scene.crash_before(step), &scene.repo()), Err(WorktreeError::Died)), "{step}");
+        assert!(matches!(opened(&scene.crash_before(step), &scene.repo()), Err(WorktreeError::GitDied)), "{step}");
         assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}: nothing half made is shown");
         scene.file("a.txt", "committed later\n");
         scene.commit();
@@ -216,7 +216,7 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
     for step in ["add", "commit", "advance", "plan"] {
         let scene = Repository::new();
         changed(&scene);
-        assert!(matches!(merged(&scene.crash_before(step)), Err(WorktreeError::Died)), "{step}");
+        assert!(matches!(merged(&scene.crash_before(step)), Err(WorktreeError::GitDied)), "{step}");
         assert_eq!(scene.git(&["status", "--porcelain"]), "", "{step}: nothing is merged");
         assert_eq!(scene.worktrees.recover(id(SESSION)).unwrap(), None);
         assert_eq!(scene.merge().unwrap().files.len(), 5, "{step}");
@@ -226,7 +226,7 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
     {
         let scene = Repository::new();
         changed(&scene);
-        assert!(matches!(merged(&scene.dies_after(times, step)), Err(WorktreeError::Died)), "{step}");
+        assert!(matches!(merged(&scene.dies_after(times, step)), Err(WorktreeError::GitDied)), "{step}");
         let half = scene.git(&["status", "--porcelain", "-uall"]).lines().count();
         assert_eq!(half, if step == "file" { times } else { 5 }, "the control: it died there");
         let recovered = scene.worktrees.recover(id(SESSION)).unwrap().unwrap();
@@ -259,7 +259,7 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
                 true => worktrees.keep(id(SESSION), None).map(drop),
                 false => worktrees.discard(id(SESSION), None),
             };
-            assert!(matches!(remove(&scene.crash_before(step)), Err(WorktreeError::Died)), "{step}");
+            assert!(matches!(remove(&scene.crash_before(step)), Err(WorktreeError::GitDied)), "{step}");
             // Whatever is called next.
             assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}");
             let kept: &[&str] = if keeps { &["refs/heads/subtend/0000000000aa"] } else { &[] };

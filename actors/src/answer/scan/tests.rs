@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 use subtend_session::ids::Epoch;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use uuid::Uuid;
 
 use super::*;
@@ -114,7 +114,7 @@ fn only_untaken_input_can_be_removed() {
         None => None,
     };
     assert_eq!(by(&[cleared.clone(), accepted(INPUT), other]), None);
-    assert_eq!(by(&[accepted(INPUT), removed]), Some(By::Host));
-    assert_eq!(by(&[accepted(INPUT), cleared.clone()]), Some(By::Person));
+    assert_eq!(by(&[accepted(INPUT), removed]), Some(Initiator::Host));
+    assert_eq!(by(&[accepted(INPUT), cleared.clone()]), Some(Initiator::Person));
     assert_eq!(by(&[accepted(INPUT), opened(1, INPUT), cleared]), None);
 }

@@ -77,11 +77,11 @@ async fn sent(runtime: &Runtime, text: &str) -> (SessionHandle, RunKey) {
 
 /// Compares the records with the accounts: a pending call counts in full after a crash.
 async fn both(runtime: &Runtime, root: RunKey) -> (Spend, Spend) {
-    let rooms = &runtime.rooms;
-    rooms.log.journal.settled().await.unwrap();
-    let recount = rooms.calls.recount(&rooms.environments.home().models.models, root).unwrap();
-    assert_eq!(recount.spawns, rooms.calls.ledger.used(root));
-    (recount.spend, rooms.calls.budgets.settled(root).plus(rooms.calls.budgets.outstanding(root)))
+    let components = &runtime.components;
+    components.log.journal.settled().await.unwrap();
+    let recount = components.calls.recount(&components.environments.home().models.models, root).unwrap();
+    assert_eq!(recount.spawns, components.calls.ledger.used(root));
+    (recount.spend, components.calls.budgets.settled(root).plus(components.calls.budgets.outstanding(root)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn recount_matches_the_accounts_in_every_state() {
     let (records, accounts) = both(&runtime, root).await;
     assert_eq!(records, accounts);
     assert!(accounts.tokens > 6 * 4_096 && accounts.cost_micro > 0, "{accounts:?}");
-    for child in runtime.journal().kids(session.id()).unwrap() {
+    for child in runtime.journal().children(session.id()).unwrap() {
         let child = runtime.session(child).unwrap().unwrap();
         if child.tree().await.unwrap().title.contains("cancelled") {
             child.cancel().await.unwrap();
@@ -123,18 +123,28 @@ async fn recount_matches_the_accounts_in_every_state() {
     let (records, now) = both(&runtime, root).await;
     assert_eq!((records, now), (accounts, accounts), "a dropped call counts its reservation");
     // Simulates another process: pending calls belong to the previous account.
-    runtime.rooms.cells.runs().restore_accounts(&runtime.rooms.environments.home().models.models, root).unwrap();
-    assert_eq!(runtime.rooms.calls.budgets.settled(root), accounts);
-    let owned = RunKey { session: runtime.journal().kids(session.id()).unwrap()[5], run: RunNo(1) };
-    runtime.rooms.cells.runs().restore_accounts(&runtime.rooms.environments.home().models.models, owned).unwrap();
+    runtime
+        .components
+        .cells
+        .runs()
+        .restore_accounts(&runtime.components.environments.home().models.models, root)
+        .unwrap();
+    assert_eq!(runtime.components.calls.budgets.settled(root), accounts);
+    let owned = RunKey { session: runtime.journal().children(session.id()).unwrap()[5], run: RunNo(1) };
+    runtime
+        .components
+        .cells
+        .runs()
+        .restore_accounts(&runtime.components.environments.home().models.models, owned)
+        .unwrap();
     assert_eq!(
-        runtime.rooms.calls.budgets.settled(owned),
+        runtime.components.calls.budgets.settled(owned),
         Spend::NOTHING,
         "an owned run spends from its root's account"
     );
     session.cancel().await.unwrap();
     session.run_ended(root.run).await.unwrap();
-    assert!(runtime.rooms.calls.budgets.is_empty() && runtime.rooms.calls.ledger.is_empty());
+    assert!(runtime.components.calls.budgets.is_empty() && runtime.components.calls.ledger.is_empty());
     runtime.shutdown(Duration::ZERO).await;
 }
 
@@ -153,14 +163,14 @@ async fn open_reservation_counts_in_full_once_after_a_crash() {
     let runtime = builder(answer).faults(faults).start().await.unwrap();
     let (session, root) = sent(&runtime, "go").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let one = runtime.rooms.calls.budgets.outstanding(root);
+    let one = runtime.components.calls.budgets.outstanding(root);
     assert!(one.tokens > 4_096);
     armed.store(true, Ordering::SeqCst);
     session.send("more").await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let rooms = &runtime.rooms;
+    let components = &runtime.components;
     assert_eq!(
-        (rooms.calls.budgets.settled(root), rooms.calls.budgets.outstanding(root)),
+        (components.calls.budgets.settled(root), components.calls.budgets.outstanding(root)),
         (one, one),
         "the attempt was not retried"
     );

@@ -25,8 +25,8 @@ fn append(journal: &Journal, first: u64, records: Vec<Record>) -> (Appended, End
 
 fn show(publisher: &Publisher, batch: (Appended, Ends, Vec<ShownRecords>)) {
     let (at, ends, shown) = batch;
-    let born = Vec::new();
-    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, born, shown: Some(shown) });
+    let created = Vec::new();
+    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, created, shown: Some(shown) });
 }
 
 fn piece(publisher: &Publisher, attempt: u32, text: &str) {
@@ -44,13 +44,13 @@ fn describe(next: Next) -> String {
 }
 
 /// Returns the events of an attempt that fails and is retried while the disk is slow.
-async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
+async fn a_retry_on_a_slow_disk(publishes_early: bool) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));
     let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
     let publisher = Publisher::start(journal.clone(), 64);
-    publisher.shared.lock().streams.careless = careless;
+    publisher.shared.lock().streams.publishes_early = publishes_early;
     let mut events = publisher.subscribe(SubscriptionScope::All);
     show(&publisher, append(&journal, 1, vec![started(1, 1)]));
     journal.settled().await.expect("durable");
@@ -93,9 +93,9 @@ async fn retry_piece_never_precedes_the_end_of_the_earlier_attempt() {
     let rest = ["2 attempt_discarded", "3 turn_started", "2@0 You are", "2@7 !", "4 turn_answered"];
     assert_eq!(seen[2..], rest);
     // The control: without the rule, pieces overtake records.
-    let careless = a_retry_on_a_slow_disk(true).await;
-    let place = |word: &str| careless.iter().position(|seen| seen == word).expect("seen");
-    assert!(place("2@0 You ") < place("2 attempt_discarded"), "{careless:?}");
+    let publishes_early = a_retry_on_a_slow_disk(true).await;
+    let place = |word: &str| publishes_early.iter().position(|seen| seen == word).expect("seen");
+    assert!(place("2@0 You ") < place("2 attempt_discarded"), "{publishes_early:?}");
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn subscriber_between_a_batch_and_its_append_sees_it() {
     assert!(!publisher.any(), "a batch without a subscriber keeps its records");
     let mut events = publisher.subscribe(SubscriptionScope::All);
     let (at, ends, _) = append(&journal, 1, vec![started(1, 1), answered(1, 1)]);
-    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
+    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, created: Vec::new(), shown: None });
     assert_eq!(describe(events.next().await.unwrap()), "1 turn_started");
     assert_eq!(describe(events.next().await.unwrap()), "2 turn_answered");
     drop(events);
@@ -138,7 +138,7 @@ async fn retry_state_is_removed_after_the_last_subscriber_left() {
     show(&publisher, append(&journal, 1, vec![started(1, 1), discarded(1, 1), started(1, 2)]));
     drop(events);
     let (at, ends, _) = append(&journal, 4, vec![answered(1, 2)]);
-    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
+    publisher.appended(PublishedBatch { root: SESSION, session: SESSION, at, ends, created: Vec::new(), shown: None });
     drop(held);
     journal.settled().await.expect("durable");
     while publisher.shared.lock().waiting > 0 {
@@ -164,8 +164,8 @@ async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
         let frame = Frame { session, first_seq, epoch: Epoch(1), at_ms: 0, records: records.clone(), changes };
         let appended = journal.append(Frames { frames: vec![frame] }).expect("appended");
         let shown = listens.then(|| vec![ShownRecords { session, first: Seq(1), records }]);
-        let (ends, born) = (Ends::default(), vec![session]);
-        publisher.appended(PublishedBatch { root: session, session, at: appended, ends, born, shown });
+        let (ends, created) = (Ends::default(), vec![session]);
+        publisher.appended(PublishedBatch { root: session, session, at: appended, ends, created, shown });
         publisher.delta(&at, &Delta::Text("I ".into()), || true);
         publisher.passing(
             session,

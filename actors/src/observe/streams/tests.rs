@@ -23,7 +23,7 @@ pub(crate) fn discarded(turn: u32, attempt: u32) -> Record {
         error: ModelFail::Unavailable,
         message: "gone".into(),
         model: None,
-        again_ms: None,
+        retry_delay_ms: None,
         usage: None,
         queued_ms: 0,
     }))

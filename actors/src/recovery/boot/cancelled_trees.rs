@@ -49,6 +49,6 @@ impl StartRecovery {
         };
         let state = State::fold(key.session, stored.iter().map(|stored| &stored.record));
         let run = state.ok().and_then(|state| state.run).filter(|run| run.no == key.run);
-        Ok(run.is_some_and(|run| matches!(run.hold, Some(Hold::Closing { queue_stands: true, .. }))))
+        Ok(run.is_some_and(|run| matches!(run.hold, Some(Hold::Closing { keeps_queue: true, .. }))))
     }
 }

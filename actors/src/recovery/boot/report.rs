@@ -19,7 +19,7 @@ pub struct BootReport {
     /// Number of runs that were in flight and resumed (`on_restart: resume`).
     pub resumed: usize,
     /// Number of resumable runs that remain dormant ([`crate::Options::resumes`]).
-    pub staying: usize,
+    pub dormant: usize,
     /// Number of queued inputs behind ended runs that remain until the next input of their session: another host recovers them
     /// ([`crate::Options::resumes`]), or their whole tree was being cancelled.
     pub inputs: usize,
@@ -47,7 +47,7 @@ pub struct Undone {
 pub(super) struct RecoveryTargets {
     pub(super) lost: BTreeMap<SessionId, RunNo>,
     pub(super) resuming_runs: Vec<SessionId>,
-    pub(super) staying: Vec<SessionId>,
+    pub(super) dormant: Vec<SessionId>,
     /// All rows between sessions that existed at any time of the boot.
     pub(super) owed: BTreeSet<Row>,
     /// Sessions that could not be activated.
@@ -81,7 +81,7 @@ impl StartRecovery {
             }
         }
         report.resumed = targets.resuming_runs.iter().filter(|session| !targets.failed.contains(session)).count();
-        report.staying = targets.staying.len();
+        report.dormant = targets.dormant.len();
         report.inputs = self.takeover.kept_inputs();
         let owed: BTreeSet<Row> = self.log.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         report.notices = targets.owed.difference(&owed).count();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
-use subtend_session::index::{Inflight, kept};
+use subtend_session::index::{Inflight, surviving_runs};
 use subtend_session::place::{OnRestart, Owner};
 use subtend_session::state::{Phase, State};
 use subtend_supervision::slots::Class;
@@ -60,9 +60,9 @@ fn resuming_runs<E>(
         by_level.entry(levels.get(&row.0).copied().unwrap_or_default()).or_default().push(row);
     }
     let mut resuming_runs = HashMap::new();
-    let kept = kept(inflight);
+    let surviving_runs = surviving_runs(inflight);
     for (session, row) in by_level.into_values().flatten() {
-        if may_resume(row, &resuming_runs, kept.contains(session)) && admit(*session, row)? {
+        if may_resume(row, &resuming_runs, surviving_runs.contains(session)) && admit(*session, row)? {
             resuming_runs.insert(*session, row.run);
         }
     }
@@ -94,7 +94,7 @@ impl StartRecovery {
         let decision = |session: &SessionId| match resuming_runs.contains_key(session) {
             true if self.takeover.resumes => AtBoot::Resumes,
             true => AtBoot::Dormant,
-            false => AtBoot::Lost(Lost { queue_stands: in_cancelled_trees.contains(session) }),
+            false => AtBoot::Lost(Lost { keeps_queue: in_cancelled_trees.contains(session) }),
         };
         Ok(inflight.iter().map(|(session, _)| (*session, decision(session))).collect())
     }
@@ -126,7 +126,7 @@ impl StartRecovery {
 }
 
 /// Returns whether a run resumes, which requires that its owner does. A run that never started, or is parked at a limit, has no work to lose.
-fn may_resume(row: &Inflight, resuming_runs: &HashMap<SessionId, RunNo>, kept: bool) -> bool {
+fn may_resume(row: &Inflight, resuming_runs: &HashMap<SessionId, RunNo>, surviving_runs: bool) -> bool {
     let owned = match &row.owner {
         Owner::Run { session, run, .. } => {
             if resuming_runs.get(session) != Some(run) {
@@ -140,7 +140,7 @@ fn may_resume(row: &Inflight, resuming_runs: &HashMap<SessionId, RunNo>, kept: b
         // A closing run ends with its decided outcome.
         Phase::Closing | Phase::Quiet => false,
         Phase::Queued => owned || row.on_restart == OnRestart::Resume,
-        Phase::WaitingMidTurn | Phase::WaitingAtRest if kept => true,
+        Phase::WaitingMidTurn | Phase::WaitingAtRest if surviving_runs => true,
         Phase::Working
         | Phase::WaitingMidTurn
         | Phase::WaitingAtRest

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
-use subtend_session::outcome::{By, ModelFail, Outcome};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome};
 use subtend_session::place::BranchKind;
-use subtend_session::record::{AskBy, AskVerdict, CompactionCause, CompactionFailure, From, Hold};
+use subtend_session::record::{AnsweredBy, AskVerdict, CompactionCause, CompactionFailure, From, Hold};
 use subtend_session::usage::Usage;
 
 use super::Transcript;
@@ -104,12 +104,12 @@ pub enum Entry {
     /// The messages of a run are hidden from here on.
     RolledBack {
         run: RunNo,
-        by: By,
+        by: Initiator,
     },
     /// Older messages are replaced by a summary from here on.
     Compacted {
         cause: CompactionCause,
-        by: By,
+        by: Initiator,
         /// Number of hidden messages, counted from the first.
         messages: u64,
         /// Estimated input tokens of the next model call, before and after.
@@ -130,7 +130,7 @@ pub enum Entry {
     },
     /// From here on, models see the messages again that the last compaction hid.
     CompactionUndone {
-        by: By,
+        by: Initiator,
     },
     /// A call waits for an approval.
     Asked {
@@ -141,15 +141,15 @@ pub enum Entry {
     Word {
         call: CallId,
         verdict: AskVerdict,
-        by: AskBy,
+        by: AnsweredBy,
     },
     Deleted {
-        by: By,
+        by: Initiator,
     },
     /// The session was closed or reopened.
     Closed {
         closed: bool,
-        by: By,
+        by: Initiator,
     },
 }
 

@@ -3,7 +3,7 @@
 use subtend_session::ids::{Lsn, SessionId};
 
 use super::server::{Server, shared};
-use super::{birth, fresh, journal, problems};
+use super::{creation, fresh, journal, problems};
 use crate::scene::id;
 
 /// Flips one bit after `eighths` eighths of the value of a row in `log`.
@@ -21,7 +21,7 @@ async fn d1_flipped_bit_in_a_row_damages_only_its_session() {
         let shard = fresh();
         let first = journal(&shared().target(&shard));
         for n in 1..=3 {
-            birth(&first, n).await.unwrap();
+            creation(&first, n).await.unwrap();
         }
         first.close().await.unwrap();
         flip(&shard, 2, eighths);
@@ -36,18 +36,18 @@ async fn d1_flipped_bit_in_a_row_damages_only_its_session() {
 async fn d1_server_with_a_full_disk_acknowledges_nothing() {
     let server = Server::start(&[]);
     let full = journal(&server.target("shard=a"));
-    birth(&full, 1).await.unwrap();
+    creation(&full, 1).await.unwrap();
     server.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left \
          on device' USING ERRCODE = 'disk_full'; END $$; \
          CREATE TRIGGER refuse AFTER INSERT ON subtend.head FOR EACH ROW EXECUTE FUNCTION refuse()",
     );
-    let poisoned = birth(&full, 2).await.unwrap_err().to_string();
+    let poisoned = creation(&full, 2).await.unwrap_err().to_string();
     assert!(poisoned.contains("No space left on device"), "{poisoned}");
-    assert!(birth(&full, 3).await.is_err(), "a poisoned journal accepted a write");
+    assert!(creation(&full, 3).await.is_err(), "a poisoned journal accepted a write");
     drop(full);
     server.sql("DROP TRIGGER refuse ON subtend.head");
     let again = journal(&server.target("shard=a"));
     assert_eq!((again.durable(), problems(&again)), (Lsn(1), Vec::new()), "part of the group remains");
-    assert_eq!(birth(&again, 4).await.unwrap(), Lsn(2));
+    assert_eq!(creation(&again, 4).await.unwrap(), Lsn(2));
 }

@@ -37,7 +37,7 @@ async fn d1_compaction_erases_only_rows_of_its_shard() {
     }
     let open = journal(&shared().target(&shard));
     let (end, before) = (open.durable(), write(&open, Scope::Store));
-    assert!(matches!(compacted(&shard), Err(OpenError::Held { .. })), "a shard in use was compacted");
+    assert!(matches!(compacted(&shard), Err(OpenError::ClaimedElsewhere { .. })), "a shard in use was compacted");
     open.close().await.unwrap();
     assert_eq!(holding(&shard, SECRET), "1");
     assert_eq!(compacted(&shard).unwrap(), Compacted { erased: 1, frames: 5, blobs: 0, held: vec![] });

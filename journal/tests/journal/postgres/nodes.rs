@@ -7,7 +7,7 @@ use subtend_journal::postgres::Postgres;
 use subtend_journal::postgres::nodes::{NodeError, NodeLease, Registry};
 
 use super::server::{Server, target};
-use super::{birth, journal, problems};
+use super::{creation, journal, problems};
 use crate::scene::id;
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -48,16 +48,16 @@ async fn d2_no_node_claims_the_shard_of_a_live_node() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
     let held = nodes.open("shard-1", &a).unwrap();
-    assert!(matches!(nodes.open("shard-1", &b), Err(OpenError::Held { .. })));
+    assert!(matches!(nodes.open("shard-1", &b), Err(OpenError::ClaimedElsewhere { .. })));
     let other = Postgres::open(&nodes.server.target("shard=shard-1"));
-    assert!(matches!(other, Err(OpenError::Held { .. })), "a process that is not a node claimed the shard");
+    assert!(matches!(other, Err(OpenError::ClaimedElsewhere { .. })), "a process that is not a node claimed the shard");
     assert_eq!(nodes.epochs(), "shard-1 1, shard-2 0");
     let members = nodes.registry.members().await.unwrap();
     assert_eq!(members.owner("shard-1").map(|node| &*node.name), Some("a"));
     assert_eq!(members.owner("shard-2"), None);
     nodes.server.cut();
     let other = Postgres::open(&nodes.server.target("shard=shard-1"));
-    assert!(matches!(other, Err(OpenError::Held { .. })), "the connection is lost, but the lease is valid");
+    assert!(matches!(other, Err(OpenError::ClaimedElsewhere { .. })), "the connection is lost, but the lease is valid");
     drop(held);
     nodes.registry.give_up("shard-1", &a).await.unwrap();
     assert_eq!(nodes.registry.members().await.unwrap().owner("shard-1"), None, "the node has left");
@@ -70,16 +70,19 @@ async fn d2_shard_is_taken_over_when_its_lease_has_ended() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
     let old = journal(&nodes.server.target("").under("shard-1", &a));
-    birth(&old, 1).await.unwrap();
+    creation(&old, 1).await.unwrap();
     nodes.expire(&a);
     let new = journal(&nodes.server.target("").under("shard-1", &b));
-    birth(&new, 2).await.unwrap();
-    let refused = birth(&old, 3).await.unwrap_err().to_string();
+    creation(&new, 2).await.unwrap();
+    let refused = creation(&old, 3).await.unwrap_err().to_string();
     assert!(refused.contains("was claimed by another process"), "{refused}");
     assert!(new.records(id(1)).is_ok() && new.records(id(3)).is_err());
     assert_eq!(problems(&new), Vec::<String>::new());
     assert!(matches!(nodes.registry.renew(&a, LEASE).await, Err(NodeError::Ended)));
-    assert!(matches!(nodes.open("shard-2", &a), Err(OpenError::Held { .. })), "a node claimed a shard after its lease");
+    assert!(
+        matches!(nodes.open("shard-2", &a), Err(OpenError::ClaimedElsewhere { .. })),
+        "a node claimed a shard after its lease"
+    );
     nodes.registry.renew(&b, LEASE).await.unwrap();
 }
 
@@ -103,14 +106,14 @@ async fn d4_sessions_are_located_and_keys_are_placed_once() {
     let a = nodes.join("a").await;
     for (shard, n) in [("shard-1", 1), ("shard-2", 2)] {
         let journal = journal(&nodes.server.target("").under(shard, &a));
-        birth(&journal, n).await.unwrap();
+        creation(&journal, n).await.unwrap();
     }
     let registry = &nodes.registry;
     assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1"]);
     assert_eq!(registry.locate(id(2)).await.unwrap(), ["shard-2"]);
     assert_eq!(registry.locate(id(3)).await.unwrap(), Vec::<String>::new());
     for shard in ["own", "shard-2"] {
-        birth(&journal(&nodes.server.target(&format!("shard={shard}"))), 1).await.unwrap();
+        creation(&journal(&nodes.server.target(&format!("shard={shard}"))), 1).await.unwrap();
     }
     assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1", "shard-2"], "a session in two shards");
     assert_eq!(registry.place(b"key", "shard-2").await.unwrap(), "shard-2");
@@ -123,13 +126,13 @@ async fn d2_released_shard_is_free_at_once() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
     let old = journal(&nodes.server.target("").under("shard-1", &a));
-    birth(&old, 1).await.unwrap();
+    creation(&old, 1).await.unwrap();
     nodes.registry.give_up("shard-1", &b).await.unwrap();
-    birth(&old, 2).await.unwrap();
+    creation(&old, 2).await.unwrap();
     nodes.registry.give_up("shard-1", &a).await.unwrap();
     let new = journal(&nodes.server.target("").under("shard-1", &b));
-    birth(&new, 3).await.unwrap();
-    assert!(birth(&old, 4).await.is_err());
+    creation(&new, 3).await.unwrap();
+    assert!(creation(&old, 4).await.is_err());
     assert_eq!((new.heads().unwrap().len(), problems(&new)), (3, Vec::new()));
 }
 
@@ -139,13 +142,13 @@ async fn d2_lease_survives_a_restart_of_the_server() {
     let nodes = Nodes::start().await;
     let a = nodes.join("a").await;
     let journal = journal(&nodes.server.target("reply_timeout=20").under("shard-1", &a));
-    birth(&journal, 1).await.unwrap();
+    creation(&journal, 1).await.unwrap();
     nodes.server.crash();
     let lost = nodes.registry.renew(&a, LEASE).await;
     assert!(matches!(lost, Err(NodeError::Unreachable(_))), "{lost:?}");
     nodes.server.up();
     nodes.registry.renew(&a, LEASE).await.unwrap();
-    birth(&journal, 2).await.unwrap();
+    creation(&journal, 2).await.unwrap();
     assert_eq!(problems(&journal), Vec::<String>::new());
 }
 

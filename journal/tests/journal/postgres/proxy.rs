@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use subtend_session::ids::Lsn;
 
 use super::server::{self, Server, shared};
-use super::{birth, fresh, journal, problems};
+use super::{creation, fresh, journal, problems};
 use crate::scene::id;
 
 /// The fault of the next commit.
@@ -92,13 +92,13 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
     let (proxy, shard) = (Proxy::to(shared()), fresh());
     let target = server::target(&format!("{}&{shard}&reply_timeout=1", server::address(proxy.port)));
     let journal = journal(&target);
-    birth(&journal, 1).await.unwrap();
+    creation(&journal, 1).await.unwrap();
     let mut n = 1;
     for loss in [Loss::Reply, Loss::Request, Loss::Silence, Loss::Reply, Loss::None] {
         n += 1;
         proxy.lose(loss);
         // Neither lost nor written twice.
-        assert_eq!(birth(&journal, n).await.unwrap(), Lsn(n as u64), "{loss:?}");
+        assert_eq!(creation(&journal, n).await.unwrap(), Lsn(n as u64), "{loss:?}");
     }
     assert_eq!(proxy.lost.load(Ordering::SeqCst), 4, "a loss did not hit a commit");
     let name = shard.trim_start_matches("shard=");
@@ -114,11 +114,11 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
 async fn d1_unreachable_database_poisons_the_journal() {
     let server = Server::start(&[]);
     let journal = journal(&server.target("shard=a&reply_timeout=1"));
-    birth(&journal, 1).await.unwrap();
+    creation(&journal, 1).await.unwrap();
     server.crash();
-    let poisoned = birth(&journal, 2).await.unwrap_err().to_string();
+    let poisoned = creation(&journal, 2).await.unwrap_err().to_string();
     assert!(poisoned.contains("the connection to the database was lost: error connecting to server"), "{poisoned}");
-    assert!(birth(&journal, 3).await.is_err(), "a poisoned journal accepted a write");
+    assert!(creation(&journal, 3).await.is_err(), "a poisoned journal accepted a write");
     drop(journal);
     server.up();
     let journal = super::journal(&server.target("shard=a"));

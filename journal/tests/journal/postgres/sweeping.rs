@@ -13,7 +13,7 @@ use subtend_journal::{Journal, OpenError, open_store};
 use subtend_session::ids::Lsn;
 
 use super::server::{ADDRESS, Server, address, shard_at, shared, target};
-use super::{birth, journal, problems};
+use super::{creation, journal, problems};
 use crate::crash;
 use crate::engines::Kind;
 use crate::scene::id;
@@ -174,12 +174,13 @@ fn interrupted(proxy: &Interrupter, journal: &Journal, n: u128, point: Point, me
     proxy.interrupt(point, 0);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     std::thread::scope(|scope| {
-        let born = scope.spawn(|| runtime.block_on(birth(journal, n)));
+        let created_session = scope.spawn(|| runtime.block_on(creation(journal, n)));
         proxy.wait(point);
         meanwhile();
         proxy.lose();
-        let born = born.join().unwrap().unwrap_or_else(|poisoned| panic!("{point:?}: {poisoned}"));
-        assert_eq!(born, Lsn(n as u64), "{point:?}: lost or written twice");
+        let created_session =
+            created_session.join().unwrap().unwrap_or_else(|poisoned| panic!("{point:?}: {poisoned}"));
+        assert_eq!(created_session, Lsn(n as u64), "{point:?}: lost or written twice");
     });
 }
 
@@ -281,7 +282,7 @@ fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
         child.kill().unwrap();
         child.wait().unwrap();
         let refused = open_store(&spec).unwrap_err();
-        assert!(matches!(refused, OpenError::Held { .. }), "{refused}");
+        assert!(matches!(refused, OpenError::ClaimedElsewhere { .. }), "{refused}");
         let before: u64 = server.sql("SELECT last_lsn FROM subtend.shard").parse().unwrap();
         lock.join().unwrap();
         before

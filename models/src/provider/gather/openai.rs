@@ -63,9 +63,9 @@ fn call(draft: &mut Draft, piece: &Value) {
             (draft.position(&place), place)
         }
     };
-    let goes_on =
+    let continues =
         |ix: &usize| draft.calls.get(*ix).is_some_and(|call| id.is_empty() || call.id.is_empty() || call.id == id);
-    let ix = match known.filter(goes_on) {
+    let ix = match known.filter(continues) {
         Some(ix) => ix,
         None => draft.open(place, id, tool),
     };

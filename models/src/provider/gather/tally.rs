@@ -15,7 +15,7 @@ pub(super) struct TokenTally {
     cache_new: Option<u64>,
     cache_read: Option<u64>,
     /// Input that is counted separately.
-    input_beside: Option<u64>,
+    separate_input: Option<u64>,
     /// True if the input excludes cached tokens.
     cache_apart: bool,
     /// True if the output excludes the reasoning.
@@ -60,7 +60,7 @@ impl TokenTally {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         self.reasoning_apart = true;
         self.read(usage, "/promptTokenCount", |tally| &mut tally.input);
-        self.read(usage, "/toolUsePromptTokenCount", |tally| &mut tally.input_beside);
+        self.read(usage, "/toolUsePromptTokenCount", |tally| &mut tally.separate_input);
         self.read(usage, "/candidatesTokenCount", |tally| &mut tally.output);
         self.read(usage, "/thoughtsTokenCount", |tally| &mut tally.reasoning);
         self.read(usage, "/cachedContentTokenCount", |tally| &mut tally.cache_read);
@@ -104,7 +104,7 @@ impl TokenTally {
     /// Returns the sum: input with cached tokens, output with reasoning.
     pub(super) fn usage(&self) -> Usage {
         let (cache_new, cache_read) = (self.cache_new.unwrap_or(0), self.cache_read.unwrap_or(0));
-        let beside = self.input_beside.unwrap_or(0);
+        let beside = self.separate_input.unwrap_or(0);
         let apart = if self.cache_apart { cache_new.saturating_add(cache_read) } else { 0 };
         let input = self.input.unwrap_or(0).saturating_add(beside).saturating_add(apart);
         Usage {

@@ -16,8 +16,8 @@ impl State {
         }
         self.remember(input.id);
         // An input after a cancel of the whole tree is a request to continue, so it may open the next run.
-        if let Some(Hold::Closing { queue_stands, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
-            *queue_stands = false;
+        if let Some(Hold::Closing { keeps_queue, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
+            *keeps_queue = false;
         }
         self.queue.push_back(Queued { input: Arc::new(input.clone()), seq: self.next_seq });
     }

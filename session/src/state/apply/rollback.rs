@@ -1,11 +1,11 @@
 //! Rollbacks.
 
 use crate::ids::RunNo;
-use crate::state::{State, Stretch};
+use crate::state::{MessageRange, State};
 
 impl State {
     pub(super) fn rolled_back(&mut self, run: RunNo) {
-        let Some(stretch) = self.stretches.get_mut(&run) else { return };
+        let Some(stretch) = self.message_ranges.get_mut(&run) else { return };
         stretch.hidden = true;
         // A summary of these messages would keep their content.
         let (from, empty) = (stretch.from, stretch.from == stretch.to);
@@ -15,12 +15,12 @@ impl State {
 
     /// Returns whether the messages of `run` are hidden.
     pub fn is_rolled_back(&self, run: RunNo) -> bool {
-        self.stretches.get(&run).is_some_and(|stretch| stretch.hidden)
+        self.message_ranges.get(&run).is_some_and(|stretch| stretch.hidden)
     }
 
     /// Returns the hidden ranges in the order of the transcript.
-    pub(crate) fn hidden(&self) -> impl Iterator<Item = (RunNo, Stretch)> {
-        self.stretches.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, stretch)| (*run, *stretch))
+    pub(crate) fn hidden(&self) -> impl Iterator<Item = (RunNo, MessageRange)> {
+        self.message_ranges.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, stretch)| (*run, *stretch))
     }
 
     /// Returns the run whose rollback hid the message at position `at`, if any.

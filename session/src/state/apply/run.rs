@@ -8,7 +8,7 @@ use crate::outcome::Outcome;
 use crate::place::Place;
 use crate::record::{Hold, Park, RunEnded, RunOpened};
 use crate::render;
-use crate::state::{Ended, Queued, Run, State, Stretch};
+use crate::state::{Ended, MessageRange, Queued, Run, State};
 
 impl State {
     pub(super) fn run_opened(&mut self, opened: &RunOpened) {
@@ -117,8 +117,8 @@ impl State {
             // Notices that were stored while the run was queued are not its messages.
             let from = if run.started { run.from } else { self.transcript.len() };
             self.keep_task(&run);
-            let stretch = Stretch { from, to: self.transcript.len(), hidden: false };
-            self.stretches.insert(ended.run, stretch);
+            let stretch = MessageRange { from, to: self.transcript.len(), hidden: false };
+            self.message_ranges.insert(ended.run, stretch);
         }
         // The whole text, if the journal has it. The text of the record is truncated for the owner.
         let whole = match (&ended.outcome, ended.returned) {

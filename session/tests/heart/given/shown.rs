@@ -12,8 +12,8 @@ pub(crate) fn short(heart: &Heart, decided: &Result<Decision, Rejection>) -> Str
     };
     let mut names: Vec<String> = decision.records.iter().map(word).collect();
     match &decision.reply {
-        Reply::None | Reply::Accepted { again: false, .. } => {}
-        Reply::Accepted { again: true, .. } => names.push("again".into()),
+        Reply::None | Reply::Accepted { duplicate: false, .. } => {}
+        Reply::Accepted { duplicate: true, .. } => names.push("again".into()),
         Reply::Done(_) => names.push("Done".into()),
         Reply::AlreadyEnded(_, outcome) => names.push(format!("AE({})", kind(outcome.kind()))),
         Reply::NotFound => names.push("NF".into()),
@@ -93,8 +93,8 @@ pub(crate) fn slots(decision: &Decision) -> Vec<&'static str> {
         .effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::RequestSlot { again: false, .. } => Some("request"),
-            Effect::RequestSlot { again: true, .. } => Some("request again"),
+            Effect::RequestSlot { resumed: false, .. } => Some("request"),
+            Effect::RequestSlot { resumed: true, .. } => Some("request again"),
             Effect::ReleaseSlot { .. } => Some("release"),
             _ => None,
         })

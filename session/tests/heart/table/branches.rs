@@ -6,7 +6,7 @@ use subtend_session::command::{
 use subtend_session::compaction::HistoryCut;
 use subtend_session::ids::{AttemptNo, Seq, TurnNo};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::By;
+use subtend_session::outcome::Initiator;
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::{CompactionFailure, SummarySet, TitleSet};
 
@@ -20,7 +20,7 @@ fn branch(kind: BranchKind) -> Command {
         at: None,
         created: created(Place::Root, Limits::default()),
         manifest: authority(),
-        by: By::Person,
+        by: Initiator::Person,
     }))
 }
 
@@ -31,12 +31,12 @@ fn regenerate() -> Command {
         of: None,
         created: created(Place::Root, Limits::default()),
         manifest: authority(),
-        by: By::Person,
+        by: Initiator::Person,
     }))
 }
 
 fn switch() -> Command {
-    Command::Switch { of: None, to: SwitchTo::Next, by: By::Person }
+    Command::Switch { of: None, to: SwitchTo::Next, by: Initiator::Person }
 }
 
 fn row(name: &'static str, doing: Doing, command: fn() -> Command, cells: [&'static str; 8]) -> Row {
@@ -61,7 +61,7 @@ fn branches() {
 }
 
 fn titled() -> Command {
-    let title = TitleSet { title: "Fix the login test".into(), by: By::Person, of: None };
+    let title = TitleSet { title: "Fix the login test".into(), by: Initiator::Person, of: None };
     Command::Describe(Box::new(Description::Title(title)))
 }
 
@@ -72,7 +72,7 @@ fn summed_up() -> Command {
 
 fn merged() -> Command {
     let changes = r#"{"ticket":7}"#.into();
-    Command::Describe(Box::new(Description::Metadata { changes, by: By::Person }))
+    Command::Describe(Box::new(Description::Metadata { changes, by: Initiator::Person }))
 }
 
 #[test]
@@ -100,7 +100,7 @@ const NO_MESSAGE: &str = "the session has no message to branch off from: send on
 const NO_ALTERNATIVE: &str = "no answer of this session has alternatives: regenerate one";
 
 fn roll_back() -> Command {
-    Command::RollBack { run: None, by: By::Person }
+    Command::RollBack { run: None, by: Initiator::Person }
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn rollbacks() {
 
 fn failed_for(turn: Option<(u32, u32)>) -> Command {
     let (why, message) = (CompactionFailure::Agent, "no summary".into());
-    let (by, plan) = (By::Host, HistoryCut { upto: 1, revised: Seq(1) });
+    let (by, plan) = (Initiator::Host, HistoryCut { upto: 1, revised: Seq(1) });
     let result = Err(Unsummarised { why, message, of: None });
     let turn = turn.map(|(turn, attempt)| (TurnNo(turn), AttemptNo(attempt)));
     Command::Compact(Box::new(SummarisedHistory { turn, by, plan, result }))
@@ -131,7 +131,7 @@ fn g14_compactions() {
     const NOTHING: &str = "no compaction to undo: all messages are visible";
     const NO_SUMMARY: &str = "not compacted: no summary";
     let quiet = |cell| [BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, cell];
-    let undo = || Command::UndoCompaction { by: By::Person };
+    let undo = || Command::UndoCompaction { by: Initiator::Person };
     check_rows(&[
         row("undo a compaction", Doing::Stream, undo, quiet(NOTHING)),
         row("undo in a deleted session", Doing::Deleted, undo, quiet("the session is deleted")),

@@ -2,7 +2,7 @@
 
 use subtend_session::command::{Command, Deadline, FoundCall};
 use subtend_session::ids::{RunKey, RunNo, TurnNo};
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 
 use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;
@@ -34,7 +34,9 @@ fn ends_of_owned_runs() {
         Row {
             name: "owned ended, its call closed, cancelled by a person",
             doing: Doing::Stream,
-            command: || Command::OwnedEnded(vec![notice(0xB1, call(1, 0), Outcome::Cancelled { by: By::Person }, "")]),
+            command: || {
+                Command::OwnedEnded(vec![notice(0xB1, call(1, 0), Outcome::Cancelled { by: Initiator::Person }, "")])
+            },
             cells: [
                 "S",
                 "> W",
@@ -114,23 +116,19 @@ fn cancels() {
         Row {
             name: "cancel of an unknown run",
             doing: Doing::Stream,
-            command: || Command::Cancel { run: Some(RunNo(9)), by: By::Host, queue_stands: false },
+            command: || Command::Cancel { run: Some(RunNo(9)), by: Initiator::Host, keeps_queue: false },
             cells: ["NF > Q", "NF > W", "NF > Wm", "NF > Wr", "NF > Hi", "NF > Ho", "NF > Hc", "NF > E"],
         },
         Row {
             name: "owner ended",
             doing: Doing::Stream,
-            command: || Command::OwnerEnded {
-                owner: owner_run(),
-                outcome: OutcomeKind::Cancelled,
-                queue_stands: false,
-            },
+            command: || Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Cancelled, keeps_queue: false },
             cells: end("S"),
         },
         Row {
             name: "owner ended, with its whole tree",
             doing: Doing::Stream,
-            command: || Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Cancelled, queue_stands: true },
+            command: || Command::OwnerEnded { owner: owner_run(), outcome: OutcomeKind::Cancelled, keeps_queue: true },
             cells: end("S").map(|cell| if cell == "> Hc" { "closing(cancelled) > Hc" } else { cell }),
         },
         Row {
@@ -139,7 +137,7 @@ fn cancels() {
             command: || Command::OwnerEnded {
                 owner: RunKey { run: RunNo(2), ..owner_run() },
                 outcome: OutcomeKind::Cancelled,
-                queue_stands: false,
+                keeps_queue: false,
             },
             cells: STALE,
         },
@@ -320,7 +318,7 @@ fn activations_ending_runs() {
         Row {
             name: "lost, a stream",
             doing: Doing::Stream,
-            command: || Command::Lost { owner_survives: true, queue_stands: false },
+            command: || Command::Lost { owner_survives: true, keeps_queue: false },
             cells: [
                 "> Q",
                 "discarded ended(lost) > E",
@@ -335,7 +333,7 @@ fn activations_ending_runs() {
         Row {
             name: "lost, a tool, no owner",
             doing: Doing::Tool,
-            command: || Command::Lost { owner_survives: false, queue_stands: false },
+            command: || Command::Lost { owner_survives: false, keeps_queue: false },
             cells: [
                 "ended(cancelled) > E",
                 "-0:unknown ended(lost) > E",

@@ -4,7 +4,7 @@ use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{ChildPlan, Command, Plan, Refusal, SpawnVerdict};
 use subtend_session::ids::{CallId, TurnNo};
 use subtend_session::index::refusal_from;
-use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::outcome::{Initiator, OutcomeKind};
 use subtend_session::place::Mode;
 use subtend_session::record::{ContinueRefusal, From, InputAccepted, Lane, QueueChange};
 
@@ -130,7 +130,7 @@ fn cancel_rows() {
         Row {
             name: "another session cancels",
             doing: Doing::Stream,
-            command: || Command::OwnerCancels { owner: session(0xEE), key: call(1, 0), by: By::Person },
+            command: || Command::OwnerCancels { owner: session(0xEE), key: call(1, 0), by: Initiator::Person },
             cells: STALE,
         },
     ]);
@@ -215,7 +215,7 @@ fn moves_to_the_background() {
 }
 
 fn change(change: QueueChange) -> Command {
-    Command::ChangeQueue { change, by: By::Person }
+    Command::ChangeQueue { change, by: Initiator::Person }
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn closing_and_deleting() {
         let cell: &'static str = format!("cannot {command}: a run is in flight: wait for its end, or cancel it").leak();
         with_quiet([cell; 7], quiet)
     };
-    let close = || Command::Close { by: By::Person };
-    let delete = || Command::Delete { by: By::Person };
+    let close = || Command::Close { by: Initiator::Person };
+    let delete = || Command::Delete { by: Initiator::Person };
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
     let waits = "busy: inputs are queued (1): wait until they are processed, or clear the queue";
     check_rows(&[

@@ -3,7 +3,7 @@
 use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::{AttemptNo, TurnNo};
 use subtend_session::outcome::Budget;
-use subtend_session::record::{AskBy, AskVerdict};
+use subtend_session::record::{AnsweredBy, AskVerdict};
 
 use super::{Doing, Row, STALE, check_rows};
 use crate::asks::asking;
@@ -15,7 +15,7 @@ pub(super) fn asks(streams: Heart) -> Heart {
 }
 
 fn answer_ask(verdict: AskVerdict) -> Command {
-    Command::AskAnswered { call: call(2, 0), verdict, by: AskBy::Person }
+    Command::AskAnswered { call: call(2, 0), verdict, by: AnsweredBy::Person }
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn ends_and_holds_of_an_asking_run() {
         Row {
             name: "lost",
             doing: Doing::Asks,
-            command: || Command::Lost { owner_survives: true, queue_stands: false },
+            command: || Command::Lost { owner_survives: true, keeps_queue: false },
             cells: [
                 "> Q",
                 "ask_answered -0:interrupted -1:interrupted ended(lost) > E",

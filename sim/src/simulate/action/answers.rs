@@ -3,16 +3,16 @@
 use std::fmt::Debug;
 
 use subtend_actors::{CompactedHistory, Control, ControlError, Ended, Receipt, SendError, WaitError};
-use subtend_invariants::observed::{ControlAnswer, Given};
+use subtend_invariants::observed::{ControlAnswer, ReplySubject};
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::record::Record;
 use subtend_session::state::Phase;
 
 use crate::simulate::action::Action;
 use crate::simulate::oracle::archive::blocking;
-use crate::simulate::tally::{Mishap, Verb};
+use crate::simulate::tally::{FaultKind, Verb};
 use crate::simulate::world::World;
 
 pub(crate) fn sent(world: &World, action: &Action, sent: Result<Receipt, SendError>) {
@@ -23,7 +23,7 @@ pub(crate) fn sent(world: &World, action: &Action, sent: Result<Receipt, SendErr
             oracle.receipt(session, receipt.input);
             oracle.acknowledged(session, receipt.input);
         }
-        Err(SendError::Busy { .. }) => oracle.mishap(Mishap::FullQueue),
+        Err(SendError::Busy { .. }) => oracle.record_fault(FaultKind::FullQueue),
         Err(SendError::Stopped(_)) => {
             oracle.refused(session);
             oracle.tally.mark("sent to one that stopped");
@@ -78,8 +78,12 @@ pub(crate) fn controlled(world: &World, action: &Action, reply: Result<Control, 
     }
 }
 
-fn given(verb: Verb) -> Given {
-    if verb == Verb::Interrupt { Given::Interrupt(By::Person) } else { Given::Cancel(By::Person) }
+fn given(verb: Verb) -> ReplySubject {
+    if verb == Verb::Interrupt {
+        ReplySubject::Interrupt(Initiator::Person)
+    } else {
+        ReplySubject::Cancel(Initiator::Person)
+    }
 }
 
 pub(crate) fn replied<T: Debug>(world: &World, action: &Action, reply: Result<T, ControlError>) {
@@ -165,7 +169,7 @@ pub(crate) fn ended(world: &World, session: SessionId, run: RunNo, ended: Result
         Ok(ended) => {
             let key = RunKey { session, run };
             let now = oracle.now();
-            oracle.observations.answered(now, key, Given::End, ControlAnswer::Ended(ended.outcome.clone()));
+            oracle.observations.answered(now, key, ReplySubject::End, ControlAnswer::Ended(ended.outcome.clone()));
             let durable = oracle.ends.get(&key).cloned();
             if durable.as_ref() != Some(&ended.outcome) {
                 oracle.wrong(

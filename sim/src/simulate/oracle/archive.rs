@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_invariants::{Coverage, Frame, Ledger, Observed, Verdict, View, World};
-use subtend_journal::engine::{Payload, Placed};
+use subtend_journal::engine::{GroupFrame, Payload};
 use subtend_session::ids::{RunKey, RunNo, Seq, SessionId};
 use subtend_session::index::Row;
 use subtend_session::place::{BranchKind, Place};
@@ -28,7 +28,7 @@ impl Archive {
     ///
     /// # Errors
     /// The reason why its records do not fold.
-    pub(crate) fn keep(&mut self, placed: &Placed) -> Result<(), String> {
+    pub(crate) fn keep(&mut self, placed: &GroupFrame) -> Result<(), String> {
         let Payload::Records(records) = &placed.payload else { return Ok(()) };
         let frame = Frame { first_seq: placed.first_seq, count: placed.count, epoch: placed.epoch };
         if let Some(kept) = self.0.get_mut(&placed.session) {
@@ -189,5 +189,5 @@ pub(crate) fn blocking(state: &State) -> impl Iterator<Item = &Owned> {
 
 /// Returns the last run that did not complete, which can be rolled back.
 pub(crate) fn failed(state: &State) -> Option<RunNo> {
-    state.stretches.iter().rev().find(|(_, stretch)| !stretch.hidden).map(|(run, _)| *run)
+    state.message_ranges.iter().rev().find(|(_, stretch)| !stretch.hidden).map(|(run, _)| *run)
 }

@@ -71,7 +71,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     let tools = given.tools.as_ref().map(|names| tools(oracle, at, names, given.reader));
     // Hidden text is searched for if the session hides anything.
     let hides =
-        oracle.archive.state(session).is_some_and(|state| state.stretches.values().any(|stretch| stretch.hidden));
+        oracle.archive.state(session).is_some_and(|state| state.message_ranges.values().any(|stretch| stretch.hidden));
     let Some(run) = oracle.run_of(at).filter(|_| tools.is_some() || hides) else { return };
     let run = RunKey { session, run };
     let (messages, tools) = (Some(given.messages), tools.unwrap_or_default());

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use subtend_invariants::observed::{
-    Acked, AnswerSeen, Boot, ContextGiven, ControlAnswer, Effect, Failure, Given, Heard, Listing, Offer, Shutdown,
-    SubscriberLog, Work,
+    Acked, AnswerSeen, Boot, ContextGiven, ControlAnswer, Delivered, Effect, Failure, Listing, Offer, ReplySubject,
+    Shutdown, SubscriberLog, Work,
 };
 use subtend_invariants::{Observed, When};
 use subtend_session::authority::Verdict;
@@ -58,7 +58,7 @@ impl Observations {
         self.seen.boots.push(Boot { at, at_rest, wrote });
     }
 
-    pub(crate) fn answered(&mut self, now: Duration, run: RunKey, given: Given, answer: ControlAnswer) {
+    pub(crate) fn answered(&mut self, now: Duration, run: RunKey, given: ReplySubject, answer: ControlAnswer) {
         let at = self.tick(now);
         self.seen.answers.push(AnswerSeen { run, given, at, answer });
     }
@@ -98,7 +98,7 @@ impl Observations {
     }
 
     /// Records an event that a reader received.
-    pub(crate) fn record_delivery(&mut self, reader: usize, delivery: Heard) {
+    pub(crate) fn record_delivery(&mut self, reader: usize, delivery: Delivered) {
         if let Some(log) = self.seen.subscribers.get_mut(reader) {
             log.received.push(delivery);
         }

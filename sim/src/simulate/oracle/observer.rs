@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use subtend_actors::faults::Sight;
+use subtend_actors::faults::InternalEvent;
 use subtend_invariants::When;
 use subtend_invariants::observed::{
-    Activated, Approver, AskSeen, ControlSeen, Listing, QueueAnswer, QueueSeen, Restart, Stop, Why,
+    Activated, ActivationCause, Approver, AskSeen, ControlSeen, Listing, QueueAnswer, QueueSeen, Restart, Stop,
 };
 use subtend_session::ids::{CallId, Epoch, InputId, RunKey, RunNo, Seq, SessionId};
 use subtend_session::state::State;
@@ -88,12 +88,12 @@ impl HubObserver {
 
 impl OracleState {
     /// Records an event of the runtime.
-    pub(crate) fn observe(&mut self, sight: Sight<'_>) {
+    pub(crate) fn observe(&mut self, sight: InternalEvent<'_>) {
         let now = self.now();
         let at = self.observations.tick(now);
         match sight {
-            Sight::Fired(run) => self.observer.fired.push((run, at)),
-            Sight::Put { session, input, len, bound, taken } => {
+            InternalEvent::Fired(run) => self.observer.fired.push((run, at)),
+            InternalEvent::Put { session, input, len, bound, taken } => {
                 let queues = &mut self.observations.all_mut().queues;
                 if taken {
                     self.observer.puts.insert((session, input), queues.len());
@@ -102,47 +102,47 @@ impl OracleState {
                 let (len, bound) = (len as u64, bound as u64);
                 queues.push(QueueSeen { session, queue: "inbox".into(), at, len, bound, answer });
             }
-            Sight::Control { session, command } => {
+            InternalEvent::Control { session, command } => {
                 let waits = PendingControl { command, given: at, rounds: 0 };
                 self.observer.controls.entry(session).or_default().push(waits);
             }
-            Sight::Round(session) => {
+            InternalEvent::Round(session) => {
                 let waits = self.observer.controls.get_mut(&session).into_iter().flatten();
                 waits.for_each(|waits| waits.rounds = waits.rounds.saturating_add(1));
             }
-            Sight::Handles { session, command } => self.handles(session, command, at),
+            InternalEvent::Handles { session, command } => self.handles(session, command, at),
             // Another test counts these.
-            Sight::Parsed(_) => {}
-            Sight::Died(session) => {
+            InternalEvent::Parsed(_) => {}
+            InternalEvent::Died(session) => {
                 self.observer.died.insert(session);
                 self.observer.controls.remove(&session);
                 self.observer.live.remove(&session);
                 self.delays(|other| other == session);
             }
-            Sight::GivesUp(run) => {
+            InternalEvent::GivesUp(run) => {
                 let restart = Restart { session: run.session, at, supervisor: 0, admitted: false, run: Some(run.run) };
                 self.observations.all_mut().restarts.push(restart);
             }
-            Sight::Activated(session) => {
+            InternalEvent::Activated(session) => {
                 // The reason and the record are unknown here; no effect has this epoch.
-                let (epoch, why, last) = (Epoch(u32::MAX), Why::Message, Seq(0));
+                let (epoch, why, last) = (Epoch(u32::MAX), ActivationCause::Message, Seq(0));
                 self.observations.all_mut().activations.push(Activated { session, epoch, at, why, last });
             }
-            Sight::Asked { session, call } => {
+            InternalEvent::Asked { session, call } => {
                 if !self.observer.excused.contains(&(session, call)) && !self.observer.died.contains(&session) {
                     self.observer.asks.entry((session, call)).or_insert(at);
                 }
             }
-            Sight::Answered { session, call, by } => {
+            InternalEvent::Answered { session, call, by } => {
                 self.tally.mark(&format!("ask answered by {by:?}"));
                 if let Some(opened) = self.observer.asks.remove(&(session, call)) {
                     self.observations.all_mut().asks.push(AskSeen { session, call, opened, answered: Some((at, by)) });
                 }
             }
-            Sight::Stopped { session, run } => {
+            InternalEvent::Stopped { session, run } => {
                 self.observations.all_mut().stops.push(Stop { session, at, killed: false, run });
             }
-            Sight::Committed(state) => {
+            InternalEvent::Committed(state) => {
                 self.observer.batches = self.observer.batches.wrapping_add(1);
                 if self.observer.batches.is_multiple_of(BATCHES_PER_REPORT) {
                     self.observer.live.insert(state.id, state.clone());
@@ -254,7 +254,7 @@ impl OracleState {
 
 #[cfg(test)]
 mod tests {
-    use subtend_session::outcome::{By, Outcome};
+    use subtend_session::outcome::{Initiator, Outcome};
     use uuid::Uuid;
 
     use super::*;
@@ -267,9 +267,9 @@ mod tests {
 
     fn waited_for(rounds: u32) -> u32 {
         let (mut state, session) = (OracleState::default(), session(1));
-        state.observe(Sight::Control { session, command: "cancel" });
-        (0..rounds).for_each(|_| state.observe(Sight::Round(session)));
-        state.observe(Sight::Handles { session, command: "cancel" });
+        state.observe(InternalEvent::Control { session, command: "cancel" });
+        (0..rounds).for_each(|_| state.observe(InternalEvent::Round(session)));
+        state.observe(InternalEvent::Handles { session, command: "cancel" });
         state.observations.all().controls[0].waited_for
     }
 
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn cancel_counts_only_for_requests_before_its_close() {
         let run = RunKey { session: session(1), run: RunNo(1) };
-        let over = ClosedRun { at: Duration::from_secs(10), outcome: Outcome::Cancelled { by: By::Person } };
+        let over = ClosedRun { at: Duration::from_secs(10), outcome: Outcome::Cancelled { by: Initiator::Person } };
         let over = BTreeMap::from([(run, over)]);
         let counts = |session, what, secs| {
             let request = CancelAsked { session, what, at: Duration::from_secs(secs) };
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn receipt_turns_a_queued_input_into_a_promise() {
         let (mut state, session, input) = (OracleState::default(), session(1), InputId(Uuid::from_u128(9)));
-        state.observe(Sight::Put { session, input, len: 0, bound: 2, taken: true });
+        state.observe(InternalEvent::Put { session, input, len: 0, bound: 2, taken: true });
         assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(None));
         state.receipt(session, input);
         assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(Some(input)));
@@ -308,9 +308,9 @@ mod tests {
         let (mut state, run) = (OracleState::default(), RunKey { session: session(1), run: RunNo(1) });
         let work = subtend_invariants::observed::Work::Held("x".into());
         state.observations.begin_effect(Duration::ZERO, run, work, None);
-        state.observe(Sight::Fired(RunKey { session: session(2), run: RunNo(1) }));
+        state.observe(InternalEvent::Fired(RunKey { session: session(2), run: RunNo(1) }));
         assert!(state.fired().is_empty(), "a token of another tree must not fire");
-        state.observe(Sight::Fired(run));
+        state.observe(InternalEvent::Fired(run));
         assert_eq!(state.fired().keys().collect::<Vec<_>>(), [&run]);
     }
 }

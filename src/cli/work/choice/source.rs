@@ -68,7 +68,7 @@ pub(crate) enum Chosen {
 impl Chosen {
     pub(super) fn by_config(loaded: &Loaded) -> Self {
         let name = match loaded.default_model() {
-            DefaultModel::Unsaid => return Self::Default,
+            DefaultModel::Unset => return Self::Default,
             DefaultModel::Model(_) => "model",
             DefaultModel::Pool(_) => "default_pool",
         };

@@ -121,7 +121,7 @@ pub(in crate::cli::work) fn ended(outcome: Outcome) -> Record {
         usage_self: Usage::default(),
         usage_owned: Usage::default(),
         worked_ms: 0,
-        queue_stands: false,
+        keeps_queue: false,
         gave_up: None,
     }))
 }
@@ -141,7 +141,10 @@ async fn u3_run_without_slot_is_never_shown_as_queued() {
 async fn child_is_followed_from_creation_to_end() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    assert_eq!(live.take(&event(ROOT, child_spawned(CHILD, "explore")), now), Some((id(CHILD), News::Created)));
+    assert_eq!(
+        live.take(&event(ROOT, child_spawned(CHILD, "explore")), now),
+        Some((id(CHILD), ActivityUpdate::Created))
+    );
     let activity = |live: &LiveTree| live.node(id(CHILD)).expect("the child").activity.clone();
     assert_eq!(activity(&live), NodeActivity::Queued);
 
@@ -150,7 +153,7 @@ async fn child_is_followed_from_creation_to_end() {
 
     live.take(&event(CHILD, answered(&[("search", r#"{"pattern":"error"}"#), ("list", "{}")])), now);
     let news = live.take(&event(CHILD, started(0)), now);
-    assert_eq!(news, Some((id(CHILD), News::Tool("search \"error\"".into()))));
+    assert_eq!(news, Some((id(CHILD), ActivityUpdate::Tool("search \"error\"".into()))));
     live.take(&event(CHILD, started(1)), now);
     let tools =
         |live: &LiveTree| live.node(id(CHILD)).expect("the child").tools().map(str::to_owned).collect::<Vec<_>>();
@@ -160,7 +163,7 @@ async fn child_is_followed_from_creation_to_end() {
 
     let later = now + Duration::from_secs(3);
     let news = live.take(&event(CHILD, ended(Outcome::Completed)), later);
-    assert_eq!(news, Some((id(CHILD), News::Ended(Outcome::Completed))));
+    assert_eq!(news, Some((id(CHILD), ActivityUpdate::Ended(Outcome::Completed))));
     let child = live.node(id(CHILD)).expect("the child");
     assert_eq!((child.turns, child.tokens, child.depth, child.ended), (1, 1_200, 1, Some(later)));
     assert_eq!(tools(&live), Vec::<String>::new());

@@ -4,7 +4,7 @@ use super::super::live::tests::{
     answered, ask_opened, blocking_call_started, child_spawned, ended, event, id, opened, started, turn_started,
 };
 use super::*;
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 
 const ROOT: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
 
@@ -86,7 +86,7 @@ async fn u2_session_that_waits_for_approval_has_its_own_mark() {
     let line = drawn(&live, now, (24, 100)).remove(0);
     assert_eq!(line, "◆ general  waits for approval  turn 1 · 1.2k tokens · 0.0s");
     // Positive control: a cancelled run has another mark.
-    live.take(&event(ROOT, ended(Outcome::Cancelled { by: By::Person })), now);
+    live.take(&event(ROOT, ended(Outcome::Cancelled { by: Initiator::Person })), now);
     assert!(drawn(&live, now, (24, 100))[0].starts_with('■'));
 }
 
@@ -130,14 +130,14 @@ async fn active_sessions_come_first_and_the_rest_is_counted() {
 async fn news_are_printed_as_plain_lines() {
     let now = Instant::now();
     let mut live = family(1, 0, now);
-    let line = |live: &LiveTree, of: &str, what: &News| {
+    let line = |live: &LiveTree, of: &str, what: &ActivityUpdate| {
         paint(&news(live.node(id(of)).expect("a session"), what, now + Duration::from_secs(4)), false)
     };
-    assert_eq!(line(&live, &child(1), &News::Created), "  explore 000001  started");
-    let tool = News::Tool("search \"error\"".into());
+    assert_eq!(line(&live, &child(1), &ActivityUpdate::Created), "  explore 000001  started");
+    let tool = ActivityUpdate::Tool("search \"error\"".into());
     assert_eq!(line(&live, &child(1), &tool), "  explore 000001  search \"error\"  turn 1");
-    let stopped = Outcome::Cancelled { by: By::Person };
+    let stopped = Outcome::Cancelled { by: Initiator::Person };
     live.take(&event(ROOT, ended(stopped.clone())), now);
-    let end = line(&live, ROOT, &News::Ended(stopped));
+    let end = line(&live, ROOT, &ActivityUpdate::Ended(stopped));
     assert_eq!(end, "general  ■ cancelled by a person  0 turns · 0 tokens · 0.0s");
 }

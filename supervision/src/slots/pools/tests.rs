@@ -103,7 +103,7 @@ fn both_bounds_hold_and_no_slot_is_lost_on_threads() {
 
 #[derive(Debug, Clone)]
 enum PoolStep {
-    Request { kind: PoolKind, root: u8, again: bool },
+    Request { kind: PoolKind, root: u8, resumed: bool },
     Return(usize),
     Withdraw(usize),
 }
@@ -111,7 +111,7 @@ enum PoolStep {
 fn steps() -> impl Strategy<Value = Vec<PoolStep>> {
     let kind = prop_oneof![Just(PoolKind::Background), Just(PoolKind::Interactive)];
     let request =
-        (kind, 0_u8..3, any::<bool>()).prop_map(|(kind, root, again)| PoolStep::Request { kind, root, again });
+        (kind, 0_u8..3, any::<bool>()).prop_map(|(kind, root, resumed)| PoolStep::Request { kind, root, resumed });
     let step = prop_oneof![
         4 => request,
         3 => any::<usize>().prop_map(PoolStep::Return),
@@ -132,8 +132,8 @@ proptest! {
         let (mut held, mut pool_of) = (BTreeMap::new(), BTreeMap::new());
         for (ticket, step) in (0_u32..).zip(&steps) {
             match step {
-                PoolStep::Request { kind, root, again } => {
-                    let class = if *again { Class::Resume } else { Class::Start };
+                PoolStep::Request { kind, root, resumed } => {
+                    let class = if *resumed { Class::Resume } else { Class::Start };
                     let bound = BOUNDS[usize::from(*kind == PoolKind::Interactive)].1;
                     pool_of.insert(ticket, *kind);
                     naive.get_mut(kind).unwrap().request(*root, ticket, class, bound);

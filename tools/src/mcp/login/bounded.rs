@@ -9,7 +9,7 @@ use http::{Request, Response};
 use reqwest::Url;
 use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
 
-use crate::http::checked::{CheckedClient, Reached, RequestFailed};
+use crate::http::checked::{AllowedHosts, CheckedClient, RequestFailed};
 use crate::http::{InternalHost, Resolver, SystemResolver};
 use crate::mcp::result;
 use crate::threads;
@@ -88,7 +88,7 @@ impl BoundedClient {
 
     fn new(reach: LoginReach, most: Option<usize>) -> Arc<Self> {
         let resolver: Arc<dyn Resolver> = Arc::new(SystemResolver);
-        let client = CheckedClient::new(Reached::Public(reach.hosts.clone()), resolver);
+        let client = CheckedClient::new(AllowedHosts::Public(reach.hosts.clone()), resolver);
         Arc::new(Self { client, reach, left: most.map(AtomicUsize::new), fault: Mutex::default() })
     }
 

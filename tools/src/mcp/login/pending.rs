@@ -16,7 +16,7 @@ use serde_json::json;
 use super::bounded::{BoundedClient, LoginReach, shown};
 use super::{Login, login_address, tokens};
 use crate::http::InternalHost;
-use crate::mcp::config::{Reached, ServerConfig};
+use crate::mcp::config::{ServerConfig, ServerTransport};
 use crate::secrets::Secrets;
 
 /// Time limit for all requests before the user logs in, and after it.
@@ -254,7 +254,7 @@ async fn challenge(server: &ServerConfig, url: &str, client: &BoundedClient) -> 
     let mut request = Request::builder().method(Method::POST).uri(url);
     request =
         request.header("content-type", "application/json").header("accept", "application/json, text/event-stream");
-    if let Reached::Http { headers, .. } = &server.reached {
+    if let ServerTransport::Http { headers, .. } = &server.transport {
         request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
     }
     let request = request.body(message.to_string().into_bytes()).map_err(|error| LoginError(error.to_string()))?;

@@ -146,7 +146,7 @@ fn x14_killed_copy_is_completed_or_removed() {
         let scene = Plain::new();
         let origin = WorktreeOrigin::Workspace(&scene.workspace());
         let died = scene.crash_before(step).open(id(SESSION), origin);
-        assert!(matches!(died, Err(WorktreeError::Died)), "{step}");
+        assert!(matches!(died, Err(WorktreeError::GitDied)), "{step}");
         let at = scene.open(SESSION).unwrap();
         assert_eq!(fs::read_to_string(at.join("a.txt")).unwrap(), "one\ntwo\nthree\nfour\nfive\n", "{step}");
         assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files, [], "{step}");
@@ -157,7 +157,7 @@ fn x14_killed_copy_is_completed_or_removed() {
         let scene = Plain::new();
         scene.open(SESSION).unwrap();
         let died = scene.crash_before(step).discard(id(SESSION), None);
-        assert!(matches!(died, Err(WorktreeError::Died)), "{step}");
+        assert!(matches!(died, Err(WorktreeError::GitDied)), "{step}");
         scene.worktrees.discard(id(SESSION), None).unwrap();
         assert_eq!(scene.kept(), [""; 0], "{step}");
     }

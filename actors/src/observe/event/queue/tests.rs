@@ -1,5 +1,5 @@
 use subtend_session::ids::{AttemptNo, Hash, RunNo, Text, TurnNo};
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::place::{Mode, OnRestart, Owner};
 use subtend_session::record::{
     CallFinished, From, InputAccepted, Prompt, RunEnded, RunOpened, Stop, ToolCall, TurnAnswered,
@@ -102,7 +102,7 @@ fn ended(run: u32, stands: bool) -> Record {
         usage_self: Usage::default(),
         usage_owned: Usage::default(),
         worked_ms: 0,
-        queue_stands: stands,
+        keeps_queue: stands,
         gave_up: None,
     }))
 }
@@ -154,8 +154,8 @@ fn input_is_taken_at_once_at_rest_and_not_while_closing() {
     let at_rest = [send(1), opened(1, &[1]), started(1), took(&[1]), turn(1), answered(1, 0)];
     let continues = [send(2), took(&[2]), turn(2)];
     assert_eq!(events(&[&at_rest[..], &continues].concat()), ["1", "2"]);
-    let outcome = Outcome::Cancelled { by: By::Person };
-    let closing = Record::RunHeld { run: RunNo(1), why: Box::new(Hold::Closing { outcome, queue_stands: false }) };
+    let outcome = Outcome::Cancelled { by: Initiator::Person };
+    let closing = Record::RunHeld { run: RunNo(1), why: Box::new(Hold::Closing { outcome, keeps_queue: false }) };
     let closes = [closing, send(2), ended(1, false), opened(2, &[2])];
     assert_eq!(events(&[&at_rest[..], &closes].concat()), ["1", "1+2", "2", "-"]);
 }
@@ -168,7 +168,7 @@ fn run_without_a_slot_queues_inputs() {
 
 #[test]
 fn removing_and_clearing_empty_the_queue_once() {
-    let by = By::Person;
+    let by = Initiator::Person;
     let removed = |n| Record::QueueChanged { change: QueueChange::Removed(vec![id(n)]), by: by.clone() };
     let cleared = Record::QueueChanged { change: QueueChange::Cleared, by: by.clone() };
     let records = [

@@ -19,7 +19,7 @@ use crate::services::running::{Services, Starter};
 use crate::spawn::environments::Environments;
 
 /// All services of a runtime. Other parts hold only those they need.
-pub(crate) struct Rooms {
+pub(crate) struct Components {
     pub(crate) host: Arc<HostParts>,
     pub(crate) life: Arc<Lifecycle>,
     pub(crate) log: Arc<Log>,
@@ -34,7 +34,7 @@ pub(crate) struct Rooms {
     pub(crate) sessions: Arc<SessionServices>,
 }
 
-impl Rooms {
+impl Components {
     /// Creates the services on top of those without dependencies.
     pub(crate) fn new(
         host: HostParts,
@@ -82,7 +82,7 @@ impl Rooms {
             life: Arc::clone(&life),
             imports: Mutex::default(),
         });
-        let rooms = Self {
+        let components = Self {
             host,
             life,
             log,
@@ -96,9 +96,9 @@ impl Rooms {
             recovery,
             sessions,
         };
-        let rooms = Arc::new(rooms);
-        rooms.watch_poison();
-        rooms
+        let components = Arc::new(components);
+        components.watch_poison();
+        components
     }
 
     /// Ends all waits for a grace, a deadline or a provider.
@@ -117,18 +117,18 @@ impl Rooms {
                 poison = journal.on_poison() => Some(poison),
                 () = lease.ended() => None,
             };
-            let Some(rooms) = weak.upgrade() else { return };
+            let Some(components) = weak.upgrade() else { return };
             match poison {
                 Some(poison) => tracing::error!(%poison, "the journal failed; the runtime stops"),
                 None => tracing::error!(
                     "the lease of this process has ended; the runtime stops, since another process may own its sessions"
                 ),
             }
-            rooms.life.stop(false);
-            rooms.halt();
-            rooms.waiters.close();
-            rooms.directory.clear();
-            rooms.cells.kill().await;
+            components.life.stop(false);
+            components.halt();
+            components.waiters.close();
+            components.directory.clear();
+            components.cells.kill().await;
         });
         self.life.watch_with(watch.abort_handle());
     }

@@ -2,7 +2,7 @@
 
 /// An injectable bug of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+pub enum HostBug {
     /// Event streams always start at the first event.
     NoResume,
     /// Idempotency keys are ignored.
@@ -15,29 +15,29 @@ pub enum Flaw {
 
 /// The injected bug of a host, if any.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Flawed {
+pub struct InjectedBug {
     #[cfg(feature = "sabotage")]
-    flaw: Option<Flaw>,
+    host_bug: Option<HostBug>,
 }
 
-impl Flawed {
+impl InjectedBug {
     /// Injects a bug.
     #[cfg(feature = "sabotage")]
-    pub fn with(flaw: Flaw) -> Self {
-        Self { flaw: Some(flaw) }
+    pub fn with(host_bug: HostBug) -> Self {
+        Self { host_bug: Some(host_bug) }
     }
 
     /// Injects the bug named in a comma-separated list: `no-resume`, `no-key`, `late-join` or `old-lease`. Other words are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {
-        let flaw = text.split(',').find_map(|word| match word.trim() {
-            "no-resume" => Some(Flaw::NoResume),
-            "no-key" => Some(Flaw::NoKey),
-            "late-join" => Some(Flaw::LateJoin),
-            "old-lease" => Some(Flaw::OldLease),
+        let host_bug = text.split(',').find_map(|word| match word.trim() {
+            "no-resume" => Some(HostBug::NoResume),
+            "no-key" => Some(HostBug::NoKey),
+            "late-join" => Some(HostBug::LateJoin),
+            "old-lease" => Some(HostBug::OldLease),
             _ => None,
         });
-        Self { flaw }
+        Self { host_bug }
     }
 
     /// Injects nothing: this build lacks the feature `sabotage`.
@@ -47,13 +47,13 @@ impl Flawed {
     }
 
     #[cfg(feature = "sabotage")]
-    pub(crate) fn has(self, flaw: Flaw) -> bool {
-        self.flaw == Some(flaw)
+    pub(crate) fn has(self, host_bug: HostBug) -> bool {
+        self.host_bug == Some(host_bug)
     }
 
     #[cfg(not(feature = "sabotage"))]
     #[expect(clippy::unused_self, reason = "as with the feature")]
-    pub(crate) fn has(self, _: Flaw) -> bool {
+    pub(crate) fn has(self, _: HostBug) -> bool {
         false
     }
 }

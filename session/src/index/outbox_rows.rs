@@ -3,7 +3,7 @@
 use super::RowKey;
 use crate::command::Continue;
 use crate::ids::{CallId, Hash, InputId, RunKey, RunNo, SessionId};
-use crate::outcome::{By, FailKind, Outcome, OutcomeKind};
+use crate::outcome::{FailKind, Initiator, Outcome, OutcomeKind};
 use crate::place::{Owner, Place};
 use crate::record::{ContinueAsked, ContinueRefusal, Notice, RunEnded, RunOpened};
 use crate::usage::Usage;
@@ -114,9 +114,9 @@ pub fn unreadable_from(child: SessionId, key: CallId, why: &str) -> Notice {
 }
 
 /// Returns the cause of a `cancel` row: `CancelAsked` names the model's call; an interrupt names none.
-pub fn cancel_by(call: Option<CallId>) -> By {
+pub fn cancel_by(call: Option<CallId>) -> Initiator {
     match call {
-        Some(call) => By::Model { call },
-        None => By::Owner { outcome: OutcomeKind::Interrupted },
+        Some(call) => Initiator::Model { call },
+        None => Initiator::Owner { outcome: OutcomeKind::Interrupted },
     }
 }

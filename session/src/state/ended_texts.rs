@@ -14,12 +14,12 @@ const OVERHEAD: usize = 64;
 
 /// Children whose texts are cached, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct EndedTexts {
     order: VecDeque<SessionId>,
     bytes: usize,
 }
 
-impl Kept {
+impl EndedTexts {
     /// Caches an end of a child, and drops the oldest texts over the bound. The newest text always stays.
     pub(super) fn keep(&mut self, children: &mut BTreeMap<SessionId, Child>, item: &Notice) {
         let Some(child) = children.get_mut(&item.child) else { return };

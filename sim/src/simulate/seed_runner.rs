@@ -9,7 +9,7 @@ use crate::simulate::tally::Tally;
 use crate::simulate::{SeedPlan, Seeded, simulate};
 
 #[derive(Clone, Copy, Debug)]
-pub struct Crowd {
+pub struct SeedRunner {
     pub base: u64,
     pub seeds: u64,
     pub steps: u32,
@@ -40,7 +40,7 @@ pub struct Result {
     pub tally: Tally,
 }
 
-impl Crowd {
+impl SeedRunner {
     /// Runs the seeds; calls `done` as each ends, in no particular order.
     pub fn run(self, done: &(dyn Fn(&RunReport) + Sync)) -> Result {
         let next = AtomicU64::new(0);

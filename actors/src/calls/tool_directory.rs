@@ -20,14 +20,14 @@ use subtend_tools::workspace::Workspace;
 use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
 
 #[derive(Clone)]
-pub(crate) struct Workplace {
+pub(crate) struct ToolDirectory {
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) worktree: Option<Worktree>,
     /// The worktrees of the host. They may be missing: the session may come from a host that had some.
     pub(crate) worktrees: Option<Arc<Worktrees>>,
 }
 
-impl Workplace {
+impl ToolDirectory {
     /// Returns the directory; creates the worktree if it is missing. Blocks.
     pub(crate) fn open(&self) -> Result<Arc<Workspace>, String> {
         let Some(worktree) = self.worktree else { return Ok(Arc::clone(&self.workspace)) };
@@ -98,7 +98,7 @@ pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, 
 /// A tool of a session with a worktree.
 struct InWorktree {
     tool: Arc<dyn Tool>,
-    place: Workplace,
+    place: ToolDirectory,
 }
 
 impl Tool for InWorktree {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// A random generator; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(Arc<Mutex<fastrand::Rng>>);
+pub(crate) struct SeededRng(Arc<Mutex<fastrand::Rng>>);
 
-impl Chance {
+impl SeededRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))))
     }

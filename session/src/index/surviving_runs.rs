@@ -9,7 +9,7 @@ use crate::state::Phase;
 /// Returns the sessions whose runs are parked at a provider's limit or wait for such a run that they own.
 ///
 /// A run whose owner is neither kept nor resumed still ends with that owner.
-pub fn kept(inflight: &[(SessionId, Inflight)]) -> BTreeSet<SessionId> {
+pub fn surviving_runs(inflight: &[(SessionId, Inflight)]) -> BTreeSet<SessionId> {
     let rows: BTreeMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
     let mut kept = BTreeSet::new();
     for (session, row) in inflight.iter().filter(|(_, row)| row.limited_until.is_some() && is_waiting(row)) {

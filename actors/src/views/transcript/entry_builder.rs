@@ -15,7 +15,7 @@ use super::end::OwnedEnd;
 use super::entry::{CallEntry, CallOutcome, Entry, ShownEntry};
 use crate::views::worked::WorkClock;
 
-pub(super) fn birth(records: &[Stored]) -> Option<&SessionCreated> {
+pub(super) fn creation(records: &[Stored]) -> Option<&SessionCreated> {
     records.iter().find_map(|stored| {
         let Record::SessionCreated(created) = &stored.record else { return None };
         Some(&**created)
@@ -32,22 +32,22 @@ pub(super) fn summary(records: &[Stored]) -> Option<Text> {
 
 /// Returns all entries, in order.
 pub(super) fn entries(records: &[Stored]) -> Vec<ShownEntry> {
-    let mut book = Book::default();
-    records.iter().for_each(|stored| book.add(stored));
-    let waiting = book.order.iter().filter_map(|id| book.inputs.get(id));
+    let mut builder = EntryBuilder::default();
+    records.iter().for_each(|stored| builder.add(stored));
+    let waiting = builder.order.iter().filter_map(|id| builder.inputs.get(id));
     let waiting = waiting.map(|(input, _)| Entry::Waiting { id: input.id, text: input.text.clone() });
     let waiting: Vec<_> = waiting.collect();
-    waiting.into_iter().for_each(|waiting| book.push(waiting));
-    let hidden: Vec<_> = book.rolled_back.iter().filter_map(|run| book.spans.get(run)).cloned().collect();
-    for (at, shown) in book.entries.iter_mut().enumerate() {
+    waiting.into_iter().for_each(|waiting| builder.push(waiting));
+    let hidden: Vec<_> = builder.rolled_back.iter().filter_map(|run| builder.spans.get(run)).cloned().collect();
+    for (at, shown) in builder.entries.iter_mut().enumerate() {
         let is_message = matches!(shown.entry, Entry::Input { .. } | Entry::Answer { .. } | Entry::Notice { .. });
         shown.rolled_back = is_message && hidden.iter().any(|span| span.contains(&at));
     }
-    book.entries
+    builder.entries
 }
 
 #[derive(Default)]
-struct Book<'a> {
+struct EntryBuilder<'a> {
     entries: Vec<ShownEntry>,
     record: Seq,
     /// Accepted inputs that no run has taken yet, each with the time of its record.
@@ -67,7 +67,7 @@ struct Book<'a> {
     clock: WorkClock,
 }
 
-impl<'a> Book<'a> {
+impl<'a> EntryBuilder<'a> {
     fn push(&mut self, entry: Entry) {
         self.entries.push(ShownEntry { record: self.record, entry, rolled_back: false, compacted: false });
     }

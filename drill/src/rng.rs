@@ -1,9 +1,9 @@
 //! Random numbers from a seed, the same in every run.
 
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Chance {
+impl SeededRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -48,18 +48,18 @@ mod tests {
     #[test]
     fn same_seed_gives_the_same_numbers() {
         let draw = |seed| {
-            let mut chance = Chance::new(seed);
-            [chance.draw(), chance.below(10), chance.below(0)]
+            let mut rng = SeededRng::new(seed);
+            [rng.draw(), rng.below(10), rng.below(0)]
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
-        assert_ne!(Chance::of(7, "a").draw(), Chance::of(7, "b").draw());
+        assert_ne!(SeededRng::of(7, "a").draw(), SeededRng::of(7, "b").draw());
     }
 
     #[test]
     fn shuffle_keeps_every_element() {
         let mut cards: Vec<u32> = (0..20).collect();
-        Chance::new(3).shuffle(&mut cards);
+        SeededRng::new(3).shuffle(&mut cards);
         assert_ne!(cards, (0..20).collect::<Vec<_>>());
         cards.sort_unstable();
         assert_eq!(cards, (0..20).collect::<Vec<_>>());

@@ -5,7 +5,7 @@ use super::WorkArgs;
 
 /// The output options of a command, and its store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Face<'a> {
+pub(crate) struct OutputOptions<'a> {
     pub(crate) json: bool,
     pub(crate) raw: bool,
     pub(crate) quiet: bool,
@@ -13,7 +13,7 @@ pub(crate) struct Face<'a> {
 }
 
 impl WorkArgs {
-    pub(crate) fn face(&self) -> Face<'_> {
-        Face { json: self.json, raw: self.raw, quiet: self.quiet, store: &self.store }
+    pub(crate) fn output_options(&self) -> OutputOptions<'_> {
+        OutputOptions { json: self.json, raw: self.raw, quiet: self.quiet, store: &self.store }
     }
 }

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::error::DrillError;
 use super::finding::{FindingKind, Violation};
-use super::home::{Ground, Home};
+use super::home::{DrillDirectory, Home};
 use super::judge::Judge;
 use super::orphans::Orphans;
-use super::plan::{Plan, Round, Strike, StrikeOrder};
-use super::process::{Left, Start};
+use super::plan::{KillPoint, Plan, Round, StrikeOrder};
+use super::process::{ProcessResult, Start};
 use super::report::{DrillVerdict, Report};
 use super::sabotage::Sabotage;
 use super::snapshot::StoreSnapshot;
@@ -23,8 +23,8 @@ const SABOTAGED_PATIENCE: Duration = Duration::from_secs(10);
 /// Number of kills until a fresh store replaces the aging one, since each inspection takes longer.
 const KILLS_PER_STORE: u64 = 100;
 
-pub(crate) struct Course<'a> {
-    ground: Ground,
+pub(crate) struct DrillRun<'a> {
+    directory: DrillDirectory,
     plan: Plan,
     kills: u64,
     sabotage: Option<Sabotage>,
@@ -44,16 +44,16 @@ struct Subject {
     snapshot: Option<StoreSnapshot>,
 }
 
-impl<'a> Course<'a> {
+impl<'a> DrillRun<'a> {
     pub(crate) fn new(
-        ground: Ground,
+        directory: DrillDirectory,
         (seed, kills): (u64, u64),
         sabotage: Option<Sabotage>,
         stop: &'a AtomicBool,
         tell: &'a mut (dyn FnMut(&Report) + Send),
     ) -> Self {
-        let report = Report { engine: ground.engine().to_owned(), seed, sabotage, ..Report::default() };
-        Self { ground, plan: Plan::new(seed), kills, sabotage, report, tell, stop }
+        let report = Report { engine: directory.engine().to_owned(), seed, sabotage, ..Report::default() };
+        Self { directory, plan: Plan::new(seed), kills, sabotage, report, tell, stop }
     }
 
     /// Runs the drill to its end, to the detection of a seeded bug, or to a stop.
@@ -98,7 +98,14 @@ impl<'a> Course<'a> {
 
     fn subject(&mut self, aged: bool) -> Result<Subject, DrillError> {
         let name = if aged { "aged" } else { "fresh" };
-        Ok(Subject { home: self.ground.home()?, judge: Judge::default(), name, kills: 0, processes: 0, snapshot: None })
+        Ok(Subject {
+            home: self.directory.home()?,
+            judge: Judge::default(),
+            name,
+            kills: 0,
+            processes: 0,
+            snapshot: None,
+        })
     }
 
     /// Runs the kills of one round, and the recovery after the last. Returns `None` after a violation: the store is then kept.
@@ -123,16 +130,18 @@ impl<'a> Course<'a> {
 
     fn kill(&mut self, subject: &mut Subject, order: StrikeOrder) -> Result<(), DrillError> {
         let before = subject.snapshot.unwrap_or_default();
-        let strike = match order.strike {
-            Strike::Recovery(thousandths) => Strike::Recovery(before.in_flight.saturating_mul(thousandths) / 1_000),
-            Strike::Opening
-            | Strike::Compaction(_)
-            | Strike::Deletion(_)
-            | Strike::Seen(_)
-            | Strike::Ended(_)
-            | Strike::Marked(_) => order.strike,
+        let kill_point = match order.kill_point {
+            KillPoint::Recovery(thousandths) => {
+                KillPoint::Recovery(before.in_flight.saturating_mul(thousandths) / 1_000)
+            }
+            KillPoint::Opening
+            | KillPoint::Compaction(_)
+            | KillPoint::Deletion(_)
+            | KillPoint::Seen(_)
+            | KillPoint::Ended(_)
+            | KillPoint::Marked(_) => order.kill_point,
         };
-        let left = self.start(&subject.home).and_kill(&StrikeOrder { strike, ..order })?;
+        let left = self.start(&subject.home).and_kill(&StrikeOrder { kill_point, ..order })?;
         self.report.kills = self.report.kills.saturating_add(1);
         subject.kills = subject.kills.saturating_add(1);
         let in_recovery = left.opened && left.ready.is_none() && before.needs_recovery();
@@ -160,11 +169,11 @@ impl<'a> Course<'a> {
 
     fn start<'h>(&'h self, home: &'h Home) -> Start<'h> {
         let patience = if self.sabotage.is_some() { SABOTAGED_PATIENCE } else { PATIENCE };
-        Start { home, engine: self.ground.engine(), sabotage: self.sabotage, patience }
+        Start { home, engine: self.directory.engine(), sabotage: self.sabotage, patience }
     }
 
     /// Inspects the store and the processes that the killed process left.
-    fn inspect(&mut self, subject: &mut Subject, left: Left, at_rest: bool) {
+    fn inspect(&mut self, subject: &mut Subject, left: ProcessResult, at_rest: bool) {
         let orphans = Orphans::watch(&subject.home, left.gone);
         self.report.acknowledged = self.report.acknowledged.saturating_add(left.acknowledged.count());
         self.report.deleted = self.report.deleted.saturating_add(left.acknowledged.deletions());
@@ -198,7 +207,7 @@ impl<'a> Course<'a> {
     fn keep_violating(&mut self, subject: &Subject) -> Option<Subject> {
         self.count(subject);
         if self.sabotage.is_none() {
-            let kept = self.ground.keep(&subject.home);
+            let kept = self.directory.keep(&subject.home);
             self.report.kept.push(kept.display().to_string());
         } else {
             subject.home.remove();

@@ -7,14 +7,14 @@ use tokio::sync::Notify;
 
 use crate::locked::Locked;
 
-pub(super) struct Roster {
+pub(super) struct ShardCapacities {
     capacity: usize,
-    state: Locked<RosterState>,
+    state: Locked<CapacityState>,
     emptied: Notify,
 }
 
 #[derive(Default)]
-struct RosterState {
+struct CapacityState {
     shards: Vec<ShardEntry>,
     with_capacity: Vec<usize>,
     live: usize,
@@ -28,42 +28,42 @@ struct ShardEntry {
     taken: usize,
 }
 
-pub(super) enum Seating {
-    Seat(Seat),
+pub(super) enum CapacityResult {
+    ReservedCapacity(ReservedCapacity),
     Full,
     Closing,
 }
 
 /// Reserved capacity for one actor in a shard. Dropping it frees it, unless the actor was linked and will be reported.
-pub(super) struct Seat {
-    roster: Arc<Roster>,
+pub(super) struct ReservedCapacity {
+    capacities: Arc<ShardCapacities>,
     shard: usize,
     pub(super) cell: ActorCell,
     kept: bool,
 }
 
-impl Roster {
+impl ShardCapacities {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, state: Locked::new(RosterState::default()), emptied: Notify::new() }
+        Self { capacity, state: Locked::new(CapacityState::default()), emptied: Notify::new() }
     }
 
-    pub(super) fn seat(self: &Arc<Self>) -> Seating {
+    pub(super) fn reserve_capacity(self: &Arc<Self>) -> CapacityResult {
         let mut state = self.state.lock();
-        let RosterState { shards, with_capacity, live, closing } = &mut *state;
+        let CapacityState { shards, with_capacity, live, closing } = &mut *state;
         if *closing {
-            return Seating::Closing;
+            return CapacityResult::Closing;
         }
-        let Some(shard) = with_capacity.last().copied() else { return Seating::Full };
+        let Some(shard) = with_capacity.last().copied() else { return CapacityResult::Full };
         let Some((entry, cell)) = shards.get_mut(shard).and_then(|entry| entry.cell.clone().map(|cell| (entry, cell)))
         else {
-            return Seating::Full;
+            return CapacityResult::Full;
         };
         entry.taken += 1;
         *live += 1;
         if entry.taken == self.capacity {
             with_capacity.pop();
         }
-        Seating::Seat(Seat { roster: Arc::clone(self), shard, cell, kept: false })
+        CapacityResult::ReservedCapacity(ReservedCapacity { capacities: Arc::clone(self), shard, cell, kept: false })
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -133,7 +133,7 @@ impl Roster {
         }
     }
 
-    fn count_ended(&self, state: &mut RosterState, actors: usize) {
+    fn count_ended(&self, state: &mut CapacityState, actors: usize) {
         state.live = state.live.saturating_sub(actors);
         if state.live == 0 {
             self.emptied.notify_waiters();
@@ -141,17 +141,17 @@ impl Roster {
     }
 }
 
-impl Seat {
+impl ReservedCapacity {
     /// Passes the seat to the linked actor, whose report frees it.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }
 }
 
-impl Drop for Seat {
+impl Drop for ReservedCapacity {
     fn drop(&mut self) {
         if !self.kept {
-            self.roster.vacate(self.shard);
+            self.capacities.vacate(self.shard);
         }
     }
 }

@@ -1,9 +1,9 @@
 use subtend_session::call::{CallEnd, ToolErrorKind};
 use subtend_session::ids::{AttemptNo, Epoch, Hash, Seq, SessionId, Short};
-use subtend_session::outcome::{By, Outcome};
+use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::place::{Mode, OnRestart, Owner};
 use subtend_session::record::{
-    AskBy, AskVerdict, ChildSpawned, From, Lane, Notice, RunEnded, SpawnGranted, Stop, ToolCall,
+    AnsweredBy, AskVerdict, ChildSpawned, From, Lane, Notice, RunEnded, SpawnGranted, Stop, ToolCall,
 };
 use subtend_session::usage::Usage;
 
@@ -164,7 +164,7 @@ fn inputs_are_listed_where_taken_and_queued_ones_last() {
         taken(&[1]),
         answered(1, Some("done"), &[]),
         taken(&[2]),
-        Record::QueueChanged { change: QueueChange::Removed(vec![input(9)]), by: By::Person },
+        Record::QueueChanged { change: QueueChange::Removed(vec![input(9)]), by: Initiator::Person },
     ]);
     let took = |n, seq, text: &str| {
         let (id, seq, text) = (input(n), Seq(seq), text.into());
@@ -202,7 +202,7 @@ fn b6_task_that_never_started_precedes_its_end() {
             usage_self: Usage::default(),
             usage_owned: Usage::default(),
             worked_ms: 0,
-            queue_stands: false,
+            keeps_queue: false,
             gave_up: None,
         };
         let ended = Record::RunEnded(Box::new(ended));
@@ -228,7 +228,7 @@ fn u2_asking_call_is_marked_until_it_is_answered() {
         root: child(),
         deadline_at: None,
     };
-    let word = Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Allow, by: AskBy::Person };
+    let word = Record::AskAnswered { call: call(1, 0), verdict: AskVerdict::Allow, by: AnsweredBy::Person };
     let asks = |records: Vec<Record>| {
         let mut entries = shown(records);
         entries[0].calls_mut()[0].asks

@@ -20,13 +20,13 @@ pub struct SubscriberLog {
     pub name: Text,
     /// The session that it follows and the first requested record; absent for a subscriber of all sessions.
     pub follows: Option<(SessionId, Seq)>,
-    pub received: Vec<Heard>,
+    pub received: Vec<Delivered>,
     /// True if it has received everything up to the instant of the world.
     pub dry: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Delivered {
     Record(SessionId, Seq),
     /// A gap with these records, first to last.
     Skipped(SessionId, Seq, Seq),

@@ -4,9 +4,9 @@ use crate::runtime::Runtime;
 
 /// Counts of the runtime's live objects. All are zero when it is idle and its sessions have left memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct RuntimeStats {
     /// Sessions in memory; an idle root stays there for a while.
-    pub present: usize,
+    pub loaded: usize,
     pub actors: usize,
     /// Running tasks of models, tools and services.
     pub tasks: usize,
@@ -23,17 +23,17 @@ pub struct Census {
 
 impl Runtime {
     /// Counts the live objects, one kind after another.
-    pub fn census(&self) -> Census {
-        let rooms = &self.rooms;
-        Census {
-            present: rooms.directory.len(),
-            actors: rooms.cells.live(),
-            tasks: rooms.life.tasks.len(),
-            slots: rooms.cells.runs().slots.in_use(),
-            queued: rooms.cells.runs().slots.queued(),
-            tokens: rooms.cells.runs().tokens.len(),
-            timers: rooms.cells.runs().timers.armed(),
-            accounts: rooms.calls.ledger.len().saturating_add(rooms.calls.budgets.len()),
+    pub fn stats(&self) -> RuntimeStats {
+        let components = &self.components;
+        RuntimeStats {
+            loaded: components.directory.len(),
+            actors: components.cells.live(),
+            tasks: components.life.tasks.len(),
+            slots: components.cells.runs().slots.in_use(),
+            queued: components.cells.runs().slots.queued(),
+            tokens: components.cells.runs().tokens.len(),
+            timers: components.cells.runs().timers.armed(),
+            accounts: components.calls.ledger.len().saturating_add(components.calls.budgets.len()),
         }
     }
 }
