@@ -101,7 +101,7 @@ fn below(levels: &[u32]) -> usize {
     levels.iter().rev().fold(0, |below, level| *level as usize * (1 + below))
 }
 
-/// Waits until `wanted` accepts the census.
+/// Waits until `wanted` accepts the stats.
 async fn until(runtime: &Runtime, what: &str, wanted: impl Fn(&RuntimeStats) -> bool) {
     let begun = Instant::now();
     while !wanted(&runtime.stats()) {

@@ -20,7 +20,7 @@ pub(crate) struct Trigger {
 }
 
 impl Trigger {
-    /// Returns the trigger of `kill_point`. Without a strike it never fires.
+    /// Returns the trigger of `kill_point`. Without a kill point it never fires.
     pub(crate) fn new(kill_point: Option<KillPoint>) -> Self {
         Self {
             kill_point,

@@ -52,7 +52,7 @@ impl Driver {
             return;
         }
         self.renew_offer();
-        // A worktree is made before its session's first answer, after the record of its birth is durable.
+        // A worktree is made before its session's first answer, after its creation record is durable.
         let intent = intent.or_else(|| self.state.created.worktree.map(|_| self.written.last_lsn));
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let (called, mut request) = self.request(&at);
@@ -67,7 +67,7 @@ impl Driver {
             request.settings.output_tokens = Some(cap);
         }
         let last_delta = LastDelta::new();
-        // Deltas always reach the pulse: a long stream must not count as stalled because it has no subscribers.
+        // Deltas are always counted: a long stream must not count as stalled because it has no subscribers.
         let deltas = self.cells.deltas(at, &last_delta);
         let model = Arc::clone(&called.member.model);
         if after_ms > 0 || intent.is_some() || claim.is_some() || !model.quotas().is_empty() {

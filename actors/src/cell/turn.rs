@@ -51,7 +51,7 @@ impl Drop for DeltaSink {
 }
 
 impl Cells {
-    /// Returns the receiver of a call's deltas, which updates the pulse, the subscribers, and the text so far.
+    /// Returns the receiver of a call's deltas, which updates the time of the last delta, the subscribers, and the text so far.
     ///
     /// A call that does not stream costs only the closure.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {

@@ -9,7 +9,7 @@ use subtend_session::ids::SessionId;
 #[derive(Clone, Default)]
 pub(crate) struct LiveProcesses(Arc<Mutex<HashMap<SessionId, SessionId>>>);
 
-/// Processes that one admission starts; a drop returns those that were not born.
+/// Processes that one admission starts; a drop returns those that were not created.
 pub(crate) struct ProcessGrants {
     live: LiveProcesses,
     root: SessionId,
@@ -48,7 +48,7 @@ impl ProcessGrants {
         true
     }
 
-    /// Keeps the processes that were born.
+    /// Keeps the processes that were created.
     pub(crate) fn commit(mut self, created: impl Fn(SessionId) -> bool) {
         self.granted.retain(|process| !created(*process));
     }

@@ -290,7 +290,7 @@ impl TranscriptReader<'_> {
                 children.filter(|kid| *kid != id).filter_map(|kid| Some((kid, self.opt_head(kid)?.short))).collect()
             });
             let mut named = relatives.iter().filter(|(id, short)| *short.0 == *to || id.to_string() == to);
-            // An agent that was born later may have the same name.
+            // An agent that was created later may have the same name.
             call.receiver = named.next().map(|(id, _)| *id).filter(|_| named.next().is_none());
         }
     }

@@ -13,7 +13,7 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 use uuid::Uuid;
 
-/// Frames of a session: its birth and its inputs.
+/// Frames of a session: its creation and its inputs.
 const SESSION: usize = 10;
 const TEXT: usize = 900;
 

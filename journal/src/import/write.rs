@@ -68,7 +68,7 @@ pub(super) async fn write<R: BufRead + Seek>(
         if positions.get(ix).is_some_and(|lsn| *lsn == Lsn(0)) {
             pending.take(ix, to_frame(frame), lines.bytes().len() as u64);
         } else {
-            // The frame is stored, with the bodies of its births.
+            // The frame is stored, with the bodies of its creation records.
             pending.defs.clear();
         }
         ix = ix.saturating_add(1);

@@ -14,7 +14,7 @@ use crate::read::{END, GO, damaged, head_of, inflight_of, keep, open_frame, owne
 use crate::verify::{self, Progress, Report};
 
 impl Journal {
-    /// Returns all records of a session, without gaps, checked, with the bodies of its birth.
+    /// Returns all records of a session, without gaps, checked, with the bodies of its creation record.
     /// # Errors
     /// [`ReadError::NoSuchSession`]; [`ReadError::Damaged`] or [`ReadError::Newer`] at the first unreadable record.
     pub fn records(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {

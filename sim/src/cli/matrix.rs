@@ -1,4 +1,4 @@
-//! The matrix: how often each mishap occurred during each verb.
+//! The matrix: how often each fault occurred during each verb.
 
 use subtend_sim::simulate::{FaultKind, Tally, Verb};
 

@@ -37,7 +37,7 @@ pub(crate) struct RunArgs {
     /// Print how often each event occurred.
     #[arg(long)]
     tally: bool,
-    /// Print how often each mishap occurred during each verb, and fail if one never did.
+    /// Print how often each fault occurred during each verb, and fail if one never did.
     #[arg(long, conflicts_with = "json")]
     matrix: bool,
     /// Write JSON.

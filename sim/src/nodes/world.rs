@@ -1,4 +1,4 @@
-//! The state that all nodes of a simulation share: the database, time, chance, and the answers to clients.
+//! The state that all nodes of a simulation share: the database, time, random numbers, and the answers to clients.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -25,7 +25,7 @@ use contexts::Contexts;
 use observations::Observations;
 use observer::{CancelAsked, Cancels, HubObserver};
 
-/// Time after its answer within which a mishap still counts for a verb.
+/// Time after its answer within which a fault still counts for a verb.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// Returns the number of slots of owned runs and of persons' runs.

@@ -86,7 +86,7 @@ impl Verb {
 }
 
 impl Verb {
-    /// Returns the verbs with an answer before which a mishap may occur: all except answers to asks, and those that end
+    /// Returns the verbs with an answer before which a fault may occur: all except answers to asks, and those that end
     /// or change the whole process.
     pub fn answered() -> impl Iterator<Item = Self> {
         let whole = [Self::Crash, Self::Shutdown, Self::ClockJump];
@@ -151,14 +151,14 @@ impl FaultKind {
 pub struct Tally {
     /// Marks by name, for events that should occur in some run.
     pub marks: BTreeMap<String, u64>,
-    /// Number of times that a mishap occurred during a verb: before its answer, or within a second after it.
+    /// Number of times that a fault occurred during a verb: before its answer, or within a second after it.
     pub matrix: BTreeMap<(FaultKind, Verb), u64>,
     /// Worlds that each predicate judged.
     pub examined: BTreeMap<&'static str, Count>,
 }
 
 impl Tally {
-    /// Returns how often a mishap occurred during a verb.
+    /// Returns how often a fault occurred during a verb.
     pub fn cell(&self, fault: FaultKind, verb: Verb) -> u64 {
         self.matrix.get(&(fault, verb)).copied().unwrap_or_default()
     }

@@ -142,7 +142,7 @@ impl ShardCapacities {
 }
 
 impl ReservedCapacity {
-    /// Passes the seat to the linked actor, whose report frees it.
+    /// Passes the reserved capacity to the linked actor, whose report frees it.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }
