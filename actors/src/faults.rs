@@ -148,9 +148,9 @@ impl Faults {
     }
 
     #[cfg(feature = "fault-points")]
-    pub(crate) fn see(&self, sight: InternalEvent<'_>) {
+    pub(crate) fn see(&self, event: InternalEvent<'_>) {
         if let Some(observe) = &self.observe {
-            observe(sight);
+            observe(event);
         }
     }
 

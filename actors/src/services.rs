@@ -164,8 +164,8 @@ impl SessionHandle {
         if guard.stop.is_cancelled() {
             return Err(ServiceError::Stopped);
         }
-        let born = self.order(Command::Branch(Box::new(plan))).await?.0;
-        if !matches!(born, Reply::Branched { .. }) || guard.stop.is_cancelled() {
+        let reply = self.order(Command::Branch(Box::new(plan))).await?.0;
+        if !matches!(reply, Reply::Branched { .. }) || guard.stop.is_cancelled() {
             return Err(ServiceError::Stopped);
         }
         let service = self.of_tree(child);

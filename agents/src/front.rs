@@ -114,8 +114,8 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
 
 fn checked_by_schema(mut front: Value) -> Result<FrontMatter, BadManifest> {
     without_nulls(&mut front);
-    for misfit in schema_mismatches(&schema::SCHEMA, &front).map_err(BadManifest::Yaml)? {
-        let SchemaMismatch::Value { at, value, allowed } = misfit else { continue };
+    for mismatch in schema_mismatches(&schema::SCHEMA, &front).map_err(BadManifest::Yaml)? {
+        let SchemaMismatch::Value { at, value, allowed } = mismatch else { continue };
         return Err(match at.first() {
             Some(key) if key == "tools" => not_tools(&value),
             _ => BadManifest::Field { key: at.join("."), why: format!("must be {allowed}, not {value}") },

@@ -78,7 +78,7 @@ struct Counts {
 pub async fn drill(
     options: &ClientOptions,
     stop: &AtomicBool,
-    tell: &mut (dyn FnMut(&ClientReport) + Send),
+    progress: &mut (dyn FnMut(&ClientReport) + Send),
 ) -> Result<ClientReport, DrillError> {
     if options.store == "postgres" {
         return Err(DrillError::Usage(
@@ -95,7 +95,7 @@ pub async fn drill(
         ..ClientReport::default()
     };
     let started = Instant::now();
-    let observed = run(options, &home, stop, &mut report, tell).await?;
+    let observed = run(options, &home, stop, &mut report, progress).await?;
     if let Some(observed) = observed {
         judge(&home, &observed, &mut report)?;
     } else {
@@ -116,7 +116,7 @@ async fn run(
     home: &Home,
     stop: &AtomicBool,
     report: &mut ClientReport,
-    tell: &mut (dyn FnMut(&ClientReport) + Send),
+    progress: &mut (dyn FnMut(&ClientReport) + Send),
 ) -> Result<Option<Observed>, DrillError> {
     let (announce, last) = watch::channel(None);
     let socket = host::socket(home);
@@ -135,7 +135,7 @@ async fn run(
             return Ok(None);
         }
         kill(home, options.sabotage, &mut rng, &shared, report).await?;
-        tell(report);
+        progress(report);
     }
     let mut host = HostProcess::start(home, options.sabotage).await?;
     host.ready().await?;

@@ -57,8 +57,8 @@ pub struct DrillOptions {
 pub fn drill(
     options: &DrillOptions,
     stop: &AtomicBool,
-    tell: &mut (dyn FnMut(&Report) + Send),
+    progress: &mut (dyn FnMut(&Report) + Send),
 ) -> Result<Report, DrillError> {
     let directory = DrillDirectory::prepare(&options.store, options.seed)?;
-    DrillRun::new(directory, (options.seed, options.kills), options.sabotage, stop, tell).run()
+    DrillRun::new(directory, (options.seed, options.kills), options.sabotage, stop, progress).run()
 }

@@ -60,7 +60,7 @@ impl FromStr for KillPoint {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StrikeOrder {
+pub(crate) struct KillOrder {
     /// The moment of the kill. A [`KillPoint::Recovery`] counts thousandths of the recovery, whose size is not known yet.
     pub(crate) kill_point: KillPoint,
     /// The delay after that moment in microseconds, so that kills also fall between events.
@@ -74,7 +74,7 @@ pub(crate) struct StrikeOrder {
 pub(crate) struct Round {
     /// True on the store that ages through the drill, false on a fresh one.
     pub(crate) aged: bool,
-    pub(crate) orders: Vec<StrikeOrder>,
+    pub(crate) orders: Vec<KillOrder>,
 }
 
 /// The ingredients of a round, before its numbers are drawn.
@@ -133,7 +133,7 @@ impl Plan {
         Round { aged: self.aged, orders }
     }
 
-    fn order(&mut self, card: Card) -> StrikeOrder {
+    fn order(&mut self, card: Card) -> KillOrder {
         let kill_point = match card {
             Card::Opening => KillPoint::Opening,
             // A small store has about six steps.
@@ -151,7 +151,7 @@ impl Plan {
             Card::Opening => self.rng.below(20_000),
             Card::Work | Card::Compaction | Card::Deletion | Card::Recovery => self.rng.below(3_000),
         };
-        StrikeOrder { kill_point, late_us, seed: self.rng.draw() }
+        KillOrder { kill_point, late_us, seed: self.rng.draw() }
     }
 
     fn moment(&mut self) -> KillTrigger {
@@ -210,7 +210,7 @@ mod tests {
     fn shortest_drill_of_any_seed_hits_work_and_recovery() {
         for seed in 0..1_000 {
             let rounds = kills(seed, 10);
-            let orders: Vec<StrikeOrder> = rounds.iter().flat_map(|round| round.orders.clone()).collect();
+            let orders: Vec<KillOrder> = rounds.iter().flat_map(|round| round.orders.clone()).collect();
             assert_eq!(orders.len(), 10);
             let recovery = orders.iter().filter(|order| matches!(order.kill_point, KillPoint::Recovery(_))).count();
             let opening = orders.iter().filter(|order| order.kill_point == KillPoint::Opening).count();

@@ -12,7 +12,7 @@ use super::acknowledgements::Acknowledgements;
 use super::error::DrillError;
 use super::home::{ADDRESS, Home};
 use super::line::Line;
-use super::plan::{KillPoint, StrikeOrder};
+use super::plan::{KillOrder, KillPoint};
 use super::sabotage::{Sabotage, VARIABLE};
 
 pub(crate) const VERB: &str = "drill-child";
@@ -45,7 +45,7 @@ pub(crate) struct ProcessResult {
 
 impl Start<'_> {
     /// Starts the process and kills it as `order` says.
-    pub(crate) fn and_kill(&self, order: &StrikeOrder) -> Result<ProcessResult, DrillError> {
+    pub(crate) fn and_kill(&self, order: &KillOrder) -> Result<ProcessResult, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.kill_point.to_string());
         let mut child = self.spawn(command)?;

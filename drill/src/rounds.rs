@@ -10,7 +10,7 @@ use super::finding::{FindingKind, Violation};
 use super::home::{DrillDirectory, Home};
 use super::judge::Judge;
 use super::orphans::Orphans;
-use super::plan::{KillPoint, Plan, Round, StrikeOrder};
+use super::plan::{KillOrder, KillPoint, Plan, Round};
 use super::process::{ProcessResult, Start};
 use super::report::{DrillVerdict, Report};
 use super::sabotage::Sabotage;
@@ -29,7 +29,7 @@ pub(crate) struct DrillRun<'a> {
     kills: u64,
     sabotage: Option<Sabotage>,
     report: Report,
-    tell: &'a mut (dyn FnMut(&Report) + Send),
+    progress: &'a mut (dyn FnMut(&Report) + Send),
     stop: &'a AtomicBool,
 }
 
@@ -50,10 +50,10 @@ impl<'a> DrillRun<'a> {
         (seed, kills): (u64, u64),
         sabotage: Option<Sabotage>,
         stop: &'a AtomicBool,
-        tell: &'a mut (dyn FnMut(&Report) + Send),
+        progress: &'a mut (dyn FnMut(&Report) + Send),
     ) -> Self {
         let report = Report { engine: directory.engine().to_owned(), seed, sabotage, ..Report::default() };
-        Self { directory, plan: Plan::new(seed), kills, sabotage, report, tell, stop }
+        Self { directory, plan: Plan::new(seed), kills, sabotage, report, progress, stop }
     }
 
     /// Runs the drill to its end, to the detection of a seeded bug, or to a stop.
@@ -128,7 +128,7 @@ impl<'a> DrillRun<'a> {
         Ok(if self.report.violations() > before { self.keep_violating(&subject) } else { Some(subject) })
     }
 
-    fn kill(&mut self, subject: &mut Subject, order: StrikeOrder) -> Result<(), DrillError> {
+    fn kill(&mut self, subject: &mut Subject, order: KillOrder) -> Result<(), DrillError> {
         let before = subject.snapshot.unwrap_or_default();
         let kill_point = match order.kill_point {
             KillPoint::Recovery(thousandths) => {
@@ -141,7 +141,7 @@ impl<'a> DrillRun<'a> {
             | KillPoint::Ended(_)
             | KillPoint::Marked(_) => order.kill_point,
         };
-        let left = self.start(&subject.home).and_kill(&StrikeOrder { kill_point, ..order })?;
+        let left = self.start(&subject.home).and_kill(&KillOrder { kill_point, ..order })?;
         self.report.kills = self.report.kills.saturating_add(1);
         subject.kills = subject.kills.saturating_add(1);
         let in_recovery = left.opened && left.ready.is_none() && before.needs_recovery();
@@ -155,7 +155,7 @@ impl<'a> DrillRun<'a> {
         hits.deletion = hits.deletion.saturating_add(in_deletion.into());
         hits.half_deleted = hits.half_deleted.saturating_add(snapshot.half_deleted.into());
         self.report.in_flight = self.report.in_flight.saturating_add(snapshot.in_flight);
-        (self.tell)(&self.report);
+        (self.progress)(&self.report);
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl<'a> DrillRun<'a> {
         let left = self.start(&subject.home).and_recover(seed)?;
         self.report.recoveries.extend(left.ready);
         self.inspect(subject, left, true);
-        (self.tell)(&self.report);
+        (self.progress)(&self.report);
         Ok(())
     }
 

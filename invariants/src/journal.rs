@@ -11,9 +11,9 @@ use subtend_session::state::{Ended, Run, State};
 pub(super) fn gap_free(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let creations = seen.view.records.iter().filter(|record| matches!(record, Record::SessionCreated(_))).count();
-        let born_first = matches!(seen.view.records.first(), None | Some(Record::SessionCreated(_)));
-        ensure(creations <= 1 && born_first, InvariantId::J2, *session, || {
-            format!("{creations} creation records, first {born_first}")
+        let created_first = matches!(seen.view.records.first(), None | Some(Record::SessionCreated(_)));
+        ensure(creations <= 1 && created_first, InvariantId::J2, *session, || {
+            format!("{creations} creation records, first {created_first}")
         })?;
         if seen.view.frames.is_empty() {
             continue;

@@ -228,8 +228,8 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
             needs(turn.streaming, stream, Reason::Model)?;
             needs(turn.local > 0, !awaits.tools.is_empty(), Reason::Tools)?;
             let put = (0_u32..).zip(&turn.calls).filter(|(_, call)| matches!(call.phase, CallPhase::Asked(_)));
-            let standing = put.into_iter().all(|(ix, _)| ask_is_open(world, *session, CallId { turn: turn.no, ix }));
-            needs(has_asked(turn), standing || !world.complete, Reason::Ask)?;
+            let is_open = put.into_iter().all(|(ix, _)| ask_is_open(world, *session, CallId { turn: turn.no, ix }));
+            needs(has_asked(turn), is_open || !world.complete, Reason::Ask)?;
             // An unstarted call waits for an earlier one of its answer, the ledger, or a slot.
             let ahead =
                 turn.local > 0 || !awaits.admits.is_empty() || has_asked(turn) || run.parked == Some(Park::Slot);

@@ -48,7 +48,7 @@ struct Walk {
     /// Compactions that apply.
     compactions: usize,
     open: BTreeSet<CallId>,
-    stands: bool,
+    keeps_queue: bool,
     closed: bool,
     deleted: bool,
     titled: bool,
@@ -226,7 +226,7 @@ impl Walk {
                 self.parked = None;
                 self.column = match **why {
                     Hold::Closing { keeps_queue, .. } => {
-                        self.stands = keeps_queue;
+                        self.keeps_queue = keeps_queue;
                         Column::Closing
                     }
                     Hold::Interrupted { .. } | Hold::OutOfTurns => Column::Held,

@@ -265,9 +265,9 @@ impl CompactionPlan {
         failed?;
         let mut failed = None;
         from.defs(&mut |hash, text| {
-            let nobody = SessionId(uuid::Uuid::nil());
+            let none = SessionId(uuid::Uuid::nil());
             let put = text.and_then(|text| match defs.contains(&hash) {
-                true => out.rows(last, nobody, Changes { defs: vec![(hash, text)], ..Changes::default() }),
+                true => out.rows(last, none, Changes { defs: vec![(hash, text)], ..Changes::default() }),
                 false => Ok(()),
             });
             each(put, &mut failed, |()| {})

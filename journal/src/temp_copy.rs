@@ -137,8 +137,8 @@ fn sweep(temporary: &Path, own: &Path) {
     let (Ok(entries), Ok(user)) = (fs::read_dir(temporary), fs::symlink_metadata(own)) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let (path, lock) = (entry.path(), entry.path().join(LOCK));
-        let is_ours = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| is_of(&user, &found));
-        if path == own || !is_ours(&path) || !lock.symlink_metadata().is_ok_and(|lock| lock.is_file()) {
+        let is_same_user = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| is_of(&user, &found));
+        if path == own || !is_same_user(&path) || !lock.symlink_metadata().is_ok_and(|lock| lock.is_file()) {
             continue;
         }
         if File::open(&lock).is_ok_and(|lock| lock.try_lock().is_ok()) {

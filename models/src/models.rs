@@ -153,8 +153,8 @@ impl Models {
     pub fn pick(&self, name: &Text) -> Picked {
         match self.route(name) {
             Route::One(member) => {
-                let stands_in = Arc::ptr_eq(&member.model, &self.fallback) && *member.name != *self.fallback.name();
-                Picked { member, pool: false, stands_in }
+                let is_fallback = Arc::ptr_eq(&member.model, &self.fallback) && *member.name != *self.fallback.name();
+                Picked { member, pool: false, is_fallback }
             }
             Route::Pool(members) => {
                 let healthy = members.iter().find(|member| self.health.is_healthy(&member.name));
@@ -162,7 +162,7 @@ impl Models {
                 // A pool has at least one member.
                 let member = healthy.or_else(first_to_recover).cloned();
                 let fallback = || Member { name: self.fallback.name().into(), model: Arc::clone(&self.fallback) };
-                Picked { member: member.unwrap_or_else(fallback), pool: true, stands_in: false }
+                Picked { member: member.unwrap_or_else(fallback), pool: true, is_fallback: false }
             }
         }
     }
@@ -220,7 +220,7 @@ pub struct Picked {
     /// True if the session's name is a pool, so that records must name the member.
     pub pool: bool,
     /// True if the fallback is called, because the name is unknown.
-    pub stands_in: bool,
+    pub is_fallback: bool,
 }
 
 #[cfg(test)]

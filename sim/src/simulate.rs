@@ -25,7 +25,7 @@ mod world;
 
 pub use plan::SeedPlan;
 pub use report::{RunReport, SimFailure};
-pub use seed_runner::{Failed, Result as CrowdResult, SeedRunner};
+pub use seed_runner::{Failed, Result as SeedRunResult, SeedRunner};
 pub use seeded::{NoSuchBug, Seeded, StoreBug};
 pub use tally::{FaultKind, Tally, Verb};
 

@@ -69,7 +69,7 @@ impl ServerPool {
         let (workspace_path, commands) = (workspace.path().to_owned(), loaded.config.commands());
         let elsewhere = own.filter(|own| own.is_dir());
         let internal_hosts = web::internal_hosts(&loaded.config.web)?;
-        let ground = ConnectionSettings {
+        let settings = ConnectionSettings {
             workspace: workspace_path,
             elsewhere,
             guard: Some(guard),
@@ -78,7 +78,7 @@ impl ServerPool {
             internal_hosts,
         };
         let known = Arc::new(file.map_or_else(KnownTools::in_memory, KnownTools::in_file));
-        let servers = Servers::new(list.clone(), ground, known, setup::keys());
+        let servers = Servers::new(list.clone(), settings, known, setup::keys());
         all.insert(workspace.path().to_owned(), PooledServers { list, since, servers: servers.clone() });
         Ok(servers)
     }

@@ -96,8 +96,8 @@ impl Shape {
         let bad = |at: &[String], value, allowed| BadValue { key: of(at), value, allowed };
         let schema_mismatches =
             form::schema_mismatches(self.0, &value).map_err(|why| bad(&[], form::shown(&value), why))?;
-        for misfit in schema_mismatches {
-            match misfit {
+        for mismatch in schema_mismatches {
+            match mismatch {
                 SchemaMismatch::Value { at, value, allowed } => return Err(bad(&at, value, allowed)),
                 SchemaMismatch::Unknown { at } => {
                     let Some((name, parents)) = at.split_last() else { continue };

@@ -150,14 +150,14 @@ impl Supervisors {
     /// # Cancel safety
     /// Dropping the future during `pre_start` drops the actor; no [`Exit`] follows.
     pub async fn spawn<A: Actor>(&self, actor: A, args: A::Arguments) -> Result<ActorRef<A::Msg>, SpawnError> {
-        let seat = self.shared.take_seat().await?;
+        let capacity = self.shared.reserve().await?;
         let started = tokio::select! {
             biased;
-            started = seat.cell.spawn_linked(None, actor, args) => started,
+            started = capacity.cell.spawn_linked(None, actor, args) => started,
             () = self.shared.killing.cancelled() => return Err(SpawnError::Closing),
         };
         let (actor, _task) = started.map_err(|error| SpawnError::Start(describe(&error)))?;
-        seat.keep();
+        capacity.keep();
         // A concurrent shutdown may have listed its children before this one was linked.
         if self.shared.killing.is_cancelled() {
             actor.kill();
@@ -213,10 +213,10 @@ impl Supervisors {
 }
 
 impl SupervisorState {
-    async fn take_seat(&self) -> Result<ReservedCapacity, SpawnError> {
+    async fn reserve(&self) -> Result<ReservedCapacity, SpawnError> {
         loop {
             match self.capacities.reserve_capacity() {
-                CapacityResult::ReservedCapacity(seat) => return Ok(seat),
+                CapacityResult::ReservedCapacity(capacity) => return Ok(capacity),
                 CapacityResult::Closing => return Err(SpawnError::Closing),
                 CapacityResult::Full => {}
             }

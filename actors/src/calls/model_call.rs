@@ -186,7 +186,7 @@ pub(crate) struct Called {
     /// True if the name is that of a pool: records then name the member.
     pub(crate) pool: bool,
     /// True if the name is unknown and the fallback model is called: records then name the fallback.
-    pub(crate) stands_in: bool,
+    pub(crate) is_fallback: bool,
 }
 
 impl Called {
@@ -196,7 +196,7 @@ impl Called {
 
     /// Returns the name for records, if it differs from the session's.
     pub(crate) fn shown(&self) -> Option<Text> {
-        if self.stands_in {
+        if self.is_fallback {
             return Some(self.member.model.name().into());
         }
         self.pool.then(|| Arc::clone(&self.member.name))

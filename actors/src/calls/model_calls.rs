@@ -88,7 +88,7 @@ impl ModelCalls {
     /// Lowers the cap of `request` to that of the called model. This happens at the call, since a hook may have chosen another model.
     pub(crate) fn cap(&self, called: &Called, request: &mut Request) {
         let member = called.member();
-        let name = if called.stands_in { member.model.name() } else { &*member.name };
+        let name = if called.is_fallback { member.model.name() } else { &*member.name };
         let of_model = Settings { output_tokens: called.set.caps.named(name), ..Settings::default() };
         request.settings = request.settings.under(&of_model);
     }
@@ -136,7 +136,7 @@ impl ModelCalls {
         let set = Arc::clone(&called.set);
         let picked = set.models.pick(&name);
         let requested_model = Arc::clone(&name);
-        let named = Called { requested_model, set, member: picked.member, pool: true, stands_in: picked.stands_in };
+        let named = Called { requested_model, set, member: picked.member, pool: true, is_fallback: picked.is_fallback };
         if let Some(claim) = later.claim {
             let Some(claim) = self.claim_for_model(claim, &named) else {
                 tracing::warn!(session = %at.session, %name, "a hook named a model without a price; calling the session's own model");

@@ -97,7 +97,7 @@ impl Driver {
         let picked = set.models.pick(&given.model);
         // After a fallback the turn names a member; the session's own name is that of the pool.
         let pool = picked.pool || (given.model != requested_model && set.models.has_pool(&requested_model));
-        let called = Called { requested_model, set, member: picked.member, pool, stands_in: picked.stands_in };
+        let called = Called { requested_model, set, member: picked.member, pool, is_fallback: picked.is_fallback };
         let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
         let request = Request {
             session: at.session,

@@ -32,9 +32,9 @@ impl SessionHandle {
     /// # Errors
     /// The error of reading the journal.
     pub fn child(&self, short: &str) -> Result<Option<Self>, ReadError> {
-        for kid in self.sessions.log.journal.children(self.id)? {
-            if self.sessions.log.journal.head(kid)?.is_some_and(|head| &*head.short.0 == short) {
-                return Ok(Some(self.of_tree(kid)));
+        for child in self.sessions.log.journal.children(self.id)? {
+            if self.sessions.log.journal.head(child)?.is_some_and(|head| &*head.short.0 == short) {
+                return Ok(Some(self.of_tree(child)));
             }
         }
         Ok(None)

@@ -43,12 +43,12 @@ impl Agents {
             let authority = ceiling.meet(&template.manifest);
             self.system_under(&template, &authority, manifest.tools.as_ref()).ok()
         };
-        let born = template.and_then(system).and_then(|system| system.body);
+        let body = template.and_then(system).and_then(|system| system.body);
         AgentOverride {
             agent: Arc::clone(&manifest.name),
             agent_hash: manifest.hash(),
             model: self.model_name(manifest, model),
-            system: born.unwrap_or_else(|| manifest.system()),
+            system: body.unwrap_or_else(|| manifest.system()),
             turns: Some(allowed(manifest, limits)),
         }
     }

@@ -20,15 +20,15 @@ pub(crate) fn read(
     tool: &str,
     args: &str,
 ) -> Option<Result<(CallKind, Option<Parsed>), Text>> {
-    let nobody = SessionId(Uuid::nil());
+    let unknown = SessionId(Uuid::nil());
     let manages = (manage && offer.opens.has(Dialect::Task)) || offer.opens.has(Dialect::SpawnTask);
     let kind = match tool {
         manage::CHECK if manages => manage::parse_check(args).map(|check| {
-            let run = RunKey { session: nobody, run: RunNo(0) };
+            let run = RunKey { session: unknown, run: RunNo(0) };
             (CallKind::Check { run, wait: check.wait }, Some(Parsed::Check(check)))
         }),
         manage::CANCEL if manages => {
-            manage::parse_cancel(args).map(|task| (CallKind::Cancel { child: nobody }, Some(Parsed::Cancel(task))))
+            manage::parse_cancel(args).map(|task| (CallKind::Cancel { child: unknown }, Some(Parsed::Cancel(task))))
         }
         spawn::AWAIT if offer.opens.has(Dialect::Spawn) => spawn::parse_await(args).map(|jobs| {
             let kind = CallKind::Await { all: jobs == Jobs::All, runs: Vec::new() };
@@ -36,7 +36,7 @@ pub(crate) fn read(
         }),
         background::PROCESS => {
             let named = background::stops(args).filter(|_| offer.specs.iter().any(|spec| *spec.name == *tool))?;
-            Ok((CallKind::Cancel { child: nobody }, Some(Parsed::Stop(named.into()))))
+            Ok((CallKind::Cancel { child: unknown }, Some(Parsed::Stop(named.into()))))
         }
         plan_exit::NAME => return proposal(offer, args),
         minion::RETURN if offer.returns => minion::check_return(args).map(|()| (CallKind::Return, None)),

@@ -287,7 +287,10 @@ impl TranscriptReader<'_> {
             }
             let relatives = relatives.get_or_insert_with(|| {
                 let children = parent.into_iter().chain([id]).filter_map(|of| self.journal.children(of).ok()).flatten();
-                children.filter(|kid| *kid != id).filter_map(|kid| Some((kid, self.opt_head(kid)?.short))).collect()
+                children
+                    .filter(|child| *child != id)
+                    .filter_map(|child| Some((child, self.opt_head(child)?.short)))
+                    .collect()
             });
             let mut named = relatives.iter().filter(|(id, short)| *short.0 == *to || id.to_string() == to);
             // An agent that was created later may have the same name.

@@ -195,7 +195,7 @@ impl Sum {
         top: SessionId,
         window: &dyn Fn(&Text) -> Option<u64>,
     ) -> Result<Vec<ChildUsage>, ReadError> {
-        let mut kids = Vec::new();
+        let mut children = Vec::new();
         for session in journal.children(top)? {
             let Ok(Some(head)) = journal.head(session) else { continue };
             let mut own = Usage { unreliable: self.holes.contains(&session), ..Usage::default() };
@@ -203,10 +203,10 @@ impl Sum {
             self.runs.range(runs).for_each(|(_, spent)| add(&mut own, &spent.usage));
             let (context, recorded) = (self.context(session, window), self.recorded(session));
             let (short, agent) = (head.short, head.agent);
-            kids.push((head.created_ms, ChildUsage { session, short, agent, own, context, recorded }));
+            children.push((head.created_ms, ChildUsage { session, short, agent, own, context, recorded }));
         }
-        kids.sort_by_key(|(created_ms, child)| (*created_ms, child.session));
-        Ok(kids.into_iter().map(|(_, child)| child).collect())
+        children.sort_by_key(|(created_ms, child)| (*created_ms, child.session));
+        Ok(children.into_iter().map(|(_, child)| child).collect())
     }
 
     fn is_owned(&self, mut owner: Option<RunKey>, top: SessionId) -> bool {

@@ -184,7 +184,7 @@ fn best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
     let mut ranked: Vec<(u64, usize, Location)> = Vec::new();
     for (at, place) in places.into_iter().enumerate() {
         let earlier = of_file.entry(place.path.clone()).or_default();
-        let crowd = earlier.saturating_sub(1).min(9);
+        let repeats = earlier.saturating_sub(1).min(9);
         *earlier = earlier.saturating_add(1);
         let marks = [
             (2, !is_definition(&place.text, names)),
@@ -193,7 +193,7 @@ fn best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
             (9, is_dull(&place.path)),
         ];
         let rank: u64 = marks.iter().filter(|(_, holds)| *holds).map(|(weight, _)| weight).sum();
-        ranked.push((rank.saturating_add(crowd), at, place));
+        ranked.push((rank.saturating_add(repeats), at, place));
     }
     // Sorted by rank, since a report shows only the first few; equal ranks keep the order of the search.
     ranked.sort_by_key(|(rank, at, _)| (*rank, *at));

@@ -349,7 +349,7 @@ impl Draft {
         }
         self.places.insert(place, ix);
         self.calls.push(PartialCall { id: id.into(), tool: tool.into(), args: String::new(), is_reported: false });
-        self.tell(ix);
+        self.report_call(ix);
         ix
     }
 
@@ -365,7 +365,7 @@ impl Draft {
     }
 
     /// Reports a call once, as soon as its tool is known.
-    fn tell(&mut self, ix: usize) {
+    fn report_call(&mut self, ix: usize) {
         let Some(call) = self.calls.get_mut(ix).filter(|call| !call.is_reported && !call.tool.is_empty()) else {
             return;
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, value_parser};
 use serde_json::{Value, json};
-use subtend_sim::simulate::{CrowdResult, SeedRunner, Seeded};
+use subtend_sim::simulate::{SeedRunResult, SeedRunner, Seeded};
 
 use crate::cli::matrix;
 
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
     if result.failed.is_empty() && empty.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn print_result(result: &CrowdResult, tally: bool) {
+fn print_result(result: &SeedRunResult, tally: bool) {
     let hours = result.took_ms / 3_600_000;
     println!("{} seeds, {} records, {hours} virtual hours", result.seeds, result.records);
     if tally {
@@ -101,7 +101,7 @@ fn print_result(result: &CrowdResult, tally: bool) {
     }
 }
 
-fn as_json(result: &CrowdResult, tally: bool) -> Value {
+fn as_json(result: &SeedRunResult, tally: bool) -> Value {
     let failures: Vec<Value> = result
         .failed
         .iter()

@@ -180,7 +180,7 @@ impl System {
         }
         let services = root.children.iter().filter(|(_, child)| child.kind == BranchKind::Service);
         for (session, child) in services {
-            let Some((_, state)) = self.known_sessions().find(|(standing, _)| *standing == *session) else { continue };
+            let Some((_, state)) = self.known_sessions().find(|(known, _)| *known == *session) else { continue };
             if state.last_run == RunNo(0) && state.accepted.is_empty() {
                 actions.push(Action::ServeWith(*session));
             }

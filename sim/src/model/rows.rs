@@ -18,10 +18,10 @@ impl System {
     /// Returns the rows to a session, in the order in which a new activation handles them.
     pub(super) fn rows_to(&self, session: SessionId) -> SessionRows {
         let mut rows = SessionRows::default();
-        let mut standing: Vec<(&Row, _)> = self.rows.iter().filter(|(row, _)| row.to == session).collect();
+        let mut pending: Vec<(&Row, _)> = self.rows.iter().filter(|(row, _)| row.to == session).collect();
         // In record order per sender; a row that opens a run comes before one that cancels it.
-        standing.sort_by_key(|(row, at)| (row.from, **at, row.kind));
-        for (row, _) in standing {
+        pending.sort_by_key(|(row, at)| (row.from, **at, row.kind));
+        for (row, _) in pending {
             match (row.kind, row.key) {
                 (RowKind::Notice, key) => rows.owed.extend(self.notice(row.from, session, key)),
                 (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => {

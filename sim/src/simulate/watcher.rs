@@ -56,8 +56,8 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         }
         // Earlier records that were not durable yet are not shown.
         let disk = DISK.saturating_add(oracle.jumped.saturating_sub(before));
-        let born_here = !missed && seen.is_some_and(|seen| seen.created_at > since.saturating_add(disk));
-        let expected = last.get(&event.session).map(|last| last.next()).or(born_here.then_some(Seq(1)));
+        let created_here = !missed && seen.is_some_and(|seen| seen.created_at > since.saturating_add(disk));
+        let expected = last.get(&event.session).map(|last| last.next()).or(created_here.then_some(Seq(1)));
         if expected.is_some_and(|expected| expected != seq) {
             oracle.wrong("N-6", format!("record {seq} of {} is shown, but {expected:?} is next", event.session));
         }

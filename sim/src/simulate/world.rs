@@ -49,11 +49,11 @@ impl World {
 
     /// Draws whether a fault occurs now, once in `of` times, and counts it.
     pub(crate) fn draw_fault(&self, of: u64, fault: FaultKind) -> bool {
-        let strikes = self.is_drawn(of);
-        if strikes {
+        let occurs = self.is_drawn(of);
+        if occurs {
             self.oracle.lock().record_fault(fault);
         }
-        strikes
+        occurs
     }
 
     /// Draws whether a fault will occur, once in `of` times.

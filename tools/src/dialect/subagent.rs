@@ -22,7 +22,7 @@ pub const NAME: &str = "subagent";
 pub const ITERATIONS: u32 = 10;
 
 /// The message to a branch that continues without a new task.
-pub const GO_ON: &str = "Continue your previous work.";
+pub const CONTINUE_PROMPT: &str = "Continue your previous work.";
 
 const ABOUT: &str = "\
 Start a subagent that works on a task in the background, in a branch of this conversation with a context of its own. The call \
@@ -126,7 +126,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
             let why = "maxTokens is set when a subagent starts: leave it out with continueBranchId";
             return Err(ToolError::bad_args(why));
         }
-        let prompt = if task.trim().is_empty() { GO_ON.into() } else { task.into() };
+        let prompt = if task.trim().is_empty() { CONTINUE_PROMPT.into() } else { task.into() };
         return Ok(Request::Continue(ContinueRequest {
             dialect: Dialect::Subagent,
             task: branch.into(),

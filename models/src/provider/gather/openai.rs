@@ -81,7 +81,7 @@ fn call(draft: &mut Draft, piece: &Value) {
         }
         call.args.push_str(&args);
     }
-    draft.tell(ix);
+    draft.report_call(ix);
 }
 
 fn stop(reason: &str) -> Stop {

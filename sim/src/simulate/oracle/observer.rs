@@ -88,10 +88,10 @@ impl HubObserver {
 
 impl OracleState {
     /// Records an event of the runtime.
-    pub(crate) fn observe(&mut self, sight: InternalEvent<'_>) {
+    pub(crate) fn observe(&mut self, event: InternalEvent<'_>) {
         let now = self.now();
         let at = self.observations.tick(now);
-        match sight {
+        match event {
             InternalEvent::Fired(run) => self.observer.fired.push((run, at)),
             InternalEvent::Put { session, input, len, bound, taken } => {
                 let queues = &mut self.observations.all_mut().queues;
