@@ -24,3 +24,13 @@ fn a_test_whose_name_has_more_than_the_sixty_characters_that_are_allowed() {}
 async fn append_after_fence_is_rejected() {}
 
 fn an_ordinary_function_whose_name_has_more_than_the_sixty_characters_of_a_test() {}
+
+struct NotABirth {
+    goes_on: bool, // `born` in a comment is not found
+    notices_stand: bool,
+    queue_stands: bool,
+}
+
+fn all_kids(skid: &str, standard: &str) {
+    println!("kids {skid} {standard}")
+}
