@@ -69,7 +69,7 @@ impl Product {
     }
 
     /// Returns the file name extension of its agent files.
-    pub fn ending(self) -> &'static str {
+    pub fn extension(self) -> &'static str {
         match self {
             Self::Claude | Self::OpenCode => "md",
             Self::Codex => "toml",

@@ -17,8 +17,8 @@ use crate::profile::none_if_empty;
 pub struct MinionTemplate {
     /// Its purpose, for models.
     pub description: Text,
-    /// The minion's message. `{message}` is that of the call, appended if no placeholder uses it; any other `{name}` is a value of
-    /// the call.
+    /// The minion's message. `{message}` inserts the message of the call; without that placeholder it is appended. Any other `{name}`
+    /// inserts a value of the call.
     #[serde(deserialize_with = "none_if_empty")]
     pub message: Option<Text>,
     /// The minion's system prompt, with the same placeholders; replaces that of the options.
@@ -27,7 +27,7 @@ pub struct MinionTemplate {
     /// The minion's model; replaces that of the options.
     #[serde(deserialize_with = "none_if_empty")]
     pub model: Option<Text>,
-    /// The tools of a call that names none; an empty list means no tools.
+    /// The tools of a minion whose call does not list tools; an empty list means no tools.
     pub enabled_tools: Option<Vec<Text>>,
     /// True if the minion may use the web; a call may override it.
     pub enable_web: Option<bool>,

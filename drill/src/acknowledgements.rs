@@ -102,7 +102,8 @@ impl Acknowledgements {
         lost
     }
 
-    pub(crate) fn kept(&self, home: &Home) -> Vec<String> {
+    /// Returns where text of erased sessions is still in the files of the store.
+    pub(crate) fn erased_text_in(&self, home: &Home) -> Vec<String> {
         if self.erased.is_empty() {
             return Vec::new();
         }

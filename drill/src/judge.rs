@@ -18,7 +18,7 @@ use super::snapshot::{self, DeletedHeads, Sessions, StoreSnapshot};
 pub(crate) struct Judge {
     acknowledged: Acknowledgements,
     auditor: Auditor,
-    lasts: BTreeMap<SessionId, (Seq, Epoch)>,
+    last_records: BTreeMap<SessionId, (Seq, Epoch)>,
     /// Violations found before, which every inspection finds again.
     known: BTreeSet<Violation>,
 }
@@ -40,7 +40,7 @@ impl Judge {
             Ok((snapshot, gone, unsound)) => {
                 let found = self.judge(home, &gone, unsound, at_rest);
                 self.acknowledged.add_found(&gone);
-                self.lasts = snapshot::lasts(&self.auditor);
+                self.last_records = snapshot::last_records(&self.auditor);
                 (Some(snapshot), found)
             }
             Err(what) => (None, vec![Violation { kind: FindingKind::Unsound, what }]),
@@ -57,9 +57,9 @@ impl Judge {
         let (sessions, marks) = (snapshot::sessions(&self.auditor), Marks::read(home));
         let mut found = of(FindingKind::Unsound, unsound);
         found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));
-        found.extend(of(FindingKind::Kept, self.acknowledged.kept(home)));
+        found.extend(of(FindingKind::Kept, self.acknowledged.erased_text_in(home)));
         found.extend(of(FindingKind::Duplicated, duplicated(&sessions)));
-        let unfenced = self.lasts.iter().filter_map(|(session, (seq, epoch))| {
+        let unfenced = self.last_records.iter().filter_map(|(session, (seq, epoch))| {
             let later = self.auditor.epoch(*session, seq.next())?;
             unfenced(*session, *seq, *epoch, later)
         });
@@ -91,6 +91,7 @@ fn unfenced(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option
     })
 }
 
+/// Counts the notices that each owner took, by call.
 fn taken(sessions: &Sessions<'_>) -> BTreeMap<(SessionId, CallId), u32> {
     let mut taken: BTreeMap<(SessionId, CallId), u32> = BTreeMap::new();
     for (session, records) in sessions {

@@ -38,6 +38,7 @@ pub(crate) struct ProcessResult {
     pub(crate) ready: Option<Duration>,
     /// Number of runs in flight when it stopped waiting for rest; absent if it did not get that far.
     pub(crate) quiet: Option<usize>,
+    /// Time at which the process had ended.
     pub(crate) gone: Instant,
     /// The reason why it ended, if it neither came to rest nor was killed.
     pub(crate) failure: Option<String>,
@@ -49,12 +50,12 @@ impl Start<'_> {
         let mut command = self.command()?;
         command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.kill_point.to_string());
         let mut child = self.spawn(command)?;
-        let late = Duration::from_micros(order.late_us);
+        let delay = Duration::from_micros(order.late_us);
         if order.kill_point == KillPoint::Opening {
-            std::thread::sleep(late);
+            std::thread::sleep(delay);
             kill(&mut child);
         }
-        self.follow(child, late)
+        self.follow(child, delay)
     }
 
     /// Starts the process, lets it recover, and waits until it is at rest.
@@ -90,7 +91,7 @@ impl Start<'_> {
         command.spawn().map_err(|error| DrillError::Other(format!("cannot start the process to be killed: {error}")))
     }
 
-    fn follow(&self, mut child: Child, late: Duration) -> Result<ProcessResult, DrillError> {
+    fn follow(&self, mut child: Child, delay: Duration) -> Result<ProcessResult, DrillError> {
         let watchdog = Watchdog::over(&child);
         let mut left = ProcessResult {
             acknowledged: Acknowledgements::default(),
@@ -108,7 +109,7 @@ impl Start<'_> {
                 Line::Ready(took_us) => left.ready = Some(Duration::from_micros(took_us)),
                 Line::Quiet(runs) => left.quiet = Some(runs),
                 Line::KillPoint => {
-                    std::thread::sleep(late);
+                    std::thread::sleep(delay);
                     kill(&mut child);
                 }
                 Line::Input(..)
@@ -123,7 +124,7 @@ impl Start<'_> {
                 | Line::Seen(..) => {}
             }
         }
-        let hung = watchdog.rest();
+        let hung = watchdog.stop();
         let status =
             child.wait().map_err(|error| DrillError::Other(format!("cannot wait for the process: {error}")))?;
         left.gone = Instant::now();
@@ -162,13 +163,13 @@ fn was_killed(status: ExitStatus) -> bool {
 }
 
 struct Watchdog {
-    rest: mpsc::Sender<()>,
+    stop: mpsc::Sender<()>,
     thread: JoinHandle<bool>,
 }
 
 impl Watchdog {
     fn over(child: &Child) -> Self {
-        let (rest, stopped) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel();
         let process = child.id();
         let thread = std::thread::spawn(move || {
             let hangs = stopped.recv_timeout(PROCESS_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout);
@@ -177,12 +178,12 @@ impl Watchdog {
             }
             hangs
         });
-        Self { rest, thread }
+        Self { stop, thread }
     }
 
     /// Stops the watchdog before the process is reaped, since its id may be reused then. Returns whether the process hung.
-    fn rest(self) -> bool {
-        drop(self.rest);
+    fn stop(self) -> bool {
+        drop(self.stop);
         self.thread.join().unwrap_or(false)
     }
 }

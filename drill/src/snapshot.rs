@@ -87,7 +87,7 @@ pub(crate) fn sessions(auditor: &Auditor) -> Sessions<'_> {
 }
 
 /// Returns the last record of each session, with its epoch.
-pub(crate) fn lasts(auditor: &Auditor) -> BTreeMap<SessionId, (Seq, Epoch)> {
+pub(crate) fn last_records(auditor: &Auditor) -> BTreeMap<SessionId, (Seq, Epoch)> {
     let ends = auditor.sessions().map(|(session, records)| (session, Seq(records.len() as u64)));
     ends.filter_map(|(session, last)| Some((session, (last, auditor.epoch(session, last)?)))).collect()
 }

@@ -1,4 +1,5 @@
-//! Stories from bytes: records of the fixtures, rearranged and altered, so that errors also occur late in a story.
+//! Builds the records of a session from bytes. Each three bytes of the input (a tape) copy, skip, repeat or alter a record of the
+//! fixtures, so that errors also occur after many valid records.
 
 use serde_json::Value;
 use subtend_session::ids::SessionId;

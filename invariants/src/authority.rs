@@ -147,8 +147,8 @@ fn handed_over<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (usize, CallId)> 
 }
 
 fn approved(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
-    let word = seen.asks.get(&call).and_then(|ask| ask.answered).filter(|(answered, ..)| *answered < at);
-    matches!(word, Some((_, AskVerdict::Allow | AskVerdict::Always, AnsweredBy::Person)))
+    let approval = seen.asks.get(&call).and_then(|ask| ask.answered).filter(|(answered, ..)| *answered < at);
+    matches!(approval, Some((_, AskVerdict::Allow | AskVerdict::Always, AnsweredBy::Person)))
 }
 
 fn input_is_plain(input: &InputAccepted) -> bool {
@@ -257,8 +257,8 @@ fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
             }
         } else if let Record::CallStarted { call, access: Some(access), .. } = record {
             let asks = seen.ceiling().is_some_and(|ceiling| ceiling.verdict(access) == Answer::Ask);
-            let word = allowed.contains(call) || always.contains(access);
-            ensure_if(asks, word, InvariantId::P7, session, || {
+            let approval = allowed.contains(call) || always.contains(access);
+            ensure_if(asks, approval, InvariantId::P7, session, || {
                 format!("call {call} started with {access:?}, which was not approved")
             })?;
         }

@@ -39,8 +39,8 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
 
 /// A root run and its owned runs never reserve or use more than their limit.
 ///
-/// A request is admitted only if settled plus reserved tokens, its own included, are within the limit. So the sum of
-/// usage, each attempt capped at its reservation, is within it in any order.
+/// A request is admitted only if settled and reserved tokens, including its own, are within the limit. Therefore the sum
+/// of all usage is within the limit too, if each attempt counts at most its reservation.
 pub(super) fn within_limits(world: &World<'_>) -> Verdict {
     let mut spent: BTreeMap<RunKey, u64> = BTreeMap::new();
     for (key, run) in world.runs() {

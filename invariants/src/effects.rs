@@ -74,10 +74,10 @@ pub(super) fn none_after_token(world: &World<'_>) -> Verdict {
 /// A call of a tool that must not be repeated starts once, whatever happens to its session.
 pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
-    let mut met: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
+    let mut started: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
     observed.effects.iter().try_for_each(|effect| {
         let Work::Tool { call, repeatable: false } = effect.work else { return Ok(()) };
-        ensure(met.insert((effect.run.session, call)), InvariantId::E1, effect.run.session, || {
+        ensure(started.insert((effect.run.session, call)), InvariantId::E1, effect.run.session, || {
             format!("call {call} was started a second time although it may not be repeated")
         })
     })
@@ -86,10 +86,10 @@ pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
 /// No model attempt is made twice. A restart makes the next one.
 pub(super) fn nothing_redone(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
-    let mut met: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();
+    let mut started: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();
     observed.effects.iter().try_for_each(|effect| {
         let Work::Model(turn, attempt) = effect.work else { return Ok(()) };
-        ensure(met.insert((effect.run.session, turn, attempt)), InvariantId::V2, effect.run.session, || {
+        ensure(started.insert((effect.run.session, turn, attempt)), InvariantId::V2, effect.run.session, || {
             format!("attempt {attempt} of turn {turn} was made a second time")
         })
     })
@@ -117,12 +117,12 @@ pub(super) fn released(world: &World<'_>) -> Verdict {
         let over = world.run(effect.run).is_some_and(|run| run.ended.is_some());
         let down = observed.shutdown.is_some_and(|shutdown| shutdown.returned.is_some());
         ensure_if(over || down, effect.gone.is_some(), InvariantId::E5, effect.run.session, || {
-            format!("{:?} of run {} remains without a user", effect.work, effect.run.run)
+            format!("{:?} of run {} still runs or holds resources", effect.work, effect.run.run)
         })
     })
 }
 
-/// Every wait except for runs has a deadline, and no runs wait for each other in a cycle.
+/// Every wait has a deadline, except a wait for runs, and runs never wait for each other in a cycle.
 pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for (session, seen) in &world.sessions {

@@ -15,7 +15,7 @@ use crate::fault_points::FaultPoints;
 use crate::queue::{GROUP_BYTES, GROUP_FRAMES, ROW_BYTES};
 use crate::read;
 
-const GO: ScanFlow = ScanFlow::Continue(());
+const CONTINUE: ScanFlow = ScanFlow::Continue(());
 
 /// Result of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Erasure {
         let (mut children, mut owed, mut defs, mut failed) = (Vec::new(), Vec::new(), Vec::new(), None);
         engine.all_children(&mut |parent, child| {
             children.extend(plan.gone.contains(&child).then_some((parent, child)));
-            GO
+            CONTINUE
         })?;
         engine.outbox(None, &mut |row| {
             each(row, &mut failed, |(row, _)| {
@@ -181,7 +181,7 @@ impl CompactionPlan {
         from.all_positions(&mut |session, seq, lsn| {
             let of = if gone.contains(&session) { &mut left } else { &mut positions };
             of.insert(lsn, (session, seq));
-            GO
+            CONTINUE
         })?;
         let held = held.into_iter().map(|(session, why)| DeferredErasure { session, why }).collect();
         Ok(Self { heads, inflight, outbox, gone, held, positions, left })
@@ -218,7 +218,7 @@ impl CompactionPlan {
             let Some((session, first_seq)) = self.positions.get(&lsn) else {
                 if self.left.contains_key(&lsn) {
                     erased = erased.saturating_add(1);
-                    return GO;
+                    return CONTINUE;
                 }
                 failed = Some(corrupt(lsn, "no row of `ev` names the frame".to_owned()));
                 return ScanFlow::Break(());
@@ -229,7 +229,7 @@ impl CompactionPlan {
                 Ok(false) => {}
                 Err(error) => failed = Some(error),
             }
-            if failed.is_some() { ScanFlow::Break(()) } else { GO }
+            if failed.is_some() { ScanFlow::Break(()) } else { CONTINUE }
         })?;
         match failed {
             Some(error) => Err(error),
@@ -260,7 +260,7 @@ impl CompactionPlan {
             if !self.gone.contains(&child) {
                 failed = out.rows(last, child, Changes { child_of: Some(parent), ..Changes::default() });
             }
-            if failed.is_err() { ScanFlow::Break(()) } else { GO }
+            if failed.is_err() { ScanFlow::Break(()) } else { CONTINUE }
         })?;
         failed?;
         let mut failed = None;
@@ -281,7 +281,7 @@ fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(
     match read {
         Ok(read) => {
             take(read);
-            GO
+            CONTINUE
         }
         Err(error) => {
             failed.get_or_insert(error);

@@ -109,7 +109,7 @@ impl Tables {
         self.defs.extend(defs);
     }
 
-    fn place(&self, ix: usize) -> Option<(Seq, Lsn)> {
+    fn position(&self, ix: usize) -> Option<(Seq, Lsn)> {
         self.log.get(ix).map(|(lsn, frame)| (frame.first_seq, *lsn))
     }
 
@@ -187,7 +187,7 @@ impl Engine for Memory {
     fn positions(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
         let tables = self.lock();
         let frames = tables.sessions.get(&session).map(|slot| slot.frames.as_slice()).unwrap_or_default();
-        Ok(frames.iter().filter_map(|ix| tables.place(*ix)).collect())
+        Ok(frames.iter().filter_map(|ix| tables.position(*ix)).collect())
     }
 
     fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
@@ -196,7 +196,7 @@ impl Engine for Memory {
             return Ok(Range { head: Ok(None), inflight: Ok(None), frames: Vec::new() });
         };
         let starts =
-            |upto: Seq| slot.frames.partition_point(|ix| tables.place(*ix).is_some_and(|(seq, _)| seq <= upto));
+            |upto: Seq| slot.frames.partition_point(|ix| tables.position(*ix).is_some_and(|(seq, _)| seq <= upto));
         let frames = slot.frames.iter().skip(starts(from).saturating_sub(1)).filter_map(|ix| tables.log.get(*ix));
         let frames = frames.take_while(|(_, frame)| frame.first_seq <= from || frame.first_seq < until);
         let found = |(lsn, frame): &(Lsn, Decoded)| {

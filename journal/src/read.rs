@@ -9,7 +9,7 @@ use crate::error::{EngineError, ReadError};
 use crate::fence::Known;
 use crate::frame::Stored;
 
-pub(crate) const GO: ScanFlow = ScanFlow::Continue(());
+pub(crate) const CONTINUE: ScanFlow = ScanFlow::Continue(());
 
 pub(crate) fn head_of(engine: &dyn Engine, session: SessionId) -> Result<Option<Head>, ReadError> {
     row(session, engine.head(session))
@@ -24,7 +24,7 @@ pub(crate) fn owner(engine: &dyn Engine, lsn: Lsn) -> Result<Option<(SessionId, 
     let mut found = None;
     engine.all_positions(&mut |session, seq, at| {
         if at != lsn {
-            return GO;
+            return CONTINUE;
         }
         found = Some((session, seq));
         ScanFlow::Break(())

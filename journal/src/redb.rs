@@ -124,12 +124,12 @@ impl Redb {
         guarded("write the format", || {
             let mut txn = self.db.begin_write().map_err(store("begin"))?;
             txn.set_quick_repair(true);
-            self.note(&txn, META_FORMAT, FORMAT)?;
+            self.write_meta(&txn, META_FORMAT, FORMAT)?;
             txn.commit().map_err(store("commit"))
         })
     }
 
-    fn note(&self, txn: &WriteTransaction, name: &str, value: u64) -> Result<()> {
+    fn write_meta(&self, txn: &WriteTransaction, name: &str, value: u64) -> Result<()> {
         let mut meta = txn.open_table(META).map_err(store("open `meta`"))?;
         meta.insert(name, value).map(drop).map_err(store("write `meta`"))
     }
@@ -297,7 +297,7 @@ impl Tables for Redb {
         for (table, edits) in tables {
             in_table!(table, self.apply(&txn, edits))?;
         }
-        self.note(&txn, META_LSN, last.0)?;
+        self.write_meta(&txn, META_LSN, last.0)?;
         txn.commit().map_err(store("commit"))?;
         if matches!(self.durability, Durability::Immediate) {
             self.syncs.fetch_add(1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use crate::engine::{Engine, Group, IndexedFrame, Range, Result, ScanFlow, Stored
 use crate::error::{EngineError, OpenError};
 use crate::rows::{self, CHILD, EV, OUTBOX, SESSION};
 
-const GO: ScanFlow = ControlFlow::Continue(());
+const CONTINUE: ScanFlow = ControlFlow::Continue(());
 
 /// The tables. The value is the first byte of their keys in engines with a single tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ fn places_of(tables: &impl Tables, session: SessionId, from: Seq, last: Seq) -> 
     tables.scan(Table::Ev, Some((&from, &to)), &mut |key, value| {
         let (_, seq, lsn) = place(key, value)?;
         positions.push((seq, lsn));
-        Ok(GO)
+        Ok(CONTINUE)
     })?;
     Ok(positions)
 }
@@ -274,7 +274,7 @@ impl<T: Tables> Engine for T {
         let mut children = Vec::new();
         self.scan(Table::Child, Some((&min, &max)), &mut |key, _| {
             children.push(rows::child_of(sized::<CHILD>(Table::Child, key)?).1);
-            Ok(GO)
+            Ok(CONTINUE)
         })?;
         Ok(children)
     }

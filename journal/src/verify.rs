@@ -14,8 +14,8 @@ use crate::read;
 mod rows;
 
 /// Advice about an unfinished import.
-pub const UNFINISHED: &str = "repeat it with its own file to complete it; until then nothing else sees them, and an export of the \
-                              store goes without them";
+pub const UNFINISHED: &str = "repeat it with its own file to complete it; until then its sessions are not listed, and an export \
+                              of the store omits them";
 
 /// Progress of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ struct Check<'a> {
     obligations: Vec<(Lsn, bool, Row)>,
 }
 
-const GO: ScanFlow = ScanFlow::Continue(());
+const CONTINUE: ScanFlow = ScanFlow::Continue(());
 
 /// Maximum number of readings of a store that is written meanwhile.
 const MAX_READINGS: u32 = 5;
@@ -171,7 +171,7 @@ impl Check<'_> {
             if self.report.frames.is_multiple_of(1024) {
                 progress(Progress { frames: self.report.frames, sessions: 0 });
             }
-            GO
+            CONTINUE
         })?;
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Check<'_> {
                 Ok(_) => self.report(None, None, format!("table `def`: the body {hash} does not match its hash")),
                 Err(error) => self.report(None, None, error.to_string()),
             }
-            GO
+            CONTINUE
         })?;
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Check<'_> {
         let mut positions: BTreeMap<SessionId, u64> = BTreeMap::new();
         self.engine.all_positions(&mut |session, _, _| {
             *positions.entry(session).or_default() += 1;
-            GO
+            CONTINUE
         })?;
         for session in self.in_log.keys() {
             positions.entry(*session).or_default();

@@ -20,4 +20,4 @@ mod merge;
 pub mod node;
 pub mod plan;
 
-pub use node::{Node, NodeOptions, NotOpened, OpenShard, Times};
+pub use node::{LeaseTimes, Node, NodeOptions, NotOpened, OpenShard};

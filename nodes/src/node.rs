@@ -24,7 +24,7 @@ use held::{HeldShard, NodeState, ShardPhase, end_now, is_busy};
 
 pub(crate) use held::ShardHost;
 pub use opening::{NotOpened, OpenShard};
-pub use options::{NodeOptions, Times};
+pub use options::{LeaseTimes, NodeOptions};
 
 mod held;
 mod opening;
@@ -34,6 +34,7 @@ mod options;
 #[derive(Clone)]
 struct Term {
     lease: NodeLease,
+    /// The right to start calls, which ends before the lease does.
     work: Lease,
     /// Task that renews the lease independently of the node's other work.
     _renewal: Arc<AbortOnDrop>,
@@ -126,7 +127,7 @@ impl Node {
         &self.inner.options.name
     }
 
-    pub(crate) fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> LeaseTimes {
         self.inner.options.times
     }
 
@@ -295,7 +296,7 @@ impl Node {
             match self.inner.registry.members().await {
                 Ok(members) => {
                     let alive = members.nodes.iter().filter(|node| node.alive).count();
-                    self.inner.opener.shared_by(u32::try_from(alive).unwrap_or(u32::MAX).max(1));
+                    self.inner.opener.set_live_nodes(u32::try_from(alive).unwrap_or(u32::MAX).max(1));
                     self.inner.clock.set(members.time_ms);
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));

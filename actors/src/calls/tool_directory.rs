@@ -69,7 +69,7 @@ impl ToolDirectory {
 
     /// Wraps `tool` so that it works in this directory.
     pub(crate) fn wrap_tool(self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
-        if self.worktree.is_some() { Arc::new(InWorktree { tool, place: self }) } else { tool }
+        if self.worktree.is_some() { Arc::new(InWorktree { tool, directory: self }) } else { tool }
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, 
 /// A tool of a session with a worktree.
 struct InWorktree {
     tool: Arc<dyn Tool>,
-    place: ToolDirectory,
+    directory: ToolDirectory,
 }
 
 impl Tool for InWorktree {
@@ -135,9 +135,9 @@ impl Tool for InWorktree {
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        let (tool, place) = (Arc::clone(&self.tool), self.place.clone());
+        let (tool, directory) = (Arc::clone(&self.tool), self.directory.clone());
         async move {
-            let workspace = place.opened().await.map_err(ToolError::failed)?;
+            let workspace = directory.opened().await.map_err(ToolError::failed)?;
             tool.run(ToolInvocation { workspace, ..call }).await
         }
         .boxed()

@@ -1,4 +1,4 @@
-//! Submission of inputs, each until its acceptance is durable.
+//! Submits inputs to sessions. A submission returns when the acceptance of its input is durable.
 
 use std::sync::Arc;
 

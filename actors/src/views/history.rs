@@ -75,8 +75,8 @@ impl History {
         if let Some(worked) = self.clock.add(stored) {
             self.worked.add(worked);
         }
-        self.limit(&stored.record);
-        self.count(&stored.record);
+        self.update_limit(&stored.record);
+        self.update_totals(&stored.record);
         if self.outcome.is_none() {
             (self.result, self.ended_ms) = (None, None);
         } else if let Record::RunEnded(_) = stored.record {
@@ -85,7 +85,7 @@ impl History {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
-    fn limit(&mut self, record: &Record) {
+    fn update_limit(&mut self, record: &Record) {
         match record {
             Record::RunParked { why: Park::Limit { until }, .. } => self.limited_until = Some(*until),
             Record::RunParked { .. }
@@ -98,7 +98,7 @@ impl History {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
-    fn count(&mut self, record: &Record) {
+    fn update_totals(&mut self, record: &Record) {
         match record {
             Record::RunOpened(opened) => {
                 let owned = matches!(opened.owner, Owner::Run { .. });

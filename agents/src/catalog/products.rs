@@ -48,7 +48,7 @@ impl Catalog {
 
     fn load_folder(&mut self, product: Product, folder: &Path, workspace: &Path) {
         let mut files: Vec<PathBuf> = Vec::new();
-        self.find(folder, 0, &|path| has_ending(path, product.ending()), &mut files);
+        self.find(folder, 0, &|path| has_ending(path, product.extension()), &mut files);
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
             self.refuse(

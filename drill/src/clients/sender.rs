@@ -43,11 +43,11 @@ impl CommandSender {
         Self { shared: shared.clone(), rng, name, number: 0, sessions: Vec::new(), sent: SenderResult::default() }
     }
 
-    /// Sends until the drill closes; every command is answered then.
+    /// Sends until the drill closes. When this returns, every command has its answer.
     pub(super) async fn send(mut self) -> SenderResult {
         while !self.shared.closing.load(Ordering::Relaxed) {
             match self.rng.below(8) {
-                0 => self.cancels().await,
+                0 => self.cancel_twice().await,
                 1..=3 => _ = self.open("tree").await,
                 _ => self.input().await,
             }
@@ -124,8 +124,8 @@ impl CommandSender {
         answer
     }
 
-    /// Cancels one run from two clients at the same time.
-    async fn cancels(&mut self) {
+    /// Opens a run that hangs, and cancels it from two clients at the same time.
+    async fn cancel_twice(&mut self) {
         let Some(session) = self.open("hang").await else { return };
         let path = format!("/v1/sessions/{session}/cancel?run=1");
         let none = json!({});

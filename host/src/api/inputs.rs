@@ -184,7 +184,7 @@ impl NewInput {
             match receipt.input.is_of_request(request.hash) {
                 Some(true) => {}
                 Some(false) => return Err(Problem::reused(&request.key)),
-                None => sent.is_recorded(host, &receipt, &request.key)?,
+                None => sent.refuse_reused_key(host, &receipt, &request.key)?,
             }
         }
         Ok(Accepted::from(&receipt))
@@ -192,7 +192,7 @@ impl NewInput {
 
     /// Refuses a key that was used for another input of an earlier version, which recorded no hash of its request. Recorded
     /// inputs are compared, after changes by hooks of the host.
-    fn is_recorded(&self, host: &Host, receipt: &Receipt, key: &str) -> Result<(), Problem> {
+    fn refuse_reused_key(&self, host: &Host, receipt: &Receipt, key: &str) -> Result<(), Problem> {
         let records = host.runtime().journal().records(receipt.session().id())?;
         let accepted = records.iter().find_map(|stored| {
             let Record::InputAccepted(accepted) = &stored.record else { return None };

@@ -96,7 +96,7 @@ pub(super) async fn send(
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
-fn controlled(control: Control, done: &str) -> Result<ActionResult, Problem> {
+fn control_result(control: Control, done: &str) -> Result<ActionResult, Problem> {
     match control {
         Control::Done(run) => Ok(ActionResult(format!("{done} run {run}."))),
         Control::AlreadyEnded(run, outcome) => {
@@ -121,7 +121,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let cancelled = handle.run(run).cancel().await.map_err(Problem::from);
-    let result = cancelled.and_then(|control| controlled(control, "Cancelled"));
+    let result = cancelled.and_then(|control| control_result(control, "Cancelled"));
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
@@ -137,7 +137,8 @@ pub(super) async fn interrupt(
         let ended = Problem::conflict("run_ended", format!("run {run} is not in flight any more"));
         return Ok(answer(&headers, &session_of(handle.id()), Err(ended)));
     }
-    let result = handle.interrupt().await.map_err(Problem::from).and_then(|control| controlled(control, "Interrupted"));
+    let result =
+        handle.interrupt().await.map_err(Problem::from).and_then(|control| control_result(control, "Interrupted"));
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
@@ -203,7 +204,7 @@ pub(super) struct MessageForm {
 }
 
 /// Parses the digest of the files to restore, if any.
-fn shown(files: &str) -> Result<Option<Hash>, Problem> {
+fn files_digest(files: &str) -> Result<Option<Hash>, Problem> {
     Some(files).filter(|files| !files.is_empty()).map(restores::digest).transpose()
 }
 
@@ -215,7 +216,7 @@ pub(super) async fn branch(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let options = BranchOptions { kind: BranchKind::Human, ..BranchOptions::at(Seq(form.at)) };
-    let branch = match shown(&form.files)? {
+    let branch = match files_digest(&form.files)? {
         Some(shown) => handle.branch_files(options, shown).await?.0,
         None => handle.branch(options).await?,
     };
@@ -239,7 +240,7 @@ pub(super) async fn roll_back(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let run = Some(RunNo(form.run));
-    match shown(&form.files)? {
+    match files_digest(&form.files)? {
         Some(shown) => drop(handle.roll_back_files(run, shown).await?),
         None => drop(handle.roll_back(run).await?),
     }

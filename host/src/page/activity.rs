@@ -75,7 +75,7 @@ impl OpenWork {
                 |quota: &str| model.strip_prefix(quota).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             let waiting: usize =
                 runtime.quotas().iter().filter(|seen| is_of(&seen.name)).map(|seen| seen.waiting).sum();
-            // Which of the calls wait is not known here.
+            // The quota counts its waiting calls, but does not name their sessions.
             let wait =
                 if waiting == 0 { String::new() } else { format!(" ({waiting} calls to it wait for a free one)") };
             return format!("asking {model}{wait}");

@@ -10,7 +10,7 @@ use crate::compact;
 use crate::engine::StoredFrame;
 use crate::error::ReadError;
 use crate::frame::Stored;
-use crate::read::{END, GO, damaged, head_of, inflight_of, keep, open_frame, owner, page, records, walk};
+use crate::read::{CONTINUE, END, damaged, head_of, inflight_of, keep, open_frame, owner, page, records, walk};
 use crate::verify::{self, Progress, Report};
 
 impl Journal {
@@ -84,7 +84,7 @@ impl Journal {
         let mut heads = BTreeMap::new();
         self.shared().engine()?.heads(&mut |session, head| {
             heads.extend(head.ok().map(|head| (session, head)));
-            GO
+            CONTINUE
         })?;
         Ok(heads)
     }
@@ -111,7 +111,7 @@ impl Journal {
         let mut found = Vec::new();
         self.shared().engine()?.heads(&mut |session, head| {
             found.extend(head.err().map(|error| (session, error.into())));
-            GO
+            CONTINUE
         })?;
         Ok(found)
     }
@@ -126,7 +126,7 @@ impl Journal {
         let mut rows = Vec::new();
         self.shared().engine()?.inflights(&mut |session, row| {
             rows.extend(row.ok().map(|row| (session, row)));
-            GO
+            CONTINUE
         })?;
         Ok(rows)
     }
@@ -145,7 +145,7 @@ impl Journal {
         let mut rows = Vec::new();
         self.shared().engine()?.outbox(to, &mut |row| {
             rows.extend(row.ok());
-            GO
+            CONTINUE
         })?;
         rows.sort_unstable_by_key(|(row, lsn)| (*lsn, *row));
         Ok(rows)
@@ -159,11 +159,11 @@ impl Journal {
             self.damaged_heads()?.into_iter().map(|(session, error)| (Some(session), error)).collect();
         engine.inflights(&mut |session, row| {
             found.extend(row.err().map(|error| (Some(session), error.into())));
-            GO
+            CONTINUE
         })?;
         engine.outbox(None, &mut |row| {
             found.extend(row.err().map(|error| (None, error.into())));
-            GO
+            CONTINUE
         })?;
         Ok(found)
     }
@@ -175,22 +175,22 @@ impl Journal {
         let mut named = BTreeSet::new();
         engine.heads(&mut |session, _| {
             named.insert(session);
-            GO
+            CONTINUE
         })?;
         engine.inflights(&mut |session, _| {
             named.insert(session);
-            GO
+            CONTINUE
         })?;
         engine.all_children(&mut |_, child| {
             named.insert(child);
-            GO
+            CONTINUE
         })?;
         let mut left = BTreeSet::new();
         engine.all_positions(&mut |session, _, _| {
             if !named.contains(&session) {
                 left.insert(session);
             }
-            GO
+            CONTINUE
         })?;
         Ok(left.into_iter().collect())
     }

@@ -9,7 +9,7 @@ use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
-use super::{Check, GO, UNFINISHED, frames};
+use super::{CONTINUE, Check, UNFINISHED, frames};
 use crate::error::ReadError;
 use crate::frame::Stored;
 
@@ -95,11 +95,11 @@ impl Check<'_> {
             } else {
                 orphans.push((session, "head"));
             }
-            GO
+            CONTINUE
         })?;
         engine.inflights(&mut |session, _| {
             orphans.push((session, "inflight"));
-            GO
+            CONTINUE
         })?;
         for (session, table) in orphans {
             if !self.sound.contains(&session) && !self.damaged.contains(&session) {
@@ -120,7 +120,7 @@ impl Check<'_> {
             } else if !known && !self.damaged.contains(&child) {
                 self.report(Some(child), None, format!("`kid` names it below {parent}, its records do not"));
             }
-            GO
+            CONTINUE
         })?;
         for (parent, child) in expected {
             self.report(Some(child), None, format!("it is below {parent}, and `kid` does not name it"));
@@ -152,7 +152,7 @@ impl Check<'_> {
                     }
                 }
             }
-            GO
+            CONTINUE
         })?;
         for (row, lsn) in expected {
             if !self.unknown(&row) {

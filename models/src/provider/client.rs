@@ -33,7 +33,7 @@ pub(super) struct Client {
     key_name: Option<&'static str>,
     address: Address,
     /// True if the address is the provider's own.
-    is_home: bool,
+    is_official: bool,
 }
 
 impl Client {
@@ -52,7 +52,7 @@ impl Client {
             },
             (None, None) => None,
         };
-        let is_home = address.is_none();
+        let is_official = address.is_none();
         let address = match address {
             Some(address) => Ok(address),
             None => match variable("OLLAMA_HOST").filter(|host| !host.trim().is_empty()) {
@@ -63,7 +63,7 @@ impl Client {
         let address = address.map_err(ProviderError::BadHost)?;
         let http = http(&address)?;
         let threads = threads::of(&address.origin()).map_err(ProviderError::Client)?;
-        Ok(Self { http, threads, protocol, model, key, key_name, address, is_home })
+        Ok(Self { http, threads, protocol, model, key, key_name, address, is_official })
     }
 
     pub(super) fn call(&self) -> RequestBuilder {
@@ -117,11 +117,11 @@ impl Client {
 
     /// Returns the provider, or the server that replaces it, for errors.
     pub(super) fn who(&self) -> String {
-        if self.is_home && self.protocol != Protocol::Ollama { self.protocol.to_string() } else { self.origin() }
+        if self.is_official && self.protocol != Protocol::Ollama { self.protocol.to_string() } else { self.origin() }
     }
 
-    pub(super) fn is_home(&self) -> bool {
-        self.is_home
+    pub(super) fn is_official(&self) -> bool {
+        self.is_official
     }
 
     pub(super) fn is_https(&self) -> bool {

@@ -25,8 +25,8 @@ use crate::model::Request;
 struct Outgoing<'a> {
     model: &'a str,
     session: SessionId,
-    /// True if the provider itself is called: a compatible server may not know all fields.
-    is_home: bool,
+    /// True if the provider itself is called, and not a compatible server, which may not know all fields.
+    is_official: bool,
     system: Option<&'a str>,
     turns: Vec<Turn>,
     tools: &'a [ToolSpec],
@@ -51,7 +51,7 @@ pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
     let outgoing = Outgoing {
         model: &client.model,
         session: request.session,
-        is_home: client.is_home(),
+        is_official: client.is_official(),
         system: Some(&*request.system).filter(|system| !system.trim().is_empty()),
         turns: turns::of(&request.messages, notice::form(protocol, request)),
         tools: &request.tools,

@@ -9,7 +9,8 @@ use subtend_host::problem::Problem;
 
 use crate::gateway::{BufferedRequest, Gateway};
 
-const TEXT: usize = 16 << 20;
+/// Maximum size of the figures of one shard, in bytes.
+const MAX_TEXT: usize = 16 << 20;
 
 /// A figure with its description and its samples.
 struct MetricFamily {
@@ -22,7 +23,7 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
     let mut families = Vec::new();
     for shard in gateway.node().open() {
         let answer = gateway.ask(&shard, &request).await?;
-        let text = body::to_bytes(answer.into_body(), TEXT).await.unwrap_or_default();
+        let text = body::to_bytes(answer.into_body(), MAX_TEXT).await.unwrap_or_default();
         add(&mut families, &shard, &String::from_utf8_lossy(&text));
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -19,6 +19,6 @@ pub trait OpenShard: Send + Sync + 'static {
     /// Opens the shard. The runtime is built with `lease` ([`subtend_actors::Builder::lease`](../subtend_actors/struct.Builder.html)).
     fn open(&self, shard: ShardAddress, lease: Lease) -> BoxFuture<'static, Result<Host, NotOpened>>;
 
-    /// Reports the number of live nodes, which share common limits such as the rates of a provider.
-    fn shared_by(&self, nodes: u32);
+    /// Sets the number of live nodes, which divide common limits such as the rates of a provider.
+    fn set_live_nodes(&self, nodes: u32);
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Times of a lease. They bound the time that a shard has no owner: the rest of the old lease plus the start of the next owner.
+/// Times of a lease. They bound how long a shard has no owner: the rest of the old lease, plus the start of the next owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct LeaseTimes {
     /// Time between two renewals.
     pub heartbeat: Duration,
     /// Time after sending a renewal during which model and tool calls may start, by this machine's clock.
@@ -13,7 +13,7 @@ pub struct Times {
     pub lease: Duration,
 }
 
-impl Times {
+impl LeaseTimes {
     /// Derives the times from the length of a lease. A node that missed two renewals stops a third of the lease before others may take over.
     pub fn of(lease: Duration) -> Self {
         Self { heartbeat: lease / 3, work: lease * 2 / 3, lease }
@@ -24,7 +24,7 @@ impl Times {
     }
 }
 
-impl Default for Times {
+impl Default for LeaseTimes {
     fn default() -> Self {
         Self::of(Duration::from_secs(15))
     }
@@ -44,7 +44,7 @@ pub struct NodeOptions {
     /// Number of shards to create without a label and for each label, if no shards exist.
     pub shards: u16,
     /// Times of its lease.
-    pub times: Times,
+    pub times: LeaseTimes,
     /// Time for running calls to end when a shard is handed over.
     pub grace: Duration,
     /// Maximum time at shutdown to wait for runs that a restart would end.

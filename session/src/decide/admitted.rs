@@ -33,7 +33,7 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_ended: Option<Ou
     }
     // The slot was requested to start calls that an approver allowed.
     if draft.run().is_some_and(|run| run.open_calls() > 0) {
-        draft.check();
+        draft.advance();
         return Ok(());
     }
     // The turn starts with the inputs and notices that arrived while the run awaited the slot. If the last message is an

@@ -63,11 +63,11 @@ pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<()
     match phase {
         Phase::HeldInterrupted | Phase::HeldOutOfTurns => {
             draft.answer_calls(Scope::Waiting, &CallEnd::Interrupted);
-            draft.check();
+            draft.advance();
         }
         Phase::Closing => {
             draft.answer_calls(Scope::Waiting, &CallEnd::Cancelled);
-            draft.check();
+            draft.advance();
         }
         Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest | Phase::Quiet => {
             act(draft, turn, kind, unstarted);
@@ -80,9 +80,9 @@ fn act(draft: &mut Draft<'_>, turn: crate::ids::TurnNo, kind: AnswerKind, unstar
     match kind {
         AnswerKind::Calls => {
             draft.enqueue(turn, unstarted);
-            draft.check();
+            draft.advance();
         }
-        AnswerKind::Final | AnswerKind::EmptyAfterNotices => draft.check(),
+        AnswerKind::Final | AnswerKind::EmptyAfterNotices => draft.advance(),
         AnswerKind::Again(prompt) => {
             let inputs = draft.takeable(false);
             let spent = inputs.is_empty() && draft.run().is_some_and(Run::is_spent);

@@ -35,14 +35,14 @@ pub(super) fn answered(
     for (call, access) in alike {
         draft.apply_verdict(call, access, AskVerdict::Allow, by);
     }
-    draft.check();
+    draft.advance();
     Ok(())
 }
 
 pub(super) fn passed(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejection> {
     let access = draft.asked_for(call).ok_or(Rejection::Stale("a deadline"))?;
     draft.apply_verdict(call, access, AskVerdict::Deny, AnsweredBy::Deadline);
-    draft.check();
+    draft.advance();
     Ok(())
 }
 

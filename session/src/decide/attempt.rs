@@ -51,7 +51,7 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
     } else if is_active {
         draft.end(Outcome::Failed { kind });
     } else {
-        draft.check();
+        draft.advance();
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
         "{{\"session_id\":\"{id}\",\"status\":\"moved_to_background\",\"message\":\"It continues; you are notified when it ends.\"}}"
     );
     draft.finish_call(call, CallEnd::Backgrounded, text.into());
-    draft.check();
+    draft.advance();
     Ok(())
 }
 

@@ -12,7 +12,7 @@ impl Draft<'_> {
     /// Performs the steps that are due now, in any phase.
     ///
     /// It checks the state and does not wait for an event: a notice may arrive before the call or run that waits for it.
-    pub(super) fn check(&mut self) {
+    pub(super) fn advance(&mut self) {
         match self.state.phase() {
             Phase::Quiet => self.take_notices_when_quiet(),
             Phase::Queued => self.take_notices(),

@@ -45,7 +45,9 @@ pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, w
     match phase {
         Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => draft.end(Outcome::OutOfBudget { which }),
         // The outcome is fixed, or the run is held: this was its last local work.
-        Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => draft.check(),
+        Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => {
+            draft.advance()
+        }
     }
     Ok(())
 }

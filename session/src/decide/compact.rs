@@ -34,7 +34,7 @@ fn compact_for_turn(
         Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => {}
         Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => {
             discard(draft, (no, attempt), ModelFail::Dropped, "stopped before its model was called");
-            draft.check();
+            draft.advance();
             return Ok(());
         }
     }

@@ -88,7 +88,7 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
         )
         | None => return Err(STALE),
     }
-    draft.check();
+    draft.advance();
     Ok(())
 }
 
@@ -119,6 +119,6 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
         Some(_) => {}
         None => draft.cancel_blocking(),
     }
-    draft.check();
+    draft.advance();
     Ok(())
 }

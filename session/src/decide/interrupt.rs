@@ -40,7 +40,7 @@ pub(super) fn interrupt(draft: &mut Draft<'_>, by: Initiator) {
         draft.arm(Deadline::Grace(no), draft.state.limits.grace_ms);
     }
     // If nothing has to stop and an input is queued, the run resumes at once.
-    draft.check();
+    draft.advance();
 }
 
 /// Returns whether work of an interrupted run still has to stop. The grace bounds that time.

@@ -8,7 +8,7 @@ pub(super) fn owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result
     if !arrive(draft, notices) {
         return Err(Rejection::Stale("the end of an owned run"));
     }
-    draft.check();
+    draft.advance();
     Ok(())
 }
 

@@ -37,7 +37,7 @@ pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_en
             redo_cancel_owned(draft);
         }
     }
-    draft.check();
+    draft.advance();
 }
 
 fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {

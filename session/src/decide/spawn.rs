@@ -47,7 +47,7 @@ pub(super) fn spawn(draft: &mut Draft<'_>, turn: TurnNo, verdicts: Vec<SpawnVerd
             Err(Refusal { kind, message }) => draft.refuse(call, CallKind::Child(Mode::Blocking), kind, message),
         }
     }
-    draft.check();
+    draft.advance();
     Ok(())
 }
 

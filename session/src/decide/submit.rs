@@ -36,7 +36,7 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     draft.emit(Record::InputAccepted(input));
     match phase {
         Phase::Quiet => draft.open_next(),
-        Phase::WaitingAtRest | Phase::HeldInterrupted | Phase::HeldOutOfTurns => draft.check(),
+        Phase::WaitingAtRest | Phase::HeldInterrupted | Phase::HeldOutOfTurns => draft.advance(),
         Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::Closing => {}
     }
     Ok(())

@@ -27,7 +27,7 @@ pub(super) fn finished(
     let finished = CallFinished { call, end, content, truncated_from, worked_ms };
     draft.emit(Record::CallFinished(Box::new(finished)));
     draft.disarm(Deadline::Call(call));
-    draft.check();
+    draft.advance();
     Ok(())
 }
 

@@ -54,10 +54,10 @@ impl State {
             }
             Record::QueueChanged { change: QueueChange::Cleared, .. } => Ok(()),
             Record::TurnStarted { run, turn, attempt, .. } => self.turn_may_start(*run, *turn, *attempt),
-            Record::AttemptDiscarded(discarded) => self.streams(discarded.turn, discarded.attempt),
+            Record::AttemptDiscarded(discarded) => self.attempt_is_awaited(discarded.turn, discarded.attempt),
             Record::TurnAnswered(answered) => {
                 self.in_flight(answered.run)?;
-                self.streams(answered.turn, answered.attempt)
+                self.attempt_is_awaited(answered.turn, answered.attempt)
             }
             Record::CallStarted { call, .. } => need(self.call_is(*call, false)?, "the call started before"),
             Record::CallFinished(finished) => self.call_may_finish(finished),
@@ -88,7 +88,7 @@ impl State {
                 need(is_visible, "the run does not exist, completed, or was rolled back before")
             }
             Record::Compacted(compacted) => self.may_compact(compacted),
-            Record::CompactionFailed(failed) => self.compacts(failed.turn, failed.attempt),
+            Record::CompactionFailed(failed) => self.compaction_is_awaited(failed.turn, failed.attempt),
             Record::CompactionUndone { .. } => {
                 need(!self.deleted, "the session is deleted")?;
                 need(self.run.is_none(), "a run is in flight")?;
@@ -211,7 +211,7 @@ impl State {
         need(!self.deleted, "the session is deleted")?;
         self.may_describe(compacted.of)?;
         match compacted.turn {
-            Some((turn, attempt)) => self.compacts(turn, attempt)?,
+            Some((turn, attempt)) => self.compaction_is_awaited(turn, attempt)?,
             None => need(self.turn().is_none_or(|turn| turn.compacting.is_none()), "a compaction is awaited")?,
         }
         let upto = usize::try_from(compacted.upto).map_err(|_| "it hides more messages than exist")?;
@@ -223,12 +223,12 @@ impl State {
         )
     }
 
-    fn compacts(&self, no: TurnNo, attempt: AttemptNo) -> Legality {
-        self.streams(no, attempt)?;
+    fn compaction_is_awaited(&self, no: TurnNo, attempt: AttemptNo) -> Legality {
+        self.attempt_is_awaited(no, attempt)?;
         need(self.turn().is_some_and(|turn| turn.compacting.is_some()), "no compaction is awaited")
     }
 
-    fn streams(&self, no: TurnNo, attempt: AttemptNo) -> Legality {
+    fn attempt_is_awaited(&self, no: TurnNo, attempt: AttemptNo) -> Legality {
         let awaited = |turn: &Turn| turn.streaming && turn.no == no && turn.attempt == attempt;
         need(self.turn().is_some_and(awaited), "no such attempt is awaited")
     }

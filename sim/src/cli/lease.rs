@@ -28,7 +28,8 @@ pub(crate) fn lease(args: &LeaseArgs) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Seeds each bug in turn, then the stop that the protocol does not survive. Returns the number of unnoticed bugs.
+/// Checks with each seeded bug in turn, then the known gap of the protocol ([`LeaseSize::RESIDUE`]). Returns the number of bugs
+/// that the checks did not notice.
 pub(crate) fn controls(json: bool) -> u32 {
     let bugs = LeaseBug::ALL.into_iter().map(|bug| (bug.to_string(), hunt_lease(bug)));
     let residue = ("StoppedBeforeStart".to_owned(), check_lease(LeaseSize::RESIDUE, None));

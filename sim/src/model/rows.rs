@@ -88,9 +88,9 @@ impl System {
 impl System {
     /// Returns whether an earlier row of the same sender to the same receiver is in flight: rows arrive in order.
     pub(super) fn is_behind(&self, message: &Message) -> bool {
-        let Some(place) = self.row_of(message) else { return false };
+        let Some(at_row) = self.row_of(message) else { return false };
         let before = |other: &Message| {
-            self.row_of(other).is_some_and(|other| (other.0, other.1) == (place.0, place.1) && other.2 < place.2)
+            self.row_of(other).is_some_and(|other| (other.0, other.1) == (at_row.0, at_row.1) && other.2 < at_row.2)
         };
         self.flight.iter().any(before)
     }

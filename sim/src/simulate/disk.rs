@@ -62,8 +62,8 @@ impl Disk {
         below
     }
 
-    fn has_bug(&self, rot: StoreBug) -> bool {
-        self.bug == Some(Seeded::Disk(rot))
+    fn has_bug(&self, bug: StoreBug) -> bool {
+        self.bug == Some(Seeded::Disk(bug))
     }
 
     /// Applies the seeded bug of the store.
@@ -122,8 +122,8 @@ impl Storage for Disk {
             oracle.writes = oracle.writes.saturating_add(1);
             oracle.dies_at.filter(|(at, _)| *at == oracle.writes)
         };
-        if let Some((_, gets_through)) = dies {
-            if gets_through {
+        if let Some((_, is_written)) = dies {
+            if is_written {
                 self.report_durable(&group);
                 self.memory().write(group)?;
             }

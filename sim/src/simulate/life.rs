@@ -220,10 +220,10 @@ async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
 /// Draws whether, and at which write, the process dies.
 fn draw_death(world: &World) {
     let dies = world.rng.one_in(world.swarm.dies_at_write) && !world.is_calm();
-    let (after, gets_through) = (world.rng.between(1, 40), world.rng.one_in(2));
+    let (after, is_written) = (world.rng.between(1, 40), world.rng.one_in(2));
     let mut oracle = world.oracle.lock();
     let at = oracle.writes.saturating_add(after);
-    oracle.dies_at = dies.then_some((at, gets_through));
+    oracle.dies_at = dies.then_some((at, is_written));
 }
 
 async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Runtime, StartError> {

@@ -90,7 +90,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         };
         let active = active(&work.read(|journal| journal.inflight())?, session);
         // Take the terminal before printing: the user may type as soon as text appears.
-        let lines = LineEditor::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
+        let lines = LineEditor::open().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
         let (tools, before) = (work.screen.tools().clone(), work.before);
         let earlier = work.read(|journal| earlier::read(journal, session, before, &tools))?;

@@ -26,7 +26,8 @@ pub(super) struct LineEditor {
 }
 
 impl LineEditor {
-    pub(super) fn take() -> std::io::Result<Self> {
+    /// Switches the terminal to raw mode, and returns the editor.
+    pub(super) fn open() -> std::io::Result<Self> {
         crossterm::terminal::enable_raw_mode()?;
         // Without bracketed paste, each line of a pasted text would be sent as a message.
         drop(crossterm::execute!(std::io::stderr(), EnableBracketedPaste));

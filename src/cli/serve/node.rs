@@ -180,7 +180,7 @@ impl OpenShard for CommandShards {
         })
     }
 
-    fn shared_by(&self, nodes: u32) {
+    fn set_live_nodes(&self, nodes: u32) {
         if let Some(throttles) = &self.throttles {
             throttles.divide(nodes);
         }

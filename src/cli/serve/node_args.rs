@@ -75,7 +75,7 @@ impl NodeArgs {
             shards: self.shards.unwrap_or(16),
             times: self
                 .lease
-                .map_or_else(Default::default, |seconds| subtend_nodes::Times::of(Duration::from_secs(seconds))),
+                .map_or_else(Default::default, |seconds| subtend_nodes::LeaseTimes::of(Duration::from_secs(seconds))),
             grace: super::GRACE,
             drain: Duration::from_secs(self.drain.unwrap_or(30)),
         })

@@ -362,13 +362,13 @@ impl LiveNode {
 
 /// Describes a discarded attempt: its model if the session has several, and the retry.
 fn failed(discarded: &AttemptDiscarded) -> String {
-    let who = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
+    let model = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
     let then = match discarded.retry_delay_ms {
         None => String::new(),
         Some(0) => "; retrying".to_owned(),
         Some(ms) => format!("; retrying in {}.{} s", ms / 1_000, ms % 1_000 / 100),
     };
-    format!("{who}{}{then}", discarded.message)
+    format!("{model}{}{then}", discarded.message)
 }
 
 #[cfg(test)]

@@ -31,7 +31,9 @@ pub(crate) struct Screen {
     colours: bool,
     tools: Registry,
     live: Option<LiveTree>,
+    /// Number of rows from the top of the drawn tree to the cursor.
     drawn: usize,
+    /// Number of rows from the top of the prompt to the cursor.
     typed: usize,
     tick: usize,
     /// Last drawn frame, if nothing was written since.
@@ -95,7 +97,7 @@ impl Screen {
         self.stream.has_printed(text)
     }
 
-    pub(crate) fn show_calls_by(&mut self, tools: Registry) {
+    pub(crate) fn describe_calls_with(&mut self, tools: Registry) {
         self.tools = tools;
     }
 

@@ -122,7 +122,7 @@ impl<'a> CheckCounter<'a> {
         }
         let fields = match schema {
             Value::Object(fields) => fields,
-            // Names that another one needs (`dependencies`).
+            // In `dependencies`, an array lists the names that one property requires.
             Value::Array(names) => return number(names.len()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return 1,
         };
@@ -136,7 +136,7 @@ impl<'a> CheckCounter<'a> {
         sum
     }
 
-    /// Returns the checks of one keyword. The work to count them is no more than what is returned.
+    /// Returns the number of checks of one keyword, in at most that many steps.
     fn keyword(&mut self, key: &str, part: &'a Value, value: &'a Value, depth: usize) -> u64 {
         match (key, part) {
             ("$ref", Value::String(place)) => self.reference(place, value, depth),
@@ -227,7 +227,7 @@ fn flat(key: &str, part: &Value, value: &Value) -> u64 {
         ("enum", Value::Array(choices), _) => {
             let is_text = |choice: &Value| matches!(choice, Value::String(_) | Value::Null);
             // Texts are found by a hash, others are compared one by one.
-            let found = if choices.iter().all(is_text) { own(value) } else { weight(part) };
+            let found = if choices.iter().all(is_text) { text_cost(value) } else { weight(part) };
             number(choices.len() / 16).saturating_add(found)
         }
         ("const", ..) => weight(part),
@@ -239,31 +239,31 @@ fn flat(key: &str, part: &Value, value: &Value) -> u64 {
             let alike = if items.iter().all(Value::is_string) { 0 } else { all.saturating_mul(all) / 64 };
             weight(value).saturating_mul(FEW.min(all)).saturating_add(alike)
         }
-        ("maxLength" | "minLength", ..) => own(value),
+        ("maxLength" | "minLength", ..) => text_cost(value),
         ("contentEncoding" | "contentMediaType", _, Value::String(text)) => number(text.len()),
         ("pattern", Value::String(pattern), Value::String(text)) => patterns::matching(pattern, text.len()),
         _ if KNOWN.binary_search(&key).is_ok() => 0,
-        // A keyword that this does not know, and the validator does.
+        // The validator knows this keyword, but its checks are not counted here.
         _ if [Draft::Draft4, Draft::Draft202012].iter().any(|draft| draft.is_known_keyword(key)) => u64::MAX,
         _ => 0,
     }
 }
 
-/// Returns what it takes to compare a value with another, or to hash it.
+/// Returns the cost of comparing a value with another, or of hashing it.
 fn weight(value: &Value) -> u64 {
     match value {
         Value::Object(fields) => fields.values().map(weight).fold(names(fields).saturating_add(1), u64::saturating_add),
         Value::Array(items) => items.iter().map(weight).fold(1, u64::saturating_add),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => own(value),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => text_cost(value),
     }
 }
 
-/// Returns what it takes to read a text; 1 for other values.
-fn own(value: &Value) -> u64 {
+/// Returns the cost of reading a text; 1 for other values.
+fn text_cost(value: &Value) -> u64 {
     number(value.as_str().map_or(0, str::len) / TEXT).saturating_add(1)
 }
 
-/// Returns what it takes to find all names of an object in another one.
+/// Returns the cost of finding all names of an object in another one.
 fn names(fields: &Map<String, Value>) -> u64 {
     fields.keys().map(|name| number(name.len() / TEXT).saturating_add(1)).fold(0, u64::saturating_add)
 }

@@ -8,7 +8,7 @@ use crate::untrusted::enclosed;
 /// Bytes reserved for the lines around the text.
 const FRAME: usize = 900;
 
-/// Returns the part of `text` from `offset` that fits, between lines that its author cannot know.
+/// Returns the part of `text` from `offset` that fits, between marker lines that the author of the text cannot guess.
 pub(super) fn framed(call: &ToolInvocation, about: &str, text: &str, offset: usize) -> ToolOutput {
     let budget = usize::try_from(call.max_bytes).unwrap_or(usize::MAX);
     let rest = text.get(text.ceil_char_boundary(offset.min(text.len()))..).unwrap_or_default();

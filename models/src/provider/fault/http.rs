@@ -70,7 +70,7 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
             format!("{who} refused access ({code}){wording}; if it needs a key, set {name}")
         }
         (ModelFail::Access, ..) => format!("{who} refused access ({code}){wording}"),
-        _ if code == 404 && !client.is_home() && !wording.to_lowercase().contains("model") => {
+        _ if code == 404 && !client.is_official() && !wording.to_lowercase().contains("model") => {
             format!("{who} answered 404{wording}: check the base URL, and that the server speaks {}", client.protocol)
         }
         _ => format!("{who} answered {code}{wording}"),

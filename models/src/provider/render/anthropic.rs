@@ -14,7 +14,7 @@ const BUDGETS: [(Effort, u64); 3] = [(Effort::High, 24_000), (Effort::Medium, 8_
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let claude = Claude::of(outgoing.model);
     let mut messages = messages(&outgoing.turns);
-    if outgoing.is_home {
+    if outgoing.is_official {
         mark(&mut messages);
     }
     let cap = outgoing.settings.output_tokens.unwrap_or(claude.max_tokens());
@@ -48,7 +48,7 @@ fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
 
 fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>, output: &mut Map<String, Value>) {
     let Some(requested) = outgoing.settings.effort else { return };
-    // The model must not continue thinking from calls that it did not think of.
+    // Calls that another model made without thinking must not be followed by thinking.
     let requested = if outgoing.is_unsigned { Effort::None } else { requested };
     let effort = fitting(requested, outgoing.settings.output_tokens);
     let thinking = match (claude.thinking(), effort) {

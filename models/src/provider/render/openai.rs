@@ -20,7 +20,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
     put(&mut body, "reasoning_effort", outgoing.settings.effort.map(<&str>::from));
-    if outgoing.is_home {
+    if outgoing.is_official {
         put(&mut body, "prompt_cache_key", Some(outgoing.session.to_string()));
     }
     let tools: Vec<Value> = outgoing

@@ -18,7 +18,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     put(&mut body, "reasoning", outgoing.settings.effort.map(|effort| json!({ "effort": <&str>::from(effort) })));
     let encrypted = outgoing.shows() || reasons(outgoing.model);
     put(&mut body, "include", encrypted.then(|| json!(["reasoning.encrypted_content"])));
-    if outgoing.is_home {
+    if outgoing.is_official {
         put(&mut body, "prompt_cache_key", Some(outgoing.session.to_string()));
     }
     let tools: Vec<Value> = outgoing
