@@ -188,7 +188,7 @@ pub(crate) fn router(host: &Host) -> Router {
         .merge(page::router())
         .fallback(no_such_resource)
         .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(host.clone(), reads::on_own_thread))
+        .layer(middleware::from_fn_with_state(host.clone(), reads::in_turn))
         .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(body_bytes))
         .layer(middleware::map_request(move |request: Request| std::future::ready(within(request, body_time))))

@@ -17,7 +17,7 @@ use crate::host_bug::InjectedBug;
 use crate::imports::Imports;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
-use crate::reads::ReadThreads;
+use crate::reads::ReadTurns;
 use crate::settings::Settings;
 use crate::slash::CommandFiles;
 use crate::workers::Workers;
@@ -87,7 +87,7 @@ struct Inner {
     options: HostOptions,
     metrics: Metrics,
     imports: Imports,
-    reads: ReadThreads,
+    reads: ReadTurns,
     /// Held while a command with a key looks up its session and creates it.
     keyed: Mutex<Option<SessionsByKey>>,
     /// Fires when the host ends, and ends event streams.
@@ -168,7 +168,7 @@ impl Host {
         let released = Released(CancellationToken::new());
         let runtime = Arc::new(runtime);
         let (imports, keyed) = (Imports::default(), Mutex::default());
-        let reads = ReadThreads::default();
+        let reads = ReadTurns::default();
         let inner = Inner { runtime, _approver: approver, options, metrics, imports, reads, keyed, ends, released };
         let host = Self { inner: Arc::new(inner) };
         tokio::spawn(metrics::count(host.clone()));
@@ -189,7 +189,7 @@ impl Host {
         &self.inner.options
     }
 
-    pub(crate) fn reads(&self) -> &ReadThreads {
+    pub(crate) fn reads(&self) -> &ReadTurns {
         &self.inner.reads
     }
 

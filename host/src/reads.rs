@@ -30,13 +30,13 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The turns of the reads of a host.
 #[derive(Debug)]
-pub(crate) struct ReadThreads {
+pub(crate) struct ReadTurns {
     session: Semaphore,
     store: Semaphore,
     live: Semaphore,
 }
 
-impl Default for ReadThreads {
+impl Default for ReadTurns {
     fn default() -> Self {
         Self {
             session: Semaphore::new(SESSION_READS),
@@ -84,19 +84,19 @@ fn waits(path: &str, query: &str) -> bool {
     }
 }
 
-/// Runs a request that reads where it may take its time. One that gets no turn is refused.
-pub(crate) async fn on_own_thread(State(host): State<Host>, request: Request, next: Next) -> Response {
-    let threads = host.reads();
+/// Runs a request that reads when its turn comes. One that gets no turn is refused.
+pub(crate) async fn in_turn(State(host): State<Host>, request: Request, next: Next) -> Response {
+    let read_turns = host.reads();
     let turns = match Reads::of(&request) {
         Reads::Little => return next.run(request).await,
-        Reads::Session => &threads.session,
-        Reads::Store => &threads.store,
+        Reads::Session => &read_turns.session,
+        Reads::Store => &read_turns.store,
     };
     run(turns, next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-impl ReadThreads {
-    /// Runs a read of many sessions as [`on_own_thread`] does: one whose body must arrive first, which must not take a turn.
+impl ReadTurns {
+    /// Runs a read of many sessions as [`in_turn`] does: one whose body must arrive first, which must not take a turn.
     pub(crate) async fn of_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         run(&self.store, read).await
     }
@@ -183,7 +183,7 @@ mod tests {
             begin.send(()).expect("it waits");
             ended.recv_timeout(Duration::from_secs(60))
         };
-        let read = tokio::spawn(async move { ReadThreads::default().of_store(long).await.expect("a turn") });
+        let read = tokio::spawn(async move { ReadTurns::default().of_store(long).await.expect("a turn") });
         let other = tokio::spawn(async move {
             begun.await.expect("begun");
             end.send(()).expect("it reads");
@@ -196,30 +196,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn read_ends_in_virtual_time() {
         let waiting = tokio::time::sleep(Duration::from_secs(3_600));
-        ReadThreads::default().of_store(waiting).await.expect("a turn");
+        ReadTurns::default().of_store(waiting).await.expect("a turn");
     }
 
     /// Streams have turns of their own, and wait for them without a limit. The control: a request is refused.
     #[tokio::test(start_paused = true)]
     async fn stream_waits_for_a_turn_of_its_own() {
-        let threads = ReadThreads::default();
-        let store = threads.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
-        threads.of_stream(async {}).await;
-        let live = threads.live.acquire_many(u32::try_from(LIVE_READS).expect("few")).await.expect("all turns");
-        let waits = timeout(TURN_TIMEOUT * 10, threads.of_stream(async {})).await;
-        assert!(waits.is_err() && threads.of_store(async {}).await.is_err());
+        let read_turns = ReadTurns::default();
+        let store = read_turns.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
+        read_turns.of_stream(async {}).await;
+        let live = read_turns.live.acquire_many(u32::try_from(LIVE_READS).expect("few")).await.expect("all turns");
+        let waits = timeout(TURN_TIMEOUT * 10, read_turns.of_stream(async {})).await;
+        assert!(waits.is_err() && read_turns.of_store(async {}).await.is_err());
         drop((store, live));
-        threads.of_stream(async {}).await;
+        read_turns.of_stream(async {}).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn read_without_a_turn_is_refused_and_others_pass() {
-        let threads = ReadThreads::default();
-        let turns = threads.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
-        let refused = threads.of_store(async {}).await.expect_err("no turn");
+        let read_turns = ReadTurns::default();
+        let turns = read_turns.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
+        let refused = read_turns.of_store(async {}).await.expect_err("no turn");
         assert_eq!((refused.status, refused.code, refused.retry_after), (503, "busy", Some(1)));
-        run(&threads.session, async {}).await.expect("reads of one session have turns of their own");
+        run(&read_turns.session, async {}).await.expect("reads of one session have turns of their own");
         drop(turns);
-        threads.of_store(async {}).await.expect("a turn");
+        read_turns.of_store(async {}).await.expect("a turn");
     }
 }
