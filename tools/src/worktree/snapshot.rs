@@ -71,7 +71,7 @@ impl Worktrees {
         // Files of an earlier snapshot that are ignored now.
         let ignored: Vec<Vec<u8>> = list(&["--cached", "--ignored"])?.into_iter().collect();
         self.git.run_for(&at, &["update-index", "--force-remove", "--"], &ignored)?;
-        let (all, changed) = told_apart(&list(&["-t", "--cached", "--modified", "--deleted", "--others"])?);
+        let (all, changed) = split_by_status(&list(&["-t", "--cached", "--modified", "--deleted", "--others"])?);
         check_size(workspace, &all)?;
         self.step("copy files")?;
         self.add_files(&at, &repository.with_extension(STAGED), &changed, MAX_BYTES)?;
@@ -151,7 +151,7 @@ fn snapshot_place(repository: &Path, workspace: &Path) -> Result<GitPlace, Workt
 }
 
 /// Returns all paths of lines with tags, and those of changed files. A file with several states is listed for each.
-fn told_apart(lines: &BTreeSet<Vec<u8>>) -> (BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>) {
+fn split_by_status(lines: &BTreeSet<Vec<u8>>) -> (BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>) {
     const UNCHANGED: &[u8] = b"H ";
     let paths = |lines: &mut dyn Iterator<Item = &Vec<u8>>| {
         lines.filter_map(|line| line.get(UNCHANGED.len()..)).map(<[u8]>::to_vec).collect()
