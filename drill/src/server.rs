@@ -35,6 +35,11 @@ impl DrillServer {
         std::fs::create_dir_all(dir).map_err(failed)?;
         if let Some((user, group)) = user()? {
             chown(dir, Some(user), Some(group)).map_err(failed)?;
+            if let Some(of_drill) = dir.parent() {
+                // Only root can enter the drill's directory, and the server runs as another user.
+                chown(of_drill, None, Some(group)).map_err(failed)?;
+                std::fs::set_permissions(of_drill, std::fs::Permissions::from_mode(0o710)).map_err(failed)?;
+            }
         }
         let password = format!("{:016x}{:016x}", random(), random());
         let file = dir.join("password");
