@@ -126,7 +126,7 @@ impl Files<'_> {
     fn folder(&mut self, path: &Path, product: Option<Product>) {
         let of = |path: &Path| product.or_else(|| product_of(path));
         let wanted = |path: &Path| {
-            has_ending(path, of(path).map_or("md", Product::ending)) || matches!(kind(path), FileKind::Other(_))
+            has_ending(path, of(path).map_or("md", Product::extension)) || matches!(kind(path), FileKind::Other(_))
         };
         let (mut seen, mut files) = (Catalog::default(), Vec::new());
         seen.find(path, 0, &wanted, &mut files);

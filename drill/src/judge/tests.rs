@@ -244,11 +244,11 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     let home = Home::of("redb", dir.path());
     std::fs::create_dir_all(home.store()).expect("a store");
     std::fs::write(home.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
-    assert_eq!(acknowledged.kept(&home), Vec::<String>::new(), "the store was not compacted since");
+    assert_eq!(acknowledged.erased_text_in(&home), Vec::<String>::new(), "the store was not compacted since");
     let mut compacting = Acknowledgements::default();
     compacting.take(Line::Compacted);
     acknowledged.add(compacting);
-    let kept = acknowledged.kept(&home);
+    let kept = acknowledged.erased_text_in(&home);
     assert!(kept.len() == 1 && kept[0].ends_with(&format!("contains text of the erased session {OWNER}")), "{kept:?}");
 }
 
