@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -20,6 +21,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<NodeProcess>,
     pub(crate) client: NodeClient,
     lease: u64,
+    /// Number of sessions that were opened, for their keys.
+    opened: AtomicU64,
     dir: TempDir,
 }
 
@@ -74,7 +77,8 @@ impl Cluster {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("workspace")).unwrap();
         std::fs::write(dir.path().join("script.json"), SCRIPT).unwrap();
-        let mut cluster = Self { client: NodeClient { token: String::new() }, server, nodes: Vec::new(), lease, dir };
+        let client = NodeClient { token: String::new() };
+        let mut cluster = Self { client, server, nodes: Vec::new(), lease, opened: AtomicU64::new(0), dir };
         cluster.client.token = cluster.token();
         for number in 0..count {
             let port = crate::server::port();
@@ -175,11 +179,20 @@ impl Cluster {
         }
     }
 
-    /// Opens a session through a node; returns its id.
+    /// Opens a session through a node as clients do: with a key, and again after an answer that asks for it. Returns its id.
     pub(crate) fn open(&self, number: usize, text: &str) -> String {
-        let (status, opened) = self.ask(number, "POST /v1/sessions", "", &json!({"input": {"text": text}}));
-        assert_eq!(status, 201, "{opened}");
-        opened["session"]["id"].as_str().unwrap().to_owned()
+        let give_up = Instant::now() + Duration::from_secs(90);
+        let key = format!("idempotency-key: open {}\r\n", self.opened.fetch_add(1, Ordering::Relaxed));
+        loop {
+            let (status, opened) = self.ask(number, "POST /v1/sessions", &key, &json!({"input": {"text": text}}));
+            if status == 201 {
+                return opened["session"]["id"].as_str().unwrap().to_owned();
+            }
+            // The outcome of a command at a node that left, or a shard that has no owner yet.
+            let asks_again = matches!(status, 502 | 503) && Instant::now() < give_up;
+            assert!(asks_again, "{status} {opened}\n{}", self.log(number));
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Waits for the end of a session's first run; returns its outcome.
