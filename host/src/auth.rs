@@ -142,7 +142,9 @@ impl Guard {
 
     /// Refuses requests for another host, and requests of other web pages.
     fn place(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
-        let named = single(headers, &header::HOST)?.or_else(|| uri.authority().map(|host| host.as_str()));
+        // RFC 9112, 3.2.2: the authority of the target replaces the Host header, which must be valid all the same.
+        let header = single(headers, &header::HOST)?;
+        let named = uri.authority().map(|host| host.as_str()).or(header);
         if !named.is_some_and(|host| self.knows(host)) {
             let detail = format!(
                 "the Host header {:?} does not name this host: use the address that it printed, or start it with --allow-host",

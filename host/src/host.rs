@@ -38,6 +38,8 @@ pub struct HostOptions {
     /// Absolute path of the directory of the runtime's own environment. Sessions of other directories get their own
     /// ([`OpenOptions::workspace`]).
     pub home: Option<String>,
+    /// True for a host that serves until it is stopped; false for one that ends with its runs.
+    pub stays: bool,
     /// Storage of tool options that the page edits.
     pub settings: Option<Arc<dyn Settings>>,
     /// Source of slash commands for inputs with `expand`. Without it, they are sent as text.
@@ -57,6 +59,7 @@ impl Default for HostOptions {
             heartbeat: Duration::from_secs(15),
             open: OpenOptions::agent("general"),
             home: None,
+            stays: false,
             settings: None,
             commands: None,
             workers: Workers::default(),

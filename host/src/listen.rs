@@ -1,21 +1,30 @@
 //! Accepts connections, within bounds of number, time and size.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::Response;
+use futures_util::TryFutureExt as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
 
 #[cfg(unix)]
 use crate::socket_path::SocketPath;
+use heads::{Heads, ResponseState, RouterBody};
+
+mod heads;
 
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
@@ -196,16 +205,33 @@ fn passes(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-fn accepted<S>(stream: S, router: Router, bounds: Bounds) -> http1::Connection<TokioIo<S>, TowerToHyperService<Router>>
+fn accepted<S>(
+    stream: S,
+    router: Router,
+    bounds: Bounds,
+) -> http1::Connection<
+    TokioIo<Heads<S>>,
+    impl Service<hyper::Request<Incoming>, Response = Response<RouterBody>, Error = Infallible, Future: Send> + Send,
+>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let state = ResponseState::default();
+    let stream = Heads::new(stream, state.clone());
+    let answer = move |request: hyper::Request<Incoming>| {
+        let answering = state.answer();
+        // An async block would need more memory for the whole connection.
+        let response = router.clone().oneshot(request.map(Body::new));
+        response.map_ok(|response| response.map(|body| RouterBody::new(body, answering)))
+    };
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_time)
+        // The buffer alone would allow twice this size.
         .max_buf_size(bounds.head_bytes)
+        .max_header_size(bounds.head_bytes)
         .max_headers(bounds.headers)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
 }
 
 /// Serves a connection to its end. When `ends` fires, serves the request in flight within a time limit. [`tcp`] and

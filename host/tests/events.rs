@@ -84,6 +84,11 @@ async fn session_stream_continues_after_the_last_id() {
     assert_eq!(by_session(&rest)[&id], seqs[3..]);
     let query = read(&app, &format!("{path}?after={third}"), None, |sent| ends(sent, &id) == 1).await;
     assert_eq!(by_session(&query)[&id], seqs[3..]);
+    // An empty header counts as absent.
+    let first = read(&app, &path, Some(""), |sent| ends(sent, &id) == 1).await;
+    assert_eq!(by_session(&first)[&id], *seqs);
+    let query = read(&app, &format!("{path}?after={third}"), Some(""), |sent| ends(sent, &id) == 1).await;
+    assert_eq!(by_session(&query)[&id], seqs[3..]);
     drop(app);
     end(host).await;
 }

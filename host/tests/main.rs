@@ -14,6 +14,7 @@ mod access;
 mod agents;
 mod conversation;
 mod events;
+mod heads;
 mod hostile;
 mod imports;
 mod keys;

@@ -147,10 +147,10 @@ fn operations_list_what_their_checks_refuse() {
         statuses("/v1/sessions", "post"),
     ];
     let expected = [
-        "204 400 403 421 default",
-        "200 400 401 403 421 500 503 default",
-        "202 400 401 403 404 409 410 413 415 421 422 429 500 503 default",
-        "200 201 400 401 403 410 413 415 421 422 429 500 503 default",
+        "204 400 403 421 431 default",
+        "200 400 401 403 421 431 500 503 default",
+        "202 400 401 403 404 409 410 413 415 421 422 429 431 500 503 default",
+        "200 201 400 401 403 410 413 415 421 422 429 431 500 503 default",
     ];
     assert_eq!(listed, expected);
     let shared = &document["paths"]["/v1/agents"]["get"]["responses"]["401"]["$ref"];

@@ -113,6 +113,9 @@ async fn malformed_requests_are_refused_and_change_nothing() {
         (Method::POST, "/v1/tasks/spawn".into(), vec![JSON], r#"{"type":"explore"}"#.into(), 422, "invalid_body"),
         (Method::POST, "/v1/tasks/list".into(), vec![JSON], r#"{"status":"odd"}"#.into(), 422, "unknown_status"),
         (Method::GET, format!("/v1/tasks/get/{id}"), vec![], String::new(), 404, "task_not_found"),
+        (Method::GET, format!("/v1/tasks/get/task_{none}"), vec![], String::new(), 404, "task_not_found"),
+        (Method::POST, "/v1/tasks/cancel/none".into(), vec![JSON], "{}".into(), 404, "task_not_found"),
+        (Method::POST, "/v1/tasks/list".into(), vec![JSON], r#"{"parent":"none"}"#.into(), 404, "session_not_found"),
         (Method::POST, format!("/v1/tasks/cancel/{id}"), vec![JSON], "{}".into(), 404, "task_not_found"),
         (Method::DELETE, format!("{s}?force=perhaps"), vec![], String::new(), 400, "malformed"),
     ];
@@ -171,6 +174,9 @@ async fn requests_without_right_are_refused_over_tcp() {
         ("DNS rebinding", list.clone(), vec![("host", "evil.example:7475"), bearer(read)], 421, "host_not_allowed"),
         ("another port", list.clone(), vec![("host", "127.0.0.1:80"), bearer(read)], 421, "host_not_allowed"),
         ("two Hosts", list.clone(), vec![own, ("host", "evil.example"), bearer(read)], 400, "malformed"),
+        ("a target of another host", (Method::GET, "http://evil.example:7475/v1/sessions"), vec![own, bearer(read)], 421, "host_not_allowed"),
+        ("a target with a user", (Method::GET, "http://127.0.0.1:7475@evil.example/v1/sessions"), vec![own, bearer(read)], 421, "host_not_allowed"),
+        ("a target and two Hosts", (Method::GET, "http://127.0.0.1:7475/v1/sessions"), vec![own, own, bearer(read)], 400, "malformed"),
         ("another origin", list.clone(), vec![own, bearer(admin), ("origin", "http://evil.example")], 403, "cross_origin"),
         ("another port's origin", list.clone(), vec![own, bearer(admin), ("origin", "http://127.0.0.1:80")], 403, "cross_origin"),
         ("a null origin", list.clone(), vec![own, bearer(admin), ("origin", "null")], 403, "cross_origin"),
@@ -200,6 +206,12 @@ async fn requests_without_right_are_refused_over_tcp() {
     for name in ["127.0.0.1:7475", "localhost:7475", "LOCALHOST:7475", "[::1]:7475", "box.lan:7475"] {
         let reply = request(&app, Method::GET, "/v1/sessions", &[("host", name), bearer(read)], "").await;
         assert_eq!(reply.status, 200, "{name}: {}", reply.body);
+    }
+    // RFC 9112, 3.2.2: the authority of the target counts, whatever the Host header says.
+    for header in ["127.0.0.1:7475", "other.example"] {
+        let target = "http://127.0.0.1:7475/v1/sessions";
+        let reply = request(&app, Method::GET, target, &[("host", header), bearer(read)], "").await;
+        assert_eq!(reply.status, 200, "{header}: {}", reply.body);
     }
     assert_eq!(request(&app, Method::POST, "/v1/sessions", &[own, bearer(act), JSON], "{}").await.status, 201);
     tokens.revoke("act").expect("revoked");

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::support::{end, host, post};
 
 /// Sends `request` and reads until the server closes the connection.
-async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) -> String {
+pub(crate) async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) -> String {
     // A server that refuses early may have closed its side before all is written.
     drop(stream.write_all(request.as_bytes()).await);
     let mut reply = Vec::new();
@@ -20,37 +20,7 @@ async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) 
     String::from_utf8_lossy(&reply).into_owned()
 }
 
-const ALIVE: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-
-#[tokio::test]
-async fn tcp_refuses_heads_that_are_slow_or_too_large() {
-    let host = host(&Memory::new()).await;
-    let bounds =
-        Bounds { head_time: Duration::from_millis(50), head_bytes: 16 << 10, headers: 20, ..Bounds::default() };
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
-    let address = listener.local_addr().expect("an address");
-    let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
-    let connect = || TcpStream::connect(address);
-    // The control: the same server answers a request within its bounds.
-    let reply = raw(&mut connect().await.expect("connected"), ALIVE).await;
-    assert!(reply.starts_with("HTTP/1.1 204"), "{reply}");
-    let slow = raw(&mut connect().await.expect("connected"), "GET /healthz HT").await;
-    assert!(!slow.contains("204"), "{slow}");
-    let long = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(64 << 10));
-    let reply = raw(&mut connect().await.expect("connected"), &long).await;
-    assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 431"), "{reply}");
-    let many: String = (0..50).map(|n| format!("x{n}: y\r\n")).collect();
-    let reply = raw(&mut connect().await.expect("connected"), &format!("GET /healthz HTTP/1.1\r\n{many}\r\n")).await;
-    assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 431") || reply.starts_with("HTTP/1.1 400"), "{reply}");
-    let smuggled = "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}x";
-    let reply = raw(&mut connect().await.expect("connected"), smuggled).await;
-    assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
-    let reply = raw(&mut connect().await.expect("connected"), ALIVE).await;
-    assert!(reply.starts_with("HTTP/1.1 204"), "others are served: {reply}");
-    host.ends().cancel();
-    server.await.expect("served").expect("no error");
-    end(host).await;
-}
+pub(crate) const ALIVE: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
 async fn connections_beyond_the_bound_wait_for_their_turn() {

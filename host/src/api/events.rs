@@ -38,7 +38,8 @@ impl After {
         if host.options().injected_bug.has(HostBug::NoResume) {
             return Ok(None);
         }
-        match headers.get(LAST_EVENT_ID) {
+        // A client without a position may send an empty header.
+        match headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
             None => Ok(self.after),
             Some(id) => match id.to_str() {
                 Ok(id) => Ok(Some(id.to_owned())),

@@ -21,7 +21,7 @@ const fn shared(status: StatusCode, name: &'static str, codes: &'static str) -> 
 }
 
 /// All problems, by status.
-const SHARED: [SharedResponse; 15] = [
+const SHARED: [SharedResponse; 16] = [
     shared(StatusCode::BAD_REQUEST, "Malformed", "malformed"),
     shared(StatusCode::UNAUTHORIZED, "Unauthorized", "unauthorized login_refused"),
     shared(StatusCode::FORBIDDEN, "Forbidden", "scope_too_small cross_origin"),
@@ -51,6 +51,7 @@ const SHARED: [SharedResponse; 15] = [
          workspace_unusable",
     ),
     shared(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "busy"),
+    shared(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "HeadTooLarge", "head_too_large"),
     shared(StatusCode::INTERNAL_SERVER_ERROR, "Internal", "internal session_damaged"),
     shared(StatusCode::BAD_GATEWAY, "UnknownOutcome", "outcome_unknown"),
     shared(StatusCode::SERVICE_UNAVAILABLE, "Unavailable", "busy stopping store_failed session_unavailable no_owner"),
@@ -85,7 +86,12 @@ pub(super) fn describe(document: &mut OpenApi) {
 /// Returns the statuses that the checks before `operation` and its extractors can answer with.
 fn common(path: &str, reads: bool, operation: &Operation) -> Vec<StatusCode> {
     // Of requests over TCP, before any resource.
-    let mut common = vec![StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::MISDIRECTED_REQUEST];
+    let mut common = vec![
+        StatusCode::BAD_REQUEST,
+        StatusCode::FORBIDDEN,
+        StatusCode::MISDIRECTED_REQUEST,
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+    ];
     if matches!(path, "/healthz" | "/readyz") {
         return common;
     }

@@ -31,14 +31,16 @@ pub(super) struct ServingProcess {
     api: &'static str,
     /// Directory whose sessions use the options of the host's command.
     home: Option<String>,
+    /// True if it serves until it is stopped; false if it ends with its runs.
+    stays: bool,
 }
 
 /// Returns the process that serves the API.
 #[utoipa::path(get, path = "/v1/host", tag = "host", operation_id = "get_host", responses((status = 200, body = ServingProcess)))]
 pub(super) async fn serving(State(host): State<Host>) -> Json<ServingProcess> {
-    let home = host.options().home.clone();
+    let (home, stays) = (host.options().home.clone(), host.options().stays);
     let version = env!("CARGO_PKG_VERSION");
-    Json(ServingProcess { pid: std::process::id(), version, api: FINGERPRINT, home })
+    Json(ServingProcess { pid: std::process::id(), version, api: FINGERPRINT, home, stays })
 }
 
 /// Reads rows of the store, in the on-disk format of this version. For the Unix socket only.

@@ -134,7 +134,13 @@ async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
 
 /// Finds the session of a task. A short name is searched in all sessions.
 async fn session_of(host: &Host, id: &str) -> Result<SessionHandle, Problem> {
-    host.reads().of_session(host.session(id)).await?
+    let found = host.reads().of_session(host.session(id)).await?;
+    found.map_err(|problem| if problem.code == "session_not_found" { no_task(id) } else { problem })
+}
+
+fn no_task(id: &str) -> Problem {
+    let detail = format!("no task {id:?}: POST /v1/tasks/list lists those that exist");
+    Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail)
 }
 
 /// Returns a task. With `wait`, waits until it ends or `timeout` has passed.
@@ -206,7 +212,7 @@ pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) 
     let (before, most) = (list.before()?, list.most());
     let parent = match &list.parent {
         None => None,
-        Some(name) => Some(session_of(&host, name).await?.id()),
+        Some(name) => Some(host.reads().of_session(host.session(name)).await??.id()),
     };
     let filter =
         TaskFilter { status, parent, before, limit: Some(most), text_bytes: Some(MAX_TEXT_BYTES), session: None };

@@ -1,0 +1,218 @@
+//! Problems for request heads that hyper refuses.
+//!
+//! Such a head never reaches the router: hyper answers it with an empty response and closes the connection. The stream below
+//! hyper gives that response a body.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::StatusCode;
+use hyper::body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use crate::problem::Problem;
+
+/// Maximum size and time of the rest of a refused request. A connection that is closed with unread bytes is reset, and its
+/// client may lose the response.
+const MAX_REST_BYTES: usize = 1 << 20;
+const MAX_REST_TIME: Duration = Duration::from_secs(1);
+
+/// The router has no response in flight, and all earlier ones are written.
+const IDLE: u8 = 0;
+/// The router answers a request.
+const ANSWERING: u8 = 1;
+/// The router has ended a response, whose last bytes may not be written.
+const ENDED: u8 = 2;
+
+/// Whose response a connection writes: shared by its service, the bodies of its responses and its stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ResponseState(Arc<AtomicU8>);
+
+impl ResponseState {
+    /// Marks the start of a response of the router. It ends when the guard is dropped.
+    pub(super) fn answer(&self) -> ResponseGuard {
+        self.0.store(ANSWERING, Ordering::Relaxed);
+        ResponseGuard(self.clone())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == IDLE
+    }
+
+    /// Records that hyper has written everything.
+    fn written(&self) {
+        _ = self.0.compare_exchange(ENDED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// A response of the router in flight.
+#[derive(Debug)]
+pub(super) struct ResponseGuard(ResponseState);
+
+impl Drop for ResponseGuard {
+    fn drop(&mut self) {
+        self.0.0.store(ENDED, Ordering::Relaxed);
+    }
+}
+
+/// The body of a response of the router.
+#[derive(Debug)]
+pub(super) struct RouterBody {
+    body: Body,
+    _answering: ResponseGuard,
+}
+
+impl RouterBody {
+    pub(super) fn new(body: Body, answering: ResponseGuard) -> Self {
+        Self { body, _answering: answering }
+    }
+}
+
+impl HttpBody for RouterBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A stream whose refusals of heads are problems.
+#[derive(Debug)]
+pub(super) struct Heads<S> {
+    stream: S,
+    state: ResponseState,
+    refusal: Option<Box<HeadRefusal>>,
+}
+
+/// A response to a head that hyper refused.
+#[derive(Debug)]
+struct HeadRefusal {
+    response: Vec<u8>,
+    written: usize,
+    /// Bytes of the rest of the request that were read, and the time limit.
+    rest: usize,
+    ends: Pin<Box<Sleep>>,
+}
+
+impl<S> Heads<S> {
+    pub(super) fn new(stream: S, state: ResponseState) -> Self {
+        Self { stream, state, refusal: None }
+    }
+
+    /// Returns the response to write instead of `bytes`; `None` if they are written unchanged.
+    fn refusal(&mut self, bytes: &[u8]) -> Option<&mut HeadRefusal> {
+        if self.refusal.is_none() && self.state.is_idle() {
+            let response = with_problem(bytes)?;
+            let ends = Box::pin(tokio::time::sleep(MAX_REST_TIME));
+            self.refusal = Some(Box::new(HeadRefusal { response, written: 0, rest: 0, ends }));
+        }
+        self.refusal.as_deref_mut()
+    }
+}
+
+/// Returns an empty response of hyper to a refused head with the problem as its body.
+fn with_problem(response: &[u8]) -> Option<Vec<u8>> {
+    const EMPTY: &str = "content-length: 0\r\n";
+    let head = std::str::from_utf8(response).ok()?.strip_suffix("\r\n")?;
+    let status = StatusCode::from_bytes(head.split(' ').nth(1)?.as_bytes()).ok()?;
+    let (before, after) = head.split_once(EMPTY)?;
+    let body = serde_json::to_vec(&problem(status)?).ok()?;
+    let fields = format!("content-type: application/problem+json\r\ncontent-length: {}\r\n", body.len());
+    Some([before.as_bytes(), fields.as_bytes(), after.as_bytes(), b"\r\n", &body].concat())
+}
+
+fn problem(status: StatusCode) -> Option<Problem> {
+    Some(match status {
+        StatusCode::BAD_REQUEST => Problem::malformed("the head of the request is not HTTP/1.1: check its lines"),
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => Problem::new(
+            status,
+            "head_too_large",
+            "the head of the request is too large, or has too many lines: send a shorter address and fewer headers",
+        ),
+        StatusCode::URI_TOO_LONG => {
+            Problem::new(status, "head_too_large", "the address is too long: send a shorter one")
+        }
+        _ => return None,
+    })
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heads<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heads<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.refusal(bytes).is_none() {
+            return Pin::new(&mut this.stream).poll_write(cx, bytes);
+        }
+        let Some(refusal) = &mut this.refusal else { return Poll::Ready(Ok(bytes.len())) };
+        while let Some(left) = refusal.response.get(refusal.written..).filter(|left| !left.is_empty()) {
+            let count = ready!(Pin::new(&mut this.stream).poll_write(cx, left))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            refusal.written = refusal.written.saturating_add(count);
+        }
+        // For hyper its own response is written.
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.refusal.is_none() && !this.state.is_idle() {
+            return Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
+        }
+        // A response of hyper has no body, so it is the first slice.
+        let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
+        Pin::new(this).poll_write(cx, first)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes the stream when its own buffer is empty.
+        self.state.written();
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+        let Some(refusal) = &mut this.refusal else { return Poll::Ready(Ok(())) };
+        while refusal.rest < MAX_REST_BYTES && refusal.ends.as_mut().poll(cx).is_pending() {
+            let mut bytes = [0; 4096];
+            let mut piece = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut piece)) {
+                Ok(()) if !piece.filled().is_empty() => {
+                    refusal.rest = refusal.rest.saturating_add(piece.filled().len())
+                }
+                Ok(()) | Err(_) => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
