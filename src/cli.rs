@@ -45,6 +45,7 @@ mod logins;
 mod mcp;
 mod metadata;
 mod names;
+mod notices;
 mod owners;
 mod paint;
 mod partial_file;
@@ -218,6 +219,10 @@ pub(crate) fn main() -> ExitCode {
 
 fn print_error(fail: &Fail) -> Code {
     if !matches!(fail, Fail::Closed) {
+        if notices::has_log() {
+            tracing::error!("{}", paint::harmless(&fail.to_string()));
+            return fail.code();
+        }
         // A failed write is ignored: the exit code still reports the error.
         drop(writeln!(anstream::stderr(), "{} {}", In(BAD, "error:"), paint::harmless(&fail.to_string())));
     }

@@ -11,6 +11,7 @@ use subtend_session::ids::Text;
 use subtend_session::settings::Settings;
 
 use super::fail::{Code, Fail};
+use super::notices::notices;
 use super::paint::{BAD, BOLD, DIM, In, ODD, clip, count, fill};
 use super::trust::Trust;
 use super::work::{choice, setup};
@@ -164,7 +165,7 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
     if refused > 0 {
         let files = count(refused as u64, "agent file");
         let word = In(ODD, "warning");
-        writeln!(anstream::stderr(), "{word}: {files} of other products refused: `subtend agents` says why")?;
+        writeln!(notices(), "{word}: {files} of other products refused: `subtend agents` says why")?;
     }
     Ok(Code::Done)
 }
@@ -176,7 +177,7 @@ fn print_problem(problem: &AgentProblem) -> Result<(), Fail> {
         ProblemKind::Warning => (ODD, "warning"),
     };
     let path = problem.path.display().to_string();
-    writeln!(anstream::stderr(), "{}: {}: {}", In(style, word), clip(&path, 400), clip(&problem.message, 400))?;
+    writeln!(notices(), "{}: {}: {}", In(style, word), clip(&path, 400), clip(&problem.message, 400))?;
     Ok(())
 }
 

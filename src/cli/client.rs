@@ -39,6 +39,9 @@ pub(crate) struct ServingProcess {
     /// Hash of the API that it serves; empty if it does not report one.
     #[serde(default)]
     api: String,
+    /// True if it serves until it is stopped; false if it ends with its runs.
+    #[serde(default)]
+    pub(crate) stays: bool,
 }
 
 /// A connection to the host of a store, for one request at a time.
@@ -293,6 +296,7 @@ impl Attached {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api: API.to_owned(),
+            stays: false,
         };
         Self { async_runtime, connection: Mutex::new(Connection::own(local)), serving }
     }

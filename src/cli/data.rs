@@ -12,6 +12,7 @@ use subtend_journal::{
 };
 
 use super::fail::Fail;
+use super::notices::notices;
 use super::owners;
 use super::paint::{In, ODD, harmless};
 use super::progress::ProgressLine;
@@ -289,7 +290,7 @@ impl StoreLocation {
     /// When other users can still write a directory, and so replace the store in it.
     fn restrict_access(&self) -> Result<(), OpenError> {
         let Some(dir) = self.data.as_deref().or(self.path()).filter(|dir| dir.exists()) else { return Ok(()) };
-        let mut err = anstream::stderr();
+        let mut err = notices();
         // Unreadable directories are reported when the store is opened.
         for exposed in close_to_others(dir).unwrap_or_default() {
             if exposed.left.is_some() && owners::is_writable_by_others(&exposed.path) {

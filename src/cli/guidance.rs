@@ -19,6 +19,7 @@ use subtend_tools::tool::{Tool, ToolError};
 use subtend_tools::workspace::Workspace;
 
 use super::fail::Fail;
+use super::notices::notices;
 use super::owners;
 use super::paint::{In, ODD, clip, count};
 use super::settings;
@@ -175,7 +176,7 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
     if files > 0 {
         let (word, files) = (In(ODD, "warning"), count(files as u64, "file"));
         let what = "with instructions or skills not used, or used only in part";
-        writeln!(anstream::stderr(), "{word}: {files} {what}: `subtend agents` says why")?;
+        writeln!(notices(), "{word}: {files} {what}: `subtend agents` says why")?;
     }
     Ok(())
 }

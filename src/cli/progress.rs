@@ -3,6 +3,8 @@
 use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
+use super::notices::{has_log, notices};
+
 #[derive(Clone, Copy, Debug)]
 struct ReportInterval {
     first: Duration,
@@ -31,9 +33,9 @@ fn now() -> Instant {
 
 impl ProgressLine {
     pub(crate) fn new() -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
+        let is_terminal = std::io::stderr().is_terminal() && !has_log();
         let step = if is_terminal { REWRITE_INTERVAL } else { LINE_INTERVAL };
-        Self::paced(Box::new(std::io::stderr()), is_terminal, ReportInterval { first: FIRST_DELAY, step })
+        Self::paced(notices(), is_terminal, ReportInterval { first: FIRST_DELAY, step })
     }
 
     fn paced(out: Box<dyn Write + Send>, is_terminal: bool, pace: ReportInterval) -> Self {

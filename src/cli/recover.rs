@@ -63,6 +63,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if !place.exists()? {
         return Err(place.missing_store());
     }
+    if let Some(host) = client::Attached::to(&place)? {
+        return Err(Fail::Store(format!(
+            "the store is hosted by process {}, which recovered it when it started: nothing is left to do. `subtend sessions` lists \
+             what runs",
+            host.serving.pid
+        )));
+    }
     let journal = client::open_alone(&place)?;
     let threads = work::async_runtime()?;
     let recovered = threads.block_on(async {
@@ -107,14 +114,14 @@ fn recovered(boot: &BootReport) -> Recovered {
 fn text(recovered: &Recovered) -> String {
     let Recovered { swept, waiting, resumes, inputs, notices, restored, unrecorded, undone, took_ms } = recovered;
     let mut parts = vec![
-        format!("{} swept", count(*swept as u64, "run")),
+        format!("{} ended as lost", count(*swept as u64, "run")),
         format!("{} delivered", count(*notices as u64, "notice")),
     ];
     if *waiting > 0 {
         parts.push(format!("{} waiting for a slot", count(*waiting as u64, "run")));
     }
     if *resumes > 0 {
-        parts.push(format!("{} to resume with the next command that runs agents", count(*resumes as u64, "run")));
+        parts.push(format!("{} to resume", count(*resumes as u64, "run")));
     }
     if *inputs > 0 {
         parts.push(format!("{} left in queues of ended runs", count(*inputs as u64, "input")));
@@ -128,6 +135,18 @@ fn text(recovered: &Recovered) -> String {
     let mark = if undone.is_empty() { In(GOOD, "✓") } else { In(BAD, "✗") };
     let took = span(Duration::from_millis(*took_ms));
     let mut lines = vec![format!("{mark} recovered in {took}: {}", parts.join(", "))];
+    if *swept > 0 {
+        lines.push("  lost runs: `subtend sessions` lists them, `subtend continue ID` continues one".into());
+    }
+    if *resumes > 0 || *waiting > 0 {
+        lines.push(
+            "  runs that resume or wait: the next command that runs agents continues them, such as `subtend serve`"
+                .into(),
+        );
+    }
+    if *inputs > 0 {
+        lines.push("  inputs in queues: `subtend queue ID` lists and removes those of a session".into());
+    }
     lines.extend(checkpoints::unrecorded(unrecorded));
     lines.extend(undone.iter().map(|one| {
         let place = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));
@@ -135,7 +154,9 @@ fn text(recovered: &Recovered) -> String {
     }));
     if !undone.is_empty() {
         lines.push(
-            "  they are left as they are, and all other sessions work: `subtend verify` reports the damage".into(),
+            "  they are left as they are, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
+             store, or `subtend delete ID`"
+                .into(),
         );
     }
     lines.join("\n")
@@ -162,14 +183,20 @@ mod tests {
             undone: vec![],
             took_ms: 420,
         };
-        assert_eq!(plain(&recovered), "✓ recovered in 0.4s: 3 runs swept, 1 notice delivered");
+        let lost = "  lost runs: `subtend sessions` lists them, `subtend continue ID` continues one";
+        let summary = "✓ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered";
+        assert_eq!(plain(&recovered), format!("{summary}\n{lost}"));
         (recovered.waiting, recovered.resumes, recovered.inputs) = (2, 1, 1);
         recovered.undone.push(UnrecoveredRow { session: None, why: "a row is damaged".into() });
         let expected = "\
-✗ recovered in 0.4s: 3 runs swept, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume with the next \
-command that runs agents, 1 input left in queues of ended runs, 1 problem not recovered
+✗ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume, 1 input left \
+in queues of ended runs, 1 problem not recovered
+  lost runs: `subtend sessions` lists them, `subtend continue ID` continues one
+  runs that resume or wait: the next command that runs agents continues them, such as `subtend serve`
+  inputs in queues: `subtend queue ID` lists and removes those of a session
   store: a row is damaged
-  they are left as they are, and all other sessions work: `subtend verify` reports the damage";
+  they are left as they are, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
+store, or `subtend delete ID`";
         assert_eq!(plain(&recovered), expected);
     }
 }

@@ -113,7 +113,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some(name) = &args.nodes.node {
         return as_node(args, name);
     }
-    work::hosted(&args.work, async |runtime, hosting| served(args, runtime, hosting).await)
+    // A host that a detached run starts is not needed if another process has the store.
+    work::hosted(&args.work, !args.until_idle, async |runtime, hosting| served(args, runtime, hosting).await)
 }
 
 #[cfg(feature = "postgres")]
@@ -143,6 +144,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
     let options = HostOptions {
         open: hosting.open.clone(),
         home: Some(hosting.home.clone()),
+        stays: !args.until_idle,
         settings: Some(Arc::new(HomeSettings::of(&hosting.home))),
         commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&hosting.home) })),
         workers: hosting.workers.clone(),

@@ -19,6 +19,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::Fail;
 use super::logins::LoginFile;
+use super::notices::notices;
 use super::paint::{In, ODD, clip, count, harmless};
 use super::trust::level::Trust;
 use super::work::setup;
@@ -99,7 +100,7 @@ fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStor
 
 /// Prints problems of the configured servers.
 pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
-    let mut err = anstream::stderr().lock();
+    let mut err = notices();
     for problem in servers.problems() {
         writeln!(err, "{}: {}", In(ODD, "warning"), harmless(problem))?;
     }

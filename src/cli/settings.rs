@@ -11,6 +11,7 @@ use subtend_agents::product::Product;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
+use super::notices::notices;
 use super::owners;
 use super::paint::{In, ODD, harmless};
 use super::trust::level::Trust;
@@ -203,7 +204,7 @@ pub(crate) fn reader(workspace: &Workspace) -> impl Fn(&str) -> Result<String, S
 }
 
 pub(crate) fn warn(loaded: &Loaded) -> Result<Code, Fail> {
-    let mut err = anstream::stderr().lock();
+    let mut err = notices();
     for warning in &loaded.warnings {
         writeln!(err, "{}: {}", In(ODD, "warning"), harmless(&warning.to_string()))?;
     }

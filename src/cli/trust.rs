@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use subtend::config::{FILE, Layer, Loaded, Origin};
 use subtend_agents::catalog::Catalog;
 use subtend_session::ids::Hash;
@@ -15,9 +16,10 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::guidance;
+use super::notices::notices;
 use super::paint::{BOLD, In, ODD, clip, count, exact, harmless, path_line};
 use super::settings::{self, ProjectFile};
-use super::{servers, workspace};
+use super::{json, servers, workspace};
 pub(crate) use level::{ServerTrust, Trust};
 pub(crate) use record::FILE as RECORD_FILE;
 use record::Record;
@@ -49,6 +51,19 @@ pub(crate) struct Args {
     /// List the recorded answers
     #[arg(long, conflicts_with_all = ["yes", "revoke", "workspace"])]
     list: bool,
+
+    /// Print one JSON object per answer
+    #[arg(long, requires = "list")]
+    json: bool,
+}
+
+/// A recorded answer, for `--json`.
+#[derive(Serialize)]
+struct AnswerRow<'a> {
+    path: &'a str,
+    trusted: bool,
+    /// True if the directory is no longer the one that was trusted: the answer has no effect.
+    replaced: bool,
 }
 
 impl Trust {
@@ -124,7 +139,7 @@ struct UntrustedFiles {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.list {
-        return list();
+        return list(args.json);
     }
     let workspace = workspace::open(&args.workspace)?;
     let path = workspace.path();
@@ -255,7 +270,7 @@ impl UntrustedFiles {
     fn warn_ignored(&self) -> Result<(), Fail> {
         let names = self.names();
         writeln!(
-            anstream::stderr(),
+            notices(),
             "{}: {names} of this workspace ignored: you have not trusted it. Use `subtend trust` to inspect and trust the workspace, \
              or --trust to use it this time",
             In(ODD, "warning")
@@ -350,12 +365,18 @@ fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
     Ok(())
 }
 
-fn list() -> Result<Code, Fail> {
+fn list(as_json: bool) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     for entry in Record::all()? {
-        let word = match (entry.trusted, entry.is_same()) {
-            (true, true) => "trusted",
-            (true, false) => "removed or replaced",
+        let (trusted, replaced) = (entry.trusted, entry.trusted && !entry.is_same());
+        if as_json {
+            json::write(&mut out, &AnswerRow { path: &entry.path, trusted: trusted && !replaced, replaced })?;
+            writeln!(out)?;
+            continue;
+        }
+        let word = match (trusted, replaced) {
+            (true, false) => "trusted",
+            (true, true) => "removed or replaced",
             (false, _) => "not trusted",
         };
         writeln!(out, "{word}  {}", path_line(Path::new(&entry.path)))?;

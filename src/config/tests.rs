@@ -340,7 +340,13 @@ fn unknown_key_is_a_warning_with_a_suggestion() {
             "w/subtend.yaml: unknown key `whatever` has no effect",
         ]
     );
-    let other = [("SUBTEND_DATA", "/x"), ("HOME", "/y"), ("SUBTEND_MODEL", " "), ("SUBTEND_MAX_CONCURENT", "1")];
+    let other = [
+        ("SUBTEND_DATA", "/x"),
+        ("SUBTEND_STORE", "memory"),
+        ("HOME", "/y"),
+        ("SUBTEND_MODEL", " "),
+        ("SUBTEND_MAX_CONCURENT", "1"),
+    ];
     let texts: Vec<_> = Layer::variables(other).unwrap().warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         texts,

@@ -9,7 +9,7 @@ use super::shape::Shape;
 pub(super) const PREFIX: &str = "SUBTEND_";
 
 /// Prefixes of variables that are not part of the configuration.
-const OTHERS: [&str; 8] = ["DATA", "BASE_URL", "DRILL_", "FAULT", "PROVIDER_", "TEST_", "TRUST", "WORKER_"];
+const OTHERS: [&str; 9] = ["BASE_URL", "DATA", "DRILL_", "FAULT", "PROVIDER_", "STORE", "TEST_", "TRUST", "WORKER_"];
 
 /// Variables with a special name instead of one derived from the key.
 const NAMED: [(&str, &[&str]); 4] = [

@@ -1,6 +1,6 @@
 //! Attempts of an untrusted workspace to take effect.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 
@@ -34,6 +34,13 @@ fn answer(user: &User, model: &str, more: &[&str]) -> String {
     done.out.trim().to_owned()
 }
 
+/// Returns the recorded answers, as `trust --list --json` prints them.
+fn answers(user: &User) -> Value {
+    let done = call(user, &["trust", "--list", "--json"]);
+    assert_eq!((done.code, &*done.err), (Some(0), ""), "{done:?}");
+    done.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")).collect()
+}
+
 const OWN_ANSWER: &str = "mine answers";
 const BUILT_IN_ANSWER: &str = "general answers";
 
@@ -65,6 +72,7 @@ fn untrusted_workspace_has_no_effect() {
     assert!(trusted.err.contains("agent mine: Works for the repository.") && trusted.err.contains("limits.turns = 7"));
     assert_eq!(answer(&user, &model, &[]), OWN_ANSWER);
     assert!(call(&user, &["trust", "--list"]).out.starts_with("trusted  "));
+    assert_eq!(answers(&user), json!([{"path": user.workspace(), "trusted": true, "replaced": false}]));
     assert_eq!(call(&user, &["trust", "--revoke"]).code, Some(0));
     assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER);
 }
@@ -81,6 +89,7 @@ fn trust_does_not_cover_replaced_or_moved_workspaces() {
     assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER, "another directory");
     assert_eq!(answer(&user, &model, &["--workspace", "../moved"]), BUILT_IN_ANSWER, "another path");
     assert!(call(&user, &["trust", "--list"]).out.starts_with("removed or replaced  "));
+    assert_eq!(answers(&user), json!([{"path": user.workspace(), "trusted": false, "replaced": true}]));
     std::fs::remove_dir_all(user.workspace()).expect("removed");
     std::fs::rename(&aside, user.workspace()).expect("moved back");
     assert_eq!(answer(&user, &model, &[]), OWN_ANSWER);

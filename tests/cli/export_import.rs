@@ -173,7 +173,7 @@ fn recover_ends_killed_runs_and_reports_them() {
     assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!("lost"));
     let done = user.call(&["recover"]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.out.contains("0 runs swept, 0 notices delivered"), "{done:?}");
+    assert!(done.out.contains("0 runs ended as lost, 0 notices delivered"), "{done:?}");
     assert_eq!(finding(&user.json(&["doctor", "--json"]), "left to do")["grade"], "good");
 }
 

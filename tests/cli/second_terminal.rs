@@ -13,7 +13,7 @@ const SCRIPT: &str = r#"{ "rules": [
     { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 pub(crate) const ALWAYS: &str =
     r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "Hello.", "repeat": true } ] } ] }"#;
-const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
+pub(crate) const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 
 /// Starts a run that hangs; returns it with the id of its session.
 fn hanging(user: &User, script: &str) -> (RunningCommand, String) {

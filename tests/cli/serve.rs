@@ -5,11 +5,12 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use super::call::{RunningCommand, User};
-use super::second_terminal::{ALWAYS, last};
+use super::second_terminal::{ALWAYS, HANG, last};
 
 pub(crate) struct ServedHost {
     pub(crate) host: RunningCommand,
@@ -332,6 +333,8 @@ fn a11_limit_above_the_slots_of_the_serving_host_is_refused() {
 fn h8_log_has_a_line_for_each_request_with_its_trace() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
+    user.file(".subtend/agents/broken.md", "---\nmode: sideways\n---\nx\n");
+    user.file("subtend.yaml", "no_such_key: 1\n");
     let host = user.start(&["serve", "--json", "--log", "json", "--listen", "none", "--model", &model]);
     let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
     let stream = UnixStream::connect(line["socket"].as_str().expect("a socket")).expect("connected");
@@ -345,12 +348,20 @@ fn h8_log_has_a_line_for_each_request_with_its_trace() {
     let lines: Vec<Value> = done.err.lines().map(parsed).collect();
     let has_end = |line: &Value| line["fields"]["message"].as_str().is_some_and(|text| text.contains("shutting down"));
     assert!(lines.iter().any(has_end), "notes are lines of the log: {done:?}");
+    for warning in ["broken.md: `mode` must be primary", "unknown key `no_such_key`"] {
+        let is = |line: &&Value| line["fields"]["message"].as_str().is_some_and(|text| text.contains(warning));
+        assert_eq!(lines.iter().find(is).map(|line| &line["level"]), Some(&json!("WARN")), "{warning}: {done:?}");
+    }
     let logged: Vec<Value> = lines.into_iter().filter(|line| line["fields"]["message"] == "answered").collect();
     let fields = |line: &Value| (line["fields"]["status"].clone(), line["spans"][0]["resource"].clone());
     assert_eq!(logged.iter().map(fields).collect::<Vec<_>>(), [(json!(404), json!("/v1/sessions/{id}"))], "{done:?}");
     let span = &logged[0]["spans"][0];
     assert_eq!((&span["trace_id"], &span["parent_id"]), (&json!(trace), &json!("00f067aa0ba902b7")));
     assert_eq!(span["path"], "/v1/sessions/none", "the query is logged");
+    let refused = user.call(&["serve", "--json", "--log", "json", "--listen", "192.0.2.1:1", "--model", &model]);
+    let last: Value = refused.err.lines().last().map(parsed).expect("a line");
+    assert_eq!((refused.code, &last["level"]), (Some(1), &json!("ERROR")), "{refused:?}");
+    assert!(refused.err.lines().map(parsed).count() > 1, "{refused:?}");
     let alone = user.call(&["serve", "--log", "json"]);
     assert_eq!(alone.code, Some(2), "without `--log` the login link would be lost: {alone:?}");
 }
@@ -482,4 +493,54 @@ fn x7_slash_commands_come_from_the_session_directory() {
     );
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
+}
+
+/// Starts a command whose stderr is in its stdout.
+fn start_merged(user: &User, args: &[&str]) -> RunningCommand {
+    let plain = user.command(args);
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(user.workspace()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    RunningCommand::start(command, "")
+}
+
+fn until_line(command: &RunningCommand, word: &str) -> String {
+    loop {
+        let line = command.line().unwrap_or_else(|| panic!("no line with {word:?}"));
+        if line.contains(word) {
+            return line;
+        }
+    }
+}
+
+/// The host of a detached run ends with that run; then the waiting one has the store. A host that stays is not waited for.
+#[test]
+fn h2_serve_waits_for_the_host_of_a_detached_run() {
+    let user = User::new();
+    let model = user.script(HANG);
+    let left = user.call(&["run", "--detach", "--model", &model, "hang"]);
+    let id = left.out.trim().to_owned();
+    let args = ["serve", "--json", "--listen", "none", "--model", &model];
+    let stopped = start_merged(&user, &args);
+    until_line(&stopped, "Ctrl-C stops waiting");
+    stopped.signal("INT");
+    assert_eq!(stopped.done().code, Some(130));
+    assert_eq!(user.json(&["tree", &id, "--json"])["state"], json!("working"));
+    let waiting = start_merged(&user, &args);
+    let note = until_line(&waiting, "waiting for process");
+    assert!(note.contains("`subtend cancel ID` ends a run"), "{note}");
+    assert_eq!(user.call(&["cancel", &id]).code, Some(0));
+    let line: Value = serde_json::from_str(&until_line(&waiting, "\"serving\"")).expect("JSON");
+    assert_eq!(line["pid"], json!(waiting.pid()));
+    let second = user.call(&args);
+    assert_eq!(second.code, Some(3), "{second:?}");
+    assert!(second.err.contains(&format!("is served by process {} already", waiting.pid())), "{second:?}");
+    waiting.signal("TERM");
+    assert_eq!(waiting.done().code, Some(0));
 }

@@ -21,6 +21,8 @@ impl LogFormat {
         let Self::Json = self;
         let log =
             fmt().json().with_max_level(tracing::Level::INFO).with_current_span(false).with_writer(std::io::stderr);
-        log.try_init().map_err(|error| Fail::Other(format!("the log cannot be written: {error}")))
+        log.try_init().map_err(|error| Fail::Other(format!("the log cannot be written: {error}")))?;
+        std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+        Ok(())
     }
 }

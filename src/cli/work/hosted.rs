@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use subtend_actors::{Approver, OpenOptions, Runtime};
 use subtend_host::workers::Workers;
-#[cfg(feature = "postgres")]
-use subtend_journal::Journal;
+use subtend_journal::{Journal, OpenError};
 #[cfg(feature = "postgres")]
 use subtend_models::throttle::Throttles;
 #[cfg(feature = "postgres")]
 use subtend_supervision::Lease;
 
+use super::super::client::{self, Connection};
 use super::super::data::StoreLocation;
 use super::super::fail::{Code, Fail};
 use super::found_session::CommandSubject;
 use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, report_recovery, setup};
+
+/// Interval of checks whether the store is free.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The parts of a runtime that is not started, and the options with which its host authority sessions.
 pub(crate) struct HostParts {
@@ -59,8 +62,8 @@ impl HostParts {
 }
 
 /// Starts a runtime that recovers the whole store, and runs `job`, which shuts it down. Calls wait for approvals from the
-/// start on.
-pub(crate) fn hosted<J>(args: &WorkArgs, job: J) -> Result<Code, Fail>
+/// start on. With `waits`, waits for a process that has the store and ends with its runs.
+pub(crate) fn hosted<J>(args: &WorkArgs, waits: bool, job: J) -> Result<Code, Fail>
 where
     J: AsyncFnOnce(Runtime, Hosting<'_>) -> Result<Code, Fail>,
 {
@@ -69,7 +72,12 @@ where
     let async_runtime = async_runtime()?;
     let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
-        let (place, workers, journal) = (parts.place.clone(), parts.workers.clone(), parts.place.open()?);
+        let (place, workers) = (parts.place.clone(), parts.workers.clone());
+        let journal = match waits {
+            true => open_when_free(&place, &mut screen, &mut stop).await?,
+            false => Some(place.open()?),
+        };
+        let Some(journal) = journal else { return Ok(Code::Cancelled) };
         let (runtime, approver) = tokio::select! {
             started = setup::start(journal, parts, true) => started?,
             () = stop.requested() => return Ok(Code::Cancelled),
@@ -80,6 +88,50 @@ where
     });
     async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
+}
+
+/// Opens the store when no other process has it; `None` if a stop was requested first.
+///
+/// # Errors
+/// When the store cannot be opened, or a process has it that serves until it is stopped.
+async fn open_when_free(
+    place: &StoreLocation,
+    screen: &mut Screen,
+    stop: &mut StopSignal,
+) -> Result<Option<Journal>, Fail> {
+    let mut is_reported = false;
+    loop {
+        let pid = match place.try_open() {
+            Ok(journal) => return Ok(Some(journal)),
+            Err(OpenError::InUse { pid, .. }) => pid,
+            Err(error) => return Err(place.refused(error)),
+        };
+        let socket = client::socket(place).filter(|path| path.exists());
+        let host = match &socket {
+            Some(path) => Connection::open(path).await?,
+            // It is starting or ending, or has the store alone, as `compact` has.
+            None => None,
+        };
+        if let Some((_, serving)) = host.filter(|(_, serving)| serving.stays) {
+            return Err(Fail::Store(format!(
+                "the store {} is served by process {} already: use that host (`subtend token login` opens its page), or stop it first",
+                place.name(),
+                serving.pid
+            )));
+        }
+        if !is_reported {
+            screen.alert(&format!(
+                "waiting for process {pid}, which has the store {} until its runs have ended; `subtend cancel ID` ends a run, Ctrl-C \
+                 stops waiting",
+                place.name()
+            ));
+            is_reported = true;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
+            () = stop.requested() => return Ok(None),
+        }
+    }
 }
 
 pub(crate) struct Hosting<'a> {

@@ -13,6 +13,7 @@ use subtend_tools::registry::Registry;
 use tokio::time::Instant;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+use super::super::notices::has_log;
 use super::super::paint::{DIM, In, ODD, harmless};
 use super::live::{ActivityUpdate, LiveTree};
 use super::stream::Stream;
@@ -46,11 +47,6 @@ pub(crate) struct Screen {
     /// Sessions whose answers and calls are printed above the tree.
     followed: Vec<SessionId>,
     stream: Stream,
-}
-
-/// Returns whether stderr is a log (`serve --log`), each line of which must have its format.
-fn has_log() -> bool {
-    tracing::dispatcher::has_been_set()
 }
 
 impl Screen {

@@ -35,6 +35,7 @@ use subtend_tools::worktree::Worktrees;
 
 use super::super::data::{self, StoreLocation};
 use super::super::fail::Fail;
+use super::super::notices::notices;
 use super::super::paint::count;
 use super::super::progress::ProgressLine;
 use super::super::{guard, guidance, remote, web};
@@ -274,7 +275,7 @@ pub(crate) async fn shut_down(runtime: Runtime, grace: Duration) {
 /// Reports a full disk with a remedy, which the error of a failed journal does not name.
 pub(crate) fn report_full_disk(runtime: &Runtime) {
     if let Some(full_disk) = full_disk(runtime.journal()) {
-        drop(writeln!(anstream::stderr(), "{full_disk}"));
+        drop(writeln!(notices(), "{full_disk}"));
     }
 }
 

@@ -60,6 +60,14 @@ fn errors_of_stores_match_their_snapshot() {
     std::fs::remove_file(&mark).expect("remove the file");
     page.call("sessions");
     std::fs::write(&mark, bytes).expect("the mark");
+    page.heading("Served by another process");
+    let host = page.user.start(&["serve", "--json", "--listen", "none", "--model", &model]);
+    host.line().expect("the line of the addresses");
+    for line in ["recover", "compact", "serve --listen none --json"] {
+        page.call(line);
+    }
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
     page.check("errors_stores");
 }
 
