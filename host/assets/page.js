@@ -92,8 +92,10 @@ function countDown() {
 document.addEventListener("DOMContentLoaded", countDown);
 setInterval(countDown, 1000);
 
-// What an action said goes away with the next key or click.
-document.addEventListener("htmx:before:request", () => (document.getElementById("said").textContent = ""));
+// What an action said goes away with the next request, click or key.
+for (const event of ["htmx:before:request", "pointerdown", "keydown"]) {
+  document.addEventListener(event, () => (document.getElementById("said").textContent = ""));
+}
 // An input that was accepted leaves its form empty.
 document.addEventListener("htmx:after:request", (event) => {
   const form = event.target.closest("form[data-clear]");

@@ -1,8 +1,9 @@
-// The page in a real Chromium, against a live host with a scripted model.
+// The page in a real Chromium, against a live host with a scripted model, and one with a small language model.
 //
 //   node tests/browser/page.mjs [--pictures DIR]
 //
-// SUBTEND names the binary, BROWSER_TOOLS the directory with node_modules, CHROMIUM the browser. Exits with 1 if a check fails.
+// SUBTEND names the binary, BROWSER_TOOLS the directory with node_modules, SUBTEND_PROVIDER_SERVERS the one with the model's server,
+// CHROMIUM the browser. Exits with 1 if a check fails.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { copyFileSync, existsSync, mkdtempSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -16,6 +17,7 @@ const tools = resolve(process.env.BROWSER_TOOLS ?? "target/browser");
 const require = createRequire(join(tools, "package.json"));
 const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const servers = resolve(process.env.SUBTEND_PROVIDER_SERVERS ?? "target/provider-servers");
 const binary = resolve(process.env.SUBTEND ?? "target/debug/subtend");
 const pictures = process.argv[2] === "--pictures" ? resolve(process.argv[3]) : undefined;
 const NARROW = { width: 360, height: 780 };
@@ -37,25 +39,36 @@ mkdirSync(join(settings, "subtend"), { recursive: true });
 writeFileSync(join(settings, "subtend", "subtend.yaml"), "subagents:\n  messages: true\n");
 if (pictures) mkdirSync(pictures, { recursive: true });
 
-/// Starts a host; resolves with its process and its login link.
-function serve() {
-  const host = spawn(
-    binary,
-    ["serve", "--json", "--listen", "127.0.0.1:0", "--store", `redb:${join(dir, "store")}`,
-      "--model", "scripted:script.json", "--ask", "shell.run", "--allow", "fs.write=*"],
-    { cwd: workspace, env: { ...process.env, XDG_CONFIG_HOME: settings }, stdio: ["ignore", "pipe", "inherit"] },
-  );
+/// Starts a process; resolves with it and the first line of its output that fits.
+function started(command, args, options, fits) {
+  const child = spawn(command, args, options);
   return new Promise((done, failed) => {
     let out = "";
-    host.stdout.on("data", (bytes) => {
+    child.stdout.on("data", (bytes) => {
       out += bytes;
-      if (out.includes("\n")) done({ host, ...JSON.parse(out.split("\n")[0]) });
+      const line = out.split("\n").slice(0, -1).find(fits);
+      if (line) done({ child, line });
     });
-    host.on("exit", (code) => failed(new Error(`the host ended with ${code}`)));
+    child.on("error", failed);
+    child.on("exit", (code) => failed(new Error(`${command} ended with ${code}`)));
   });
 }
 
-const { host, address, login } = await serve();
+/// Starts a host in `cwd`; resolves with its process and its login link.
+async function serve(store, cwd, args) {
+  const env = { ...process.env, XDG_CONFIG_HOME: settings, OPENAI_API_KEY: "sk-not-checked" };
+  const all = ["serve", "--json", "--listen", "127.0.0.1:0", "--store", `redb:${join(dir, store)}`, ...args];
+  const { child, line } = await started(binary, all, { cwd, env, stdio: ["ignore", "pipe", "inherit"] }, () => true);
+  return { host: child, ...JSON.parse(line) };
+}
+
+async function stop(child) {
+  child.removeAllListeners("exit");
+  child.kill("SIGTERM");
+  await new Promise((done) => child.once("exit", done));
+}
+
+let { host, address, login } = await serve("store", workspace, ["--model", "scripted:script.json", "--ask", "shell.run", "--allow", "fs.write=*"]);
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -92,10 +105,10 @@ async function accessible(name) {
   await page.setViewportSize(WIDE);
 }
 
-async function open(text, fields = {}) {
+async function open(text, fields = {}, agent = "general") {
   await page.goto(`http://${address}/`);
   await page.getByText("New session").click();
-  await page.getByLabel("Agent").selectOption("general");
+  await page.getByLabel("Agent").selectOption(agent);
   for (const [name, value] of Object.entries(fields)) await page.locator(`form.stack input[name="${name}"]`).fill(value);
   await page.getByLabel("First input").fill(text);
   await page.getByRole("button", { name: "Open" }).click();
@@ -185,7 +198,10 @@ async function all() {
     const card = page.locator(".entry.ask");
     await card.waitFor();
     assert.match(await card.locator("pre").innerText(), /printf '<b>%s<\/b>\\\\n' approved/);
-    if (pictures) await page.screenshot({ path: join(pictures, "approval.png") });
+    if (pictures) {
+      await card.evaluate((shown) => shown.scrollIntoView({ block: "end" }));
+      await page.screenshot({ path: join(pictures, "approval.png") });
+    }
     await page.goto(`http://${address}/approvals`);
     assert.equal(await page.locator(".entry.ask").count(), 1);
     await accessible("approvals");
@@ -431,20 +447,89 @@ async function all() {
     assert.match(readFileSync(join(workspace, "subtend.yaml"), "utf8"), /rollbackOnError: true/);
     await accessible("options");
   });
-  await check("no request left for elsewhere and no script failed", async () => {
-    assert.deepEqual(outside, []);
-    assert.deepEqual(errors, []);
+}
+
+/// The same page with a small language model behind llama.cpp's server. What the model says is unknown; how much of it is counted.
+async function withRealModel() {
+  let model, session, tokens;
+  const real = join(dir, "real");
+  mkdirSync(join(real, ".subtend", "agents"), { recursive: true });
+  const agent = "---\nmode: primary\ndescription: Answers briefly.\ntools: []\ntemperature: 0\noutput_tokens: 40\n---\nYou are brief.\n";
+  writeFileSync(join(real, ".subtend", "agents", "brief.md"), agent);
+  writeFileSync(join(real, ".subtend", "agents", "broken.md"), "---\nmode: sideways\n---\nx\n");
+  writeFileSync(join(real, "subtend.yaml"), "sessions:\n  titles: false\n");
+  await check("real model's host opens a page", async () => {
+    const files = resolve(here, "../providers/servers");
+    model = await started(join(servers, "llm/bin/python"), [join(files, "llm.py"), join(files, "tools.jinja")],
+      { stdio: ["pipe", "pipe", "ignore"] }, (line) => line.startsWith("listening on "));
+    await stop(host);
+    const origin = model.line.split(" ").at(-1);
+    const args = ["--trust", "--model", "openai/smollm2", "--base-url", `${origin}/v1`];
+    ({ host, address, login } = await serve("real-store", real, args));
+    await page.goto(login);
+    await page.getByRole("heading", { name: "Sessions" }).waitFor();
   });
+  await check("real model's answer streams and its tokens are counted", async () => {
+    const origin = `http://${address}`;
+    const opened = await page.request.post(`${origin}/v1/sessions`, { headers: { origin }, data: { agent: "brief" } });
+    session = `${origin}/s/${(await opened.json()).session.id}`;
+    await page.goto(session);
+    // Every text that the page shows while it streams.
+    await page.evaluate(() => {
+      window.seen = [];
+      const note = () => window.seen.push(document.querySelector("#streaming").innerText.trim());
+      new MutationObserver(note).observe(document.body, { childList: true, subtree: true, characterData: true });
+    });
+    await page.getByLabel("Message").fill("Tell me a story of a bear.");
+    await page.getByRole("button", { name: "Send", exact: true }).click();
+    await page.locator("#entries", { hasText: /run 1 (completed|failed)/ }).waitFor();
+    const answers = page.locator("#entries .answer");
+    const seen = [...new Set(await page.evaluate(() => window.seen.filter((text) => text)))];
+    assert.ok(seen.length > 2, `pieces of the answer: ${JSON.stringify(seen)}`);
+    const text = (await answers.last().locator(".md").innerText()).trim();
+    assert.ok(text.length > 20, text);
+    const facts = await answers.last().locator(".facts").first().innerText();
+    assert.match(facts, /openai\/smollm2 · [1-9][0-9.k]* tokens/);
+    await accessible("real-conversation");
+  });
+  await check("real model's calls are bars of the timeline", async () => {
+    await page.goto(`${session}/timeline`);
+    const bars = page.locator("svg rect.model");
+    // One is the key.
+    await page.waitForFunction(() => document.querySelectorAll("svg rect.model").length >= 2);
+    assert.match(await bars.last().locator("title").textContent(), /openai\/smollm2/);
+    await accessible("real-timeline");
+  });
+  await check("usage sums up the tokens of the real model", async () => {
+    await page.goto(`${session}/usage`);
+    const row = page.locator("tr", { hasText: "openai/smollm2" }).first();
+    const cells = await row.locator("td.n").allInnerTexts();
+    const { own } = await (await page.request.get(`http://${address}/v1/sessions/${session.split("/").at(-1)}/usage`)).json();
+    assert.ok(own.in > 10 && own.out > 10, JSON.stringify(own));
+    assert.deepEqual(cells.slice(0, 3), [own.in, own.cache_read ?? 0, own.out].map(String));
+    await accessible("real-usage");
+  });
+  await check("agents of files are listed with their problems", async () => {
+    await page.goto(`http://${address}/agents`);
+    await page.locator("li", { hasText: "Answers briefly." }).waitFor();
+    await page.locator(".odd", { hasText: "broken.md" }).waitFor();
+    await accessible("real-agents");
+  });
+  model?.child.removeAllListeners("exit");
+  model?.child.stdin.end();
 }
 
 try {
   await all();
+  await withRealModel();
+  await check("no request left for elsewhere and no script failed", async () => {
+    assert.deepEqual(outside, []);
+    assert.deepEqual(errors, []);
+  });
   console.log(`${checks} checks passed, ${failures.length} failed`);
 } finally {
   await browser.close();
-  host.removeAllListeners("exit");
-  host.kill("SIGTERM");
-  await new Promise((done) => host.once("exit", done));
+  await stop(host);
   rmSync(dir, { recursive: true, force: true });
 }
 process.exit(failures.length ? 1 : 0);

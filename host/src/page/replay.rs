@@ -125,7 +125,9 @@ impl ReplayFrame {
         for step in steps.iter().take(at) {
             then.entry(step.session).or_default().push(&step.stored.record);
         }
-        let whose = wanted.of.filter(|of| then.contains_key(of)).unwrap_or(step.session);
+        // The last record may be of another session, such as one of a title. The view opens with its own session.
+        let own = if wanted.at.is_some() { step.session } else { id };
+        let whose = wanted.of.filter(|of| then.contains_key(of)).unwrap_or(own);
         let mut rows = Vec::with_capacity(then.len());
         let (mut messages, mut model, mut left_out) = (Vec::new(), String::new(), 0);
         for (session, records) in &then {
