@@ -199,8 +199,10 @@ async function all() {
     await card.waitFor();
     assert.match(await card.locator("pre").innerText(), /printf '<b>%s<\/b>\\\\n' approved/);
     if (pictures) {
-      await card.evaluate((shown) => shown.scrollIntoView({ block: "end" }));
+      // With all buttons.
+      await page.setViewportSize({ ...WIDE, height: 960 });
       await page.screenshot({ path: join(pictures, "approval.png") });
+      await page.setViewportSize(WIDE);
     }
     await page.goto(`http://${address}/approvals`);
     assert.equal(await page.locator(".entry.ask").count(), 1);

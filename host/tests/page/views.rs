@@ -144,6 +144,39 @@ async fn replay_shows_what_the_model_saw_at_a_record() {
     end(host).await;
 }
 
+/// The last record of a tree may be of a session below, such as one that writes a title.
+#[tokio::test]
+async fn replay_opens_with_the_messages_of_its_own_session() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let fresh = post(&app, &format!("/v1/sessions/{id}/branches"), &json!({"fresh": true})).await.json();
+    let child = fresh["session"].as_str().expect("a child").to_owned();
+    post(&app, &format!("/v1/sessions/{child}/inputs"), &json!({"text": "two"})).await;
+    get(&app, &format!("/v1/sessions/{child}/runs/1?wait=true&timeout=20000")).await;
+    let mut events = Stream::open(&app, &format!("/v1/sessions/{id}/events")).await;
+    events.until("notice_taken").await;
+    drop(events);
+    let renamed = request(
+        &app,
+        Method::PATCH,
+        &format!("/v1/sessions/{child}"),
+        &[("content-type", "application/json")],
+        r#"{"title":"renamed"}"#,
+    )
+    .await;
+    assert_eq!(renamed.status, StatusCode::OK, "{}", renamed.body);
+    let opened = get(&app, &format!("/s/{id}/replay")).await.body;
+    assert!(opened.contains("Hello. You said: one") && !opened.contains("Hello. You said: two"), "{opened}");
+    // The control: at the same record, chosen by the slider, the messages are those of the session that wrote it.
+    let records = part(&opened, "<strong aria-live=\"polite\">", "</strong>");
+    let last = records.trim_end_matches("</strong>").rsplit(' ').next().expect("a number");
+    let chosen = get(&app, &format!("/s/{id}/replay/at?at={last}")).await.body;
+    assert!(chosen.contains("Hello. You said: two"), "{chosen}");
+    drop(app);
+    end(host).await;
+}
+
 /// A deleted child is left out of the replay of its tree. The control: before the deletion it is shown.
 #[tokio::test]
 async fn replay_leaves_out_a_deleted_child() {
