@@ -32,6 +32,7 @@ mod linked_configuration;
 pub(crate) mod login_server;
 #[cfg(all(unix, feature = "cli", feature = "web"))]
 mod logins;
+mod messages;
 mod output;
 #[cfg(unix)]
 mod owners;

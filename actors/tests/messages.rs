@@ -15,7 +15,7 @@ use subtend_journal::Journal;
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::message::Message;
-use subtend_session::record::{From, Record};
+use subtend_session::record::{AskVerdict, From, Record};
 use subtend_tools::message;
 use subtend_tools::registry::Registry;
 
@@ -168,28 +168,53 @@ async fn x16_receivers_are_under_authority() {
     assert!(!offered && got.iter().all(|got| !got.starts_with("Delivered")), "{got:?}");
 }
 
+/// Starts a runtime whose child writes to its parent by the parent's whole id.
+async fn writing_by_id(rules: Vec<Rule>) -> Runtime {
+    let journal = journal();
+    let read = journal.clone();
+    let answer = move |request: Request| {
+        let parent = read.head(request.session).ok().flatten().and_then(|head| head.parent);
+        async move {
+            Ok(match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => calls([task("child", false)]),
+                ("child", 0) => calls([to(&parent.expect("a parent").to_string(), "found it")]),
+                _ => text(&results(&request).join("\n")),
+            })
+        }
+    };
+    writing(&journal, rules, answer).await
+}
+
 /// The control: rules that allow the parent by its name allow it by its id.
 #[tokio::test(start_paused = true)]
 async fn x16_rules_for_the_parent_hold_for_its_id() {
-    for (verdict, delivered) in [(Verdict::Deny, false), (Verdict::Allow, true)] {
-        let journal = journal();
-        let read = journal.clone();
-        let answer = move |request: Request| {
-            let parent = read.head(request.session).ok().flatten().and_then(|head| head.parent);
-            async move {
-                Ok(match (prompt(&request).as_str(), answers(&request)) {
-                    ("parent", 0) => calls([task("child", false)]),
-                    ("child", 0) => calls([to(&parent.expect("a parent").to_string(), "found it")]),
-                    _ => text(&results(&request).join("\n")),
-                })
-            }
-        };
-        let runtime = writing(&journal, vec![rule("*", Verdict::Allow), rule("parent", verdict)], answer).await;
+    for (verdict, expected) in [
+        (Verdict::Deny, "did not get the message: your rules deny it by another of its names"),
+        (Verdict::Ask, "your rules require approval by another of its names. Write to `parent`"),
+        (Verdict::Allow, "Delivered to "),
+    ] {
+        let runtime = writing_by_id(vec![rule("*", Verdict::Allow), rule("parent", verdict)]).await;
         let (_, ended) = ask(&runtime, "parent").await;
         shut(runtime).await;
         let got = ended.text.expect("an answer");
+        assert!(got.contains(expected), "{verdict:?}: {got}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x16_approved_message_is_delivered_by_a_whole_id() {
+    for (answer, delivered) in [(AskVerdict::Allow, true), (AskVerdict::Deny, false)] {
+        let runtime = writing_by_id(vec![rule("*", Verdict::Ask)]).await;
+        let mut approver = runtime.approver();
+        let approve = async {
+            let approval = approver.next().await;
+            approver.answer(&approval, answer).await.expect("the call waits");
+        };
+        let ((_, ended), ()) = tokio::join!(ask(&runtime, "parent"), approve);
+        drop(approver);
+        shut(runtime).await;
+        let got = ended.text.expect("an answer");
         assert_eq!(got.contains("Delivered to "), delivered, "{got}");
-        assert_eq!(got.contains("Write to `parent`"), !delivered, "{got}");
     }
 }
 

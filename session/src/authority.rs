@@ -127,6 +127,19 @@ impl RuleSet {
         unbeaten(ranked).iter().map(|rule| rule.verdict).min().unwrap_or(self.default)
     }
 
+    fn verdict_by_names(&self, action: &str, names: &[&str]) -> Verdict {
+        let syntax = Syntax::of(action);
+        let (mut named, mut others) = (None::<Verdict>, None::<Verdict>);
+        for name in names {
+            let access = Access { action: action.into(), resource: (*name).into() };
+            let is_named = |rule: &Rule| !rule.is_everywhere(syntax) && rule.matches(&access, syntax).is_some();
+            let lowest = if self.rules.iter().any(is_named) { &mut named } else { &mut others };
+            let verdict = self.verdict(&access, syntax);
+            *lowest = Some(lowest.map_or(verdict, |lowest| lowest.min(verdict)));
+        }
+        named.or(others).unwrap_or(Verdict::Deny)
+    }
+
     /// Returns whether the default applies to some resource of `action`.
     fn default_decides(&self, action: ActionSet<'_>) -> bool {
         let syntax = action.syntax();
@@ -296,6 +309,12 @@ impl Authority {
             return Verdict::Deny;
         }
         self.least(|set| set.verdict(access, syntax))
+    }
+
+    /// Returns the verdict for a resource with several names, none of which may evade a rule for another one: in each rule
+    /// set, rules for any of the names come before those for every resource (`*`), and the lowest verdict applies.
+    pub fn verdict_by_names(&self, action: &str, names: &[&str]) -> Verdict {
+        self.least(|set| set.verdict_by_names(action, names))
     }
 
     /// Returns an upper bound of the verdicts for `action`: never less than [`Authority::verdict`] of any resource.

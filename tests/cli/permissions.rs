@@ -77,6 +77,10 @@ fn a1_options_and_files_have_one_parser() {
             assert!(done.err.contains(expected) && done.err.contains(option), "{done:?}");
         }
     }
+    // A rule of `message` is valid as in an agent file, whether or not agents may write to each other.
+    let messages = ["--allow", "tool:message", "--ask", "tool:message=parent"];
+    let done = user.call(&[&["run", "--quiet", "--model", &model], &messages[..], &["hi"]].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
     user.file("secret/key.txt", "the-secret-text");
     let done = user.call(&["run", "--quiet", "--model", &model, "--ask", "read=secret/**", "hi"]);
     assert_eq!(done.code, Some(0), "{done:?}");

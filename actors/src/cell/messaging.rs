@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use subtend_journal::ReadError;
-use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::authority::{Authority, Verdict};
 use subtend_session::ids::{RunKey, SessionId, Text};
 use subtend_session::index::{Head, message_input};
 use subtend_session::place::{BranchKind, Owner};
@@ -38,7 +38,7 @@ impl Messenger for Cells {
     ) -> BoxFuture<'static, Result<Text, ToolError>> {
         Box::pin(async move {
             let (receiver, sender) = self.receiver(&from, &to)?;
-            by_name(&to, &receiver, &authority)?;
+            check_names(&to, &receiver, &authority)?;
             self.directs((from.session, &sender), &receiver, (&authority, child_tools.as_ref()))?;
             let (session, run, call) = (from.session, from.run, from.call);
             let (short, agent) = (&sender.short.0, &sender.agent);
@@ -60,8 +60,8 @@ impl Messenger for Cells {
                 Ok(_) => {
                     Ok(format!("Delivered to {name}: it reads the text before its next turn, if it has one.").into())
                 }
-                Err(SendError::Busy { .. }) => Err(ToolError::limit(format!(
-                    "{name} did not get the message: too much is queued there; try again when it has read some"
+                Err(SendError::Busy { what, limit }) => Err(ToolError::limit(format!(
+                    "{name} did not get the message: {what} holds {limit}, its limit; try again when it has read some"
                 ))),
                 Err(SendError::Stopped(why)) => {
                     Err(ToolError { retryable: true, ..ToolError::failed(why.to_string()) })
@@ -74,17 +74,25 @@ impl Messenger for Cells {
     }
 }
 
-/// Refuses a message whose receiver has another name than `to` if rules exclude that name: one of a parent is `parent`, whatever its id.
-fn by_name(to: &str, receiver: &Relative, authority: &Authority) -> Result<(), ToolError> {
-    let name = if receiver.sender == Relation::Child { PARENT } else { &*receiver.head.short.0 };
-    let access = Access { action: format!("tool:{}", message::NAME).into(), resource: name.into() };
-    if name == to || authority.verdict(&access) == Verdict::Allow {
-        return Ok(());
+/// Refuses a message that rules exclude by any name of its receiver. The call itself was checked for the name `to` alone.
+fn check_names(to: &str, receiver: &Relative, authority: &Authority) -> Result<(), ToolError> {
+    let action = format!("tool:{}", message::NAME);
+    let (id, short) = (receiver.id.to_string(), &*receiver.head.short.0);
+    let parent = (receiver.sender == Relation::Child).then_some(PARENT);
+    let names: Vec<&str> = parent.into_iter().chain([short, &id]).collect();
+    let of = |name: &str| authority.verdict_by_names(&action, &[name]);
+    let refused = |why: &str| {
+        let name = named(&receiver.head);
+        Err(ToolError::refused(format!("{name} did not get the message: {why}")))
+    };
+    match (authority.verdict_by_names(&action, &names), of(to)) {
+        (Verdict::Deny, _) => refused("your rules deny it by another of its names"),
+        (Verdict::Ask, Verdict::Allow) => match names.iter().find(|name| of(name) == Verdict::Ask) {
+            Some(name) => refused(&format!("your rules require approval by another of its names. Write to `{name}`")),
+            None => refused("your rules require approval by several of its names together"),
+        },
+        (Verdict::Ask | Verdict::Allow, _) => Ok(()),
     }
-    Err(ToolError::refused(format!(
-        "{} did not get the message: by that name your rules do not allow it. Write to `{name}`",
-        named(&receiver.head)
-    )))
 }
 
 impl Cells {

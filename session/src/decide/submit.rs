@@ -10,6 +10,9 @@ use crate::state::Phase;
 /// Maximum bytes of a requested answer schema, which is sent with every model call of the turn.
 const MAX_FORMAT_BYTES: u64 = 64 << 10;
 
+/// Maximum number of messages of one relative that the session has not read.
+const MAX_UNREAD: u32 = 16;
+
 pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result<(), Rejection> {
     if draft.state.deleted {
         return Err(Rejection::Deleted);
@@ -26,6 +29,7 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     }
     if input.is_from_relative() {
         check_relative(draft, &input)?;
+        check_share(draft, &input)?;
     }
     let phase = draft.state.phase();
     if draft.state.closed {
@@ -42,7 +46,7 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     Ok(())
 }
 
-/// Checks that a relative's message check_limits the run in flight (X16): it opens and resumes none, and none that a person
+/// Checks that a relative's message enters the run in flight (X16): it opens and resumes none, and none that a person
 /// opened exchanges messages with a parent or a sibling (K26). Which sessions are relatives is known to the sender's
 /// side, except a receiver's own children.
 fn check_relative(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
@@ -56,6 +60,27 @@ fn check_relative(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Reject
         None => run.opened.owner.answers_a_model(),
     };
     if allowed { Ok(()) } else { refused("a person opened the sender's or the receiver's run") }
+}
+
+/// Checks that messages of relatives leave half of the queue to other inputs: a model must not keep a person's input
+/// out.
+fn check_share(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
+    let From::Model { session: sender, .. } = input.from else { return Ok(()) };
+    let is_of = |other: &InputAccepted| matches!(other.from, From::Model { session, .. } if session == sender);
+    let (mut own, mut all) = (0_u32, 0_u32);
+    for queued in draft.state.queue.iter().filter(|queued| queued.input.is_from_relative()) {
+        all = all.saturating_add(1);
+        own = own.saturating_add(u32::from(is_of(&queued.input)));
+    }
+    let share = draft.state.limits.queue / 2;
+    if own >= MAX_UNREAD {
+        let what = "the queue for unread messages of one agent";
+        return Err(Rejection::Busy { what, limit: MAX_UNREAD.into() });
+    }
+    if all >= share {
+        return Err(Rejection::Busy { what: "the queue for unread messages of agents", limit: share.into() });
+    }
+    Ok(())
 }
 
 fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {

@@ -2,6 +2,7 @@
 
 use subtend_invariants::bugs::{Bug, Rules};
 use subtend_session::command::Command;
+use subtend_session::effect::Rejection;
 use subtend_session::ids::{RunKey, RunNo};
 use subtend_session::index::message_input;
 use subtend_session::limits::Limits;
@@ -92,6 +93,46 @@ fn x16_untaken_message_is_dropped_with_its_run() {
     let mut heart = heart.then(Command::Admitted { run: RunNo(2), owner_ended: None });
     assert_eq!(users(&heart).last().map(String::as_str), Some("next"));
     assert_eq!(heart.summary(answers(2, "so")), "answered ended(completed) > E");
+}
+
+/// Submits 40 inputs of each sender to a session with room for 40. Returns how many it queues, the last rejection, and
+/// whether a person's input is accepted then.
+fn flooded(senders: &[u128], input: impl Fn(u128, u32) -> Command) -> (usize, Option<Rejection>, bool) {
+    let mut heart = Heart::child_with(Limits { queue: 40, ..Limits::default() }, 2).then(admitted());
+    let mut rejection = None;
+    for (sender, n) in senders.iter().flat_map(|sender| (0..40).map(move |n| (*sender, n))) {
+        rejection = heart.decide(input(sender, n)).err().or(rejection);
+    }
+    (heart.state.queue.len(), rejection, heart.decide(send(5, "stop")).is_ok())
+}
+
+#[test]
+fn x16_messages_leave_room_for_inputs_of_a_person() {
+    let busy = |what, limit| Some(Rejection::Busy { what, limit });
+    let messages = |sender, n| message_of(sender, n, "noise");
+    assert_eq!(flooded(&[SIBLING], messages), (16, busy("the queue for unread messages of one agent", 16), true));
+    assert_eq!(
+        flooded(&[SIBLING, 0xC2, 0xC3], messages),
+        (20, busy("the queue for unread messages of agents", 20), true)
+    );
+    // The control: inputs of the host fill the queue.
+    let of_host = |sender: u128, n: u32| {
+        let input = input(sender * 100 + u128::from(n), "noise", Lane::Steer);
+        Command::Submit(Box::new(InputAccepted { from: From::Host, ..input }))
+    };
+    assert_eq!(flooded(&[SIBLING, 0xC2], of_host), (40, busy("the session's queue", 40), false));
+}
+
+#[test]
+fn x16_read_messages_make_room_for_others() {
+    let mut heart = child();
+    for n in 0..16 {
+        assert_eq!(heart.summary(message(n, "one")), "accepted > W");
+    }
+    assert!(heart.summary(message(16, "two")).starts_with("busy: "));
+    assert_eq!(heart.summary(message(3, "one")), "again > W", "a repeated call is not refused");
+    assert_eq!(heart.summary(answers(1, "so")), "answered taken turn > W");
+    assert_eq!(heart.summary(message(16, "two")), "accepted > W");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use subtend::config::{Config, FILE};
 use subtend_agents::catalog::Catalog;
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict, is_wide_address};
 use subtend_session::near::unknown_agent;
+use subtend_tools::message;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::sandbox;
 use subtend_tools::workspace::Workspace;
@@ -93,7 +94,9 @@ fn without_tool(rule: &Rule, config: &Config) -> Option<String> {
             ));
         }
     }
-    let unneeded = rule.action.starts_with("tool:") && !remote::may_be_needed(config, &rule.action);
+    // As in a manifest, a rule of `message` is valid also where agents cannot write to each other.
+    let tool = rule.action.strip_prefix("tool:");
+    let unneeded = tool.is_some_and(|tool| tool != message::NAME) && !remote::may_be_needed(config, &rule.action);
     unneeded.then(|| {
         format!("no tool needs `{}`: declare a remote tool (`remote_tools` in your own file), or omit it", rule.action)
     })

@@ -53,6 +53,27 @@ fn deny_of_any_file_or_address_removes_the_shell() {
 }
 
 #[test]
+fn rules_of_all_names_of_a_resource_apply() {
+    let verdict_of = |rules: &[(&str, Verdict)], names: &[&str]| {
+        let rules: Vec<_> = rules.iter().map(|(resource, verdict)| ("tool:x", *resource, *verdict)).collect();
+        Authority::of(set(Verdict::Ask, &rules)).verdict_by_names("tool:x", names)
+    };
+    let names = ["parent", "a3f9c1"];
+    for names in [names, ["a3f9c1", "parent"]] {
+        let of = |rules| verdict_of(rules, &names);
+        assert_eq!(of(&[("*", Verdict::Deny), ("parent", Verdict::Allow)]), Verdict::Allow);
+        assert_eq!(of(&[("a3f9c1", Verdict::Deny), ("parent", Verdict::Allow)]), Verdict::Deny);
+        assert_eq!(of(&[("a3*", Verdict::Deny), ("parent", Verdict::Allow)]), Verdict::Deny);
+        assert_eq!(of(&[("a3f9c1", Verdict::Allow), ("parent", Verdict::Ask)]), Verdict::Ask);
+        assert_eq!(of(&[("*", Verdict::Allow), ("other", Verdict::Deny)]), Verdict::Allow);
+        assert_eq!(of(&[]), Verdict::Ask, "no rule matches");
+    }
+    // The control: one name alone evades the rule for the other.
+    assert_eq!(verdict_of(&[("a3f9c1", Verdict::Deny), ("*", Verdict::Allow)], &["parent"]), Verdict::Allow);
+    assert_eq!(verdict_of(&[], &[]), Verdict::Deny, "a resource without a name");
+}
+
+#[test]
 fn equal_sets_are_merged_and_stay_shared() {
     let host = Authority::of(set(Verdict::Ask, &[("fs.*", "*", Verdict::Allow), ("*", "*", Verdict::Deny)]));
     let again = Authority::of(set(Verdict::Ask, &[("*", "*", Verdict::Deny), ("fs.*", "*", Verdict::Allow)]));
