@@ -17,7 +17,7 @@ mod limits;
 #[cfg(unix)]
 mod piped;
 #[cfg(unix)]
-mod reap;
+pub(crate) mod reap;
 
 #[cfg(unix)]
 pub(crate) use reap::kill_with_descendants;

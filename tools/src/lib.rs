@@ -43,6 +43,7 @@ mod bounded;
 mod builtin;
 mod near;
 mod path;
+mod private;
 mod redacted;
 mod removal;
 mod result;

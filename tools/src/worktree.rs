@@ -31,6 +31,7 @@ use subtend_session::ids::SessionId;
 
 use crate::escape::on_one_line;
 use crate::guard::Guard;
+use crate::private;
 use crate::removal;
 use crate::workspace::{Workspace, WorkspaceError, beneath};
 use git::{Git, GitPlace, GitReach, MAX_OUTPUT};
@@ -304,7 +305,7 @@ impl Worktrees {
     }
 
     fn lock_file(&self, path: &Path) -> Result<File, WorktreeError> {
-        fs::create_dir_all(&self.dir).map_err(cannot("locked"))?;
+        private::create_dir(&self.dir).map_err(cannot("locked"))?;
         loop {
             let file = File::options().create(true).truncate(false).write(true).open(path).map_err(cannot("locked"))?;
             file.lock().map_err(cannot("locked"))?;
@@ -385,8 +386,9 @@ impl Worktrees {
     fn initialize(dir: &Path, is_sha256: bool) -> Result<(), WorktreeError> {
         let version = u8::from(is_sha256);
         let extension = if is_sha256 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
+        private::create_dir(dir).map_err(cannot("read"))?;
         for part in ["refs", "info", "objects"] {
-            fs::create_dir_all(dir.join(part)).map_err(cannot("read"))?;
+            private::create_dir(&dir.join(part)).map_err(cannot("read"))?;
         }
         for (name, text) in [
             ("HEAD", "ref: refs/heads/none\n".to_owned()),
@@ -437,7 +439,7 @@ fn is_same_file(_: &File, _: &Path) -> bool {
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
-    let mut file = File::create(&name)?;
+    let mut file = private::create_file(Path::new(&name))?;
     file.write_all(text)?;
     file.sync_all()?;
     fs::rename(&name, path)?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{CheckpointError, Checkpoints, cannot};
+use crate::private;
 use crate::removal::remove;
 
 /// File name of an unfinished restore.
@@ -129,11 +130,7 @@ pub(super) fn create_private_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)?;
+    private::create_dir(dir)?;
     dir.parent().map_or(Ok(()), sync_dir)
 }
 

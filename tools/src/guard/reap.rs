@@ -116,6 +116,19 @@ fn kill_descendants(_: u32) -> bool {
     false
 }
 
+/// Returns `root` and its descendants.
+#[cfg(target_os = "linux")]
+pub(crate) fn with_descendants(root: u32) -> Vec<u32> {
+    let (mut all, mut last, mut rest) = (vec![root], vec![root], processes());
+    while !last.is_empty() {
+        let (found, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, parent)| last.contains(parent));
+        last = found.into_iter().map(|(id, _)| id).collect();
+        all.extend(&last);
+        rest = others;
+    }
+    all
+}
+
 #[cfg(target_os = "linux")]
 fn processes() -> Vec<(u32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };

@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use subtend_session::ids::Hash;
 
+use crate::private;
+
 /// Maximum number of tools remembered for one server. It bounds the file of a server that keeps inventing names.
 const MAX_TOOLS: usize = 1_024;
 
@@ -81,10 +83,11 @@ impl KnownTools {
         let text = serde_json::to_string_pretty(kept).map_err(|error| error.to_string())?;
         let partial = file.with_extension("partial");
         let write = || {
-            if let Some(folder) = file.parent() {
-                std::fs::create_dir_all(folder)?;
+            // The user may have a link to the directory of the configuration.
+            if let Some(folder) = file.parent().filter(|folder| !folder.is_dir()) {
+                private::create_dir(folder)?;
             }
-            let mut out = std::fs::File::create(&partial)?;
+            let mut out = private::create_file(&partial)?;
             out.write_all(text.as_bytes())?;
             out.sync_all()?;
             std::fs::rename(&partial, file)
@@ -127,6 +130,24 @@ mod tests {
         }
         let all = known.lock.lock().unwrap();
         assert_eq!(all.values().flat_map(BTreeMap::values).map(BTreeMap::len).sum::<usize>(), MAX_TOOLS);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn remembered_file_is_private_and_follows_no_link() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let dir = tempfile::tempdir().unwrap();
+        let (file, victim) = (dir.path().join("deep/known.json"), dir.path().join("victim"));
+        let known = KnownTools::in_file(file.clone());
+        let change = |text: &str| known.changed(Path::new("/w"), "s", &[("a", text.to_owned())]).1.unwrap();
+        change("one");
+        std::fs::write(&victim, "kept").unwrap();
+        symlink(&victim, file.with_extension("partial")).unwrap();
+        change("two");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
+        let mode = |path: &Path| path.symlink_metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(file.parent().unwrap()), mode(&file)), (0o700, 0o600));
     }
 
     #[test]

@@ -22,6 +22,11 @@ pub(crate) enum OpenNamedError {
     OtherName(String),
 }
 
+/// The cause of an error of [`check_single_name`].
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("it has other names (hard links), which may be outside of the workspace: copy the file")]
+pub(crate) struct OtherNamesError;
+
 impl From<io::Error> for OpenNamedError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
@@ -76,10 +81,7 @@ impl OtherNames {
 /// Checks that `file`, which was opened as `name` in `dir`, has only one name.
 pub(crate) fn check_single_name((dir, name): (&Dir, &Path), file: &File) -> io::Result<()> {
     match identity(dir, name, file)? {
-        Some((_, names)) if names > 1 => {
-            let why = "it has other names (hard links), which may be outside of the workspace: copy the file";
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
-        }
+        Some((_, names)) if names > 1 => Err(io::Error::new(io::ErrorKind::PermissionDenied, OtherNamesError)),
         Some(_) | None => Ok(()),
     }
 }

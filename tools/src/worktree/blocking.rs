@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use ignore::{DirEntry, WalkBuilder};
 
+#[cfg(target_os = "linux")]
+use crate::guard::reap;
+
 /// Files that a search inspects.
 const MOST: usize = 1_000_000;
 
@@ -17,6 +20,40 @@ pub(super) fn pipe(written: &[PathBuf], read: &[PathBuf]) -> Option<PathBuf> {
     let in_tree = trees.iter().chain(read).find_map(|tree| entries(tree).filter(is_read).find(has_readers_wait));
     let found = in_tree.or_else(|| entries(repository).find(has_readers_wait));
     found.map(DirEntry::into_path)
+}
+
+/// Returns a pipe in a working tree. A session may have made it for its own use.
+pub(super) fn any_pipe(written: &[PathBuf], read: &[PathBuf]) -> Option<PathBuf> {
+    let trees = written.iter().skip(1).chain(read);
+    trees.into_iter().find_map(|tree| entries(tree).find(has_readers_wait)).map(DirEntry::into_path)
+}
+
+/// Returns the CPU time of a process and its descendants, if all their threads sleep. One that computes, or waits for a disk, does not.
+#[cfg(target_os = "linux")]
+pub(super) fn asleep(root: u32) -> Option<u64> {
+    let mut used = 0_u64;
+    for id in reap::with_descendants(root) {
+        for task in std::fs::read_dir(format!("/proc/{id}/task")).ok()? {
+            let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+            used = used.checked_add(sleeper(&stat)?)?;
+        }
+    }
+    Some(used)
+}
+
+/// Returns the CPU time of a sleeping thread from its line of `/proc`. The name before the state may contain any characters.
+#[cfg(target_os = "linux")]
+fn sleeper(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    fields.next().filter(|state| *state == "S")?;
+    // Of the fields, these are the 14th and the 15th.
+    let (user, system): (u64, u64) = (fields.nth(10)?.parse().ok()?, fields.next()?.parse().ok()?);
+    user.checked_add(system)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn asleep(_: u32) -> Option<u64> {
+    None
 }
 
 fn entries(dir: &Path) -> impl Iterator<Item = DirEntry> {
@@ -38,4 +75,17 @@ fn has_readers_wait(entry: &DirEntry) -> bool {
 #[cfg(not(unix))]
 fn has_readers_wait(_: &DirEntry) -> bool {
     false
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::sleeper;
+
+    #[test]
+    fn sleeping_threads_are_known_with_their_time() {
+        let line = |state: &str| format!("12 (a) S 1) {state} 1 2 3 4 5 6 7 8 9 10 40 2 0 0");
+        assert_eq!(sleeper(&line("S")), Some(42));
+        assert_eq!(["R", "D", "T", "Z"].map(|state| sleeper(&line(state))), [None; 4]);
+        assert_eq!(sleeper("12 (a) S 1"), None);
+    }
 }

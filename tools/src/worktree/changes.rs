@@ -134,6 +134,7 @@ impl Worktrees {
         let paths: BTreeSet<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
         self.step("add")?;
         self.add_files(&plain, &self.staging_dir(entry), &paths, MAX_BYTES)?;
+        self.add_submodules(&plain, &paths)?;
         let tree = self.git.line(&plain, &["write-tree"])?;
         let tip = self.tip(&entry.repository, &entry.branch)?.unwrap_or_else(|| entry.base.clone());
         if self.git.line(&plain, &["rev-parse", &format!("{tip}^{{tree}}")])? == tree {

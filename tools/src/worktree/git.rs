@@ -25,7 +25,7 @@ use crate::sandbox;
 pub(super) const MAX_OUTPUT: u64 = 64 << 20;
 /// Maximum bytes of error output that are kept.
 const MAX_ERROR_OUTPUT: u64 = 4 << 10;
-/// Time after which a pipe that blocks a command is searched for; then twice that, and so on.
+/// Time after which it is checked whether a command waits for a pipe; then twice that, and so on.
 const FIRST_SEARCH: Duration = Duration::from_secs(2);
 /// Time limit of one command.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -138,7 +138,7 @@ impl Git {
         let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
         let mut patience = FIRST_SEARCH;
         for _ in 0..2 {
-            let (is_out, (bytes, is_whole)) = match received(&answers, &mut patience, &at.reach) {
+            let (is_out, (bytes, is_whole)) = match received(&answers, &mut patience, (child.id(), &at.reach)) {
                 Ok(received) => received,
                 Err(why) => {
                     drop(guard_pipe);
@@ -223,13 +223,29 @@ impl GitAnswer {
 }
 
 /// Returns the next answer, or why it is missing.
-fn received<T>(answers: &mpsc::Receiver<T>, patience: &mut Duration, reach: &GitReach) -> Result<T, String> {
+///
+/// A command that sleeps between two searches waits for a pipe: git uses no network, and one that waits for a disk does not sleep.
+fn received<T>(
+    answers: &mpsc::Receiver<T>,
+    patience: &mut Duration,
+    (process, reach): (u32, &GitReach),
+) -> Result<T, String> {
+    let mut asleep = None;
     loop {
         if let Ok(answer) = answers.recv_timeout(*patience) {
             return Ok(answer);
         }
         if let Some(path) = blocking::pipe(&reach.written, &reach.read) {
             return Err(format!("it waits for `{}`, which is not a regular file: remove it", path.display()));
+        }
+        let was_asleep = std::mem::replace(&mut asleep, blocking::asleep(process));
+        if asleep.is_some() && asleep == was_asleep {
+            return Err(match blocking::any_pipe(&reach.written, &reach.read) {
+                Some(path) => {
+                    format!("it waits, probably for `{}`, which is not a regular file: remove it", path.display())
+                }
+                None => "it waits for a file that another process replaced meanwhile by a pipe: try again".to_owned(),
+            });
         }
         if *patience >= TIMEOUT {
             return Err(format!("it did not end within {} s", TIMEOUT.as_secs()));

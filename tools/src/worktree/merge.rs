@@ -175,7 +175,7 @@ impl Worktrees {
             Err(error) => return Ok(Err(format!("cannot be read in the workspace: {error}"))),
         };
         if [&base.state, &theirs.state].contains(&&FileState::Other) {
-            return Ok(Err("is a repository of its own".to_owned()));
+            return Ok(Err("is a repository of its own: take its commits by git".to_owned()));
         }
         if let FileState::Link { to } = &theirs.state {
             if to.contains(char::REPLACEMENT_CHARACTER) {

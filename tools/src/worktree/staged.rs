@@ -5,7 +5,7 @@
 //! itself and copies it to a directory that sessions cannot reach, from which git adds it.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -15,12 +15,19 @@ use cap_std::fs::Dir;
 use super::git::{GitPlace, GitReach, os};
 use super::{WorktreeError, Worktrees, cannot, remove_if_exists};
 use crate::escape::on_one_line;
-use crate::workspace::{beneath, names};
+use crate::private;
+use crate::workspace::beneath;
+use crate::workspace::names::{self, OtherNamesError};
 
 /// Number of files that are copied before git adds them.
 const BATCH_FILES: usize = 1024;
 /// Number of bytes after which git adds the copied files.
 const BATCH_BYTES: u64 = 64 << 20;
+/// Maximum number of files with other names that an error lists.
+const MAX_NAMED: usize = 8;
+/// Maximum number of directories that one command lists.
+const BATCH_DIRS: usize = 256;
+const SUBMODULE_MODE: &[u8] = b"160000 ";
 /// Attempts to open a file that another process replaces meanwhile.
 const MAX_ATTEMPTS: usize = 8;
 
@@ -58,25 +65,69 @@ impl Worktrees {
             |path: &&Vec<u8>| path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name == b".gitattributes");
         let (attributes, others): (Vec<_>, Vec<_>) = paths.iter().partition(is_attributes);
         let mut rest = attributes.into_iter().chain(others).peekable();
-        let mut left = max_bytes;
+        let (mut left, mut linked) = (max_bytes, Vec::new());
         while rest.peek().is_some() {
             remove_if_exists(staging)?;
-            fs::create_dir_all(staging).map_err(cannot("read"))?;
+            private::create_dir(staging).map_err(cannot("read"))?;
             let staging = staging.canonicalize().map_err(cannot("read"))?;
             let into = Dir::open_ambient_dir(&staging, ambient_authority()).map_err(cannot("read"))?;
             let (mut batch, end) = (Vec::new(), left.saturating_sub(BATCH_BYTES));
             while let Some(path) = rest.next_if(|_| batch.len() < BATCH_FILES && (batch.is_empty() || left > end)) {
                 let name = os(path)?;
-                stage((&tree, &into), Path::new(&name), &mut left).map_err(|error| {
-                    let why = format!("{}: {error}", on_one_line(&String::from_utf8_lossy(path)));
-                    cannot("read")(io::Error::new(error.kind(), why))
-                })?;
-                batch.push(path.clone());
+                match stage((&tree, &into), Path::new(&name), &mut left) {
+                    Ok(()) => batch.push(path.clone()),
+                    Err(error) if error.get_ref().is_some_and(|cause| cause.is::<OtherNamesError>()) => {
+                        linked.push(on_one_line(&String::from_utf8_lossy(path)));
+                    }
+                    Err(error) => {
+                        let why = format!("{}: {error}", on_one_line(&String::from_utf8_lossy(path)));
+                        return Err(cannot("read")(io::Error::new(error.kind(), why)));
+                    }
+                }
             }
             let add = ["update-index", "--add", "--remove", "--replace", "--"];
             self.git.run_for(&at.in_tree(&staging), &add, &batch)?;
         }
+        if linked.is_empty() { Ok(()) } else { Err(cannot("read")(io::Error::other(refusal(&linked)))) }
+    }
+
+    /// Records the present commits of the submodules among `paths` in the index of `at`: the copies of [`Worktrees::add_files`] lack them.
+    /// Git writes no content of a file that a session puts in the place of a submodule meanwhile.
+    pub(super) fn add_submodules(&self, at: &GitPlace, paths: &BTreeSet<Vec<u8>>) -> Result<(), WorktreeError> {
+        let mut dirs: Vec<OsString> = Vec::new();
+        for path in paths {
+            let path = os(path)?;
+            if at.tree().join(&path).symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                dirs.push(path);
+            }
+        }
+        for dirs in dirs.chunks(BATCH_DIRS) {
+            let mut args: Vec<OsString> = ["ls-files", "-z", "--stage", "--"].map(Into::into).into();
+            args.extend(dirs.iter().cloned());
+            let out = self.git.run(at, &args)?;
+            let submodules = out.split(|byte| *byte == 0).filter(|line| line.starts_with(SUBMODULE_MODE));
+            let submodules: Vec<Vec<u8>> = submodules
+                .filter_map(|line| line.splitn(2, |byte| *byte == b'\t').nth(1))
+                .map(<[u8]>::to_vec)
+                .collect();
+            self.git.run_for(at, &["update-index", "--info-only", "--"], &submodules)?;
+        }
         Ok(())
+    }
+}
+
+/// Says which files were not copied since they have other names. A copy would have no rule that a rule for such a name is.
+fn refusal(linked: &[String]) -> String {
+    match linked {
+        [path] => format!("{path}: {OtherNamesError}"),
+        _ => {
+            let named = linked.get(..MAX_NAMED).unwrap_or(linked).join(", ");
+            let others = linked.len().saturating_sub(MAX_NAMED);
+            let more = if others > 0 { format!(" and {others} others") } else { String::new() };
+            format!(
+                "{named}{more}: they have other names (hard links), which may be outside of the workspace: copy the files"
+            )
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Files in the place of others, and directories without end, that would end the process or hold it.
 
+use super::swapped::make_pipe;
 use super::*;
 use crate::removal::tests::deep;
 
@@ -73,6 +74,84 @@ fn x14_pipe_in_place_of_a_file_of_git_is_named() {
         // Git itself refuses a pipe in place of a file that it tracks, by the path in the worktree.
         assert!(error.contains(name.rsplit("ID/").next().unwrap()), "{name}: {error}");
     }
+}
+
+/// A session puts a pipe in the place of a file that git compares with its index: the error names it. The control: a file there is listed.
+#[test]
+fn x14_pipe_in_place_of_a_tracked_file_is_named() {
+    let scene = Repository::new();
+    let path = scene.open().join("a.txt");
+    fs::remove_file(&path).unwrap();
+    make_pipe(&path);
+    let error = scene.worktrees.changes(id(SESSION)).unwrap_err().to_string();
+    assert_eq!(error, "the worktree cannot be read: a.txt: it is neither a file nor a link: remove it");
+    fs::remove_file(&path).unwrap();
+    put(&path, "one\n");
+    assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().summary(), "1 file changed, +0 -4 lines: a.txt +0 -4");
+}
+
+/// A session puts a pipe in the place of a file after git has found a file there: git is ended long before its time is over, also where the
+/// pipe has no name any more. The control: a pipe with a content is read.
+#[test]
+fn x14_git_that_waits_for_a_pipe_is_ended() {
+    const NAMED: &str = "git hash-object failed: it waits, probably for `PATH`, which is not a regular file: remove it";
+    const UNNAMED: &str =
+        "git hash-object failed: it waits for a file that another process replaced meanwhile by a pipe: try again";
+    let scene = Repository::new();
+    let path = scene.open().join("a.txt");
+    let place = scene.worktrees.files_place(&scene.worktrees.find(id(SESSION)).unwrap()).unwrap();
+    let hash =
+        || scene.worktrees.git.line(&place, &["hash-object".as_ref(), "--no-filters".as_ref(), path.as_os_str()]);
+    let meanwhile = |act: &(dyn Fn(fs::File) + Sync)| {
+        fs::remove_file(&path).unwrap_or_default();
+        make_pipe(&path);
+        std::thread::scope(|scope| {
+            let (done, held) = std::sync::mpsc::channel::<()>();
+            scope.spawn({
+                let path = &path;
+                move || {
+                    act(fs::File::options().write(true).open(path).unwrap());
+                    held.recv().unwrap_err();
+                }
+            });
+            let found = hash().map_err(|error| error.to_string());
+            drop(done);
+            found
+        })
+    };
+    let of_content = meanwhile(&|mut pipe| std::io::Write::write_all(&mut pipe, b"b\n").unwrap());
+    assert_eq!(of_content.as_deref(), Ok(&*scene.git(&["hash-object", "sub/b.txt"])));
+    // The writer lives longer than git.
+    let kept = std::sync::Mutex::new(Vec::new());
+    let keep = |pipe| kept.lock().unwrap().push(pipe);
+    let tree = path.canonicalize().unwrap();
+    assert_eq!(meanwhile(&keep), Err(NAMED.replace("PATH", &tree.display().to_string())));
+    let unnamed = meanwhile(&|pipe| {
+        fs::remove_file(&path).unwrap();
+        keep(pipe);
+    });
+    assert_eq!(unnamed, Err(UNNAMED.to_owned()));
+}
+
+/// A session moves a submodule: the changes show it, and no merge takes the rest as if it were all. The control: a submodule that is not
+/// checked out has not moved.
+#[test]
+fn x14_moved_submodule_is_a_change() {
+    let scene = Repository::new();
+    let head = scene.git(&["rev-parse", "HEAD"]);
+    scene.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{head},module")]);
+    scene.git(&["commit", "-q", "-m", "x"]);
+    let at = scene.open();
+    assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().summary(), "no changes");
+    let module = at.join("module");
+    let module = module.to_str().unwrap();
+    scene.git(&["-C", module, "init", "-q"]);
+    scene.git(&["-C", module, "commit", "-q", "--allow-empty", "-m", "moved"]);
+    put(&at.join("n"), "n\n");
+    let summary = scene.worktrees.changes(id(SESSION)).unwrap().summary();
+    assert_eq!(summary, "2 files changed, +2 -1 lines: module +1 -1, n +1 -0");
+    let conflicts = scene.merge().unwrap_err().to_string();
+    assert_eq!(conflicts, "nothing was merged: `module` is a repository of its own: take its commits by git");
 }
 
 /// A session brings a file and a directory of names that the merge could use for a temporary file: all is merged. The control: a merge that

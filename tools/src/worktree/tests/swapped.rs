@@ -15,7 +15,7 @@ fn make_files(tree: &Path) {
     symlink("../secret", tree.join("pub/l")).unwrap();
 }
 
-fn make_pipe(path: &Path) {
+pub(super) fn make_pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
 }
 
@@ -125,13 +125,17 @@ fn replace_by(tree: &Path, path: &str, put_there: impl FnOnce(&Path)) {
 #[test]
 fn x14_file_with_other_names_is_not_copied() {
     const WHY: &str = "the worktree cannot be read: hard: it has other names (hard links), which may be outside of the workspace: copy the file";
-    let attacks: [&str; 2] = ["files/secret/key", "outside"];
-    for linked in attacks {
+    let attacks: [(&str, &str); 2] = [("files/secret/key", "hard, secret/key"), ("outside", "hard")];
+    let why = |names: &str| match names {
+        "hard" => WHY.to_owned(),
+        _ => WHY.replace("hard: it has", &format!("{names}: they have")).replace("the file", "the files"),
+    };
+    for (linked, names) in attacks {
         let scene = Plain::new();
         let (linked, link) = (scene.dir.path().join(linked), scene.workspace().join("hard"));
         put(&linked, "secret\n");
         fs::hard_link(&linked, &link).unwrap();
-        assert_eq!(scene.open(SESSION).unwrap_err().to_string(), WHY);
+        assert_eq!(scene.open(SESSION).unwrap_err().to_string(), why(names));
         fs::remove_file(&link).unwrap();
         fs::copy(&linked, &link).unwrap();
         let at = scene.open(SESSION).unwrap();
@@ -141,6 +145,9 @@ fn x14_file_with_other_names_is_not_copied() {
         fs::remove_file(at.join("hard")).unwrap();
         fs::hard_link(&linked, at.join("hard")).unwrap();
         assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap_err().to_string(), WHY);
+        fs::hard_link(&linked, at.join("hard2")).unwrap();
+        assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap_err().to_string(), why("hard, hard2"));
+        fs::remove_file(at.join("hard2")).unwrap();
         fs::remove_file(at.join("hard")).unwrap();
         let changes = scene.worktrees.changes(id(SESSION)).unwrap();
         assert!(changes.summary().starts_with("1 file changed, +0 -1 lines: hard"), "{}", changes.summary());
