@@ -1,6 +1,7 @@
 //! `subtend drill`: kills real processes on a real store, and checks the store after each kill.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +10,7 @@ use subtend_drill::{DrillError, DrillOptions, DrillVerdict, Report, Sabotage};
 use super::fail::{Code, Fail};
 use super::guard;
 use super::json;
+use super::owners;
 use super::work::{self, StopSignal};
 use progress::DrillProgress;
 
@@ -60,6 +62,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some(sabotage) = args.sabotage.filter(|_| !Sabotage::is_built_in()) {
         return Err(Fail::Usage(sabotage.refusal()));
     }
+    check_owners(&args.store)?;
     let seed = args.seed.unwrap_or_else(random_seed);
     if let Some(sabotage) = args.sabotage.filter(|sabotage| sabotage.is_of_clients() != args.clients.is_some()) {
         let (without, with) = if args.clients.is_some() {
@@ -84,6 +87,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         DrillVerdict::Violated | DrillVerdict::Vacuous | DrillVerdict::Uncaught => Code::Failed,
         DrillVerdict::Stopped => Code::Cancelled,
     })
+}
+
+/// Refuses a directory that another user could replace through a parent: a drill starts programs in it.
+fn check_owners(store: &str) -> Result<(), Fail> {
+    let dir = store.split_once(':').map(|(_, dir)| Path::new(dir));
+    owners::check(dir, None, &[]).map_err(|why| Fail::Usage(format!("--store {store}: {why}")))
 }
 
 pub(crate) fn child(args: &ChildArgs) -> Result<Code, Fail> {
@@ -130,4 +139,29 @@ impl From<DrillError> for Fail {
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish() >> 32
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// The control: a parent of this user alone.
+    #[test]
+    fn directory_below_one_of_others_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = format!("redb:{}", dir.path().join("a/b").display());
+        let allow = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).expect("chmod");
+        allow(0o777);
+        let refusal = check_owners(&store).expect_err("others can write").to_string();
+        let expected = format!(
+            "--store {store}: other users can write {} (mode 777), and so replace its content: ",
+            dir.path().display()
+        );
+        assert!(refusal.starts_with(&expected), "{refusal}");
+        allow(0o700);
+        check_owners(&store).expect("a parent of this user");
+        check_owners("redb").expect("a temporary directory");
+    }
 }
