@@ -6,6 +6,11 @@
 use super::MAX_EXPANDED;
 use crate::product::Product;
 
+/// The end of a block of commands.
+const FENCE_END: &str = "\n```";
+/// Maximum number of digits in `$ARGUMENTS[N]`.
+const MAX_INDEX_DIGITS: usize = 3;
+
 /// The parts of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
@@ -127,9 +132,14 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
+    // Each search for an end must find one, or be the last: otherwise a text of beginnings takes quadratic time.
+    let mut fence = text.rfind(FENCE_END);
     while let Some(c) = rest.chars().next() {
-        let starts = plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);
-        let found = placeholder(rest, rules).or_else(|| injected(rest, rules).filter(|_| outer && starts));
+        let starts = outer && plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);
+        let at = text.len().saturating_sub(rest.len());
+        fence = fence.filter(|last| *last >= at);
+        let found =
+            placeholder(rest, rules).or_else(|| starts.then(|| injected(rest, fence.is_some(), rules)).flatten());
         if let Some((part, length)) = found {
             if !plain.is_empty() {
                 parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
@@ -159,8 +169,11 @@ fn placeholder(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, us
         return Some((TemplatePart::Text(folder.to_owned()), DIR.len()));
     }
     if let Some(after) = rest.strip_prefix(ALL) {
-        let index = after.strip_prefix('[').and_then(|after| after.split_once(']')).map(|(index, _)| index);
-        let number = index.filter(|index| index.len() < 4).and_then(|index| index.parse::<usize>().ok());
+        let index = after.strip_prefix('[').and_then(|after| {
+            let end = after.bytes().take(MAX_INDEX_DIGITS.saturating_add(1)).position(|byte| byte == b']')?;
+            after.get(..end)
+        });
+        let number = index.and_then(|index| index.parse::<usize>().ok());
         return Some(match (number, index) {
             (Some(at), Some(index)) => (TemplatePart::One(at), ALL.len().saturating_add(index.len()).saturating_add(2)),
             (_, _) => (TemplatePart::All, ALL.len()),
@@ -174,13 +187,13 @@ fn placeholder(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, us
 }
 
 /// Returns the command or file at the start of `rest`, and its length.
-fn injected(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
+fn injected(rest: &str, is_fence_closed: bool, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
     if let Some(after) = rest.strip_prefix("!`") {
         let (command, _) = after.split_once('`').filter(|(command, _)| !command.trim().is_empty())?;
         return Some((TemplatePart::Shell(parts(command, rules, false)), command.len().saturating_add(3)));
     }
-    if let Some(after) = rest.strip_prefix("```!\n") {
-        let (commands, _) = after.split_once("\n```")?;
+    if let Some(after) = rest.strip_prefix("```!\n").filter(|_| is_fence_closed) {
+        let (commands, _) = after.split_once(FENCE_END)?;
         return Some((TemplatePart::Shell(parts(commands, rules, false)), commands.len().saturating_add(9)));
     }
     let path = rest.strip_prefix('@')?.split(char::is_whitespace).next()?;

@@ -60,6 +60,25 @@ fn expansion_stops_at_the_limit_of_an_input() {
     assert_eq!(filled(Claude, "$1$1", &"x".repeat(MAX_EXPANDED / 2)), "x".repeat(MAX_EXPANDED));
 }
 
+/// Texts of beginnings without an end, each of which would be searched for in all the rest, or read again for each way to read the rest. The
+/// control: one beginning with its end.
+#[test]
+fn beginnings_without_ends_do_not_multiply_the_work() {
+    use Product::Claude;
+    let file = |path: &str| format!("(first read this file with the tool `read`, and use its text here: `{path}`)");
+    let ats = "@".repeat(200);
+    assert_eq!(filled(Claude, &format!("@{ats}/a.b"), ""), file(&format!("{ats}/a.b")));
+    assert_eq!(filled(Claude, &format!("x {ats}"), ""), format!("x {ats}"));
+    let attacks: [(&str, usize); 3] = [(" ```!\n", 160_000), ("$ARGUMENTS[1234", 60_000), (" @a!`", 200_000)];
+    for (part, times) in attacks {
+        let text = format!("{}]", part.repeat(times));
+        assert_eq!(filled(Claude, &text, ""), text.replace("$ARGUMENTS", "").trim(), "{part:?}");
+    }
+    assert_eq!(filled(Claude, "$ARGUMENTS[2] $ARGUMENTS[123] $ARGUMENTS[1234]", "a b c"), "b  a b c[1234]");
+    let shell = "(first run this command with the tool `shell`, and use its output here: `ls`) ```!\n";
+    assert_eq!(filled(Claude, "```!\nls\n``` ```!\n-", ""), format!("{shell}-"));
+}
+
 #[test]
 fn embedded_commands_and_files_are_left_to_the_model() {
     let shell =
