@@ -7,6 +7,7 @@ mod circles;
 mod documents;
 mod features;
 mod invariants;
+mod modes;
 mod surface;
 mod threats;
 mod type_names;
