@@ -59,11 +59,16 @@ struct LoginArgs {
     #[arg(long, requires = "client_id", conflicts_with = "client_secret_env")]
     client_secret_prompt: bool,
 
+    /// Authorization server at which you registered that client: its secret goes to no other one
+    #[arg(long, value_name = "URL", requires = "client_id")]
+    issuer: Option<String>,
+
     /// Scope to ask for, next to those that the server names; repeatable
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
 
-    /// Log in although nothing proves that the page and the server that gets its answer belong together
+    /// Log in although nothing proves that the page and the server that gets its answer belong together, or that the token is
+    /// for this server alone
     #[arg(long)]
     unproven_page: bool,
 
@@ -183,8 +188,10 @@ fn login(args: &LoginArgs) -> Result<Code, Fail> {
         let listener = callback::Listener::bind(args.port).await?;
         let pending = PendingLogin::begin(server, listener.address(), options).await;
         let pending = pending.map_err(|why| cannot(server, &why.0))?;
+        check_issuer(args.issuer.as_deref(), &pending)?;
         if !args.unproven_page {
             check_page(&pending)?;
+            check_resource(url, &pending)?;
         }
         announce(server, url, &pending)?;
         listener.receive(pending).await.map_err(|why| cannot(server, &why))
@@ -209,13 +216,53 @@ fn check_page(pending: &PendingLogin) -> Result<(), Fail> {
     let warning = format!(
         "you would log in at {page}, and {receiver} would get the answer, as the authorization server {issuer} wants it"
     );
-    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+    let alone = "there is no terminal to confirm that they belong together. If they do, log in with `--unproven-page`";
+    confirm(&warning, "If they do not belong together, it could act as you there", alone)
+}
+
+/// Asks whether the token may be for more than the server.
+fn check_resource(url: &str, pending: &PendingLogin) -> Result<(), Fail> {
+    let Some(resource) = pending.wider_resource() else { return Ok(()) };
+    let warning = format!("the token would be for {}, and not for {} alone", harmless(&resource), harmless(url));
+    let alone = "there is no terminal to confirm that all servers there are of one owner. If they are, log in with \
+                 `--unproven-page`";
+    confirm(&warning, "The server could use it at other servers there", alone)
+}
+
+/// Checks that the authorization server is the one that the user named, and asks whether it may get the secret of the client if the user
+/// named none: the MCP server chooses it.
+fn check_issuer(named: Option<&str>, pending: &PendingLogin) -> Result<(), Fail> {
+    let issuer = pending.issuer();
+    if let Some(named) = named {
+        if named.trim_end_matches('/') == issuer.trim_end_matches('/') {
+            return Ok(());
+        }
+        let why = "check the address of the MCP server, or register a client there";
         return Err(Fail::Usage(format!(
-            "{warning}: there is no terminal to confirm that they belong together. If they do, log in with `--unproven-page`"
+            "the MCP server names the authorization server {}, not {}: {why}",
+            harmless(&issuer),
+            harmless(named)
         )));
     }
+    let Some(receiver) = pending.secret_receiver() else { return Ok(()) };
+    let (receiver, issuer) = (harmless(&receiver), harmless(&issuer));
+    let warning = format!("{receiver} would get the secret of the client, as the MCP server wants it");
+    let alone = "there is no terminal to confirm that the client is registered there. Name the authorization server at which \
+                 you registered it with `--issuer URL`";
+    confirm(
+        &warning,
+        &format!("If the client is not registered at {issuer}, it could act as the client elsewhere"),
+        alone,
+    )
+}
+
+/// Asks the user to confirm a warning. `alone` says what to do without a terminal.
+fn confirm(warning: &str, risk: &str, alone: &str) -> Result<(), Fail> {
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(Fail::Usage(format!("{warning}: {alone}")));
+    }
     let mut err = anstream::stderr();
-    write!(err, "{warning}. If they do not belong together, it could act as you there.\nContinue? [y/N] ")?;
+    write!(err, "{warning}. {risk}.\nContinue? [y/N] ")?;
     err.flush()?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;

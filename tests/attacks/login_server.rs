@@ -43,6 +43,7 @@ struct LoginServerState {
     tokens: u32,
     is_revoked: bool,
     refuses_renewal: bool,
+    spoils_renewal: bool,
     /// Seconds for which tokens last; the first ones may last shorter.
     lasts: [u64; 2],
 }
@@ -96,6 +97,11 @@ impl LoginServer {
     /// Refuses the current tokens from now on.
     pub(crate) fn revoke(&self) {
         self.state().is_revoked = true;
+    }
+
+    /// Makes a token that no header takes at the next renewal.
+    pub(crate) fn spoil_renewal(&self) {
+        self.state().spoils_renewal = true;
     }
 
     pub(crate) fn refuse_renewal(&self) {
@@ -190,8 +196,10 @@ impl ServedLogins {
         state.tokens += 1;
         state.is_revoked = false;
         let lasts = state.lasts[usize::from(!is_first)];
+        let spoiled = !is_first && std::mem::take(&mut state.spoils_renewal);
+        let access = if spoiled { "not to be sent".to_owned() } else { access(state.tokens) };
         found(&json!({
-            "access_token": access(state.tokens), "refresh_token": renewing(state.tokens), "token_type": "Bearer",
+            "access_token": access, "refresh_token": renewing(state.tokens), "token_type": "Bearer",
             "expires_in": lasts, "scope": "tools",
         }))
     }

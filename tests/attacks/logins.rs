@@ -249,6 +249,24 @@ async fn a_page_of_another_server_is_confirmed() {
     }
 }
 
+/// A server names a part of its address as the resource, so that its tokens are for other servers too. The control: its own address, also
+/// with a `/` at its end.
+#[tokio::test]
+async fn a_token_for_other_servers_is_announced() {
+    for (resource, is_wider) in [("/", true), ("/mcp", false), ("/mcp/", false)] {
+        let named = LoginServer::with(move |request, base, _| {
+            let said = json!({"resource": format!("{base}{resource}"), "authorization_servers": [base]});
+            (request.target == RESOURCE).then(|| found(&said))
+        });
+        let Ok(pending) = begin(&named).await else {
+            assert_eq!(resource, "/mcp/", "refused as a whole");
+            continue;
+        };
+        let expected = is_wider.then(|| format!("{}{resource}", named.base()));
+        assert_eq!(pending.wider_resource(), expected, "{resource}");
+    }
+}
+
 /// Sends an answer without end.
 fn endless(stream: &mut TcpStream) {
     drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{"));

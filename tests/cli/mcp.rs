@@ -145,6 +145,28 @@ fn x17_token_is_renewed_when_it_ends_or_is_refused() {
     );
 }
 
+/// The server takes each token for a renewal once. The control: what it refuses to renew is over.
+#[test]
+fn x17_login_outlives_a_renewal_that_cannot_be_sent() {
+    let server = LoginServer::start();
+    server.lasts([0, 3_600]);
+    let user = user_of(&server);
+    assert_eq!(login(&user, &[]).code, Some(0));
+    server.spoil_renewal();
+    let unusable = listed(&user);
+    assert_eq!(unusable.code, Some(1), "{unusable:?}");
+    let expected = "its token cannot be sent: it has characters that no header has. the login is kept, and the next use renews it again";
+    assert!(unusable.out.contains(expected), "{unusable:?}");
+    assert_ne!(state(&user), "ended");
+    assert_eq!(listed(&user).code, Some(0), "the new token renews it");
+    assert_eq!(server.received("POST", "/token").len(), 3);
+    let sent = server.received("", "").into_iter().filter(|request| format!("{request:?}").contains("not to be sent"));
+    assert_eq!(sent.count(), 0);
+    server.revoke();
+    server.refuse_renewal();
+    assert_eq!((listed(&user).code, state(&user)), (Some(1), json!("ended")));
+}
+
 /// A session without the login runs, and says at its end what would give the tools.
 #[test]
 fn x17_run_without_a_login_names_the_command() {
@@ -204,6 +226,21 @@ fn x17_page_of_another_origin_needs_a_confirmation() {
     assert_eq!(state(&user), "logged_in");
 }
 
+/// The server is one of several at its host. The control: a token for its own address (`x17_login_gives_tools_and_its_token_stays_private`).
+#[test]
+fn x17_token_for_other_servers_too_needs_a_confirmation() {
+    let server = LoginServer::with(|request, base, _| {
+        let said = json!({"resource": format!("{base}/"), "authorization_servers": [base]});
+        (request.target == "/.well-known/oauth-protected-resource/mcp").then(|| found(&said))
+    });
+    let user = user_of(&server);
+    let refused = user.call(&["mcp", "login", "notes"]);
+    let says = format!("the token would be for {}/, and not for {} alone", server.base(), server.url());
+    assert!(refused.code == Some(2) && refused.err.contains(&says), "{refused:?}");
+    assert!(refused.err.contains("`--unproven-page`"), "{refused:?}");
+    assert_eq!(state(&user), "not_logged_in");
+}
+
 #[test]
 fn x17_login_is_refused_where_it_has_no_effect() {
     let server = LoginServer::start();
@@ -248,9 +285,28 @@ fn x17_client_secret_is_used_and_stays_private() {
     assert!(unset.code == Some(2) && unset.err.contains("the variable `NOTES_SECRET` is not set"), "{unset:?}");
     let alone = user.call(&["mcp", "login", "notes", "--client-secret-env", "NOTES_SECRET"]);
     assert!(alone.code == Some(2) && alone.err.contains("--client-id"), "{alone:?}");
-    let mut command = user.command(&args);
-    command.env("NOTES_SECRET", SECRET);
-    let done = logged_in(RunningCommand::start(command, ""));
+    let with_secret = |more: &[&str]| {
+        let mut command = user.command(&[&args, more].concat());
+        command.env("NOTES_SECRET", SECRET);
+        RunningCommand::start(command, "")
+    };
+    // The MCP server may be another one by now, and name an authorization server of its own.
+    let base = server.base();
+    for (issuer, says) in [
+        (
+            None,
+            format!(
+                "{base}/token would get the secret of the client, as the MCP server wants it: there is no terminal"
+            ),
+        ),
+        (Some("https://auth.example"), format!("names the authorization server {base}, not https://auth.example: ")),
+    ] {
+        let more: Vec<&str> = issuer.iter().flat_map(|issuer| ["--issuer", issuer]).collect();
+        let refused = with_secret(&more).done();
+        assert!(refused.code == Some(2) && refused.err.contains(&says), "{refused:?}");
+    }
+    assert_eq!(server.received("POST", "/token").len(), 0);
+    let done = logged_in(with_secret(&["--issuer", &base]));
     assert_eq!(done.code, Some(0), "{done:?}");
     let listed = listed(&user);
     assert_eq!(listed.code, Some(0), "the token is renewed without the variable: {listed:?}");
@@ -279,7 +335,10 @@ fn x17_client_secret_is_typed_without_an_echo() {
     let mut waiting = TerminalSession::at_terminal(&user, &args);
     waiting.until("(not shown): ");
     waiting.types(&format!("x\u{7f}{SECRET}\r"));
-    let mut shown = waiting.until("minutes:\r\n");
+    let mut shown = waiting.until("Continue? [y/N] ");
+    assert!(shown.contains(&format!("{}/token would get the secret of the client", server.base())), "{shown}");
+    waiting.types("y\r");
+    shown.push_str(&waiting.until("minutes:\r\n"));
     let page = waiting.until("\r\n");
     shown.push_str(&page);
     let (_, back) = browse(&page);

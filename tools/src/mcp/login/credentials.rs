@@ -174,7 +174,7 @@ impl ServerLogin {
 
     fn see_text(&self, secret: &String) {
         let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if !seen.contains(secret) {
+        if !secret.is_empty() && !seen.contains(secret) {
             seen.push_back(secret.clone());
         }
         let excess = seen.len().saturating_sub(MAX_SEEN);
@@ -202,9 +202,13 @@ impl CredentialStore for ServerLogin {
         let Some(login) = self.own()?.filter(|login| login.credentials.client_id == credentials.client_id) else {
             return Ok(());
         };
-        let credentials = tokens::checked(credentials).map_err(AuthError::CredentialStoreError)?;
+        let (credentials, sent) = tokens::of_renewal(credentials);
         self.see(&credentials);
-        self.keep(&Login { credentials, ..login })
+        self.keep(&Login { credentials, ..login })?;
+        sent.map_err(|why| {
+            let kept = "the login is kept, and the next use renews it again";
+            AuthError::CredentialStoreError(format!("the renewed login cannot be used now: {why}. {kept}"))
+        })
     }
 
     async fn clear(&self) -> Result<(), AuthError> {

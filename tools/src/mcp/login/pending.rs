@@ -201,6 +201,17 @@ impl PendingLogin {
         (!is_one && !self.page_names_itself).then_some(page)
     }
 
+    /// Returns the server that gets the client secret of this login, if it has one.
+    pub fn secret_receiver(&self) -> Option<String> {
+        self.client_secret.as_ref().map(|_| shown(&self.metadata.token_endpoint))
+    }
+
+    /// Returns the resource of the tokens where it is not the server's own address: they are for other servers at that address too.
+    pub fn wider_resource(&self) -> Option<String> {
+        let same = |address: &str| Url::parse(address).map(|url| url.to_string().trim_end_matches('/').to_owned());
+        (same(&self.resource).ok() != same(&self.url).ok()).then(|| shown(&self.resource))
+    }
+
     /// Returns whether the query of a redirect belongs to this login. Any web page can send a browser to this process.
     pub fn is_own(&self, query: &str) -> bool {
         parameter(query, "state").is_some_and(|state| state == self.state)

@@ -1,16 +1,36 @@
 //! The tokens of an authorization server, which are untrusted data.
 
+use std::time::Duration;
+
 use http::HeaderValue;
-use oauth2::TokenResponse as _;
 use oauth2::basic::BasicTokenType;
+use oauth2::{AccessToken, TokenResponse as _};
 use rmcp::transport::auth::{OAuthTokenResponse, StoredCredentials, VendorExtraTokenFields};
 
 /// Returns tokens without what no request needs.
 ///
 /// # Errors
 /// If the access token cannot be sent.
-pub(super) fn checked(mut credentials: StoredCredentials) -> Result<StoredCredentials, String> {
-    let Some(tokens) = credentials.token_response.take() else { return Ok(credentials) };
+pub(super) fn checked(credentials: StoredCredentials) -> Result<StoredCredentials, String> {
+    let (kept, sent) = of_renewal(credentials);
+    sent.map(|()| kept)
+}
+
+/// Returns the tokens of a renewal without what no request needs, and why the access token cannot be sent, if so. Such a token is left
+/// out: the rest is a login that is renewed at its next use. The token that renewed it may not be used again, so it must be replaced.
+pub(super) fn of_renewal(mut credentials: StoredCredentials) -> (StoredCredentials, Result<(), String>) {
+    let Some(tokens) = credentials.token_response.take() else { return (credentials, Ok(())) };
+    let sent = check_access(&tokens);
+    let access = if sent.is_ok() { tokens.access_token().clone() } else { AccessToken::new(String::new()) };
+    let mut kept = OAuthTokenResponse::new(access, BasicTokenType::Bearer, VendorExtraTokenFields::default());
+    kept.set_refresh_token(tokens.refresh_token().cloned());
+    kept.set_expires_in(if sent.is_ok() { tokens.expires_in() } else { Some(Duration::ZERO) }.as_ref());
+    kept.set_scopes(tokens.scopes().cloned());
+    credentials.token_response = Some(kept);
+    (credentials, sent)
+}
+
+fn check_access(tokens: &OAuthTokenResponse) -> Result<(), String> {
     if *tokens.token_type() != BasicTokenType::Bearer {
         return Err("its token is of another type than `Bearer`".to_owned());
     }
@@ -21,16 +41,7 @@ pub(super) fn checked(mut credentials: StoredCredentials) -> Result<StoredCreden
     if !secret.bytes().all(|byte| byte.is_ascii_graphic()) || HeaderValue::from_str(secret).is_err() {
         return Err("its token cannot be sent: it has characters that no header has".to_owned());
     }
-    let mut kept = OAuthTokenResponse::new(
-        tokens.access_token().clone(),
-        BasicTokenType::Bearer,
-        VendorExtraTokenFields::default(),
-    );
-    kept.set_refresh_token(tokens.refresh_token().cloned());
-    kept.set_expires_in(tokens.expires_in().as_ref());
-    kept.set_scopes(tokens.scopes().cloned());
-    credentials.token_response = Some(kept);
-    Ok(credentials)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -71,5 +82,25 @@ mod tests {
         }
         assert_eq!(of("", "bearer"), "its token is empty");
         assert_eq!(of("a", "mac"), "its token is of another type than `Bearer`");
+    }
+
+    /// The control: a token that can be sent is kept as it is.
+    #[test]
+    fn renewal_without_a_usable_token_keeps_what_renews_the_login() {
+        let of = |token: &str| {
+            let given = json!({
+                "access_token": token, "token_type": "bearer", "expires_in": 60, "refresh_token": "rt-2", "scope": "a",
+            });
+            let (kept, sent) = of_renewal(credentials(&given));
+            (serde_json::to_value(&kept).unwrap()["token_response"].clone(), sent)
+        };
+        let kept = |token: &str, lasts: u64| {
+            json!({
+                "access_token": token, "token_type": "bearer", "expires_in": lasts, "refresh_token": "rt-2", "scope": "a",
+            })
+        };
+        let why = "its token cannot be sent: it has characters that no header has";
+        assert_eq!(of("a b"), (kept("", 0), Err(why.to_owned())));
+        assert_eq!(of("at-2"), (kept("at-2", 60), Ok(())));
     }
 }
