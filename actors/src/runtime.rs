@@ -222,6 +222,8 @@ impl Runtime {
     /// ```
     /// # Durability
     /// The session is in the log, and durable at the latest with the receipt of its first input.
+    /// # Blocking
+    /// It loads the environment, and creates a model to learn its price or its window: call it where a thread may wait.
     pub fn open(&self, options: impl Into<OpenOptions>) -> Result<SessionHandle, OpenSessionError> {
         self.open_root(options.into(), false)
     }

@@ -20,6 +20,7 @@ use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 use subtend_session::values::ValueCount;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::{OpenApi as OpenApiDocument, RefOr};
@@ -348,23 +349,52 @@ struct Since {
     after: Option<u64>,
 }
 
+/// Number of records that are read at once.
+const SINCE_PAGE: usize = 1_000;
+
 impl Since {
-    /// Returns the result of `did` for the first later record of the command.
-    async fn done<T>(
-        self,
+    /// Locks out other repeatable commands of a session, and returns the result of `did` for the first later record of this one. Most
+    /// records are read before the lock is held.
+    async fn alone<T: Send>(
+        mut self,
         host: &Host,
         session: SessionId,
-        did: impl Fn(&Record) -> Option<T>,
+        did: impl Fn(&Record) -> Option<T> + Send + Sync,
+    ) -> Result<(OwnedMutexGuard<()>, Option<T>), Problem> {
+        let before = match self.after {
+            Some(_) => host.reads().of_session(self.rest(host, session, &did)).await??,
+            None => None,
+        };
+        let alone = host.alone(session).await;
+        let done = match before {
+            Some(done) => Some(done),
+            None => self.rest(host, session, &did).await?,
+        };
+        Ok((alone, done))
+    }
+
+    /// Reads the later records up to the first one of the command, and returns its result.
+    async fn rest<T: Send>(
+        &mut self,
+        host: &Host,
+        session: SessionId,
+        did: &(impl Fn(&Record) -> Option<T> + Send + Sync),
     ) -> Result<Option<T>, Problem> {
-        let Some(after) = self.after else { return Ok(None) };
-        host.settled().await?;
-        let records = host.runtime().journal().records_from(session, Seq(after).next(), usize::MAX);
-        // The same error as that of the command itself.
-        let records = records.map_err(|error| match error {
-            ReadError::Damaged { .. } | ReadError::Newer { .. } => Stopped::Unreadable(error.to_string()).into(),
-            ReadError::NoSuchSession(_) | ReadError::Engine(_) | ReadError::Closed => Problem::from(error),
-        })?;
-        Ok(records.iter().find_map(|stored| did(&stored.record)))
+        while let Some(after) = self.after {
+            host.settled().await?;
+            let records = host.runtime().journal().records_from(session, Seq(after).next(), SINCE_PAGE);
+            // The same error as that of the command itself.
+            let records = records.map_err(|error| match error {
+                ReadError::Damaged { .. } | ReadError::Newer { .. } => Stopped::Unreadable(error.to_string()).into(),
+                ReadError::NoSuchSession(_) | ReadError::Engine(_) | ReadError::Closed => Problem::from(error),
+            })?;
+            let Some(last) = records.last() else { break };
+            self.after = Some(last.seq.0);
+            if let Some(done) = records.iter().find_map(|stored| did(&stored.record)) {
+                return Ok(Some(done));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::page;
 use crate::problem::Problem;
+use crate::reads::ReadSender;
 use crate::trace;
 
 pub(crate) use access::Access;
@@ -243,6 +244,8 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
     match guard.inner.key.as_ref().and_then(|key| key.forwarded(&request)) {
         Some(Ok((grant, forwarded))) => {
             let mut request = request;
+            // The node that forwards counts the reads of each of its senders.
+            request.extensions_mut().insert(ReadSender::Named(blake3::hash(grant.to_string().as_bytes())));
             request.extensions_mut().insert(Sender::Token(grant));
             request.extensions_mut().insert(forwarded);
             return next.run(request).await;
@@ -283,6 +286,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
 /// Answers a request while the access of its sender is valid.
 async fn admitted(access: Arc<Access>, sender: Sender, mut request: Request, next: Next) -> Response {
     let (reads, uri, headers) = (request.method().is_safe(), request.uri().clone(), request.headers().clone());
+    request.extensions_mut().insert(ReadSender::Named(access.sender()));
     request.extensions_mut().insert(sender);
     request.extensions_mut().insert(Arc::clone(&access));
     let response = tokio::select! {

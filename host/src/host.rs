@@ -9,10 +9,11 @@ use serde::Serialize;
 use subtend_actors::{Approver, OpenOptions, Runtime, SessionHandle, ShutdownReport};
 use subtend_journal::{AppendError, Poisoned};
 use subtend_session::ids::SessionId;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
+use crate::command_locks::{CommandLocks, CommandTarget};
 use crate::host_bug::InjectedBug;
 use crate::imports::Imports;
 use crate::metrics::{self, Metrics};
@@ -91,7 +92,7 @@ struct Inner {
     metrics: Metrics,
     imports: Imports,
     reads: ReadTurns,
-    /// Held while a command with a key looks up its session and creates it.
+    locks: CommandLocks,
     keyed: Mutex<Option<SessionsByKey>>,
     /// Fires when the host ends, and ends event streams.
     ends: CancellationToken,
@@ -142,10 +143,10 @@ impl SessionsByKey {
     }
 }
 
-/// The session that a command with a key creates. Holds the lock against other commands with a key.
-pub(crate) struct Named<'a> {
+/// The session that a command with a key creates. Holds the lock against other commands with the key.
+pub(crate) struct Named {
     pub(crate) id: SessionId,
-    _alone: MutexGuard<'a, Option<SessionsByKey>>,
+    _alone: OwnedMutexGuard<()>,
 }
 
 /// Fires its token when the last request has dropped the host.
@@ -170,9 +171,18 @@ impl Host {
         let (metrics, ends) = (Metrics::new(), CancellationToken::new());
         let released = Released(CancellationToken::new());
         let runtime = Arc::new(runtime);
-        let (imports, keyed) = (Imports::default(), Mutex::default());
-        let reads = ReadTurns::default();
-        let inner = Inner { runtime, _approver: approver, options, metrics, imports, reads, keyed, ends, released };
+        let inner = Inner {
+            runtime,
+            _approver: approver,
+            options,
+            metrics,
+            imports: Imports::default(),
+            reads: ReadTurns::default(),
+            locks: CommandLocks::default(),
+            keyed: Mutex::default(),
+            ends,
+            released,
+        };
         let host = Self { inner: Arc::new(inner) };
         tokio::spawn(metrics::count(host.clone()));
         host
@@ -209,13 +219,14 @@ impl Host {
     ///
     /// # Errors
     /// [`Problem`] `idempotency_key_reused` if another command created a session with the key.
-    pub(crate) async fn named(&self, of: &str, key: &str, command: &impl Serialize) -> Result<Named<'_>, Problem> {
+    pub(crate) async fn named(&self, of: &str, key: &str, command: &impl Serialize) -> Result<Named, Problem> {
         let command = serde_json::to_vec(command).map_err(|error| Problem::internal("internal", error.to_string()))?;
         let id = id_of(of, key, &command);
-        let mut alone = self.inner.keyed.lock().await;
+        let alone = self.inner.locks.lock(CommandTarget::Key(half_of_key(id))).await;
         self.settled().await?;
         let journal = self.runtime().journal();
-        let made = match &mut *alone {
+        let mut keyed = self.inner.keyed.lock().await;
+        let made = match &mut *keyed {
             Some(made) => made,
             none => {
                 let keyed = journal.heads()?.into_iter().filter(|(id, _)| id.0.get_version_num() == 8);
@@ -229,9 +240,9 @@ impl Host {
         Ok(Named { id, _alone: alone })
     }
 
-    /// Locks out other repeatable commands, so that a repetition sees the result of the first request.
-    pub(crate) async fn alone(&self) -> MutexGuard<'_, impl Sized> {
-        self.inner.keyed.lock().await
+    /// Locks out other repeatable commands of a session, so that a repetition sees the result of the first request.
+    pub(crate) async fn alone(&self, session: SessionId) -> OwnedMutexGuard<()> {
+        self.inner.locks.lock(CommandTarget::Session(session)).await
     }
 
     /// Returns whether a client follows events, such as a chat that waits for its next line.
@@ -271,7 +282,8 @@ impl Host {
             Some(id) => self.runtime().journal().head(id)?.is_some(),
             None => false,
         };
-        let handle = self.runtime().open(options)?;
+        // It reads files, and creates the model to know its price and its window.
+        let handle = self.reads().of_session(async { self.runtime().open(options) }).await??;
         self.settled().await?;
         Ok((handle, !known))
     }

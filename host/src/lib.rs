@@ -21,6 +21,7 @@
 pub mod api;
 pub mod auth;
 pub mod cause;
+mod command_locks;
 pub mod follow;
 mod host;
 pub mod host_bug;

@@ -3,8 +3,10 @@
 //! A view or a list may fold thousands of records without a pause, which would delay runs, approvals and every other client. Few reads
 //! run at a time, so that they leave processors to the rest.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -12,38 +14,126 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::timeout;
 
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Number of reads of one session that run at a time.
-const SESSION_READS: usize = 4;
-/// Number of reads of many sessions that run at a time.
-const STORE_READS: usize = 2;
-/// Number of live views and event streams that read at a time.
-const LIVE_READS: usize = 2;
 /// Time that a read waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of senders above which those without reads are forgotten.
+const MAX_KEPT: usize = 64;
 
-/// The turns of the reads of a host.
+/// The sender of a read. Senders with tokens share the turns of a host; none of them takes all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum ReadSender {
+    /// The host itself.
+    #[default]
+    Host,
+    /// The user of the host, by its Unix socket.
+    Socket,
+    /// A token or a login, by its hash; of a request that another node forwards, its rights.
+    Named(blake3::Hash),
+}
+
+/// A stream that stays open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StreamKind {
+    /// Of a session, a tree or a view.
+    Some,
+    /// Of all trees. Where nodes share shards, one of a client is one of each shard.
+    All,
+}
+
+/// Open streams of one token, by kind.
+const MAX_STREAMS: [usize; 2] = [64, 24];
+
+/// The place of an open stream.
+#[derive(Debug)]
+pub(crate) struct StreamPlace {
+    /// Kept, since it has the number of places.
+    _turns: Arc<Turns>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+/// The turns of each kind of reads.
+#[derive(Debug)]
+struct Turns {
+    /// Of reads of one session.
+    session: Semaphore,
+    /// Of reads of many sessions.
+    store: Semaphore,
+    /// Of live views and event streams.
+    live: Semaphore,
+    /// Places of open streams by kind; `None` without a bound.
+    streams: Option<[Arc<Semaphore>; 2]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum TurnKind {
+    Session,
+    Store,
+    Live,
+}
+
+impl Turns {
+    fn new([session, store, live]: [usize; 3]) -> Self {
+        let (session, store, live) = (Semaphore::new(session), Semaphore::new(store), Semaphore::new(live));
+        Self { session, store, live, streams: None }
+    }
+
+    /// Returns turns of all senders together.
+    fn of_all() -> Self {
+        Self::new([4, 2, 2])
+    }
+
+    /// Returns turns of one sender.
+    fn of_one(sender: ReadSender) -> Self {
+        match sender {
+            ReadSender::Host | ReadSender::Socket => Self::of_all(),
+            ReadSender::Named(_) => {
+                Self { streams: Some(MAX_STREAMS.map(|most| Arc::new(Semaphore::new(most)))), ..Self::new([2, 1, 1]) }
+            }
+        }
+    }
+
+    fn of(&self, kind: TurnKind) -> &Semaphore {
+        match kind {
+            TurnKind::Session => &self.session,
+            TurnKind::Store => &self.store,
+            TurnKind::Live => &self.live,
+        }
+    }
+}
+
+/// The turns of the reads of a host. A read first waits for a turn of its sender, so that few reads of each sender wait for a common one:
+/// those of others are next.
 #[derive(Debug)]
 pub(crate) struct ReadTurns {
-    session: Semaphore,
-    store: Semaphore,
-    live: Semaphore,
+    all: Turns,
+    by: Mutex<HashMap<ReadSender, Weak<Turns>>>,
 }
 
 impl Default for ReadTurns {
     fn default() -> Self {
-        Self {
-            session: Semaphore::new(SESSION_READS),
-            store: Semaphore::new(STORE_READS),
-            live: Semaphore::new(LIVE_READS),
-        }
+        Self { all: Turns::of_all(), by: Mutex::default() }
     }
+}
+
+tokio::task_local! {
+    static SENDER: ReadSender;
+}
+
+/// Returns the sender of the present request.
+pub(crate) fn sender() -> ReadSender {
+    SENDER.try_with(|sender| *sender).unwrap_or_default()
+}
+
+/// Runs `act`, whose reads are those of `sender`.
+pub(crate) fn by<T>(sender: ReadSender, act: impl Future<Output = T>) -> impl Future<Output = T> {
+    SENDER.scope(sender, act)
 }
 
 /// How much a request reads.
@@ -59,7 +149,7 @@ enum Reads {
 impl Reads {
     fn of(request: &Request) -> Self {
         let (method, path) = (request.method(), request.uri().path().trim_end_matches('/'));
-        let waits = waits(path, request.uri().query().unwrap_or_default());
+        let waits = waits(path);
         let streams = path.ends_with("/events") || path.starts_with("/v1/store") || path.ends_with("/export");
         if !method.is_safe() || waits || streams || path.starts_with("/assets/") || path == "/v1/openapi.json" {
             return Self::Little;
@@ -74,53 +164,92 @@ impl Reads {
 }
 
 /// Returns whether a request may wait for something. On other paths the parameter has no effect, so a read takes its turn.
-fn waits(path: &str, query: &str) -> bool {
-    let has_wait = || query.split('&').any(|pair| pair.starts_with("wait"));
+fn waits(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
-        // The handler takes turns for its reads.
-        ["", "v1", "tasks", "get", _] => true,
-        ["", "v1", "sessions", _, "runs" | "inputs", _] => has_wait(),
+        // The handlers take turns for their reads.
+        ["", "v1", "tasks", "get", _] | ["", "v1", "sessions", _, "runs" | "inputs", _] => true,
         _ => false,
     }
 }
 
 /// Runs a request that reads when its turn comes. One that gets no turn is refused.
 pub(crate) async fn in_turn(State(host): State<Host>, request: Request, next: Next) -> Response {
-    let read_turns = host.reads();
-    let turns = match Reads::of(&request) {
-        Reads::Little => return next.run(request).await,
-        Reads::Session => &read_turns.session,
-        Reads::Store => &read_turns.store,
+    let kind = match Reads::of(&request) {
+        Reads::Little => None,
+        Reads::Session => Some(TurnKind::Session),
+        Reads::Store => Some(TurnKind::Store),
     };
-    run(turns, next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
+    let sender = request.extensions().get().copied().unwrap_or(ReadSender::Socket);
+    by(sender, async {
+        match kind {
+            None => next.run(request).await,
+            Some(kind) => host.reads().run(kind, next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
+        }
+    })
+    .await
 }
 
 impl ReadTurns {
     /// Runs a read of many sessions as [`in_turn`] does: one whose body must arrive first, which must not take a turn.
     pub(crate) async fn of_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
-        run(&self.store, read).await
+        self.run(TurnKind::Store, read).await
     }
 
     /// Runs a read of one session in the same way.
     pub(crate) async fn of_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
-        run(&self.session, read).await
+        self.run(TurnKind::Session, read).await
     }
 
     /// Runs a read of a live view or an event stream. It waits for its turn without a limit: a late stream misses nothing.
     pub(crate) async fn of_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
-        // The semaphore is never closed.
-        let _turn = self.live.acquire().await;
+        let own = self.of_one(sender());
+        // The semaphores are never closed.
+        let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
         to_end(read).await
+    }
+
+    async fn run<T: Send>(&self, kind: TurnKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
+        let own = self.of_one(sender());
+        let turn = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };
+        let Ok(_turn) = timeout(TURN_TIMEOUT, turn).await else { return Err(busy()) };
+        Ok(to_end(read).await)
+    }
+
+    /// Takes a place for a stream of the sender of the present request.
+    ///
+    /// # Errors
+    /// If the sender has too many open streams of this kind.
+    pub(crate) fn open_stream(&self, kind: StreamKind) -> Result<StreamPlace, Problem> {
+        let turns = self.of_one(sender());
+        let place = match &turns.streams {
+            None => None,
+            Some([some, all]) => {
+                let places = match kind {
+                    StreamKind::Some => some,
+                    StreamKind::All => all,
+                };
+                Some(Arc::clone(places).try_acquire_owned().map_err(|_| too_many_streams())?)
+            }
+        };
+        Ok(StreamPlace { _turns: turns, _place: place })
+    }
+
+    /// Returns the turns of `sender`, which last as long as one of its reads.
+    fn of_one(&self, sender: ReadSender) -> Arc<Turns> {
+        let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turns) = by.get(&sender).and_then(Weak::upgrade) {
+            return turns;
+        }
+        if by.len() >= MAX_KEPT {
+            by.retain(|_, turns| turns.strong_count() > 0);
+        }
+        let turns = Arc::new(Turns::of_one(sender));
+        by.insert(sender, Arc::downgrade(&turns));
+        turns
     }
 }
 
-async fn run<T: Send>(turns: &Semaphore, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
-    // The semaphores are never closed.
-    let Ok(Ok(_turn)) = timeout(TURN_TIMEOUT, turns.acquire()).await else { return Err(busy()) };
-    Ok(to_end(read).await)
-}
-
-async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
+pub(crate) async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
     let mut read = pin!(read);
     poll_fn(|context| blocking(|| read.as_mut().poll(context))).await
 }
@@ -131,6 +260,12 @@ fn blocking<T>(piece: impl FnOnce() -> T) -> T {
     if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread { block_in_place(piece) } else { piece() }
 }
 
+fn too_many_streams() -> Problem {
+    let [some, all] = MAX_STREAMS;
+    let detail = format!("this token has {all} streams of all events open, or {some} of others: close one");
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy", detail) }
+}
+
 fn busy() -> Problem {
     let detail = format!("other reads took longer than {} s: send this one again", TURN_TIMEOUT.as_secs());
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
@@ -139,6 +274,7 @@ fn busy() -> Problem {
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -157,7 +293,7 @@ mod tests {
             ("GET /s/0192", Reads::Session),
             ("GET /v1/sessions/0192/transcript", Reads::Session),
             ("GET /v1/sessions/0192/runs/1?wait=true", Reads::Little),
-            ("GET /v1/sessions/0192/runs/1", Reads::Session),
+            ("GET /v1/sessions/0192/runs/1", Reads::Little),
             ("GET /v1/tasks/get/task_0192", Reads::Little),
             // Attacks: a parameter without effect.
             ("GET /?wait=true", Reads::Store),
@@ -203,9 +339,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stream_waits_for_a_turn_of_its_own() {
         let read_turns = ReadTurns::default();
-        let store = read_turns.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
+        let store = read_turns.all.store.acquire_many(2).await.expect("all turns");
         read_turns.of_stream(async {}).await;
-        let live = read_turns.live.acquire_many(u32::try_from(LIVE_READS).expect("few")).await.expect("all turns");
+        let live = read_turns.all.live.acquire_many(2).await.expect("all turns");
         let waits = timeout(TURN_TIMEOUT * 10, read_turns.of_stream(async {})).await;
         assert!(waits.is_err() && read_turns.of_store(async {}).await.is_err());
         drop((store, live));
@@ -215,11 +351,80 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn read_without_a_turn_is_refused_and_others_pass() {
         let read_turns = ReadTurns::default();
-        let turns = read_turns.store.acquire_many(u32::try_from(STORE_READS).expect("few")).await.expect("all turns");
+        let turns = read_turns.all.store.acquire_many(2).await.expect("all turns");
         let refused = read_turns.of_store(async {}).await.expect_err("no turn");
         assert_eq!((refused.status, refused.code, refused.retry_after), (503, "busy", Some(1)));
-        run(&read_turns.session, async {}).await.expect("reads of one session have turns of their own");
+        read_turns.of_session(async {}).await.expect("reads of one session have turns of their own");
         drop(turns);
         read_turns.of_store(async {}).await.expect("a turn");
+    }
+
+    /// A token sends reads without end. The control: a further read of the same token gets no turn.
+    #[tokio::test(start_paused = true)]
+    async fn reads_of_one_token_leave_turns_to_others() {
+        let read_turns = Arc::new(ReadTurns::default());
+        let [token, other] = ["token", "other"].map(|name| ReadSender::Named(blake3::hash(name.as_bytes())));
+        let mut flood = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let endless = Arc::clone(&read_turns);
+            flood.spawn(by(token, async move {
+                let endless = [
+                    endless.of_store(std::future::pending::<()>()).boxed(),
+                    endless.of_session(std::future::pending()).boxed(),
+                    endless.of_stream(std::future::pending()).map(Ok).boxed(),
+                ];
+                drop(futures_util::future::join_all(endless).await);
+            }));
+        }
+        while read_turns.all.live.available_permits() > 1 {
+            tokio::task::yield_now().await;
+        }
+        for sender in [other, ReadSender::Socket, ReadSender::Host] {
+            by(sender, async {
+                read_turns.of_store(async {}).await.expect("a turn");
+                read_turns.of_session(async {}).await.expect("a turn");
+                timeout(TURN_TIMEOUT, read_turns.of_stream(async {})).await.expect("a turn");
+            })
+            .await;
+        }
+        by(token, async {
+            assert!(read_turns.of_store(async {}).await.is_err() && read_turns.of_session(async {}).await.is_err());
+            assert!(timeout(TURN_TIMEOUT, read_turns.of_stream(async {})).await.is_err());
+        })
+        .await;
+    }
+
+    /// The controls: streams of another token, of the Unix socket, and in a place that became free.
+    #[tokio::test]
+    async fn open_streams_of_one_token_are_bounded() {
+        let read_turns = ReadTurns::default();
+        let [token, other] = ["token", "other"].map(|name| ReadSender::Named(blake3::hash(name.as_bytes())));
+        for (kind, most) in [(StreamKind::Some, 64), (StreamKind::All, 24)] {
+            let open = || read_turns.open_stream(kind);
+            let of = |sender| by(sender, async move { open() });
+            let mut places = Vec::new();
+            for _ in 0..most {
+                places.push(of(token).await.expect("a place"));
+            }
+            let refused = of(token).await.expect_err("no place");
+            assert_eq!((refused.status, refused.code), (429, "busy"), "{kind:?}");
+            of(other).await.expect("a place of another token");
+            drop(places.pop());
+            of(token).await.expect("a place");
+            for _ in 0..200 {
+                places.push(of(ReadSender::Socket).await.expect("a place"));
+            }
+        }
+    }
+
+    /// A client may have any number of logins. The control: senders whose reads run are kept.
+    #[test]
+    fn senders_without_reads_are_forgotten() {
+        let read_turns = ReadTurns::default();
+        let named = |n: usize| ReadSender::Named(blake3::hash(&n.to_le_bytes()));
+        let kept: Vec<_> = (0..10).map(|n| read_turns.of_one(named(n))).collect();
+        (10..1_000).for_each(|n| drop(read_turns.of_one(named(n))));
+        assert!(read_turns.by.lock().expect("not poisoned").len() <= MAX_KEPT);
+        assert!(kept.iter().enumerate().all(|(n, turns)| Arc::ptr_eq(turns, &read_turns.of_one(named(n)))));
     }
 }

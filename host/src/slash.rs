@@ -27,10 +27,8 @@ pub(crate) async fn expanded(host: &Host, workspace: String, text: String) -> Re
     let Some(files) = host.options().commands.as_ref().filter(|_| text.starts_with('/')).map(Arc::clone) else {
         return Ok(text);
     };
-    let found = tokio::task::spawn_blocking(move || files.of(&workspace)).await;
-    let commands = found
-        .map_err(|error| Problem::internal("internal", error.to_string()))?
-        .map_err(|why| Problem::invalid("workspace_unusable", why))?;
+    let found = host.reads().of_session(async { files.of(&workspace) }).await?;
+    let commands = found.map_err(|why| Problem::invalid("workspace_unusable", why))?;
     match commands.read(&text) {
         Typed::Command(command, arguments) => match command.expand(arguments) {
             Ok(expanded) => Ok(expanded.text),

@@ -1,8 +1,13 @@
 //! A whole conversation over the API: open, send, wait, approve, cancel, branch, delete.
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
+use subtend_actors::OpenOptions;
 use subtend_journal::memory::Memory;
+use subtend_session::limits::Limits;
 
 use crate::support::{end, get, host, post, request, talk};
 
@@ -56,6 +61,41 @@ async fn unknown_model_is_refused() {
         drop(app);
         end(host).await;
     }
+}
+
+/// The model of a new session takes time to be created. Meanwhile the only thread of the runtime runs other tasks, one of which ends the wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn opening_with_a_slow_model_delays_no_other_task() {
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let (end_wait, ended) = std::sync::mpsc::channel::<()>();
+    let waited = Arc::new(Mutex::new(Vec::new()));
+    let waits = Mutex::new((Some(begin), ended));
+    let seen = Arc::clone(&waited);
+    let source = move |_: &str| {
+        let mut waits = waits.lock().expect("not poisoned");
+        if let Some(begin) = waits.0.take() {
+            begin.send(()).expect("it waits");
+            seen.lock().expect("not poisoned").push(waits.1.recv_timeout(Duration::from_secs(60)));
+        }
+        None
+    };
+    let model = subtend_models::closure::fn_model("own", |_, _| std::future::pending());
+    let builder = subtend_actors::Runtime::builder().model(Arc::new(model)).model_source(source);
+    let host = subtend_host::Host::new(builder.start().await.expect("a runtime"), Default::default());
+    let limits = Limits { cost_micro: Some(1), ..Limits::default() };
+    let options = OpenOptions { model: Some("made".into()), limits: Some(limits), ..OpenOptions::agent("general") };
+    let opening = tokio::spawn({
+        let host = host.clone();
+        async move { drop(host.open(options).await) }
+    });
+    let other = tokio::spawn(async move {
+        begun.await.expect("begun");
+        end_wait.send(()).expect("it waits");
+    });
+    other.await.expect("it ran");
+    opening.await.expect("it ran");
+    assert_eq!(*waited.lock().expect("not poisoned"), [Ok(())]);
+    end(host).await;
 }
 
 #[tokio::test]

@@ -144,12 +144,12 @@ pub(super) async fn make(
 ///
 /// # Errors
 /// [`Problem`] `idempotency_key_reused` if the key was used for another command of that session, or `session_deleted`.
-async fn known<'a>(
-    host: &'a Host,
+async fn known(
+    host: &Host,
     parent: SessionId,
     key: Option<&str>,
     command: &impl Serialize,
-) -> Result<Option<(Named<'a>, bool)>, Problem> {
+) -> Result<Option<(Named, bool)>, Problem> {
     let Some(key) = key else { return Ok(None) };
     let named = host.named(&format!("branch of {parent}"), key, command).await?;
     match host.runtime().journal().head(named.id)? {
@@ -275,12 +275,12 @@ pub(super) async fn switch(
         SwitchTarget::Word(Direction::Previous) => SwitchTo::Previous,
     };
     let handle = host.session(&id).await?;
-    let _guard = host.alone().await;
     let switched = |record: &Record| {
         let Record::AlternativeSwitched { of, to, .. } = record else { return None };
         switch.of.is_none_or(|wanted| wanted == of.0).then_some((*of, *to))
     };
-    if let Some((of, to)) = since.done(&host, handle.id(), switched).await? {
+    let (_alone, done) = since.alone(&host, handle.id(), switched).await?;
+    if let Some((of, to)) = done {
         return Ok(Json(ActiveAlternative { of: of.0, to }));
     }
     let switched = handle.switch(switch.of.map(Seq), to).await?;

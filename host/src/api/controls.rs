@@ -93,8 +93,7 @@ pub(super) async fn interrupt(
     _: NoKey,
 ) -> Result<Json<Controlled>, Problem> {
     let handle = host.session(&id).await?;
-    let _guard = host.alone().await;
-    let done = since.done(&host, handle.id(), interrupted).await?;
+    let (_alone, done) = since.alone(&host, handle.id(), interrupted).await?;
     Controlled::of(match done {
         Some(run) => Control::Done(run),
         None => handle.interrupt().await?,
@@ -148,9 +147,9 @@ pub(super) async fn close(
     _: NoKey,
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&id).await?;
-    let _guard = host.alone().await;
     let closed = |record: &Record| matches!(record, Record::SessionClosed { .. }).then_some(());
-    if since.done(&host, handle.id(), closed).await?.is_none() {
+    let (_alone, done) = since.alone(&host, handle.id(), closed).await?;
+    if done.is_none() {
         handle.close().await?;
     }
     Ok(StatusCode::NO_CONTENT)
@@ -188,20 +187,21 @@ pub(super) async fn roll_back(
     Body(what): Body<RollBack>,
 ) -> Result<Json<RolledBack>, Problem> {
     let handle = host.session(&id).await?;
-    let _guard = host.alone().await;
     let wanted = what.run.map(RunNo);
     let rolled_back = |record: &Record| {
         let Record::RolledBack { run, by: Initiator::Person } = record else { return None };
         wanted.is_none_or(|wanted| wanted == *run).then_some(*run)
     };
     let shown = what.files.as_deref().map(digest).transpose()?;
+    let since = if shown.is_some() { Since::default() } else { since };
+    let (_alone, done) = since.alone(&host, handle.id(), rolled_back).await?;
     let before = checkpoints::rolled_back(host.runtime().journal(), handle.id())?;
     let (run, files) = match shown {
         Some(shown) => {
             let (run, restored) = handle.roll_back_files(wanted, shown).await?;
             (run, restored.files)
         }
-        None => match since.done(&host, handle.id(), rolled_back).await? {
+        None => match done {
             Some(run) => (run, Vec::new()),
             None => (handle.roll_back(wanted).await?, Vec::new()),
         },
@@ -244,9 +244,9 @@ pub(super) async fn undo_compaction(
     _: NoKey,
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&id).await?;
-    let _guard = host.alone().await;
     let undone = |record: &Record| matches!(record, Record::CompactionUndone { .. }).then_some(());
-    if since.done(&host, handle.id(), undone).await?.is_none() {
+    let (_alone, done) = since.alone(&host, handle.id(), undone).await?;
+    if done.is_none() {
         handle.undo_compaction().await?;
     }
     Ok(StatusCode::NO_CONTENT)

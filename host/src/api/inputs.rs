@@ -284,12 +284,12 @@ pub(super) async fn answer(
     Path((id, input)): Path<(String, String)>,
     Query(waiting): Query<WaitQuery>,
 ) -> Result<Json<InputAnswer>, Problem> {
-    let handle = host.session(&id).await?;
+    let handle = host.reads().of_session(host.session(&id)).await??;
     let input: InputId =
         input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
-    let receipt = handle.receipt(input).await?;
+    let receipt = host.reads().of_session(handle.receipt(input)).await??;
     let run = receipt.run.0;
-    Ok(Json(match waiting.until(&host, receipt.answer(), receipt.answered_yet()).await? {
+    Ok(Json(match waiting.until(&host, receipt.answer(), || receipt.answered_yet()).await? {
         None => InputAnswer { input, answered: false, text: None, run, turn: None },
         Some(of) => {
             InputAnswer { input, answered: true, text: Some(of.text.to_string()), run: of.run.0, turn: Some(of.turn.0) }

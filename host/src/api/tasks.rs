@@ -117,7 +117,7 @@ pub(super) async fn spawn(
         agent: spawn.r#type.into(),
         ..host.options().open.clone()
     };
-    let receipt = host.runtime().spawn_task(options, spawn.prompt).await?;
+    let receipt = host.reads().of_session(host.runtime().spawn_task(options, spawn.prompt)).await??;
     drop(named);
     Ok((StatusCode::CREATED, Json(row(&host, receipt.session().id()).await?)))
 }

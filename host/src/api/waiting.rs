@@ -6,6 +6,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::host::Host;
+use crate::problem::Problem;
+use crate::reads;
 
 /// Default time limit of a wait.
 const DEFAULT_WAIT: Duration = Duration::from_secs(300);
@@ -25,20 +27,28 @@ pub(super) struct WaitQuery {
 }
 
 impl WaitQuery {
-    /// Waits for `end` within the time limit and until the host ends, then checks `yet`. The last check catches an end at the
-    /// same moment as the host's: a foreground host ends with its run, for which other clients may wait.
-    pub(super) async fn until<T, E>(
+    /// Waits for `end` within the time limit and until the host ends, before and after which it checks `yet`. The last check catches an end
+    /// at the same moment as the host's: a foreground host ends with its run, for which other clients may wait. Both read in a turn.
+    pub(super) async fn until<T: Send, E: Send, F>(
         self,
         host: &Host,
-        end: impl Future<Output = Result<T, E>>,
-        yet: impl Future<Output = Result<Option<T>, E>>,
-    ) -> Result<Option<T>, E> {
-        if self.wait
-            && let Some(ended) = self.within(host, end).await
-        {
-            return ended.map(Some);
+        end: impl Future<Output = Result<T, E>> + Send,
+        yet: impl Fn() -> F,
+    ) -> Result<Option<T>, Problem>
+    where
+        F: Future<Output = Result<Option<T>, E>> + Send,
+        Problem: From<E>,
+    {
+        if let Some(ended) = host.reads().of_session(yet()).await?? {
+            return Ok(Some(ended));
         }
-        yet.await
+        if !self.wait {
+            return Ok(None);
+        }
+        if let Some(ended) = self.within(host, reads::to_end(end)).await {
+            return Ok(Some(ended?));
+        }
+        Ok(host.reads().of_session(yet()).await??)
     }
 
     /// Waits for `end` within the time limit. Returns `None` after the time limit, or if the host ends.

@@ -50,6 +50,11 @@ impl Access {
         Self { guard, by }
     }
 
+    /// Returns what distinguishes the sender from others.
+    pub(super) fn sender(&self) -> Hash {
+        self.by.hash()
+    }
+
     /// Returns whether the token is not revoked, or the login has not ended. The token file is read only if it has changed.
     pub(crate) fn lasts(&self) -> bool {
         let inner = &self.guard.inner;
