@@ -106,8 +106,8 @@ impl Gateway {
         }
         match wanted.shard {
             Some(shard) if self.shards().contains(&shard) => {
-                self.check_key(&shard, &buffered).await?;
-                let mut answer = self.ask(&shard, &buffered).await?;
+                let choice = self.check_key(&shard, &buffered).await?;
+                let mut answer = self.ask_once(&shard, &buffered, choice).await?;
                 // The cookie makes a browser stay with the shard that it chose last.
                 if buffered.parts.method == Method::GET
                     && target::is_page(buffered.parts.uri.path())
@@ -137,8 +137,8 @@ impl Gateway {
                 self.ask(&shard, &request).await
             }
             RequestTarget::New(kind) => {
-                let shard = self.place(kind, label.as_deref(), &request).await?;
-                self.ask(&shard, &request).await
+                let (shard, choice) = self.place(kind, label.as_deref(), &request).await?;
+                self.ask_once(&shard, &request, choice).await
             }
             RequestTarget::Any => {
                 let shard = self.chosen(&request).ok_or_else(none_open)?;
@@ -266,7 +266,12 @@ impl Gateway {
     }
 
     /// Chooses the shard of a new session. A command that is repeated with the same key, at any node, gets the same shard.
-    async fn place(&self, kind: &str, label: Option<&str>, request: &BufferedRequest) -> Result<String, Problem> {
+    async fn place(
+        &self,
+        kind: &str,
+        label: Option<&str>,
+        request: &BufferedRequest,
+    ) -> Result<(String, Option<NewChoice>), Problem> {
         if let Some(label) = label.filter(|label| !self.has_label(label)) {
             let detail = format!("no shard has the label {label:?}: GET /v1/nodes lists shards and their labels");
             return Err(Problem::invalid("unknown_label", detail));
@@ -282,29 +287,46 @@ impl Gateway {
         };
         match key_of(request) {
             Some(key) if !request.forwarded => self.placed(kind, key, &shard).await,
-            _ => Ok(shard),
+            _ => Ok((shard, None)),
         }
     }
 
     /// Refuses a command that names another shard than the one recorded for its key.
-    async fn check_key(&self, shard: &str, request: &BufferedRequest) -> Result<(), Problem> {
+    async fn check_key(&self, shard: &str, request: &BufferedRequest) -> Result<Option<NewChoice>, Problem> {
         let (RequestTarget::New(kind), Some(key), false) =
             (RequestTarget::of(&request.parts), key_of(request), request.forwarded)
         else {
-            return Ok(());
+            return Ok(None);
         };
-        let placed = self.placed(kind, key, shard).await?;
+        let (placed, choice) = self.placed(kind, key, shard).await?;
         if placed == shard {
-            return Ok(());
+            return Ok(choice);
         }
         let detail =
             format!("the Idempotency-Key was sent before, and its session is in {placed}: leave out `shard={shard}`");
         Err(Problem::invalid("idempotency_key_reused", detail))
     }
 
-    async fn placed(&self, kind: &str, key: &HeaderValue, shard: &str) -> Result<String, Problem> {
-        let key = [kind.as_bytes(), b" ", key.as_bytes()].concat();
-        self.node().registry().place(blake3::hash(&key).as_bytes(), shard).await.map_err(unreachable)
+    async fn placed(&self, kind: &str, key: &HeaderValue, shard: &str) -> Result<(String, Option<NewChoice>), Problem> {
+        let key = blake3::hash(&[kind.as_bytes(), b" ", key.as_bytes()].concat());
+        let (placed, is_new) = self.node().registry().place(key.as_bytes(), shard).await.map_err(unreachable)?;
+        Ok((placed, is_new.then_some(NewChoice(key))))
+    }
+
+    /// Asks a shard, and forgets the choice of the shard for a command that is invalid: its key would be kept forever.
+    async fn ask_once(
+        &self,
+        shard: &str,
+        request: &BufferedRequest,
+        choice: Option<NewChoice>,
+    ) -> Result<Response, Problem> {
+        let answer = self.ask(shard, request).await?;
+        if let Some(NewChoice(key)) = choice.filter(|_| is_invalid(answer.status()))
+            && let Err(error) = self.node().registry().unplace(key.as_bytes()).await
+        {
+            tracing::warn!(%error, "the key of a refused command is kept");
+        }
+        Ok(answer)
     }
 
     fn has_label(&self, label: &str) -> bool {
@@ -364,6 +386,15 @@ impl Gateway {
             }
         }
     }
+}
+
+/// A choice of a shard that this request made, by the hash of its key.
+struct NewChoice(blake3::Hash);
+
+/// Returns whether a shard refused a command for what it says: it has no effect when it is repeated either.
+fn is_invalid(status: StatusCode) -> bool {
+    status.is_client_error()
+        && ![StatusCode::CONFLICT, StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status)
 }
 
 /// Returns the key of a request, if hosts accept it.

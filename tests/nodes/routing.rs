@@ -62,6 +62,25 @@ fn d4_command_with_a_key_takes_effect_once_on_any_node() {
     cluster.end();
 }
 
+/// A client sends invalid commands with ever new keys. The control: the key of a command that took effect is kept, also where it is used again.
+#[test]
+fn d4_key_of_an_invalid_command_is_not_kept() {
+    let mut cluster = Cluster::steady(2, 4);
+    let keys = |cluster: &Cluster| cluster.server.sql("SELECT count(*) FROM subtend.placement");
+    let open = |cluster: &Cluster, key: &str, body: &Value| {
+        cluster.ask(0, "POST /v1/sessions", &format!("idempotency-key: {key}\r\n"), body).0
+    };
+    for n in 0..3 {
+        assert_eq!(open(&cluster, &format!("bad-{n}"), &json!({"agent": 7})), 422);
+        assert_eq!(open(&cluster, &format!("bad-{n}"), &json!({"input": {"text": ""}})), 422);
+    }
+    assert_eq!(keys(&cluster), "0");
+    assert_eq!(open(&cluster, "good", &json!({"input": {"text": "quick"}})), 201);
+    assert_eq!(open(&cluster, "good", &json!({"agent": 7})), 422);
+    assert_eq!(keys(&cluster), "1");
+    cluster.end();
+}
+
 /// The control: the stream has all records of the other sessions.
 #[test]
 fn d4_merged_stream_has_only_the_deletion_of_a_session() {

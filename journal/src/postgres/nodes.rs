@@ -53,6 +53,7 @@ const END_LOCK: &str = "\
 const SECRET: &str = "SELECT value FROM subtend.secret";
 const LOCATE: &str = "SELECT shard.name FROM subtend.head JOIN subtend.shard ON shard.id = head.shard WHERE head.key = $1 AND shard.shared ORDER BY shard.id";
 const PLACE: &str = "INSERT INTO subtend.placement (key, shard) SELECT $1, id FROM subtend.shard WHERE name = $2 ON CONFLICT (key) DO NOTHING";
+const UNPLACE: &str = "DELETE FROM subtend.placement WHERE key = $1";
 const PLACED: &str = "SELECT name FROM subtend.shard WHERE id = (SELECT shard FROM subtend.placement WHERE key = $1)";
 const READ_SETTINGS: &str = concat!("SELECT ", settings!());
 
@@ -273,13 +274,21 @@ impl Registry {
         found.iter().map(|row| read(row, 0)).collect()
     }
 
-    /// Chooses the shard for `key`. The first choice of any node is recorded and returned.
+    /// Chooses the shard for `key`. The first choice of any node is recorded and returned, with whether it is this one.
     /// # Errors
     /// [`NodeError::Unreachable`].
-    pub async fn place(&self, key: &[u8], shard: &str) -> Result<String, NodeError> {
-        self.execute(PLACE, vec![Box::new(key.to_vec()), Box::new(shard.to_owned())]).await?;
+    pub async fn place(&self, key: &[u8], shard: &str) -> Result<(String, bool), NodeError> {
+        let made = self.execute(PLACE, vec![Box::new(key.to_vec()), Box::new(shard.to_owned())]).await?;
         let placed = self.query(PLACED, vec![Box::new(key.to_vec())]).await?;
-        placed.first().map_or_else(|| Ok(shard.to_owned()), |row| read(row, 0))
+        let placed = placed.first().map_or_else(|| Ok(shard.to_owned()), |row| read(row, 0))?;
+        Ok((placed, made > 0))
+    }
+
+    /// Removes the choice for `key`, whose command had no effect.
+    /// # Errors
+    /// [`NodeError::Unreachable`].
+    pub async fn unplace(&self, key: &[u8]) -> Result<(), NodeError> {
+        self.execute(UNPLACE, vec![Box::new(key.to_vec())]).await.map(drop)
     }
 
     /// Reads the secret with which nodes of this database sign requests to each other.

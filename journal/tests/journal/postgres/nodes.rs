@@ -116,8 +116,11 @@ async fn d4_sessions_are_located_and_keys_are_placed_once() {
         creation(&journal(&nodes.server.target(&format!("shard={shard}"))), 1).await.unwrap();
     }
     assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1", "shard-2"], "a session in two shards");
-    assert_eq!(registry.place(b"key", "shard-2").await.unwrap(), "shard-2");
-    assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), "shard-2", "the first choice is kept");
+    let placed = |shard: &str, is_new: bool| (shard.to_owned(), is_new);
+    assert_eq!(registry.place(b"key", "shard-2").await.unwrap(), placed("shard-2", true));
+    assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), placed("shard-2", false), "the first choice is kept");
+    registry.unplace(b"key").await.unwrap();
+    assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), placed("shard-1", true));
 }
 
 /// A released claim writes nothing, and other nodes can claim the shard.
