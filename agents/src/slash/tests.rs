@@ -74,7 +74,7 @@ fn beginnings_without_ends_do_not_multiply_the_work() {
         let text = format!("{}]", part.repeat(times));
         assert_eq!(filled(Claude, &text, ""), text.replace("$ARGUMENTS", "").trim(), "{part:?}");
     }
-    assert_eq!(filled(Claude, "$ARGUMENTS[2] $ARGUMENTS[123] $ARGUMENTS[1234]", "a b c"), "b  a b c[1234]");
+    assert_eq!(filled(Claude, "$ARGUMENTS[2] $ARGUMENTS[123] $ARGUMENTS[1234]", "a b c"), "c  a b c[1234]");
     let shell = "(first run this command with the tool `shell`, and use its output here: `ls`) ```!\n";
     assert_eq!(filled(Claude, "```!\nls\n``` ```!\n-", ""), format!("{shell}-"));
 }
