@@ -219,18 +219,17 @@ impl Link {
         parts: mpsc::Sender<Result<Vec<KeyValue>, ServerFailure>>,
     ) {
         let scan = async {
-            let mut connection = self.take().await?;
-            let transaction = connection.client.transaction().await?;
-            let portal = transaction.bind(sql, &refs(&params)).await?;
+            let mut connection = self.answered(self.take()).await?;
+            let transaction = self.answered(connection.client.transaction()).await?;
+            let portal = self.answered(transaction.bind(sql, &refs(&params))).await?;
             while credits.recv().await.is_some() {
-                let rows = timeout(self.target.reply, transaction.query_portal(&portal, most)).await;
-                let rows = pairs(&rows.map_err(|_| self.silent())??)?;
+                let rows = pairs(&self.answered(transaction.query_portal(&portal, most)).await?)?;
                 let end = rows.is_empty();
                 if parts.send(Ok(rows)).is_err() || end {
                     break;
                 }
             }
-            transaction.rollback().await?;
+            self.answered(transaction.rollback()).await?;
             self.keep(connection);
             Ok::<(), ServerFailure>(())
         };
@@ -238,6 +237,14 @@ impl Link {
             // Fails if the reader has ended.
             drop(parts.send(Err(failure)));
         }
+    }
+
+    /// Waits for a reply of the server, within the time for one: the reader of a scan blocks a thread meanwhile.
+    pub(super) async fn answered<T, E>(&self, reply: impl Future<Output = Result<T, E>>) -> Result<T, ServerFailure>
+    where
+        ServerFailure: From<E>,
+    {
+        Ok(timeout(self.target.reply, reply).await.map_err(|_| self.silent())??)
     }
 
     pub(super) fn silent(&self) -> ServerFailure {

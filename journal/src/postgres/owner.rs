@@ -19,6 +19,8 @@ pub(super) const LOCK: i32 = 0x5375_6274;
 /// Number of attempts to lock a shard. A server needs a moment to notice that an owner was killed.
 const ATTEMPTS: u32 = 20;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+/// Time limit of a claim, in times for a reply: it has more statements than that, and each may wait for a lock.
+const CLAIM_REPLIES: u32 = 5;
 
 const MAKE: &str = "INSERT INTO subtend.shard (name, format) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
 const FIND: &str =
@@ -114,7 +116,16 @@ impl ShardClaim {
     /// Creates the shard if it is missing, and claims it.
     pub(super) async fn claim(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let mut connection = link.connect().await?;
-        schema::migrate(&mut connection.client).await?;
+        // A migration takes its time, and waits for that of another process.
+        if link.answered(schema::version(&connection.client)).await? != schema::KNOWN {
+            schema::migrate(&mut connection.client).await?;
+        }
+        let give_up = link.target.reply * CLAIM_REPLIES;
+        let silent = link.silent();
+        timeout(give_up, Self::claim_on(link, connection)).await.map_err(|_| silent)?
+    }
+
+    async fn claim_on(link: Arc<Link>, mut connection: ServerConnection) -> Result<Self, ServerFailure> {
         let settings = read_settings(&mut connection).await?;
         settings.judge(&link.target.accepted)?;
         let format = i64::try_from(FORMAT).unwrap_or(i64::MAX);
@@ -142,6 +153,11 @@ impl ShardClaim {
 
     /// Finds the shard, and prevents claims while it is read.
     pub(super) async fn read(link: Arc<Link>) -> Result<Self, ServerFailure> {
+        let (give_up, silent) = (link.target.reply * CLAIM_REPLIES, link.silent());
+        timeout(give_up, Self::reading(link)).await.map_err(|_| silent)?
+    }
+
+    async fn reading(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let mut connection = link.connect().await?;
         match schema::version(&connection.client).await? {
             0 => return Err(ServerFailure::Missing),

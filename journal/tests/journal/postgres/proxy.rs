@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use subtend_session::ids::Lsn;
@@ -30,6 +30,8 @@ pub(super) struct Proxy {
     next: Arc<AtomicU8>,
     /// Losses so far.
     lost: Arc<AtomicU32>,
+    /// True if no reply arrives any more, while connections stay open.
+    is_silent: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -37,15 +39,16 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, to) = (listener.local_addr().unwrap().port(), server.port());
         let (next, lost) = (Arc::new(AtomicU8::new(0)), Arc::new(AtomicU32::new(0)));
-        let shared = (Arc::clone(&next), Arc::clone(&lost));
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let shared = (Arc::clone(&next), Arc::clone(&lost), Arc::clone(&is_silent));
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
-                let (next, lost) = shared.clone();
-                std::thread::spawn(move || carry(client, server, &next, &lost));
+                let (next, lost, is_silent) = shared.clone();
+                std::thread::spawn(move || carry(client, server, &next, &lost, is_silent));
             }
         });
-        Self { port, next, lost }
+        Self { port, next, lost, is_silent }
     }
 
     fn lose(&self, loss: Loss) {
@@ -55,13 +58,22 @@ impl Proxy {
 }
 
 /// Forwards both directions. A loss applies to the next large request: a group with a new session is larger than any other message.
-fn carry(mut client: TcpStream, mut server: TcpStream, next: &Arc<AtomicU8>, lost: &AtomicU32) {
+fn carry(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    next: &Arc<AtomicU8>,
+    lost: &AtomicU32,
+    is_silent: Arc<AtomicBool>,
+) {
     let silent = Arc::new(Mutex::new(Loss::None));
     let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let replies = Arc::clone(&silent);
     std::thread::spawn(move || {
         let mut bytes = [0; 1 << 16];
         while let Ok(count @ 1..) = from_server.read(&mut bytes) {
+            if is_silent.load(Ordering::SeqCst) {
+                continue;
+            }
             match *replies.lock().unwrap() {
                 Loss::None | Loss::Request => drop(to_client.write_all(&bytes[..count])),
                 Loss::Reply => break,
@@ -108,6 +120,19 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
     journal.close().await.unwrap();
     let journal = super::journal(&target);
     (1..=n).for_each(|n| assert_eq!(journal.records(id(n)).unwrap().len(), 3, "{n}"));
+}
+
+/// A scan blocks a thread of the runtime, so that a server that is silent for ever would stop a node. The control: it answered before.
+#[tokio::test]
+async fn d1_scan_ends_when_the_server_falls_silent() {
+    let (proxy, shard) = (Proxy::to(shared()), fresh());
+    let target = server::target(&format!("{}&{shard}&reply_timeout=1", server::address(proxy.port)));
+    let journal = journal(&target);
+    creation(&journal, 1).await.unwrap();
+    assert_eq!(journal.heads().unwrap().len(), 1);
+    proxy.is_silent.store(true, Ordering::SeqCst);
+    let failed = journal.heads().unwrap_err().to_string();
+    assert!(failed.contains("no answer within 1 s"), "{failed}");
 }
 
 #[tokio::test]
