@@ -9,6 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 
 #[cfg(unix)]
+#[path = "kill_drill/compacted.rs"]
+mod compacted;
+#[cfg(unix)]
+#[path = "kill_drill/killed.rs"]
+mod killed;
+#[cfg(unix)]
+#[path = "kill_drill/messages.rs"]
+mod messages;
+#[cfg(unix)]
 #[path = "kill_drill/parked.rs"]
 mod parked;
 

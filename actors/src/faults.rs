@@ -118,11 +118,12 @@ impl Faults {
 
     /// Returns the seeded bugs named in the comma-separated `text`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
     /// their intent records), `no-order` (a deletion starts at the deepest sessions), `no-reset` (a run that is parked at a limit is forgotten after a
-    /// restart). Other names are ignored.
+    /// restart), `no-debt` (a compaction hides what is owed to the model). Other names are ignored.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {
         let has = |name: &str| text.split(',').any(|word| word.trim() == name);
-        let bugs = [("no-dedup", Bug::RowTakenTwice), ("no-reset", Bug::ResetForgotten)];
+        let bugs =
+            [("no-dedup", Bug::RowTakenTwice), ("no-reset", Bug::ResetForgotten), ("no-debt", Bug::OwedCompacted)];
         let rules = bugs.into_iter().find(|(name, _)| has(name)).map_or(Rules::ALL, |(_, bug)| Rules::without(bug));
         Self { rules, skips_intents: has("no-intent"), lowest_first: has("no-order"), ..Self::default() }
     }

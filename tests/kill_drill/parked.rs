@@ -7,10 +7,7 @@
 )]
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +18,7 @@ use subtend_actors::faults::Faults;
 use subtend_actors::{OpenOptions, Runtime};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::{Journal, StoreSpec, open_store};
+use subtend_journal::Journal;
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::authority::{RuleSet, Verdict};
@@ -31,6 +28,8 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{ModelFail, Outcome};
 use subtend_session::place::OnRestart;
 use subtend_session::record::{Park, Record, ToolCall};
+
+use crate::killed::{die, is_killed, note, store, take_notes};
 
 /// Names the directory, the moment of death and the policy of [`killed_process`].
 const KILLED: &str = "SUBTEND_TEST_PARKED";
@@ -74,15 +73,8 @@ fn reset(dir: &Path) -> u64 {
     fs::read_to_string(dir.join("reset")).expect("a reset").parse().expect("a time")
 }
 
-/// Adds a line to the calls of this process.
-fn note(dir: &Path, line: &str) {
-    let path = dir.join(format!("calls-{}", std::process::id()));
-    let mut file = fs::File::options().create(true).append(true).open(path).expect("a file");
-    file.write_all(format!("{line}\n").as_bytes()).expect("written");
-}
-
 fn host(dir: &Path, policy: OnRestart) -> (Journal, Builder) {
-    let journal = open_store(&StoreSpec::Redb(dir.join("store"))).expect("the store opens");
+    let journal = store(dir);
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
     catalog.insert(Manifest { on_restart: Some(policy), ..worker });
@@ -95,13 +87,6 @@ fn host(dir: &Path, policy: OnRestart) -> (Journal, Builder) {
         .limits(Limits { turn_ms: TURN_MS, ..Limits::default() })
         .model(Arc::new(model));
     (journal, builder)
-}
-
-fn die() -> ! {
-    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    loop {
-        std::thread::park();
-    }
 }
 
 /// Not a test: opens the runs in a new store, and kills this process at a moment: when all runs are parked, after the recovery, or at the
@@ -152,10 +137,7 @@ fn is_resumption(record: &Record) -> bool {
 /// Runs [`killed_process`]; returns whether it was killed.
 fn kill_at(moment: &str, policy: OnRestart, dir: &Path) -> bool {
     let policy = if policy == OnRestart::Resume { "resume" } else { "fail" };
-    let mut command = Command::new(std::env::current_exe().expect("this test"));
-    command.args(["--exact", "parked::killed_process", "--nocapture"]).stdout(Stdio::null());
-    let status = command.env(KILLED, format!("{moment} {policy} {}", dir.display())).status().expect("it starts");
-    status.signal() == Some(9)
+    is_killed("parked::killed_process", KILLED, &format!("{moment} {policy} {}", dir.display()))
 }
 
 /// Kills a process at each of these moments in a new store, before the reset; tries again with a later one on a slow machine.
@@ -181,7 +163,7 @@ struct Outcomes {
 
 /// Starts a last process within this one, and waits for the ends of both roots.
 async fn finished(dir: &Path, policy: OnRestart, faults: Faults, patience: Duration) -> Outcomes {
-    drop(fs::remove_file(dir.join(format!("calls-{}", std::process::id()))));
+    drop(take_notes(dir));
     let (journal, builder) = host(dir, policy);
     let runtime = builder.faults(faults).start().await.expect("the runtime starts again");
     let resumed = runtime.boot().resumed;
@@ -199,8 +181,7 @@ async fn finished(dir: &Path, policy: OnRestart, faults: Faults, patience: Durat
     let records = |id| journal.records(id).expect("records").into_iter().map(|stored| stored.record).collect();
     let sessions = ids.into_iter().map(|id| (id, records(id))).collect();
     runtime.shutdown(Duration::from_secs(1)).await;
-    let calls = fs::read_to_string(dir.join(format!("calls-{}", std::process::id()))).unwrap_or_default();
-    Outcomes { resumed, sessions, calls: calls.lines().map(str::to_owned).collect() }
+    Outcomes { resumed, sessions, calls: take_notes(dir) }
 }
 
 /// Checks that each parked run parked once, resumed once and completed.
