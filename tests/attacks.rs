@@ -51,7 +51,7 @@ mod skills;
 mod slash;
 mod store_size;
 #[cfg(feature = "providers")]
-mod tls;
+pub(crate) mod tls;
 mod trust;
 #[cfg(feature = "web")]
 mod web;

@@ -8,6 +8,8 @@ mod after_kill;
 mod agents;
 mod cancel;
 mod caps;
+#[cfg(all(target_os = "linux", feature = "web"))]
+mod certificates;
 mod checkpoints;
 mod compaction;
 mod config;

@@ -1,6 +1,6 @@
 //! TLS servers that choose among offered protocols.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,23 +21,53 @@ fn server(user: &User, alpn: &[&str]) -> (String, PathBuf) {
     let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
     let mut config = builder.with_single_cert(vec![certified.cert.der().clone()], key).expect("a configuration");
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let event = |json: &str| format!("data: {json}\n\n");
+    let body = event(r#"{"choices":[{"delta":{"content":"over TLS"}}]}"#)
+        + &event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#)
+        + "data: [DONE]\n\n";
+    let port = serve(config, move |_| ("200 OK", "text/event-stream", body.clone()));
+    (format!("https://localhost:{port}"), file)
+}
+
+/// Answers each request over TLS with the status, the content type and the body of `answer`. Returns its port.
+pub(crate) fn serve(
+    config: ServerConfig,
+    answer: impl Fn(&str) -> (&'static str, &'static str, String) + Send + 'static,
+) -> u16 {
     let (config, listener) = (Arc::new(config), TcpListener::bind("127.0.0.1:0").expect("a port"));
     let port = listener.local_addr().expect("its address").port();
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let tls = ServerConnection::new(Arc::clone(&config)).expect("a connection");
             let mut stream = StreamOwned::new(tls, connection);
-            let event = |json: &str| format!("data: {json}\n\n");
-            let body = event(r#"{"choices":[{"delta":{"content":"over TLS"}}]}"#)
-                + &event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#)
-                + "data: [DONE]\n\n";
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
             // A client that refuses the certificate or the protocol disconnects; the test checks its message.
-            let read = stream.read(&mut [0; 65_536]);
-            drop(read.and_then(|_| stream.write_all((head + &body).as_bytes())).and_then(|()| stream.flush()));
+            let Some(request) = request(&mut stream) else { continue };
+            let (status, kind, body) = answer(&request);
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
+            drop(stream.write_all((head + &body).as_bytes()).and_then(|()| stream.flush()));
         }
     });
-    (format!("https://localhost:{port}"), file)
+    port
+}
+
+/// Reads a request with its body.
+fn request(stream: &mut impl Read) -> Option<String> {
+    let (mut text, mut piece) = (String::new(), [0; 65_536]);
+    loop {
+        let read = stream.read(&mut piece).ok().filter(|read| *read > 0)?;
+        text.push_str(&String::from_utf8_lossy(piece.get(..read)?));
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+        });
+        if body.len() >= length.unwrap_or(0) {
+            return Some(text);
+        }
+    }
 }
 
 fn run(user: &User, url: &str, roots: Option<&PathBuf>) -> CommandOutput {
