@@ -101,8 +101,7 @@ enum OtherKind {
 
 fn kind(path: &Path) -> FileKind {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let in_agents = whole.parent().is_some_and(|above| above.ancestors().any(|folder| folder.ends_with(FOLDER)));
-    if in_agents || Product::of(&whole).is_some() {
+    if is_of_agents(&whole) {
         return FileKind::Agent;
     }
     if whole.file_name().is_some_and(|name| name == skill::FILE) {
@@ -112,6 +111,22 @@ fn kind(path: &Path) -> FileKind {
         return FileKind::Other(OtherKind::Command(product, folder));
     }
     instruction_files::kind(&whole).map_or(FileKind::Agent, FileKind::Other)
+}
+
+/// Returns whether a workspace loads the file at that absolute path as an agent.
+fn is_of_agents(path: &Path) -> bool {
+    let in_agents = path.parent().is_some_and(|above| above.ancestors().any(|folder| folder.ends_with(FOLDER)));
+    in_agents || Product::of(path).is_some()
+}
+
+/// Returns whether a file in a checked folder is not of a checked kind, such as a `README.md`: it has no front matter, and its place does not make
+/// it an agent.
+fn is_other_markdown(path: &Path) -> bool {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let is_agent = matches!(kind(path), FileKind::Agent) && !is_of_agents(&whole);
+    is_agent
+        && read_bounded(path, HardLinks::Refused)
+            .is_ok_and(|text| !text.trim_start_matches('\u{feff}').starts_with("---"))
 }
 
 /// The checked files, and the content of those before them.
@@ -139,7 +154,7 @@ impl Files<'_> {
             let above = file.ancestors().skip(1).take_while(|above| above.starts_with(path));
             let of_skill =
                 !file.ends_with(skill::FILE) && above.into_iter().any(|above| above.join(skill::FILE).exists());
-            if !of_skill {
+            if !of_skill && !(product.is_none() && is_other_markdown(&file)) {
                 self.take(&file, product, path);
             }
         }

@@ -119,6 +119,16 @@ fn agent_files_are_checked_in_any_directory() {
     );
     assert!(sound.err.ends_with("2 files checked, 0 refused\n"), "{}", sound.err);
 
+    // A file that is not an agent is skipped in a folder, and refused by its own name.
+    user.file("drafts/README.md", "# Drafts\n");
+    let skipped = user.call(&["agents", "check", "drafts"]);
+    assert_eq!((skipped.code, skipped.out), (Some(0), sound.out));
+    let named = user.call(&["agents", "check", "drafts/README.md"]);
+    assert!(
+        named.code == Some(1) && named.err.starts_with("refused: drafts/README.md: has no front matter"),
+        "{named:?}"
+    );
+
     user.file("drafts/bad.md", "---\nmode: never\n---\nBad.\n");
     let bad = user.call(&["agents", "check", "drafts/good.md", "drafts/bad.md", "drafts/gone.md"]);
     assert_eq!((bad.code, bad.out.as_str()), (Some(1), "✓ good (drafts/good.md)\n"), "{bad:?}");
