@@ -105,6 +105,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         body: body.into(),
         hidden: is(front.hidden),
         plan_exit: is(front.plan_exit),
+        skills: Vec::new(),
         instructions: front.instructions.unwrap_or(true),
         extra,
         source,

@@ -58,6 +58,9 @@ pub struct Manifest {
     /// True if its root sessions are offered `plan_exit`, by which it asks to carry out its plan.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plan_exit: bool,
+    /// Skills whose texts are in its prompt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<Text>,
     /// True if the instruction files of the workspace and the person are in its prompt.
     #[serde(skip_serializing_if = "is_true")]
     pub instructions: bool,
@@ -145,6 +148,7 @@ impl Manifest {
             body,
             hidden: false,
             plan_exit: false,
+            skills: Vec::new(),
             instructions: true,
             extra: std::collections::BTreeMap::new(),
             source: Source::Host,

@@ -1,6 +1,6 @@
 //! Assembly of prompts from their parts, in a fixed order.
 //!
-//! System prompt: the agent's prompt; instruction files; bootstrap files; skills; the profile's file and text; the text of the call; instructions of the dialect
+//! System prompt: the agent's prompt; its own skills; instruction files; bootstrap files; other skills; the profile's file and text; the text of the call; instructions of the dialect
 //! that started the session; hints for the dialects that it is offered; its profiles; the caller line. Empty parts are left out.
 //!
 //! First user message: the task, after blocks for context, files and tools.
@@ -30,6 +30,8 @@ pub struct Parts {
     pub bootstrap: Vec<FileText>,
     /// Skills that it may read.
     pub skills: Vec<Arc<Skill>>,
+    /// Skills of the agent, with their texts.
+    pub preloaded: Vec<Arc<Skill>>,
     /// The text of the profile's `system_prompt_file`.
     pub prompt_file: Option<Text>,
     /// The profile's own text.
@@ -144,7 +146,9 @@ pub fn assemble(parts: &Parts) -> Assembled {
     let mut warnings = Vec::new();
     let mut system: Vec<&str> = Vec::new();
     let instructions = instructions::block(&parts.instructions);
+    let own_skills = skill::texts(&parts.preloaded);
     system.extend(parts.body.as_deref());
+    system.extend(own_skills.as_deref());
     system.extend(instructions.as_deref());
     for file in &parts.bootstrap {
         match &file.text {
@@ -152,7 +156,9 @@ pub fn assemble(parts: &Parts) -> Assembled {
             Err(why) => warnings.push(format!("the bootstrap file `{}` is left out: {why}", file.name)),
         }
     }
-    let skills = skill::block(&parts.skills);
+    let listed: Vec<Arc<Skill>> =
+        parts.skills.iter().filter(|skill| !parts.preloaded.contains(skill)).map(Arc::clone).collect();
+    let skills = skill::block(&listed);
     system.extend(skills.as_deref());
     let own = [&parts.prompt_file, &parts.inline, &parts.parameter];
     system.extend(own.into_iter().filter_map(|part| part.as_deref()));

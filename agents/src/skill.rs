@@ -9,14 +9,14 @@ use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::ids::Text;
 
-use crate::catalog::{AgentProblem, HardLinks, ProblemKind, add_problem, first_symlink, read_bounded};
+use crate::catalog::{AgentProblem, Catalog, HardLinks, ProblemKind, add_problem, first_symlink, read_bounded};
 use crate::foreign::{
     fields::{Fields, field},
     lenient,
 };
 use crate::form::shown;
 use crate::front::BadManifest;
-use crate::manifest::first_sentence;
+use crate::manifest::{Manifest, Source, first_sentence};
 use crate::markup::escaped;
 use crate::product::Product;
 
@@ -46,6 +46,9 @@ const MAX_DEPTH: usize = 3;
 
 /// The maximum size of all names and descriptions in a prompt.
 pub const MAX_BYTES: usize = 16 << 10;
+
+/// The maximum size of all texts of an agent's own skills in a prompt.
+pub const MAX_PRELOADED_BYTES: usize = 64 << 10;
 
 /// Skill of a workspace or of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +149,48 @@ impl Skills {
         self.all().filter(shown).cloned().collect()
     }
 
+    /// Returns the skills that `manifest` names for its prompt: those for models under that authority, as far as their texts fit together. One that
+    /// needs an approval is not included.
+    pub fn preloaded(&self, manifest: &Manifest, authority: &Authority) -> Vec<Arc<Skill>> {
+        let mut remaining = MAX_PRELOADED_BYTES;
+        let fits = |skill: &&Arc<Skill>| match remaining.checked_sub(skill.body.len()) {
+            Some(rest) => {
+                remaining = rest;
+                true
+            }
+            None => false,
+        };
+        let is_readable = |skill: &&Arc<Skill>| authority.verdict(&skill.access()) == Verdict::Allow;
+        let named = unique(&manifest.skills).filter_map(|name| self.get(name)).filter(|skill| skill.for_models);
+        named.filter(is_readable).filter(fits).cloned().collect()
+    }
+
+    /// Returns a warning for each skill that an agent names and that its prompt does not have, whatever its sessions may read.
+    pub fn missing(&self, catalog: &Catalog) -> Vec<AgentProblem> {
+        let mut problems = Vec::new();
+        for manifest in catalog.all() {
+            let Some(path) = manifest.source.path() else { continue };
+            let used = self.preloaded(manifest, &Authority::allow_all());
+            for name in unique(&manifest.skills).filter(|name| !used.iter().any(|skill| skill.name == **name)) {
+                let shown = shown(&Value::from(&**name));
+                let why = match self.get(name) {
+                    None => "no skill has this name: `subtend agents skills` lists them".to_owned(),
+                    Some(skill) if !skill.for_models => {
+                        "its `disable-model-invocation` keeps it from models".to_owned()
+                    }
+                    Some(_) => format!("the skills of an agent may have at most {MAX_PRELOADED_BYTES} bytes together"),
+                };
+                let message = format!("`skills`: {shown} is not in the prompt: {why}");
+                let product = match &manifest.source {
+                    Source::Foreign(product, _) => Some(*product),
+                    Source::Builtin | Source::File(_) | Source::Host => None,
+                };
+                problems.push(AgentProblem { path: path.to_owned(), kind: ProblemKind::Warning, product, message });
+            }
+        }
+        problems
+    }
+
     fn find(&mut self, root: &SkillRoot<'_>, folder: &Path, depth: usize) {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -240,6 +285,15 @@ impl Skills {
     }
 }
 
+/// Returns each name once, in order.
+fn unique(names: &[Text]) -> impl Iterator<Item = &Text> {
+    names
+        .iter()
+        .enumerate()
+        .filter(|(at, name)| !names.iter().take(*at).any(|before| before == *name))
+        .map(|(_, name)| name)
+}
+
 /// A parsed skill, or the reason why the file is refused.
 pub(crate) struct ParsedSkill {
     pub(crate) skill: Result<Skill, String>,
@@ -315,6 +369,20 @@ fn check(name: &str) -> Result<(), BadManifest> {
     let name: String = name.chars().take(MAX_NAME).collect();
     let why = format!("of its folder must be 1 to {MAX_NAME} of a-z, 0-9 and single `-` between them, not `{name}`");
     Err(field("name", why))
+}
+
+/// Returns the part of a system prompt with the texts of an agent's own skills; `None` without skills.
+pub(crate) fn texts(skills: &[Arc<Skill>]) -> Option<String> {
+    const PREFACE: &str = "The texts of your skills follow. They are instructions, and permit nothing. Read other files that a skill names, which are \
+                           in its folder, with the tool `skill` if you have it.";
+    let one = |skill: &Arc<Skill>| {
+        // The text must not end its own block.
+        let text = skill.body.replace("</skill", "<\\/skill");
+        let text = text.trim_matches(['\r', '\n']).trim_end();
+        format!("<skill name=\"{}\" folder=\"{}\">\n{text}\n</skill>", skill.name, escaped(&skill.resource))
+    };
+    let texts = std::iter::once(PREFACE.to_owned()).chain(skills.iter().map(one));
+    (!skills.is_empty()).then(|| texts.collect::<Vec<_>>().join("\n\n"))
 }
 
 /// Returns the part of a system prompt about skills; `None` without skills.

@@ -120,7 +120,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return one::show(agent, &problems, args.json);
     }
     problems.extend_from_slice(guidance::instructions(&workspace, trust).problems());
-    problems.extend_from_slice(guidance::skills(&workspace, trust).problems());
+    let skills = guidance::skills(&workspace, trust);
+    problems.extend_from_slice(skills.problems());
+    problems.extend(skills.missing(&catalog));
     problems.extend(servers::missing(&catalog, (&workspace, trust), &loaded)?);
     let dialects = settings::dialects(&loaded, &workspace)?;
     let profile = |profile: &std::sync::Arc<subtend_agents::profile::Profile>| ProfileRow {

@@ -296,3 +296,35 @@ fn x7_rules_and_tools_of_unknown_servers_are_reported() {
         ]
     );
 }
+
+/// The prompt of an agent has the texts of its skills that it may read; a session of it is opened with the same prompt.
+#[test]
+fn x7_skills_of_an_agent_are_in_its_prompt() {
+    let user = User::new();
+    for name in ["pdf", "secret", "other"] {
+        let text = format!("---\ndescription: About {name}.\n---\nThe body of {name}.\n");
+        user.file(&format!(".claude/skills/{name}/SKILL.md"), &text);
+    }
+    let agent = |tools: &str| {
+        let fields = format!("name: reviewer\ndescription: Reviews.\nskills: [pdf, secret, none]\ntools: {tools}");
+        user.file(".claude/agents/reviewer.md", &format!("---\n{fields}\n---\nReview.\n"));
+    };
+    agent("Read, Task");
+    let done = user.call(&["agents", "prompt", "reviewer"]);
+    let bodies = ["pdf", "secret", "other"].map(|name| done.out.contains(&format!("The body of {name}.")));
+    assert_eq!(bodies, [true, true, false], "{done:?}");
+    let listed = user.call(&["agents"]);
+    let warning = "`skills`: \"none\" is not in the prompt: no skill has this name: `subtend agents skills` lists them";
+    assert!(listed.err.contains(warning), "{listed:?}");
+
+    // The body of a skill that its rules deny is not in the prompt.
+    agent("Read(.claude/skills/pdf/**)");
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#);
+    let done = user.call(&["run", "--model", &model, "--agent", "reviewer", "hi"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let sessions = user.json(&["sessions", "--json"]);
+    let shown = user.json(&["show", "--json", sessions[0]["id"].as_str().expect("an id")]);
+    let system = shown["system"].as_str().expect("a prompt");
+    let bodies = ["pdf", "secret", "other"].map(|name| system.contains(&format!("The body of {name}.")));
+    assert_eq!(bodies, [true, false, false], "{system}");
+}

@@ -61,6 +61,6 @@ pub(crate) struct Template {
     pub(crate) on_restart: Option<OnRestart>,
     /// Instruction files of the workspace in the prompt.
     pub(crate) read: Vec<Text>,
-    /// Skills in the prompt.
-    pub(crate) skills: Vec<Arc<Skill>>,
+    /// Skills that the prompt lists, and those whose texts it has.
+    pub(crate) skills: [Vec<Arc<Skill>>; 2],
 }

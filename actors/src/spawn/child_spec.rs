@@ -119,7 +119,7 @@ impl Agents {
             isolation: manifest.isolation,
             on_restart: manifest.on_restart,
             read,
-            skills: self.skilled(caller),
+            skills: self.skilled(caller, manifest),
         });
         creations.insert(key, Arc::clone(&template));
         Ok(template)
@@ -135,21 +135,25 @@ impl Agents {
     ) -> Result<Interned<str>, serde_json::Error> {
         let SessionCreated { agent, source, system, .. } = &template.created;
         let caller = Caller { agent, authority, only, attended: self.approvals.attended() };
-        let same =
-            template.read.iter().all(|path| may_read(authority, path)) && self.skilled(caller) == template.skills;
-        let Some(manifest) = self.catalog.get(agent).filter(|_| !same) else { return Ok(system.clone()) };
+        let is_same = |manifest: &Manifest| {
+            let reads = template.read.iter().all(|path| may_read(authority, path));
+            reads && self.skilled(caller, manifest) == template.skills
+        };
+        let manifest = self.catalog.get(agent).filter(|manifest| !is_same(manifest));
+        let Some(manifest) = manifest else { return Ok(system.clone()) };
         let parts = Parts::of_agent(manifest).instructed(&self.instructions, manifest, authority);
         Interned::new(self.assembled(parts, manifest, caller, (self.dialects.offered(), *source)).system)
     }
 
-    /// Returns the skills that a session may read; none if it is not offered their tool.
-    fn skilled(&self, of: Caller<'_>) -> Vec<Arc<Skill>> {
+    /// Returns the skills that a session may read, none if it is not offered their tool; and those whose texts its prompt has.
+    fn skilled(&self, of: Caller<'_>, manifest: &Manifest) -> [Vec<Arc<Skill>>; 2] {
         if self.skills.all().next().is_none() {
-            return Vec::new();
+            return [Vec::new(), Vec::new()];
         }
         let offered = self.tools.offered(of.authority, of.only.map(Vec::as_slice), of.attended);
         let has = offered.iter().any(|tool| *tool.name == *skill::TOOL);
-        if has { self.skills.under(of.authority, of.attended) } else { Vec::new() }
+        let listed = if has { self.skills.under(of.authority, of.attended) } else { Vec::new() };
+        [listed, self.skills.preloaded(manifest, of.authority)]
     }
 
     /// Returns whether a session with calls from `source` is offered the tools of `dialect` (B10).
@@ -170,7 +174,7 @@ impl Agents {
         of: Caller<'_>,
         (dialects, source): (&[Dialect], Source),
     ) -> Assembled {
-        parts.skills = self.skilled(of);
+        [parts.skills, parts.preloaded] = self.skilled(of, manifest);
         let mut usable = self.dialects.offered_to(manifest, of.authority, &self.catalog, of.attended);
         usable.retain(|dialect| dialects.contains(dialect) && self.shows(*dialect, source));
         prompt::assemble(&parts.offering(&usable, || self.named_profiles(of)))

@@ -17,6 +17,9 @@ use crate::front::{BadManifest, Parsed};
 use crate::manifest::{AgentMode, Manifest};
 use crate::name::slug;
 
+/// The maximum number of skills that an agent names.
+const MAX_SKILLS: usize = 64;
+
 const ALIASES: [&str; 4] = ["opus", "sonnet", "haiku", "fable"];
 
 pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
@@ -38,9 +41,10 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     manifest.turns = fields.count("maxTurns")?;
     manifest.isolation = isolation(&mut fields)?;
     manifest.instructions = !fields.flag("omitClaudeMd")?;
+    manifest.skills = skills(&mut fields);
     let mut rights = rights(&mut fields, &mut manifest)?;
     apply_restrictions(&mut fields, &mut rights)?;
-    fields.keep(&["color", "skills", "initialPrompt", "experimental", "background"]);
+    fields.keep(&["color", "initialPrompt", "experimental", "background"]);
     fields.report(&[("memory", "agents have no memory of their own here")]);
     super::finished(file, fields, rights, manifest)
 }
@@ -51,6 +55,21 @@ fn isolation(fields: &mut Fields) -> Result<Isolation, BadManifest> {
         Some("worktree") => Ok(Isolation::Worktree),
         Some(other) => Err(not("isolation", "`worktree` or `none`", &Value::from(other))),
     }
+}
+
+/// Takes the skills whose texts are in the prompt. They restrict nothing, so an unusable list is only reported.
+fn skills(fields: &mut Fields) -> Vec<Text> {
+    let names = match fields.names("skills") {
+        Ok(names) => names.unwrap_or_default(),
+        Err(why) => {
+            fields.note(why.to_string());
+            Vec::new()
+        }
+    };
+    if names.len() > MAX_SKILLS {
+        fields.note(format!("`skills`: only the first {MAX_SKILLS} are used"));
+    }
+    names.into_iter().take(MAX_SKILLS).map(Text::from).collect()
 }
 
 fn model(fields: &mut Fields, manifest: &mut Manifest) -> Result<(), BadManifest> {

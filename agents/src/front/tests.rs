@@ -72,6 +72,7 @@ Review the change.
         body: "Review the change.\n".into(),
         hidden: true,
         plan_exit: true,
+        skills: Vec::new(),
         isolation: Isolation::Worktree,
         instructions: false,
         extra: BTreeMap::from([("colour".to_owned(), json!({"shade": "blue"}))]),

@@ -145,3 +145,55 @@ fn block_is_escaped_and_bounded() {
     let many = block(&many).unwrap();
     assert!(many.len() < MAX_BYTES + 100 && many.ends_with("  (85 more are left out)\n</available_skills>"), "{many}");
 }
+
+#[test]
+fn x7_agent_has_the_skills_it_names_and_may_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["asked", "denied", "first", "last"] {
+        file(&dir.path().join(format!(".claude/skills/{name}/SKILL.md")), &skill(name));
+    }
+    let large = |name: &str, bytes: usize| {
+        let text = format!("---\ndescription: d\n---\n{}\n", "x".repeat(bytes));
+        file(&dir.path().join(format!(".claude/skills/{name}/SKILL.md")), &text);
+    };
+    large("large", MAX_PRELOADED_BYTES / 2);
+    large("larger", MAX_PRELOADED_BYTES / 2);
+    file(
+        &dir.path().join(".claude/skills/mute/SKILL.md"),
+        "---\ndescription: d\ndisable-model-invocation: true\n---\nx\n",
+    );
+    let text = "---\nname: reviewer\ndescription: Reviews.\nskills: last, first, last, large, larger, asked, denied, mute, none\n---\nReview.\n";
+    file(&dir.path().join(".claude/agents/reviewer.md"), text);
+    let (skills, catalog) = (Skills::load(dir.path()), Catalog::load(dir.path()));
+    let reviewer = catalog.get("reviewer").unwrap();
+    let rule = |folder: &str, verdict| Rule {
+        action: "fs.read".into(),
+        resource: format!(".claude/skills/{folder}/**").into(),
+        verdict,
+    };
+    let rules = vec![rule("asked", Verdict::Ask), rule("denied", Verdict::Deny)];
+    let authority = Authority::of(RuleSet { default: Verdict::Allow, rules });
+    let names = |all: Vec<Arc<Skill>>| all.iter().map(|skill| skill.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(skills.preloaded(reviewer, &authority)), ["last", "first", "large"]);
+    // The control: without the rules, both others are in the prompt.
+    let all = names(skills.preloaded(reviewer, &Authority::allow_all()));
+    assert_eq!(all, ["last", "first", "large", "asked", "denied"]);
+    let messages: Vec<String> = skills.missing(&catalog).into_iter().map(|problem| problem.message).collect();
+    assert_eq!(
+        messages,
+        [
+            "`skills`: \"larger\" is not in the prompt: the skills of an agent may have at most 65536 bytes together",
+            "`skills`: \"mute\" is not in the prompt: its `disable-model-invocation` keeps it from models",
+            "`skills`: \"none\" is not in the prompt: no skill has this name: `subtend agents skills` lists them",
+        ]
+    );
+}
+
+#[test]
+fn x7_text_of_a_skill_cannot_end_its_block() {
+    assert_eq!(texts(&[]), None);
+    let skill = parse(Path::new("/s/a"), "---\ndescription: d\n---\nGo.</skill>\n\nOn.\n").skill.unwrap();
+    let texts = texts(&[Arc::new(Skill { resource: ".claude/skills/a".into(), ..skill })]).unwrap();
+    let block = "<skill name=\"a\" folder=\".claude/skills/a\">\nGo.<\\/skill>\n\nOn.\n</skill>";
+    assert!(texts.ends_with(block), "{texts}");
+}

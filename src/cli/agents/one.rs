@@ -6,6 +6,7 @@ use serde::Serialize;
 use subtend_agents::catalog::{AgentProblem, Catalog};
 use subtend_agents::manifest::Manifest;
 use subtend_session::authority::RuleSet;
+use subtend_session::place::Isolation;
 
 use super::super::fail::{Code, Fail};
 use super::super::paint::{BOLD, DIM, In, clip, harmless};
@@ -72,6 +73,8 @@ fn facts(manifest: &Manifest) -> Vec<(&'static str, String)> {
         ("tools", tools),
         ("permissions", manifest.rules.as_ref().map(rules)),
         ("and at most", bounds(manifest)),
+        ("skills", (!manifest.skills.is_empty()).then(|| manifest.skills.join(", "))),
+        ("isolation", (manifest.isolation == Isolation::Worktree).then(|| "worktree".to_owned())),
         ("turns", manifest.turns.map(|turns| turns.to_string())),
         ("inspectable", yes(manifest.inspectable)),
         ("caller line", yes(manifest.caller)),

@@ -105,6 +105,7 @@ fn root(
     let mut parts = Parts::of_agent(manifest).instructed(instructions, manifest, &authority);
     let has =
         |name: &str| tools.offered(&authority, only.map(Vec::as_slice), false).iter().any(|tool| *tool.name == *name);
+    parts.preloaded = skills.preloaded(manifest, &authority);
     if has(skill::TOOL) {
         parts.skills = skills.under(&authority, false);
     }

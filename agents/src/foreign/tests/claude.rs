@@ -233,7 +233,11 @@ fn claude_servers_that_a_file_defines_are_reported() {
 fn claude_limits_and_settings_are_taken() {
     let manifest = agent("maxTurns: 7\neffort: max\nskills: [a, b]\nmemory: project\nmcpServers: [x]");
     assert_eq!((manifest.turns, manifest.settings.effort), (Some(7), Some(Effort::High)));
-    assert_eq!(manifest.extra.keys().collect::<Vec<_>>(), ["mcpServers", "memory", "skills"]);
+    assert_eq!(manifest.skills.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(manifest.extra.keys().collect::<Vec<_>>(), ["mcpServers", "memory"]);
+    assert_eq!(agent("skills: a, b").skills, manifest.skills);
+    assert_eq!(notes("skills: 7"), ["`skills` must be a list of names, not 7"]);
+    assert_eq!(notes("memory: user"), ["`memory` has no effect: agents have no memory of their own here"]);
     assert_eq!(agent("maxTurns: \"7\"").turns, Some(7));
     assert_eq!(agent("effort: vast").settings.effort, None);
 }
