@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::names::{ANSWERS, ToolName};
 use super::question::{self, Question};
 use crate::arguments;
-use crate::bounded::shown;
+use crate::bounded::{head, shown};
 use crate::escape::harmless;
 
 /// Maximum bytes of a description.
@@ -45,6 +45,16 @@ impl Described {
             fields.insert(ANSWERS.to_owned(), field);
         }
         self.spec.schema = schema.into();
+    }
+}
+
+/// Returns a description, printable and bounded.
+fn bounded(text: &str) -> String {
+    // An escaped character is longer than the character, so the bound applies to both texts.
+    let escaped = harmless(head(text, MAX_DESCRIPTION));
+    match text.len().max(escaped.len()) > MAX_DESCRIPTION {
+        true => format!("{}… ({} bytes in all)", head(&escaped, MAX_DESCRIPTION), text.len()),
+        false => escaped,
     }
 }
 
@@ -120,7 +130,7 @@ fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<Described
     arguments::compile_foreign(&schema).map_err(|why| format!("its schema cannot be used: {why}"))?;
     let description = tool.description.as_deref().filter(|text| !text.trim().is_empty());
     let description = match description.or(tool.title.as_deref()) {
-        Some(text) => harmless(&shown(text.trim(), MAX_DESCRIPTION)),
+        Some(text) => bounded(text.trim()),
         None => format!("A tool of the MCP server {server} that has no description."),
     };
     let spec = ToolSpec { name: names.name.clone(), description: description.into(), schema: schema.into() };
@@ -164,6 +174,17 @@ mod tests {
         let expected =
             json!({"properties": {"a": {"description": "x<U+202E>y", "enum": ["\u{200b}"]}}, "type": "object"});
         assert_eq!(*spec.schema, expected);
+    }
+
+    /// The control: a text at the bound stays whole.
+    #[test]
+    fn escapes_do_not_extend_a_description_beyond_its_bound() {
+        assert_eq!(bounded(&"d".repeat(MAX_DESCRIPTION)), "d".repeat(MAX_DESCRIPTION));
+        for text in ["\u{1b}".repeat(MAX_DESCRIPTION), "\u{202e}".repeat(1_000_000)] {
+            let escaped = bounded(&text);
+            let bytes = format!("… ({} bytes in all)", text.len());
+            assert!(escaped.ends_with(&bytes) && escaped.len() <= MAX_DESCRIPTION + bytes.len(), "{escaped}");
+        }
     }
 
     #[test]
