@@ -56,6 +56,7 @@ mod transcripts;
 mod trees;
 mod usage;
 mod waiting;
+mod warnings;
 mod workers;
 mod worktrees;
 
@@ -139,6 +140,7 @@ fn routed() -> OpenApiRouter<Host> {
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::answer))
         .routes(routes!(usage::get))
+        .routes(routes!(warnings::list))
         .routes(routes!(export::get))
         .routes(routes!(events::session))
         .routes(routes!(trees::get))

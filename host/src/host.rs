@@ -21,6 +21,7 @@ use crate::problem::Problem;
 use crate::reads::ReadTurns;
 use crate::settings::Settings;
 use crate::slash::CommandFiles;
+use crate::warnings::ToolWarnings;
 use crate::workers::Workers;
 
 /// Options of a host.
@@ -45,6 +46,8 @@ pub struct HostOptions {
     pub settings: Option<Arc<dyn Settings>>,
     /// Source of slash commands for inputs with `expand`. Without it, they are sent as text.
     pub commands: Option<Arc<dyn CommandFiles>>,
+    /// Source of warnings about the tools of sessions. Without it, every session has an empty list.
+    pub warnings: Option<Arc<dyn ToolWarnings>>,
     /// Remote tools of the runtime, registered by [`Workers::tools`].
     pub workers: Workers,
     /// Injected bug that drills and the simulator must detect.
@@ -63,6 +66,7 @@ impl Default for HostOptions {
             stays: false,
             settings: None,
             commands: None,
+            warnings: None,
             workers: Workers::default(),
             injected_bug: InjectedBug::default(),
         }

@@ -37,6 +37,7 @@ pub mod slash;
 #[cfg(unix)]
 pub mod socket_path;
 mod trace;
+pub mod warnings;
 pub mod workers;
 
 pub use axum::body::Body;

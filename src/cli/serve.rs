@@ -147,6 +147,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
         stays: !args.until_idle,
         settings: Some(Arc::new(HomeSettings::of(&hosting.home))),
         commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&hosting.home) })),
+        warnings: Some(Arc::new(hosting.servers.clone())),
         workers: hosting.workers.clone(),
         injected_bug: InjectedBug::named(&std::env::var(FAULT).unwrap_or_default()),
         ..HostOptions::default()

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 use subtend::config::Loaded;
 use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::{Manifest, Source};
+use subtend_host::warnings::ToolWarnings;
 use subtend_session::authority::Rule;
 use subtend_session::ids::{Hash, Text as Name};
 use subtend_tools::mcp::{
@@ -85,6 +86,25 @@ impl ServerPool {
     }
 }
 
+impl ToolWarnings for ServerPool {
+    fn of(&self, workspace: &str) -> Vec<String> {
+        let path = Path::new(workspace);
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.get(path).or_else(|| all.get(&path.canonicalize().ok()?));
+        known.map(|known| warnings(&known.servers)).unwrap_or_default()
+    }
+}
+
+/// Returns a sentence for each server that was needed and cannot be used, or not fully.
+fn warnings(servers: &Servers) -> Vec<String> {
+    let of_server = |ServerReport { name, down, lacking, .. }: ServerReport| {
+        let down = down.map(|why| format!("the MCP server `{name}` cannot be used: {why}"));
+        let lacking = lacking.map(|why| format!("the MCP server `{name}` refused a call: {why}"));
+        [down, lacking].into_iter().flatten().collect::<Vec<_>>()
+    };
+    servers.reports().into_iter().flat_map(of_server).collect()
+}
+
 /// Returns the user's logins, and when the user logged in at each server: a new login starts them again. A file that
 /// cannot be read is reported by each server that needs it.
 fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStore>>, Vec<Option<u64>>) {
@@ -107,26 +127,29 @@ pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Warnings of the servers of this process that were needed and cannot be used, or not fully. Each is given once.
+/// Warnings of servers that were needed and cannot be used, or not fully. Each is given once.
+#[derive(Default)]
 pub(crate) struct ServerWarnings {
-    servers: Servers,
+    /// The servers, if this process starts them.
+    servers: Option<Servers>,
     given: BTreeSet<String>,
 }
 
 impl ServerWarnings {
-    pub(crate) fn new(servers: Servers) -> Self {
-        Self { servers, given: BTreeSet::new() }
+    pub(crate) fn of(servers: Servers) -> Self {
+        Self { servers: Some(servers), given: BTreeSet::new() }
     }
 
-    /// Returns the warnings that were not returned before.
+    /// Returns the warnings of this process that were not returned before.
     pub(crate) fn take_new(&mut self) -> Vec<String> {
-        let of_server = |ServerReport { name, down, lacking, .. }: ServerReport| {
-            let down = down.map(|why| format!("the MCP server `{name}` cannot be used: {why}"));
-            let lacking = lacking.map(|why| format!("the MCP server `{name}` refused a call: {why}"));
-            [down, lacking].into_iter().flatten().map(|warning| harmless(&warning)).collect::<Vec<_>>()
-        };
-        let all: Vec<String> = self.servers.reports().into_iter().flat_map(of_server).collect();
-        all.into_iter().filter(|warning| self.given.insert(warning.clone())).collect()
+        let all = self.servers.as_ref().map(warnings).unwrap_or_default();
+        self.keep_new(all)
+    }
+
+    /// Returns the warnings among `all` that were not returned before.
+    pub(crate) fn keep_new(&mut self, all: Vec<String>) -> Vec<String> {
+        let all = all.into_iter().map(|warning| harmless(&warning));
+        all.filter(|warning| self.given.insert(warning.clone())).collect()
     }
 }
 

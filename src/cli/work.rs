@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::Value;
 use subtend::config::Config;
 use subtend_actors::{BootReport, OpenOptions, Runtime};
-use subtend_host::slash::CommandFiles;
 use subtend_host::workers::Workers;
 use subtend_host::{Host, HostOptions};
 use subtend_session::ids::Seq;
@@ -246,7 +245,7 @@ where
         ..OpenOptions::agent(ready.agent)
     };
     screen.describe_calls_with(parts.tools.clone());
-    let (workers, mut warnings) = (parts.workers.clone(), ServerWarnings::new(ready.mcp));
+    let (workers, mut warnings) = (parts.workers.clone(), ServerWarnings::of(ready.mcp));
     let commands = slash::HostedCommands { home: parts.workspace.path().to_owned() };
     let session = ready.found.map(|found| found.session);
     let async_runtime = async_runtime()?;
@@ -263,9 +262,14 @@ where
             }
         };
         report_recovery(runtime.boot(), &mut screen);
-        let commands: Option<Arc<dyn CommandFiles>> = Some(Arc::new(commands));
-        let options =
-            HostOptions { approvals: attended, open: open_options, commands, workers, ..HostOptions::default() };
+        let options = HostOptions {
+            approvals: attended,
+            open: open_options,
+            commands: Some(Arc::new(commands)),
+            warnings: Some(Arc::new(ready.pool)),
+            workers,
+            ..HostOptions::default()
+        };
         let host = Host::new(runtime, options);
         // It prevented denials until the host's own approver was attached.
         drop(approver);
@@ -364,6 +368,7 @@ where
     let mut screen = Screen::new(output_options.quiet, output_options.json);
     screen.describe_calls_with(setup::tools(&Config::default())?);
     let attended = approve::has_approver(output_options.json || output_options.quiet) && may_ask(&screen);
+    let mut warnings = ServerWarnings::default();
     let async_runtime = async_runtime()?;
     let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
@@ -384,8 +389,7 @@ where
             attended,
             can_leave: false,
             attempts,
-            // The process that hosts the store prints the warnings of its servers.
-            servers: None,
+            servers: (!output_options.quiet).then_some(&mut warnings),
         })
         .await
     });

@@ -395,3 +395,34 @@ fn chat_reports_a_failed_mcp_server_before_it_ends() {
     let (code, rest) = chat.wait_for_exit();
     assert!(code == Some(0) && !rest.contains("cannot be used"), "{code:?}: {rest}");
 }
+
+/// As above, where another process hosts the store and starts the servers. A run that it hosts names the server too, and
+/// the same server is not named to a session of another workspace.
+#[test]
+fn attached_chat_reports_a_failed_mcp_server_once() {
+    let user = User::new();
+    user.file(".mcp.json", &json!({"mcpServers": {"broken": {"command": "false"}}}).to_string());
+    // A host does not use the variable of its client.
+    assert_eq!(user.call(&["trust", "--yes"]).code, Some(0));
+    let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(MODEL)]);
+    host.line().expect("the first line of the host");
+    let mut chat = TerminalSession::at_terminal(&user, &["chat"]);
+    chat.until("/help lists the commands");
+    chat.types("first\r");
+    chat.until("the MCP server `broken` cannot be used");
+    chat.types("second\r");
+    chat.until("heard: second");
+    chat.types("/quit\r");
+    let (code, rest) = chat.wait_for_exit();
+    assert!(code == Some(0) && !rest.contains("cannot be used"), "{code:?}: {rest}");
+
+    let run = user.call(&["run", "third"]);
+    assert_eq!((run.code, run.err.matches("the MCP server `broken` cannot be used").count()), (Some(0), 1), "{run:?}");
+    let quiet = user.call(&["run", "--quiet", "fourth"]);
+    assert!(quiet.code == Some(0) && !quiet.err.contains("cannot be used"), "{quiet:?}");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let other = user.call(&["run", "--workspace", &elsewhere.path().to_string_lossy(), "fifth"]);
+    assert!(other.code == Some(0) && !other.err.contains("cannot be used"), "{other:?}");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}

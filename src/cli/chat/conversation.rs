@@ -10,7 +10,7 @@ use subtend_actors::QueueEntry;
 use subtend_actors::event::{Event, EventKind, Next};
 use subtend_agents::slash::SlashCommands;
 use subtend_journal::Journal;
-use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::ids::{Seq, SessionId};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
@@ -28,7 +28,7 @@ use super::command::{ChatCommand, ChatLine, HELP, parse};
 use super::condensing::Condensing;
 use super::earlier;
 use super::lines::{LineEditor, TerminalInput};
-use super::read_positions::{ReadPositions, active};
+use super::read_positions::{ReadPositions, active, ends};
 
 /// Usage of the session and of its descendants.
 #[derive(Deserialize)]
@@ -64,6 +64,8 @@ pub(super) struct Conversation<'a, 'b> {
     /// Slash commands from files.
     commands: SlashCommands,
     condensing: Condensing,
+    /// True if the host may have new warnings.
+    may_warn: bool,
 }
 
 /// The loop's next step: continue or leave.
@@ -122,6 +124,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             agent,
             commands,
             condensing: Condensing::default(),
+            may_warn: true,
         };
         missed.iter().for_each(|event| talk.take(event));
         Ok(talk)
@@ -136,6 +139,9 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let mut is_hosted = true;
         let code = loop {
             self.next_question().await;
+            if std::mem::take(&mut self.may_warn) {
+                self.work.warn_of_host_servers(self.session).await;
+            }
             let on = tokio::select! {
                 biased;
                 () = self.work.stop.requested(), if leaving.is_none() => Flow::Leave(Code::Cancelled),
@@ -355,8 +361,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 done.map(|done| self.work.screen.note(&format!("removed {}", count(done.removed, "input"))))
             }
             ChatCommand::Condense => {
-                let connected = self.work.connect().await;
-                connected.map(|connection| self.condensing.start(connection, self.session))
+                self.work.connect().await.map(|connection| self.condensing.start(connection, self.session))
             }
             ChatCommand::Uncondense => {
                 let done = self.control::<Value>(Method::DELETE, "/compaction").await;
@@ -472,6 +477,8 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
         self.waiting.observe(event);
         let EventKind::Record { record, .. } = &event.what else { return };
+        // The first call of a model waits for its servers.
+        self.may_warn |= matches!(&**record, Record::TurnAnswered(_) | Record::RunEnded(_));
         if let Record::RunOpened(_) = &**record {
             self.active.insert(event.session);
         } else if let Record::RunEnded(_) = &**record {
@@ -490,9 +497,4 @@ impl<'a, 'b> Conversation<'a, 'b> {
             self.work.screen.alert(&format!("run {} {why}", ended.run));
         }
     }
-}
-
-fn ends(event: &Event, session: SessionId, run: RunNo) -> bool {
-    let EventKind::Record { record, .. } = &event.what else { return false };
-    event.session == session && matches!(&**record, Record::RunEnded(ended) if ended.run == run)
 }

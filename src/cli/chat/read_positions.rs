@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use subtend_actors::event::{Event, EventKind};
 use subtend_journal::Journal;
-use subtend_session::ids::{Seq, SessionId, TurnNo};
+use subtend_session::ids::{RunNo, Seq, SessionId, TurnNo};
 use subtend_session::index::Inflight;
 use subtend_session::record::Record;
 use subtend_session::state::Phase;
@@ -79,10 +79,16 @@ pub(super) fn active(inflight: &[(SessionId, Inflight)], session: SessionId) -> 
     inflight.iter().filter(|(id, row)| tree.contains(id) && !held(row)).map(|(id, _)| *id).collect()
 }
 
+/// Returns whether `event` is the end of a run.
+pub(super) fn ends(event: &Event, session: SessionId, run: RunNo) -> bool {
+    let EventKind::Record { record, .. } = &event.what else { return false };
+    event.session == session && matches!(&**record, Record::RunEnded(ended) if ended.run == run)
+}
+
 #[cfg(test)]
 mod tests {
     use subtend_models::model::Delta;
-    use subtend_session::ids::{AttemptNo, RunNo};
+    use subtend_session::ids::AttemptNo;
     use subtend_session::outcome::Initiator;
 
     use super::*;

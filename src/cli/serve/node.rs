@@ -147,7 +147,7 @@ impl CommandShards {
         let (parts, journal) = prepared.map_err(|error| Fail::Other(error.to_string()))??;
         // Runs continue with the next owner of their shard, unless their session was opened with another setting.
         let open = OpenOptions { on_restart: Some(OnRestart::Resume), ..parts.open.clone() };
-        let (home, workers) = (parts.home.clone(), parts.workers());
+        let (home, workers, servers) = (parts.home.clone(), parts.workers(), parts.servers.clone());
         let (runtime, approver) = parts.start(journal, lease, throttles).await?;
         let options = HostOptions {
             open,
@@ -155,6 +155,7 @@ impl CommandShards {
             home: Some(home.clone()),
             settings: Some(Arc::new(HomeSettings::of(&home))),
             commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&home) })),
+            warnings: Some(Arc::new(servers)),
             injected_bug: InjectedBug::named(&std::env::var(FAULT).unwrap_or_default()),
             ..HostOptions::default()
         };

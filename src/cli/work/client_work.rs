@@ -42,7 +42,7 @@ pub(crate) struct Work<'a> {
     pub(crate) can_leave: bool,
     /// Attempts of its requests.
     pub(super) attempts: &'a Attempts,
-    /// Warnings of MCP servers of this process.
+    /// Warnings of MCP servers that were not printed yet; `None` if none are printed.
     pub(super) servers: Option<&'a mut ServerWarnings>,
 }
 
@@ -78,9 +78,21 @@ pub(crate) struct OpenedSession {
 }
 
 impl Work<'_> {
-    /// Prints new warnings of MCP servers, which start with the first call of a model.
+    /// Prints new warnings of MCP servers of this process, which start with the first call of a model.
     pub(crate) fn warn_of_servers(&mut self) {
         let new = self.servers.as_mut().map(|servers| servers.take_new()).unwrap_or_default();
+        new.iter().for_each(|why| self.screen.alert(why));
+    }
+
+    /// Prints new warnings of the MCP servers of a session that another process hosts.
+    pub(crate) async fn warn_of_host_servers(&mut self, session: SessionId) {
+        if self.is_own() || self.servers.is_none() {
+            return;
+        }
+        let path = format!("/v1/sessions/{session}/warnings");
+        // A host that has ended, or is older, has no warnings; the command still succeeds.
+        let Ok(Some(all)) = self.find::<Vec<String>>(Method::GET, &path).await else { return };
+        let new = self.servers.as_mut().map(|servers| servers.keep_new(all)).unwrap_or_default();
         new.iter().for_each(|why| self.screen.alert(why));
     }
 

@@ -128,6 +128,7 @@ impl Work<'_> {
                 )))
             }
             Followed::Ended(mut ended) => {
+                self.warn_of_host_servers(session).await;
                 if let Some(input) = input.filter(|_| !self.output_options.json) {
                     ended.text = self.own_answer(session, (ended.run, input)).await.or(ended.text);
                 }

@@ -13,6 +13,7 @@ use subtend_supervision::Lease;
 use super::super::client::{self, Connection};
 use super::super::data::StoreLocation;
 use super::super::fail::{Code, Fail};
+use super::super::servers::ServerPool;
 use super::found_session::CommandSubject;
 use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, report_recovery, setup};
 
@@ -24,6 +25,7 @@ pub(crate) struct HostParts {
     parts: setup::Parts,
     pub(crate) home: String,
     pub(crate) open: OpenOptions,
+    pub(crate) servers: ServerPool,
 }
 
 impl HostParts {
@@ -35,12 +37,12 @@ impl HostParts {
 
     /// Checks options and files before anything is started.
     pub(crate) fn of(args: &WorkArgs, screen: &mut Screen) -> Result<Self, Fail> {
-        let PreparedWork { mut parts, agent, model, servers, authority, files, .. } =
+        let PreparedWork { mut parts, agent, model, servers, authority, files, pool, .. } =
             PreparedWork::of(args, CommandSubject::New(None), screen)?;
         parts.files = Some(files);
         let home = parts.workspace.path().to_string_lossy().into_owned();
         let open = OpenOptions { model, servers, policy: Some(authority), ..OpenOptions::agent(agent) };
-        Ok(Self { parts, home, open })
+        Ok(Self { parts, home, open, servers: pool })
     }
 
     /// Returns rate limits of providers from the options.
@@ -68,7 +70,7 @@ where
     J: AsyncFnOnce(Runtime, Hosting<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
-    let HostParts { parts, home, open } = HostParts::of(args, &mut screen)?;
+    let HostParts { parts, home, open, servers } = HostParts::of(args, &mut screen)?;
     let async_runtime = async_runtime()?;
     let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
@@ -83,8 +85,8 @@ where
             () = stop.requested() => return Ok(Code::Cancelled),
         };
         report_recovery(runtime.boot(), &mut screen);
-        job(runtime, Hosting { place, home, open, workers, _approver: approver, screen: &mut screen, stop: &mut stop })
-            .await
+        let (screen, stop) = (&mut screen, &mut stop);
+        job(runtime, Hosting { place, home, open, servers, workers, _approver: approver, screen, stop }).await
     });
     async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
@@ -138,6 +140,7 @@ pub(crate) struct Hosting<'a> {
     pub(crate) place: StoreLocation,
     pub(crate) home: String,
     pub(crate) open: OpenOptions,
+    pub(crate) servers: ServerPool,
     pub(crate) workers: Workers,
     _approver: Option<Approver>,
     pub(crate) screen: &'a mut Screen,

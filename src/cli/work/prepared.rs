@@ -31,6 +31,8 @@ pub(super) struct PreparedWork {
     pub(super) servers: Vec<Text>,
     /// MCP servers of the workspace.
     pub(super) mcp: Servers,
+    /// MCP servers of all workspaces of this process.
+    pub(super) pool: ServerPool,
     /// Maximum permissions of a new session.
     pub(super) authority: Authority,
     pub(super) found: Option<FoundSession>,
@@ -152,8 +154,8 @@ impl PreparedWork {
             throttles: None,
             quiet,
         };
-        let files = reload_files(Arc::clone(&parts.workspace), args.trust, pool, workers);
-        Ok(Self { parts, agent, model, servers, mcp, authority, found, files })
+        let files = reload_files(Arc::clone(&parts.workspace), args.trust, pool.clone(), workers);
+        Ok(Self { parts, agent, model, servers, mcp, pool, authority, found, files })
     }
 }
 

@@ -1,0 +1,19 @@
+//! Warnings about the tools of a session.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::Path;
+use crate::host::Host;
+use crate::problem::Problem;
+use crate::slash::workspace_of;
+
+/// Lists MCP servers of the session's workspace that were needed and cannot be used, or refused a call: a sentence for each.
+#[utoipa::path(get, path = "/v1/sessions/{id}/warnings", tag = "sessions", operation_id = "list_warnings",
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = Vec<String>), (status = 404, body = Problem)))]
+pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<String>>, Problem> {
+    let session = host.session(&id).await?.id();
+    let Some(warnings) = &host.options().warnings else { return Ok(Json(Vec::new())) };
+    Ok(Json(warnings.of(&workspace_of(&host, session)?)))
+}
